@@ -1,0 +1,7 @@
+//! Automatic mixed precision as data: which operator runs in which precision, and the casts that follow.
+
+mod plan;
+mod policy;
+
+pub use plan::{Input, MAX_INPUTS, Node, PlanError, Planned, plan};
+pub use policy::{AmpPolicy, Full, Level, List, OVERRIDES, Precision, Settings, default_list};

@@ -1,0 +1,127 @@
+//! The casts of a network before it runs.
+
+use super::{AmpPolicy, Precision};
+use crate::op::Op;
+use core::fmt;
+
+/// Inputs that one operator can have in a plan.
+pub const MAX_INPUTS: usize = 8;
+
+/// Where an input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// The batch.
+    Data,
+    /// A parameter. A half copy of an f32 one is made once a step and cached.
+    Parameter,
+    /// The output of an earlier node, by index.
+    Node(usize),
+}
+
+/// One operator of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node<'a> {
+    /// Name, for people.
+    pub name: &'a str,
+    /// Operator.
+    pub op: Op,
+    /// Inputs, at most [`MAX_INPUTS`].
+    pub inputs: &'a [Input],
+}
+
+/// What a policy makes of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// Precision in which the node reads its inputs and stores its output; `None` in an unused row.
+    pub precision: Option<Precision>,
+    /// Bit i: input i must be cast to it first.
+    pub casts: u8,
+}
+
+impl Planned {
+    /// Whether input `i` is cast.
+    #[must_use]
+    pub const fn is_cast(&self, i: usize) -> bool {
+        i < MAX_INPUTS && self.casts >> i & 1 == 1
+    }
+}
+
+/// Plans `nodes`, which stand in the order of their execution, into the start of `out`.
+///
+/// # Errors
+/// [`PlanError`] if `out` is too short, or a node refers to itself or a later one, or has too many inputs.
+///
+/// ```
+/// use gradscale_core::{amp::{AmpPolicy, Input, Level, Node, Planned, Precision, plan}, op::Op};
+/// let nodes = [
+///     Node { name: "conv", op: Op::Conv, inputs: &[Input::Data, Input::Parameter] },
+///     Node { name: "relu", op: Op::Relu, inputs: &[Input::Node(0)] },
+///     Node { name: "loss", op: Op::CrossEntropy, inputs: &[Input::Node(1)] },
+/// ];
+/// let mut planned = [Planned::default(); 3];
+/// plan(&AmpPolicy::new(Level::O1), &nodes, &mut planned)?;
+/// assert_eq!(planned.map(|row| row.casts), [0b11, 0b0, 0b1]);
+/// assert_eq!(planned[2].precision, Some(Precision::Single));
+/// # Ok::<(), gradscale_core::amp::PlanError>(())
+/// ```
+pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Result<(), PlanError> {
+    if out.len() < nodes.len() {
+        return Err(PlanError::Space { nodes: nodes.len(), rows: out.len() });
+    }
+    let settings = policy.level().settings();
+    for (index, node) in nodes.iter().enumerate() {
+        let mut types = [Precision::Half; MAX_INPUTS];
+        let types = types.get_mut(..node.inputs.len()).ok_or(PlanError::Inputs { node: index })?;
+        for (kind, input) in types.iter_mut().zip(node.inputs) {
+            *kind = match *input {
+                Input::Data => settings.data,
+                Input::Parameter => settings.parameters,
+                Input::Node(source) if source < index => {
+                    out.get(source).and_then(|row| row.precision).ok_or(PlanError::Order { node: index })?
+                }
+                Input::Node(_) => return Err(PlanError::Order { node: index }),
+            };
+        }
+        let precision = policy.precision(node.op, types);
+        let casts = types.iter().rev().fold(0, |bits, &kind| bits << 1 | u8::from(kind != precision));
+        if let Some(row) = out.get_mut(index) {
+            *row = Planned { precision: Some(precision), casts };
+        }
+    }
+    Ok(())
+}
+
+/// Why a network cannot be planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Fewer rows than nodes.
+    Space {
+        /// Nodes of the network.
+        nodes: usize,
+        /// Rows to write to.
+        rows: usize,
+    },
+    /// More than [`MAX_INPUTS`] inputs.
+    Inputs {
+        /// Index of the node.
+        node: usize,
+    },
+    /// An input that does not come before its node.
+    Order {
+        /// Index of the node.
+        node: usize,
+    },
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Space { nodes, rows } => write!(f, "{nodes} operators do not fit {rows} rows"),
+            Self::Inputs { node } => write!(f, "operator {node} has more than {MAX_INPUTS} inputs"),
+            Self::Order { node } => write!(f, "operator {node} has an input that does not come before it"),
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}

@@ -1,0 +1,128 @@
+//! Casts of whole slices, with a tally of what happened.
+
+use super::{Cast, Round, Status};
+use crate::format::Format;
+use core::fmt;
+use num_traits::{PrimInt, Unsigned};
+
+/// How many elements of a slice met which [`Status`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Elements that kept their value.
+    pub exact: u64,
+    /// Elements that were rounded.
+    pub inexact: u64,
+    /// Elements that became ±0.
+    pub underflow: u64,
+    /// Elements that became too large.
+    pub overflow: u64,
+    /// Signalling NaNs, and ±∞ without ∞.
+    pub invalid: u64,
+}
+
+impl Tally {
+    fn add(&mut self, status: Status) {
+        let counter = match status {
+            Status::Exact => &mut self.exact,
+            Status::Inexact => &mut self.inexact,
+            Status::Underflow => &mut self.underflow,
+            Status::Overflow => &mut self.overflow,
+            Status::Invalid => &mut self.invalid,
+        };
+        *counter += 1;
+    }
+}
+
+/// Why a slice cannot be cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SliceError {
+    /// Source and destination differ in length.
+    Length {
+        /// Elements of the source.
+        src: usize,
+        /// Elements of the destination.
+        dst: usize,
+    },
+    /// A pattern of the format does not fit the destination's type.
+    Width {
+        /// Bits of a pattern.
+        format: u32,
+        /// Bits of the type.
+        word: u32,
+    },
+}
+
+impl fmt::Display for SliceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { src, dst } => write!(f, "{src} elements do not fit a destination of {dst}"),
+            Self::Width { format, word } => write!(f, "patterns of {format} bits do not fit words of {word} bits"),
+        }
+    }
+}
+
+impl core::error::Error for SliceError {}
+
+pub(super) fn same_length(src: usize, dst: usize) -> Result<(), SliceError> {
+    if src == dst { Ok(()) } else { Err(SliceError::Length { src, dst }) }
+}
+
+/// Rounds each element of `src` to `format` and writes its pattern to `dst` (u8 for the 8-bit formats, u16 for
+/// the halves, u32 for binary32). Empty slices are fine. With [`Round::Stochastic`] every element meets the
+/// same random number: use [`encode_slice_stochastic`].
+///
+/// # Errors
+/// [`SliceError`] if the lengths differ or patterns do not fit; nothing is written then.
+///
+/// ```
+/// use gradscale_core::{cast::{Round, encode_slice}, format::Format};
+/// let mut y = [0u8; 3];
+/// let tally = encode_slice(Format::E4M3, &[1.0, 1e-9, 500.0], &mut y, Round::NearestEven)?;
+/// assert_eq!(y, [0x38, 0x00, 0x7F]);
+/// assert_eq!((tally.exact, tally.underflow, tally.overflow), (1, 1, 1));
+/// # Ok::<(), gradscale_core::cast::SliceError>(())
+/// ```
+pub fn encode_slice<W: PrimInt + Unsigned>(
+    format: Format,
+    src: &[f32],
+    dst: &mut [W],
+    round: Round,
+) -> Result<Tally, SliceError> {
+    encode_each(format, src, dst, || round)
+}
+
+/// As [`encode_slice`], rounding stochastically with one number of `random` for each element, in order.
+///
+/// # Errors
+/// As [`encode_slice`].
+pub fn encode_slice_stochastic<W: PrimInt + Unsigned>(
+    format: Format,
+    src: &[f32],
+    dst: &mut [W],
+    mut random: impl FnMut() -> u32,
+) -> Result<Tally, SliceError> {
+    encode_each(format, src, dst, || Round::Stochastic(random()))
+}
+
+#[inline(always)]
+fn encode_each<W: PrimInt + Unsigned>(
+    format: Format,
+    src: &[f32],
+    dst: &mut [W],
+    mut round: impl FnMut() -> Round,
+) -> Result<Tally, SliceError> {
+    same_length(src.len(), dst.len())?;
+    let word = W::zero().count_zeros();
+    if format.width() > word {
+        return Err(SliceError::Width { format: format.width(), word });
+    }
+    let mut tally = Tally::default();
+    for (&x, y) in src.iter().zip(dst) {
+        let Cast { bits, status } = format.encode(x, round());
+        // The width was checked above.
+        *y = W::from(bits).unwrap_or_else(W::max_value);
+        tally.add(status);
+    }
+    Ok(tally)
+}

@@ -1,0 +1,202 @@
+//! Binary floating-point formats as data.
+//!
+//! Everything a cast, a threshold or a decision needs to know of a format follows from four numbers;
+//! no code in this crate is written for one format alone.
+
+use core::fmt;
+
+/// What the largest exponent field means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Top {
+    /// ±∞ and NaNs, as in IEEE 754-2019 §3.4.
+    Infinity,
+    /// Ordinary numbers, but for one NaN with all bits set: the "FN" formats of the OCP 8-bit
+    /// floating-point specification (OFP8), which have no ∞.
+    OneNan,
+}
+
+/// A binary floating-point format of at most 32 bits: sign, exponent, trailing significand.
+///
+/// | constant | bits | largest finite | least subnormal | flushes to zero (nearest even) | overflows (nearest even) |
+/// |---|---|---|---|---|---|
+/// | [`Format::FP16`] | 1 + 5 + 10 | 65504 | 2^-24 | \|x\| ≤ 2^-25 | \|x\| ≥ 65520 |
+/// | [`Format::BF16`] | 1 + 8 + 7 | (2 − 2^-7)·2^127 | 2^-133 | ≤ 2^-134 | ≥ (2 − 2^-8)·2^127 |
+/// | [`Format::E5M2`] | 1 + 5 + 2 | 57344 | 2^-16 | ≤ 2^-17 | ≥ 61440 |
+/// | [`Format::E4M3`] | 1 + 4 + 3 | 448 | 2^-9 | ≤ 2^-10 | > 464 |
+/// | [`Format::FP32`] | 1 + 8 + 23 | (2 − 2^-23)·2^127 | 2^-149 | ≤ 2^-150 | ≥ (2 − 2^-24)·2^127 |
+///
+/// Source: IEEE 754-2019 §3.6 (binary16, binary32); OFP8 §5 (E5M2, E4M3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Format {
+    exponent_bits: u8,
+    mantissa_bits: u8,
+    top: Top,
+    saturating: bool,
+}
+
+impl Format {
+    /// IEEE binary16, the half of mixed-precision training.
+    pub const FP16: Self = Self::new(5, 10, Top::Infinity);
+    /// bfloat16: binary32 without its lower 16 bits.
+    pub const BF16: Self = Self::new(8, 7, Top::Infinity);
+    /// OCP 8-bit E5M2, with ∞.
+    pub const E5M2: Self = Self::new(5, 2, Top::Infinity);
+    /// OCP 8-bit E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
+    pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
+    /// IEEE binary32, for taking patterns apart and for casts from f64.
+    pub const FP32: Self = Self::new(8, 23, Top::Infinity);
+
+    const fn new(exponent_bits: u8, mantissa_bits: u8, top: Top) -> Self {
+        Self { exponent_bits, mantissa_bits, top, saturating: false }
+    }
+
+    /// The same format with saturating casts: whatever is too large, ±∞ included, becomes the largest
+    /// finite number (OFP8 §5.2.1).
+    #[must_use]
+    pub const fn saturating(self) -> Self {
+        Self { saturating: true, ..self }
+    }
+
+    /// Whether casts saturate.
+    #[must_use]
+    pub const fn is_saturating(self) -> bool {
+        self.saturating
+    }
+
+    /// Bits of the exponent field.
+    #[must_use]
+    pub const fn exponent_bits(self) -> u32 {
+        self.exponent_bits as u32
+    }
+
+    /// Bits of the trailing significand.
+    #[must_use]
+    pub const fn mantissa_bits(self) -> u32 {
+        self.mantissa_bits as u32
+    }
+
+    /// Bits of a whole pattern.
+    #[must_use]
+    pub const fn width(self) -> u32 {
+        1 + self.exponent_bits() + self.mantissa_bits()
+    }
+
+    /// Meaning of the largest exponent field.
+    #[must_use]
+    pub const fn top(self) -> Top {
+        self.top
+    }
+
+    /// What is subtracted from the exponent field of a normal number.
+    #[must_use]
+    pub const fn bias(self) -> i32 {
+        (1 << (self.exponent_bits - 1)) - 1
+    }
+
+    /// Exponent of the least normal number, −14 for [`Format::FP16`].
+    #[must_use]
+    pub const fn min_exponent(self) -> i32 {
+        1 - self.bias()
+    }
+
+    /// Exponent of the least subnormal number, −24 for [`Format::FP16`].
+    #[must_use]
+    #[expect(clippy::cast_possible_wrap, reason = "at most 23 mantissa bits")]
+    pub const fn min_subnormal_exponent(self) -> i32 {
+        self.min_exponent() - self.mantissa_bits() as i32
+    }
+
+    /// Pattern of −0.
+    #[must_use]
+    pub const fn sign_mask(self) -> u32 {
+        1 << (self.width() - 1)
+    }
+
+    /// Pattern of the largest finite number.
+    #[must_use]
+    pub const fn max_bits(self) -> u32 {
+        match self.top {
+            Top::Infinity => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
+            Top::OneNan => self.sign_mask() - 2,
+        }
+    }
+
+    /// Pattern of +∞, where there is one.
+    #[must_use]
+    pub const fn infinity_bits(self) -> Option<u32> {
+        match self.top {
+            Top::Infinity => Some(self.max_bits() + 1),
+            Top::OneNan => None,
+        }
+    }
+
+    /// Pattern of the positive quiet NaN without payload.
+    #[must_use]
+    pub const fn nan_bits(self) -> u32 {
+        match self.top {
+            Top::Infinity => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
+            Top::OneNan => self.sign_mask() - 1,
+        }
+    }
+
+    /// Largest finite number.
+    #[must_use]
+    pub const fn max(self) -> f32 {
+        self.decode(self.max_bits())
+    }
+
+    /// The value of a pattern, exactly. Bits above [`Format::width`] are ignored. A NaN becomes a quiet NaN
+    /// that keeps sign and payload.
+    #[must_use]
+    pub const fn decode(self, bits: u32) -> f32 {
+        let mantissa_bits = self.mantissa_bits();
+        let magnitude = bits & (self.sign_mask() - 1);
+        let sign = ((bits & self.sign_mask()) >> (self.width() - 1)) << 31;
+        let up = 23 - mantissa_bits;
+        let value = if magnitude > self.max_bits() {
+            if matches!(self.top, Top::Infinity) && magnitude == self.max_bits() + 1 {
+                f32::INFINITY.to_bits()
+            } else {
+                let payload = (magnitude & ((1 << mantissa_bits) - 1)) << up;
+                0x7FC0_0000 | payload
+            }
+        } else if self.min_exponent() == -126 {
+            // The exponent field of f32: the pattern is its upper part, subnormals too.
+            magnitude << up
+        } else if magnitude >> mantissa_bits != 0 {
+            // Normal: move the exponent from this bias to that of f32.
+            (magnitude << up) + ((127 - self.bias()).cast_unsigned() << 23)
+        } else if magnitude == 0 {
+            0
+        } else {
+            // Subnormal here, normal in f32: its leading digit becomes the hidden one.
+            let lead = 31 - magnitude.leading_zeros();
+            let exponent = self.min_subnormal_exponent() + lead as i32;
+            ((magnitude << (23 - lead)) & 0x007F_FFFF) | ((exponent + 127).cast_unsigned() << 23)
+        };
+        f32::from_bits(sign | value)
+    }
+
+    /// The standard's name for the format, or its make-up.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match (self.exponent_bits, self.mantissa_bits, self.saturating) {
+            (5, 10, false) => "binary16",
+            (5, 10, true) => "binary16, saturating",
+            (8, 7, false) => "bfloat16",
+            (8, 7, true) => "bfloat16, saturating",
+            (5, 2, false) => "E5M2",
+            (5, 2, true) => "E5M2, saturating",
+            (4, 3, false) => "E4M3",
+            (4, 3, true) => "E4M3, saturating",
+            (8, 23, false) => "binary32",
+            _ => "binary32, saturating",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

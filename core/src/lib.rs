@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod amp;
+pub mod cast;
+pub mod format;
+pub mod fraction;
+pub mod loss_scale;
+pub mod model;
+pub mod op;
+pub mod parts;
+pub mod rules;
+pub mod scale;
+pub mod scaled;
+pub mod site;
+pub mod solve;
+pub mod stats;
+pub mod step;

@@ -1,0 +1,48 @@
+//! The paper's dynamic baseline, as its framework had it.
+
+use super::{Bounds, ScheduleError};
+use crate::fraction::Fraction;
+
+/// Starts at 1, doubles in every step until the first overflow, then grows by 2^(1/interval) in every step; an
+/// overflow halves. With the interval of 10 of the authors' runs about every eleventh step overflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chainer {
+    pub(super) bounds: Bounds,
+    pub(super) scale: Fraction,
+    /// No overflow so far.
+    pub(super) doubling: bool,
+}
+
+impl Chainer {
+    /// At its start.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Interval`] for 0, [`ScheduleError::Start`] if the bounds exclude 2^0.
+    pub fn new(interval: u32, bounds: Bounds) -> Result<Self, ScheduleError> {
+        if interval == 0 {
+            return Err(ScheduleError::Interval);
+        }
+        if bounds.clamp(0) != 0 {
+            return Err(ScheduleError::Start(0));
+        }
+        Ok(Self { bounds, scale: Fraction::new(0, interval), doubling: true })
+    }
+
+    /// The exponent in force: the floor of the state.
+    #[must_use]
+    pub const fn exponent(&self) -> i32 {
+        self.scale.exponent()
+    }
+
+    /// Takes the end of a step.
+    pub fn update(&mut self, found_inf: bool) {
+        let whole = i64::from(self.scale.per_exponent());
+        let by = match (found_inf, self.doubling) {
+            (true, _) => -whole,
+            (false, true) => whole,
+            (false, false) => 1,
+        };
+        self.doubling &= !found_inf;
+        self.scale = self.scale.with_units(self.scale.units() + by, self.bounds.least(), self.bounds.most());
+    }
+}

@@ -1,0 +1,174 @@
+//! Dynamic loss scaling and its variations (Micikevicius et al. 2018; Kuchaiev et al. 2018).
+
+use super::{Bounds, RisingFloor, ScheduleError};
+
+/// How many overflows it takes to lower the scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hysteresis {
+    /// Each one.
+    None,
+    /// The h-th since the scale last grew, clean steps between them or not, and each one after that (Megatron).
+    Cumulative(u32),
+    /// The h-th without a clean step between, and each one after that (DeepSpeed's switch).
+    Consecutive(u32),
+}
+
+/// The numbers of a dynamic schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DynamicConfig {
+    /// Exponent of the first step.
+    pub start: i32,
+    /// Exponent added after `interval` clean steps, positive.
+    pub growth: i32,
+    /// Exponent added after an overflow, negative.
+    pub backoff: i32,
+    /// Clean steps in a row before the scale grows.
+    pub interval: u32,
+    /// Least and greatest exponent.
+    pub bounds: Bounds,
+    /// How many overflows it takes to lower the scale.
+    pub hysteresis: Hysteresis,
+    /// Lower only when overflows make up at least this share of the steps since the last change, in parts per
+    /// million (fairseq); 0 lowers at each.
+    pub tolerance_ppm: u32,
+    /// A least exponent that goes up with the steps taken.
+    pub floor: RisingFloor,
+}
+
+impl Default for DynamicConfig {
+    /// Starts at 2^16, ×2 after 2000 clean steps in a row, ×½ at each overflow.
+    fn default() -> Self {
+        Self {
+            start: 16,
+            growth: 1,
+            backoff: -1,
+            interval: 2000,
+            bounds: Bounds::default(),
+            hysteresis: Hysteresis::None,
+            tolerance_ppm: 0,
+            floor: RisingFloor::default(),
+        }
+    }
+}
+
+impl DynamicConfig {
+    /// OpenSeq2Seq's "backoff": starts at the greatest scale, 2^24.
+    #[must_use]
+    pub fn backoff() -> Self {
+        Self { start: 24, bounds: Bounds { most: 24, ..Bounds::default() }, ..Self::default() }
+    }
+}
+
+/// A dynamic loss scale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dynamic {
+    pub(super) config: DynamicConfig,
+    pub(super) state: State,
+}
+
+/// What changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub exponent: i32,
+    /// Clean steps in a row.
+    pub clean: u32,
+    /// Overflows left before the scale is lowered.
+    pub patience: u32,
+    /// Overflows and steps since the scale last changed.
+    pub overflows: u64,
+    pub steps: u64,
+    /// Steps taken since the start: what the rising minimum goes by.
+    pub taken: u64,
+}
+
+impl Dynamic {
+    /// A schedule at its start.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] for numbers that make none.
+    pub fn new(config: DynamicConfig) -> Result<Self, ScheduleError> {
+        if config.bounds.clamp(config.start) != config.start {
+            return Err(ScheduleError::Start(config.start));
+        }
+        if config.growth < 1 {
+            return Err(ScheduleError::Factor(config.growth));
+        }
+        if config.backoff > -1 {
+            return Err(ScheduleError::Factor(config.backoff));
+        }
+        if config.interval == 0 || patience(config.hysteresis) == 0 {
+            return Err(ScheduleError::Interval);
+        }
+        if config.tolerance_ppm >= 1_000_000 {
+            return Err(ScheduleError::Tolerance(config.tolerance_ppm));
+        }
+        config.floor.check(config.bounds)?;
+        let exponent = config.start.max(config.floor.at(0, config.bounds));
+        let state =
+            State { exponent, clean: 0, patience: patience(config.hysteresis), overflows: 0, steps: 0, taken: 0 };
+        Ok(Self { config, state })
+    }
+
+    /// The numbers.
+    #[must_use]
+    pub const fn config(&self) -> &DynamicConfig {
+        &self.config
+    }
+
+    /// The exponent in force.
+    #[must_use]
+    pub const fn exponent(&self) -> i32 {
+        self.state.exponent
+    }
+
+    /// Takes the end of a step.
+    pub fn update(&mut self, found_inf: bool) {
+        let (config, state) = (&self.config, &mut self.state);
+        state.steps = state.steps.saturating_add(1);
+        if found_inf {
+            state.clean = 0;
+            state.overflows = state.overflows.saturating_add(1);
+            state.patience = state.patience.saturating_sub(1);
+            let share = u128::from(state.overflows) * 1_000_000;
+            let tolerated = share < u128::from(config.tolerance_ppm) * u128::from(state.steps);
+            if state.patience == 0 && !tolerated {
+                self.change(config.backoff);
+            }
+        } else {
+            state.clean += 1;
+            state.taken = state.taken.saturating_add(1);
+            if matches!(config.hysteresis, Hysteresis::Consecutive(_)) {
+                state.patience = patience(config.hysteresis);
+            }
+            if state.clean >= config.interval {
+                state.clean = 0;
+                state.patience = patience(config.hysteresis);
+                self.change(config.growth);
+            }
+        }
+        let floor = self.config.floor.at(self.state.taken, self.config.bounds);
+        self.state.exponent = self.state.exponent.max(floor);
+    }
+
+    fn change(&mut self, by: i32) {
+        self.state.exponent = self.config.bounds.clamp(self.state.exponent.saturating_add(by));
+        self.state.steps = 0;
+        self.state.overflows = 0;
+    }
+}
+
+impl Default for Dynamic {
+    fn default() -> Self {
+        let config = DynamicConfig::default();
+        let state = State { exponent: config.start, clean: 0, patience: 1, overflows: 0, steps: 0, taken: 0 };
+        Self { config, state }
+    }
+}
+
+/// Overflows that it takes to lower the scale.
+const fn patience(hysteresis: Hysteresis) -> u32 {
+    match hysteresis {
+        Hysteresis::None => 1,
+        Hysteresis::Cumulative(h) | Hysteresis::Consecutive(h) => h,
+    }
+}

@@ -1,0 +1,120 @@
+//! N: how many products make one element of a data gradient.
+
+use core::fmt;
+
+/// Numbers of terms in the sum that makes one element of a data gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Mean over the elements that get any: N of Theorem 1, for the spread.
+    pub typical: f64,
+    /// Most that one element gets: N of the overflow bound N · max|∇Y| · max|W|.
+    pub worst: f64,
+}
+
+/// What matters of a convolution: weights `[out, kh, kw, in/groups]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvShape {
+    /// Output channels.
+    pub out_channels: u32,
+    /// Kernel height and width.
+    pub kernel: [u32; 2],
+    /// Strides.
+    pub stride: [u32; 2],
+    /// Dilations.
+    pub dilation: [u32; 2],
+    /// Groups, a divisor of the output channels.
+    pub groups: u32,
+}
+
+impl Terms {
+    /// Linear layer or GEMM: each input feature meets all output features.
+    #[must_use]
+    pub fn linear(out_features: u32) -> Self {
+        let n = f64::from(out_features);
+        Self { typical: n, worst: n }
+    }
+
+    /// Convolution. Along an axis with kernel k, stride s and dilation d the taps reach input positions a step
+    /// of d apart and outputs a step of s apart, so a position meets every s/gcd(s, d)-th tap only: k / min(k,
+    /// s/gcd(s, d)) on average over the positions that meet any, ⌈k / (s/gcd(s, d))⌉ at most.
+    ///
+    /// ```
+    /// use gradscale_core::model::terms::{ConvShape, Terms};
+    /// let conv = ConvShape { out_channels: 64, kernel: [3, 3], stride: [2, 2], dilation: [1, 1], groups: 1 };
+    /// let n = Terms::conv(conv)?;
+    /// assert_eq!((n.typical, n.worst), (64.0 * 2.25, 64.0 * 4.0));
+    /// # Ok::<(), gradscale_core::model::terms::TermsError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TermsError`] for a zero where none can be, or groups that do not divide the channels.
+    pub fn conv(shape: ConvShape) -> Result<Self, TermsError> {
+        let mut terms = Self::linear(shape.channels()?);
+        for axis in [0, 1] {
+            let (k, s, d) = (shape.kernel[axis], shape.stride[axis], shape.dilation[axis]);
+            let step = s / gcd(s, d);
+            terms.typical *= f64::from(k) / f64::from(k.min(step));
+            terms.worst *= f64::from(k.div_ceil(step));
+        }
+        Ok(terms)
+    }
+
+    /// Transposed convolution, whose data gradient is an ordinary one: every element gets all taps.
+    ///
+    /// # Errors
+    /// As [`Terms::conv`].
+    pub fn conv_transpose(shape: ConvShape) -> Result<Self, TermsError> {
+        let n = f64::from(shape.channels()?) * f64::from(shape.kernel[0]) * f64::from(shape.kernel[1]);
+        Ok(Self { typical: n, worst: n })
+    }
+
+    /// What the authors' code takes: all taps of all output channels, whatever stride, dilation and groups.
+    #[must_use]
+    pub fn authors(shape: ConvShape) -> Self {
+        let n = f64::from(shape.out_channels) * f64::from(shape.kernel[0]) * f64::from(shape.kernel[1]);
+        Self { typical: n, worst: n }
+    }
+}
+
+impl ConvShape {
+    /// Output channels of one group, once the shape is known to be one.
+    fn channels(self) -> Result<u32, TermsError> {
+        if self.kernel.contains(&0) || self.stride.contains(&0) || self.dilation.contains(&0) {
+            return Err(TermsError::Zero);
+        }
+        if self.groups == 0 || !self.out_channels.is_multiple_of(self.groups) {
+            return Err(TermsError::Groups { channels: self.out_channels, groups: self.groups });
+        }
+        Ok(self.out_channels / self.groups)
+    }
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Why a shape is no convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// A kernel size, stride or dilation of 0.
+    Zero,
+    /// Groups that are 0 or do not divide the output channels.
+    Groups {
+        /// Output channels.
+        channels: u32,
+        /// Groups.
+        groups: u32,
+    },
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero => f.write_str("kernel size, stride and dilation must be positive"),
+            Self::Groups { channels, groups } => write!(f, "{groups} groups do not divide {channels} channels"),
+        }
+    }
+}
+
+impl core::error::Error for TermsError {}

@@ -1,0 +1,113 @@
+//! A pattern taken apart, for people.
+
+use crate::format::{Format, Top};
+use core::fmt;
+
+/// What kind of datum a pattern is. IEEE 754-2019 §3.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// ±0.
+    Zero,
+    /// Smaller than the least normal number, with fewer digits.
+    Subnormal,
+    /// All digits.
+    Normal,
+    /// ±∞.
+    Infinite,
+    /// Not a number.
+    Nan,
+}
+
+/// Sign, exponent and significand of a pattern; a finite one stands for
+/// ±`significand` · 2^(`exponent` − mantissa bits).
+///
+/// ```
+/// use gradscale_core::{format::Format, parts::Parts};
+/// let parts = Parts::of(Format::FP32, 6.5f32.to_bits());
+/// assert_eq!(parts.to_string(), "0 10000001 10100000000000000000000 in binary32 is 6.5");
+/// assert_eq!((parts.exponent, parts.significand), (2, 13 << 20));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Parts {
+    /// The pattern's format.
+    pub format: Format,
+    /// The pattern, without bits above the format's width.
+    pub bits: u32,
+    /// Kind of datum.
+    pub class: Class,
+    /// The sign bit.
+    pub negative: bool,
+    /// The exponent field as it stands.
+    pub exponent_field: u32,
+    /// Power of two of the hidden digit: field − bias, and the least exponent for zeros and subnormals.
+    /// For ±∞ and NaN one more than the largest.
+    pub exponent: i32,
+    /// Digits as an integer, the hidden one included; the payload of a NaN.
+    pub significand: u32,
+}
+
+impl Parts {
+    /// Takes `bits` apart. Bits above the format's width are ignored.
+    #[must_use]
+    pub const fn of(format: Format, bits: u32) -> Self {
+        let mantissa_bits = format.mantissa_bits();
+        let magnitude = bits & (format.sign_mask() - 1);
+        let exponent_field = magnitude >> mantissa_bits;
+        let trailing = magnitude & ((1 << mantissa_bits) - 1);
+        let class = if magnitude > format.max_bits() {
+            if matches!(format.top(), Top::Infinity) && trailing == 0 { Class::Infinite } else { Class::Nan }
+        } else if exponent_field != 0 {
+            Class::Normal
+        } else if trailing != 0 {
+            Class::Subnormal
+        } else {
+            Class::Zero
+        };
+        let exponent = if exponent_field == 0 {
+            format.min_exponent()
+        } else {
+            #[expect(clippy::cast_possible_wrap, reason = "at most 8 bits")]
+            let field = exponent_field as i32;
+            field - format.bias()
+        };
+        let hidden = if matches!(class, Class::Normal) { 1 << mantissa_bits } else { 0 };
+        Self {
+            format,
+            bits: bits & (format.sign_mask() | (format.sign_mask() - 1)),
+            class,
+            negative: bits & format.sign_mask() != 0,
+            exponent_field,
+            exponent,
+            significand: trailing | hidden,
+        }
+    }
+
+    /// The value, exactly.
+    #[must_use]
+    pub const fn value(&self) -> f32 {
+        self.format.decode(self.bits)
+    }
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (exponent_bits, mantissa_bits) = (self.format.exponent_bits(), self.format.mantissa_bits());
+        let trailing = self.bits & ((1 << mantissa_bits) - 1);
+        write!(
+            f,
+            "{} {:0e$b} {trailing:0m$b} in {} is ",
+            u8::from(self.negative),
+            self.exponent_field,
+            self.format,
+            e = exponent_bits as usize,
+            m = mantissa_bits as usize,
+        )?;
+        let value = self.value();
+        match self.class {
+            Class::Nan => f.write_str("not a number"),
+            Class::Infinite => f.write_str(if self.negative { "−∞" } else { "+∞" }),
+            _ if value == 0.0 || (1e-4..1e7).contains(&value.abs()) => write!(f, "{value}"),
+            _ => write!(f, "{value:e}"),
+        }
+    }
+}

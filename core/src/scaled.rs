@@ -1,0 +1,57 @@
+//! The tuple ⟨α, data⟩ that travels backwards through a network (paper, §4.1).
+
+use crate::scale::Factor;
+
+/// Data with its accumulated exponent: `true value = data · 2^-alpha`.
+///
+/// `A` is the exponent itself, or a name under which it stands in a table.
+///
+/// ```
+/// use gradscale_core::scaled::Scaled;
+/// let dy = Scaled::new(3.0f32, 32);
+/// assert_eq!(dy.unscale(), 3.0 * 2f32.powi(-32));
+/// assert_eq!(dy.rescale(30), Scaled::new(0.75, 30));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scaled<T, A = i32> {
+    /// 2^alpha times the true values.
+    pub data: T,
+    /// The accumulated exponent, or where it stands.
+    pub alpha: A,
+}
+
+impl<T, A> Scaled<T, A> {
+    /// The tuple ⟨`alpha`, `data`⟩.
+    #[must_use]
+    pub const fn new(data: T, alpha: A) -> Self {
+        Self { data, alpha }
+    }
+
+    /// Other data under the same exponent: what an operator that only moves values does.
+    #[must_use]
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Scaled<U, A> {
+        Scaled { data: f(self.data), alpha: self.alpha }
+    }
+}
+
+impl<T> Scaled<T> {
+    /// What takes the data to the exponent `to`.
+    #[must_use]
+    pub const fn factor(&self, to: i32) -> Factor {
+        Factor::between(self.alpha, to)
+    }
+}
+
+impl Scaled<f32> {
+    /// The true value; exact unless it is an f32 subnormal or too large.
+    #[must_use]
+    pub const fn unscale(self) -> f32 {
+        self.factor(0).apply(self.data)
+    }
+
+    /// The same value under the exponent `to`; exact unless it leaves the normal range of f32.
+    #[must_use]
+    pub const fn rescale(self, to: i32) -> Self {
+        Self { data: self.factor(to).apply(self.data), alpha: to }
+    }
+}

@@ -1,0 +1,68 @@
+//! `authors`: what the paper's public Chainer code computes, for comparison.
+
+use super::{Choice, ConfigError, Held, NoDecision, Operand, clamp, open_unit, paper};
+use crate::{
+    model::{LAMBDA_MAX, LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
+    stats::Stats,
+};
+
+/// As [`Paper`](super::Paper), but: half of the terms always (a ReLU is assumed everywhere), max(1, ·) before the
+/// overflow side, overflow at 65504, both the factor and the accumulated scale capped at 65504, floor to a power
+/// of two last. SegNet's softmax cast needs 2^23 by the authors' own measurement and cannot have it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Authors {
+    gamma: f64,
+}
+
+impl Authors {
+    /// Threshold γ′ in (0, 1).
+    ///
+    /// # Errors
+    /// [`ConfigError::Gamma`] outside (0, 1).
+    pub fn new(gamma: f64) -> Result<Self, ConfigError> {
+        Ok(Self { gamma: open_unit(gamma)? })
+    }
+
+    /// The data gradient of a product whose incoming gradient has the accumulated exponent `alpha`.
+    ///
+    /// # Errors
+    /// [`NoDecision`] if σ is zero or not finite.
+    pub fn product(&self, dy: &Operand, w: &Operand, terms: Terms, alpha: i32) -> Result<Choice, NoDecision> {
+        let sigma = theorem1::spread(terms.typical / 2.0, dy.rms, w.rms);
+        if sigma == 0.0 {
+            return Err(NoDecision::Empty);
+        }
+        let needed = theorem1::least_scale(LAMBDA_MIN, sigma, self.gamma);
+        let most = LAMBDA_MAX / (terms.worst * dy.max * w.max);
+        choose(needed, most, alpha, |k| theorem1::predicted(LAMBDA_MIN, sigma, k))
+    }
+
+    /// The cast behind a softmax, from a row with sums over the f32 values, seen at the row's exponent.
+    ///
+    /// # Errors
+    /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
+    pub fn softmax_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        let (mu, s) = paper::logarithms(row)?;
+        let needed = libm::exp2(theorem2::least_log2_scale(LAMBDA_MIN, mu, s, self.gamma));
+        let most = LAMBDA_MAX / f64::from(row.counts().amax);
+        choose(needed, most, row.exponent(), |k| theorem2::predicted(LAMBDA_MIN, mu, s, k))
+    }
+}
+
+fn choose(needed: f64, most: f64, alpha: i32, predicted: impl Fn(i32) -> f64) -> Result<Choice, NoDecision> {
+    if needed.is_nan() || most.is_nan() {
+        return Err(NoDecision::NotFinite);
+    }
+    let least = needed.max(1.0);
+    let accumulated = libm::scalbn(LAMBDA_MAX, alpha.saturating_neg());
+    let capped = least.min(most).min(LAMBDA_MAX).min(accumulated);
+    let k = clamp(floor_log2(capped).ok_or(NoDecision::NotFinite)?);
+    let held = if capped < least {
+        Held::Overflow
+    } else if needed < 1.0 {
+        Held::One
+    } else {
+        Held::Threshold
+    };
+    Ok(Choice { k, held, gamma: predicted(k) })
+}

@@ -1,0 +1,140 @@
+//! `paper`: Algorithm 1 with Theorems 1 and 2, its slips mended.
+
+use super::{Choice, ConfigError, Held, NoDecision, clamp, open_unit};
+use crate::{
+    model::{LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
+    stats::{Convention, Counts, Stats, mean_and_spread},
+};
+
+/// What Theorem 1 needs to know of an operand of a product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Operand {
+    /// Root mean square over all values, zeros included.
+    pub rms: f64,
+    /// Largest magnitude.
+    pub max: f64,
+    /// Format and flush rule of the cast behind the product.
+    pub convention: Convention,
+}
+
+impl Operand {
+    /// From a row with sums.
+    ///
+    /// # Errors
+    /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
+    pub fn of(row: &Stats) -> Result<Self, NoDecision> {
+        let counts = finite(row)?;
+        let moments = row.moments().ok_or(NoDecision::Detail)?;
+        // A row's count is far below 2^53.
+        let rms = libm::sqrt(moments.sum_sq / counts.count as f64);
+        if !rms.is_finite() {
+            return Err(NoDecision::NotFinite);
+        }
+        Ok(Self { rms, max: f64::from(counts.amax), convention: row.convention() })
+    }
+}
+
+/// Counts of a row that has something to decide from.
+pub(super) fn finite(row: &Stats) -> Result<&Counts, NoDecision> {
+    let counts = row.counts();
+    if counts.non_finite() != 0 {
+        Err(NoDecision::NotFinite)
+    } else if counts.nonzero() == 0 {
+        Err(NoDecision::Empty)
+    } else {
+        Ok(counts)
+    }
+}
+
+/// Mean and spread of ln|u| over the non-zero values.
+pub(super) fn logarithms(row: &Stats) -> Result<(f64, f64), NoDecision> {
+    let counts = finite(row)?;
+    let moments = row.moments().ok_or(NoDecision::Detail)?;
+    mean_and_spread(counts.nonzero() as f64, moments.sum_ln, moments.sum_ln_sq).ok_or(NoDecision::NotFinite)
+}
+
+/// The largest k with `bound` · 2^k below the overflow threshold.
+fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
+    let limit = f64::from(f32::from_bits(convention.nearest_overflow()));
+    let k = floor_log2(limit / bound).ok_or(NoDecision::NotFinite)?;
+    // The quotient is rounded, and "below" is strict.
+    Ok(if libm::scalbn(bound, k) < limit { k } else { k - 1 })
+}
+
+/// Algorithm 1 of the paper: the underflow side from models, the overflow side from the worst case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paper {
+    gamma: f64,
+    lambda: f64,
+    literal: bool,
+}
+
+impl Paper {
+    /// Threshold γ′, any f64 in (0, 1); the paper uses 10^-3.
+    ///
+    /// # Errors
+    /// [`ConfigError::Gamma`] outside (0, 1).
+    pub fn new(gamma: f64) -> Result<Self, ConfigError> {
+        Ok(Self { gamma: open_unit(gamma)?, lambda: LAMBDA_MIN, literal: false })
+    }
+
+    /// Algorithm 1 as printed: k = min(k_uf, k_of), so that a scale may fall below 1 without need. The authors'
+    /// code has a max(1, ·) that the page lacks.
+    #[must_use]
+    pub const fn literal(self) -> Self {
+        Self { literal: true, ..self }
+    }
+
+    /// The data gradient of a product (lines 2–9): `dy` the incoming gradient as it is stored, `w` the weights.
+    /// k is relative to the exponent of `dy`.
+    ///
+    /// # Errors
+    /// [`NoDecision`] if σ is zero or not finite.
+    pub fn product(&self, dy: &Operand, w: &Operand, terms: Terms) -> Result<Choice, NoDecision> {
+        let sigma = theorem1::spread(terms.typical, dy.rms, w.rms);
+        if sigma == 0.0 {
+            return Err(NoDecision::Empty);
+        }
+        let scale = theorem1::least_scale(self.lambda, sigma, self.gamma);
+        let k_uf = floor_log2(scale).ok_or(NoDecision::NotFinite)? + 1;
+        let k_of = room_above(dy.convention, terms.worst * dy.max * w.max)?;
+        Ok(self.choose(k_uf, k_of, |k| theorem1::predicted(self.lambda, sigma, k)))
+    }
+
+    /// The cast behind a softmax (lines 10–15), from a row with sums over the f32 values.
+    ///
+    /// # Errors
+    /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
+    pub fn softmax_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        let (mu, s) = logarithms(row)?;
+        let log2 = theorem2::least_log2_scale(self.lambda, mu, s, self.gamma);
+        #[expect(clippy::cast_possible_truncation, reason = "saturates, and is clamped")]
+        let k_uf = libm::floor(log2) as i32;
+        let k_of = row.room_above().ok_or(NoDecision::Empty)?;
+        Ok(self.choose(k_uf.saturating_add(1), k_of, |k| theorem2::predicted(self.lambda, mu, s, k)))
+    }
+
+    /// Any other cast: k = min(0, k_of), as in the authors' code. The prediction is NaN: there is no model.
+    ///
+    /// # Errors
+    /// [`NoDecision`] for zeros only, or values that are not finite.
+    pub fn other_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        finite(row)?;
+        let k_of = row.room_above().ok_or(NoDecision::Empty)?;
+        let held = if k_of < 0 { Held::Overflow } else { Held::One };
+        Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
+    }
+
+    fn choose(&self, k_uf: i32, k_of: i32, predicted: impl Fn(i32) -> f64) -> Choice {
+        let least = if self.literal { k_uf } else { k_uf.max(0) };
+        let k = clamp(least.min(k_of));
+        let held = if least > k_of {
+            Held::Overflow
+        } else if least > k_uf {
+            Held::One
+        } else {
+            Held::Threshold
+        };
+        Choice { k, held, gamma: predicted(k) }
+    }
+}

@@ -1,0 +1,106 @@
+//! The light row: seven counters, the largest magnitude, the exponent in force. 64 bytes.
+
+use super::Convention;
+
+/// Counters of one row. They are exact and independent of order.
+///
+/// | value `u` | counted as |
+/// |---|---|
+/// | ±0 (−0 is a zero) | `zeros` |
+/// | non-zero, stored as ±0 | `flushed` |
+/// | stored as a subnormal | `subnormal` |
+/// | finite, stored as ±∞ or NaN, or clipped | `overflowed` |
+/// | ±∞, also where a finite v times its factor is ±∞ | `infinite` |
+/// | NaN | `nan` |
+/// | every value | `count` |
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Counts {
+    /// Values seen.
+    pub count: u64,
+    /// ±0 before the store.
+    pub zeros: u64,
+    /// ±∞ before the store.
+    pub infinite: u64,
+    /// NaN before the store.
+    pub nan: u64,
+    /// Non-zero values that the store turned into ±0.
+    pub flushed: u64,
+    /// Finite values too large for the store.
+    pub overflowed: u64,
+    /// Subnormal results.
+    pub subnormal: u64,
+    /// Largest finite magnitude, 0 if there is none.
+    pub amax: f32,
+    /// Accumulated exponent α at which the values were seen: true magnitude = |u| · 2^-α.
+    pub exponent: i32,
+}
+
+impl Counts {
+    /// An empty row at exponent `exponent`.
+    #[must_use]
+    pub const fn new(exponent: i32) -> Self {
+        Self { count: 0, zeros: 0, infinite: 0, nan: 0, flushed: 0, overflowed: 0, subnormal: 0, amax: 0.0, exponent }
+    }
+
+    /// Finite values that are not zero.
+    #[must_use]
+    pub const fn nonzero(&self) -> u64 {
+        self.count.saturating_sub(self.zeros).saturating_sub(self.non_finite())
+    }
+
+    /// ±∞ and NaN.
+    #[must_use]
+    pub const fn non_finite(&self) -> u64 {
+        self.infinite.saturating_add(self.nan)
+    }
+
+    /// Adds the values of `u`, by the thresholds of `convention`.
+    #[inline]
+    pub fn observe(&mut self, convention: Convention, u: &[f32]) {
+        let (flush, subnormal, overflow) =
+            (convention.flush_end(), convention.subnormal_end(), convention.overflow_start());
+        // Short blocks, so that the counters of the inner loop are as narrow as its values.
+        for block in u.chunks(1 << 16) {
+            let (mut zeros, mut small, mut low, mut large, mut infinite, mut nan) =
+                (0u32, 0u32, 0u32, 0u32, 0u32, 0u32);
+            let mut amax = 0u32;
+            for &u in block {
+                let magnitude = u.to_bits() & 0x7FFF_FFFF;
+                zeros += u32::from(magnitude == 0);
+                small += u32::from(magnitude < flush);
+                low += u32::from(magnitude < subnormal);
+                large += u32::from(magnitude >= overflow);
+                infinite += u32::from(magnitude == 0x7F80_0000);
+                nan += u32::from(magnitude > 0x7F80_0000);
+                amax = amax.max(if magnitude < 0x7F80_0000 { magnitude } else { 0 });
+            }
+            self.count += block.len() as u64;
+            self.zeros += u64::from(zeros);
+            self.infinite += u64::from(infinite);
+            self.nan += u64::from(nan);
+            // The comparisons are nested: each threshold also catches what lies beyond the next.
+            self.flushed += u64::from(small - zeros);
+            self.subnormal += u64::from(low - small);
+            self.overflowed += u64::from(large - infinite - nan);
+            self.amax = f32::from_bits(self.amax.to_bits().max(amax));
+        }
+    }
+
+    /// The sum of two rows at the same exponent.
+    #[must_use]
+    pub(super) const fn merged(&self, other: &Self) -> Self {
+        let larger = if self.amax.to_bits() > other.amax.to_bits() { self.amax } else { other.amax };
+        Self {
+            count: self.count.saturating_add(other.count),
+            zeros: self.zeros.saturating_add(other.zeros),
+            infinite: self.infinite.saturating_add(other.infinite),
+            nan: self.nan.saturating_add(other.nan),
+            flushed: self.flushed.saturating_add(other.flushed),
+            overflowed: self.overflowed.saturating_add(other.overflowed),
+            subnormal: self.subnormal.saturating_add(other.subnormal),
+            amax: larger,
+            exponent: self.exponent,
+        }
+    }
+}

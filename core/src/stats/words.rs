@@ -1,0 +1,121 @@
+//! Rows as 32-bit words: the layout that devices write and hosts read.
+//!
+//! | words | content |
+//! |---|---|
+//! | 0..14 | count, zeros, infinite, nan, flushed, overflowed, subnormal: u64, low word first |
+//! | 14 | bits of amax |
+//! | 15 | exponent, two's complement |
+//! | 16..24 | Σu, Σu², Σ ln\|u\|, Σ ln²\|u\|: each the sum of two f32, large part first |
+//! | 24..280 | histogram by key |
+
+use super::{Convention, Counts, Detail, Moments, Stats, row::BINS};
+use core::fmt;
+
+/// Words of a full row.
+pub const WORDS: usize = LIGHT_WORDS + 8 + BINS;
+/// Words of a light row, which is the start of a full one.
+pub const LIGHT_WORDS: usize = 16;
+
+impl Stats {
+    /// The row that `words` describe. A light row needs the first [`LIGHT_WORDS`], others [`WORDS`]; sums that
+    /// `detail` does not include are ignored.
+    ///
+    /// # Errors
+    /// [`RowError`] if words are missing or contradict each other: a row that a device could not have written.
+    pub fn from_words(words: &[u32], convention: Convention, detail: Detail) -> Result<Self, RowError> {
+        let mut row = Self::new(convention, 0, detail);
+        if detail == Detail::None {
+            return Ok(row);
+        }
+        let (light, rest) = words.split_first_chunk::<LIGHT_WORDS>().ok_or(RowError::TooShort)?;
+        let [c0, c1, z0, z1, i0, i1, n0, n1, f0, f1, o0, o1, s0, s1, amax, exponent] = *light;
+        let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        row.counts = Counts {
+            count: wide(c0, c1),
+            zeros: wide(z0, z1),
+            infinite: wide(i0, i1),
+            nan: wide(n0, n1),
+            flushed: wide(f0, f1),
+            overflowed: wide(o0, o1),
+            subnormal: wide(s0, s1),
+            amax: f32::from_bits(amax),
+            exponent: exponent.cast_signed(),
+        };
+        let counts = &row.counts;
+        let parts = [counts.zeros, counts.infinite, counts.nan, counts.flushed, counts.overflowed, counts.subnormal];
+        let sum = parts.iter().try_fold(0u64, |sum, &part| sum.checked_add(part));
+        if sum.is_none_or(|sum| sum > counts.count) {
+            return Err(RowError::Counts);
+        }
+        if amax >= 0x7F80_0000 || (amax == 0) != (counts.nonzero() == 0) {
+            return Err(RowError::Amax);
+        }
+        if detail >= Detail::Full {
+            let (sums, bins) = rest.split_first_chunk::<8>().ok_or(RowError::TooShort)?;
+            row.bins = *bins.first_chunk().ok_or(RowError::TooShort)?;
+            let total: u64 = row.bins.iter().map(|&bin| u64::from(bin)).sum();
+            let full = row.bins.contains(&u32::MAX);
+            if row.bins[0] != 0 && convention.key_constant() == 0x007F_FFFF || total != counts.nonzero() && !full {
+                return Err(RowError::Histogram);
+            }
+            if detail >= Detail::Moments {
+                let pair = |large: u32, small: u32| f64::from(f32::from_bits(large)) + f64::from(f32::from_bits(small));
+                let [a, b, c, d, e, f, g, h] = *sums;
+                row.moments =
+                    Moments { sum: pair(a, b), sum_sq: pair(c, d), sum_ln: pair(e, f), sum_ln_sq: pair(g, h) };
+            }
+        }
+        Ok(row)
+    }
+
+    /// The words of the row, zeros for what it did not observe. Sums keep the 48 digits of two f32.
+    #[must_use]
+    pub fn to_words(&self) -> [u32; WORDS] {
+        let c = &self.counts;
+        let wide = [c.count, c.zeros, c.infinite, c.nan, c.flushed, c.overflowed, c.subnormal];
+        let halves = wide.into_iter().flat_map(|x| {
+            let [a, b, c, d, e, f, g, h] = x.to_le_bytes();
+            [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
+        });
+        let sums = self.moments.all().into_iter().flat_map(|x| {
+            #[expect(clippy::cast_possible_truncation, reason = "rounded to the large part of a pair")]
+            let large = x as f32;
+            #[expect(clippy::cast_possible_truncation, reason = "rounded to the small part of a pair")]
+            let small = if large.is_finite() { (x - f64::from(large)) as f32 } else { 0.0 };
+            [large.to_bits(), small.to_bits()]
+        });
+        let all = halves.chain([c.amax.to_bits(), c.exponent.cast_unsigned()]).chain(sums).chain(self.bins);
+        let mut words = [0; WORDS];
+        for (word, value) in words.iter_mut().zip(all) {
+            *word = value;
+        }
+        words
+    }
+}
+
+/// Why words are no row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RowError {
+    /// Fewer words than the detail needs.
+    TooShort,
+    /// The parts exceed the count.
+    Counts,
+    /// amax is negative or not finite, or contradicts the counts.
+    Amax,
+    /// The histogram's sum is not the number of non-zero values.
+    Histogram,
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooShort => "a row of statistics has too few words",
+            Self::Counts => "a row's parts exceed its count",
+            Self::Amax => "a row's amax contradicts its counts",
+            Self::Histogram => "a row's histogram does not add up to its non-zero values",
+        })
+    }
+}
+
+impl core::error::Error for RowError {}
