@@ -12,6 +12,7 @@ pub use typed::{
 };
 
 use crate::format::{Format, Top};
+use num_traits::{AsPrimitive, PrimInt, Unsigned};
 
 /// How to choose between the two neighbours of a number that is not representable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +72,7 @@ impl Format {
     /// ```
     #[inline]
     #[must_use]
-    pub const fn encode(self, x: f32, round: Round) -> Cast {
+    pub fn encode(self, x: f32, round: Round) -> Cast {
         let bits = x.to_bits();
         let magnitude = bits & 0x7FFF_FFFF;
         let sign = (bits >> 31) << (self.width() - 1);
@@ -82,13 +83,13 @@ impl Format {
         let field = magnitude >> 23;
         let (significand, exponent) =
             if field == 0 { (magnitude, -126) } else { (magnitude & 0x007F_FFFF | 0x0080_0000, field as i32 - 127) };
-        self.round(sign, significand as u64, exponent, 23, round)
+        self.round(sign, significand, exponent, 23, round)
     }
 
     /// Rounds an f64 to this format, once. As [`Format::encode`].
     #[inline]
     #[must_use]
-    pub const fn encode_f64(self, x: f64, round: Round) -> Cast {
+    pub fn encode_f64(self, x: f64, round: Round) -> Cast {
         let bits = x.to_bits();
         let magnitude = bits & 0x7FFF_FFFF_FFFF_FFFF;
         let sign = ((bits >> 63) as u32) << (self.width() - 1);
@@ -126,53 +127,51 @@ impl Format {
     }
 
     /// Rounds ±`significand` · 2^(`exponent` − `digits`), where the hidden digit of a normal source stands at
-    /// bit `digits`.
+    /// bit `digits`. `W` is as wide as the source, with at least 6 bits above the significand.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "patterns are checked against the largest one first")]
-    #[expect(clippy::cast_sign_loss, reason = "differences that are clamped to be positive")]
-    const fn round(self, sign: u32, significand: u64, exponent: i32, digits: u32, round: Round) -> Cast {
-        let least = self.min_exponent();
+    fn round<W>(self, sign: u32, significand: W, exponent: i32, digits: u32, round: Round) -> Cast
+    where
+        W: PrimInt + Unsigned + AsPrimitive<u32> + AsPrimitive<u64>,
+    {
         // Digits that do not fit: those of the longer source, and one more for each step below the least
         // normal exponent.
-        let below = if exponent < least { (least - exponent) as u32 } else { 0 };
-        let above = if exponent > least { (exponent - least) as u64 } else { 0 };
+        let below = (self.min_exponent() - exponent).max(0).cast_unsigned();
+        let above = (exponent - self.min_exponent()).max(0).cast_unsigned();
         let drop = digits - self.mantissa_bits() + below;
-        let shift = if drop < 63 { drop } else { 63 };
-        let kept = significand >> shift;
-        let rest = significand & ((1 << shift) - 1);
+        let shift = drop.min(W::zero().count_zeros() - 2);
+        let kept = significand.unsigned_shr(shift);
+        let unit = W::one().unsigned_shl(shift);
+        let rest = significand & (unit - W::one());
         let up = match round {
-            // Twice the rest against one last place, so that a shift of 0 is no special case.
-            Round::NearestEven => 2 * rest > 1 << shift || (2 * rest == 1 << shift && kept & 1 == 1),
+            // Twice the rest against one last place, where a tie counts as more if the kept digit is odd.
+            Round::NearestEven => rest.unsigned_shl(1) + (kept & W::one()) > unit,
             Round::TowardZero => false,
             Round::Stochastic(random) => {
-                let fraction = if drop <= 32 {
-                    rest << (32 - drop)
-                } else {
-                    rest >> (if drop - 32 < 63 { drop - 32 } else { 63 })
-                };
-                fraction > random as u64
+                let rest: u64 = rest.as_();
+                let fraction = if drop <= 32 { rest << (32 - drop) } else { rest >> (drop - 32).min(63) };
+                fraction > u64::from(random)
             }
         };
-        // A carry out of the significand moves into the exponent field, as it should.
-        let magnitude = (above << self.mantissa_bits()) + kept + up as u64;
-        if magnitude > self.max_bits() as u64 {
+        // A carry out of the significand moves into the exponent field, as it should. Exponents far above the
+        // largest only need to stay there.
+        let field = above.min(1 << self.exponent_bits());
+        let kept: u32 = kept.as_();
+        let magnitude = (field << self.mantissa_bits()) + kept + u32::from(up);
+        if magnitude > self.max_bits() {
             let bits = if self.is_saturating() || matches!(round, Round::TowardZero) {
                 self.max_bits()
             } else {
-                match self.infinity_bits() {
-                    Some(infinity) => infinity,
-                    None => self.nan_bits(),
-                }
+                self.infinity_bits().unwrap_or(self.nan_bits())
             };
             return Cast { bits: sign | bits, status: Status::Overflow };
         }
-        let status = if rest == 0 {
+        let status = if rest.is_zero() {
             Status::Exact
         } else if magnitude == 0 {
             Status::Underflow
         } else {
             Status::Inexact
         };
-        Cast { bits: sign | magnitude as u32, status }
+        Cast { bits: sign | magnitude, status }
     }
 }

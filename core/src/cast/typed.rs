@@ -15,7 +15,7 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
-pub const fn f16_from_f32(x: f32, round: Round) -> f16 {
+pub fn f16_from_f32(x: f32, round: Round) -> f16 {
     f16::from_bits(Format::FP16.encode(x, round).bits as u16)
 }
 
@@ -23,7 +23,7 @@ pub const fn f16_from_f32(x: f32, round: Round) -> f16 {
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
-pub const fn f16_from_f64(x: f64, round: Round) -> f16 {
+pub fn f16_from_f64(x: f64, round: Round) -> f16 {
     f16::from_bits(Format::FP16.encode_f64(x, round).bits as u16)
 }
 
@@ -31,7 +31,7 @@ pub const fn f16_from_f64(x: f64, round: Round) -> f16 {
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
-pub const fn bf16_from_f32(x: f32, round: Round) -> bf16 {
+pub fn bf16_from_f32(x: f32, round: Round) -> bf16 {
     bf16::from_bits(Format::BF16.encode(x, round).bits as u16)
 }
 
@@ -39,7 +39,7 @@ pub const fn bf16_from_f32(x: f32, round: Round) -> bf16 {
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
-pub const fn bf16_from_f64(x: f64, round: Round) -> bf16 {
+pub fn bf16_from_f64(x: f64, round: Round) -> bf16 {
     bf16::from_bits(Format::BF16.encode_f64(x, round).bits as u16)
 }
 
