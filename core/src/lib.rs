@@ -6,7 +6,9 @@
 extern crate std;
 
 pub mod amp;
+pub mod backend;
 pub mod cast;
+pub mod descriptor;
 pub mod format;
 pub mod fraction;
 pub mod loss_scale;

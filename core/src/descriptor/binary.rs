@@ -1,0 +1,129 @@
+//! Functions of two numbers, the second broadcast.
+
+use super::{At, ShapeError, Unary, elements};
+
+/// A function of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BinaryOp {
+    /// a + b.
+    Add,
+    /// a − b.
+    Sub,
+    /// a · b.
+    Mul,
+    /// a / b.
+    Div,
+    /// The larger; NaN if one is NaN.
+    Max,
+    /// The vjp of a unary function: a is what the tape kept, b the gradient.
+    Grad(Unary),
+}
+
+impl BinaryOp {
+    /// The plain ones; the others are [`Unary::ALL`] inside [`BinaryOp::Grad`].
+    pub const ARITHMETIC: &'static [Self] = &[Self::Add, Self::Sub, Self::Mul, Self::Div, Self::Max];
+
+    /// The number by which kernels know the function: those of [`Unary`] lie above 100.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Add => 0,
+            Self::Sub => 1,
+            Self::Mul => 2,
+            Self::Div => 3,
+            Self::Max => 4,
+            Self::Grad(unary) => 100 + unary.code(),
+        }
+    }
+
+    /// The meaning.
+    #[must_use]
+    pub fn eval(self, a: f32, b: f32, at: At) -> f32 {
+        match self {
+            Self::Add => a + b,
+            Self::Sub => a - b,
+            Self::Mul => a * b,
+            Self::Div => a / b,
+            Self::Max => {
+                if a > b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::Grad(unary) => unary.vjp(a, b, at),
+        }
+    }
+}
+
+/// How b is laid over the rows and columns of a.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Over {
+    /// b is as large as a.
+    All,
+    /// One value for each column: `[cols]`.
+    PerColumn,
+    /// One value for each row: `[rows]`.
+    PerRow,
+    /// One value: `[1]`.
+    One,
+}
+
+/// `y[r, c] = op(a[r, c], b[…])`, a and y `[rows, cols]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Binary {
+    op: BinaryOp,
+    rows: u32,
+    cols: u32,
+    over: Over,
+}
+
+impl Binary {
+    /// # Errors
+    /// [`ShapeError::TooLarge`].
+    pub fn new(op: BinaryOp, rows: u32, cols: u32, over: Over) -> Result<Self, ShapeError> {
+        elements(&[rows, cols])?;
+        Ok(Self { op, rows, cols, over })
+    }
+
+    /// The function.
+    #[must_use]
+    pub const fn op(&self) -> BinaryOp {
+        self.op
+    }
+
+    /// Rows and columns.
+    #[must_use]
+    pub const fn shape(&self) -> [u32; 2] {
+        [self.rows, self.cols]
+    }
+
+    /// How b is broadcast.
+    #[must_use]
+    pub const fn over(&self) -> Over {
+        self.over
+    }
+
+    /// Elements of b.
+    #[must_use]
+    pub const fn b_len(&self) -> u32 {
+        match self.over {
+            Over::All => self.rows * self.cols,
+            Over::PerColumn => self.cols,
+            Over::PerRow => self.rows,
+            Over::One => 1,
+        }
+    }
+
+    /// The element of b that meets element `i` of a.
+    #[must_use]
+    pub const fn b_index(&self, i: u32) -> u32 {
+        match self.over {
+            Over::All => i,
+            Over::PerColumn => i % self.cols,
+            Over::PerRow => i / self.cols,
+            Over::One => 0,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Two-dimensional convolutions and their gradients.
+
+use super::{ShapeError, elements};
+use crate::model::terms::ConvShape;
+
+/// Which of the three products of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// (x, w) → y.
+    Forward,
+    /// (dy, w) → dx: the data gradient, and the forward pass of a transposed convolution.
+    Data,
+    /// (x, dy) → dw.
+    Weight,
+}
+
+impl Pass {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Forward, Self::Data, Self::Weight];
+}
+
+/// x `[n, h, w, c]`, w `[o, kh, kw, c/groups]`, y `[n, oh, ow, o]`, bias `[o]`; products and sums in f32.
+///
+/// `y[n, p, q, o] = Σ w[o, i, j, k] · x[n, p·s + i·d − pad, q·s + j·d − pad, group·c/groups + k]`, zeros outside x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2d {
+    x: [u32; 4],
+    out_channels: u32,
+    kernel: [u32; 2],
+    stride: [u32; 2],
+    pad: [u32; 2],
+    dilation: [u32; 2],
+    groups: u32,
+    out: [u32; 2],
+}
+
+impl Conv2d {
+    /// Stride 1, no padding, no dilation, one group.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if the kernel does not fit the image, or a tensor is too large.
+    pub fn new(x: [u32; 4], out_channels: u32, kernel: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { x, out_channels, kernel, stride: [1; 2], pad: [0; 2], dilation: [1; 2], groups: 1, out: [0; 2] }.check()
+    }
+
+    /// With zeros around the image, so many on each side.
+    ///
+    /// # Errors
+    /// As [`Conv2d::new`].
+    pub fn pad(self, pad: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { pad, ..self }.check()
+    }
+
+    /// With strides.
+    ///
+    /// # Errors
+    /// [`ShapeError::Stride`] for 0, else as [`Conv2d::new`].
+    pub fn stride(self, stride: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { stride, ..self }.check()
+    }
+
+    /// With taps so far apart.
+    ///
+    /// # Errors
+    /// [`ShapeError::Stride`] for 0, else as [`Conv2d::new`].
+    pub fn dilation(self, dilation: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { dilation, ..self }.check()
+    }
+
+    /// With groups: both channel counts are cut into so many, which do not meet.
+    ///
+    /// # Errors
+    /// [`ShapeError::Groups`] unless they divide both.
+    pub fn groups(self, groups: u32) -> Result<Self, ShapeError> {
+        Self { groups, ..self }.check()
+    }
+
+    /// As many outputs as inputs at stride 1: pads by (kernel − 1)/2 of an odd kernel.
+    ///
+    /// # Errors
+    /// As [`Conv2d::new`].
+    pub fn same(self) -> Result<Self, ShapeError> {
+        self.pad([0, 1].map(|i| (self.kernel[i] - 1) / 2 * self.dilation[i]))
+    }
+
+    /// Shape of x.
+    #[must_use]
+    pub const fn x(&self) -> [u32; 4] {
+        self.x
+    }
+
+    /// Shape of w.
+    #[must_use]
+    pub const fn w(&self) -> [u32; 4] {
+        [self.out_channels, self.kernel[0], self.kernel[1], self.x[3] / self.groups]
+    }
+
+    /// Shape of y.
+    #[must_use]
+    pub const fn y(&self) -> [u32; 4] {
+        [self.x[0], self.out[0], self.out[1], self.out_channels]
+    }
+
+    /// Strides.
+    #[must_use]
+    pub const fn strides(&self) -> [u32; 2] {
+        self.stride
+    }
+
+    /// Zeros on each side.
+    #[must_use]
+    pub const fn padding(&self) -> [u32; 2] {
+        self.pad
+    }
+
+    /// Distances of taps.
+    #[must_use]
+    pub const fn dilations(&self) -> [u32; 2] {
+        self.dilation
+    }
+
+    /// Groups.
+    #[must_use]
+    pub const fn group_count(&self) -> u32 {
+        self.groups
+    }
+
+    /// What Theorem 1 asks for.
+    #[must_use]
+    pub const fn terms_shape(&self) -> ConvShape {
+        ConvShape {
+            out_channels: self.out_channels,
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            groups: self.groups,
+        }
+    }
+
+    /// The place in x along axis 0 (rows) or 1 (columns) that output `p` reads with tap `i`; `None` in the padding.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, axis: usize, p: u32, i: u32) -> Option<u32> {
+        let at = u64::from(p) * u64::from(self.stride[axis]) + u64::from(i) * u64::from(self.dilation[axis]);
+        let at = at.checked_sub(u64::from(self.pad[axis]))?;
+        u32::try_from(at).ok().filter(|&at| at < self.x[1 + axis])
+    }
+
+    fn check(mut self) -> Result<Self, ShapeError> {
+        if self.stride.contains(&0) || self.dilation.contains(&0) {
+            return Err(ShapeError::Stride);
+        }
+        let divides = |channels: u32| channels.is_multiple_of(self.groups);
+        if self.groups == 0 || !divides(self.x[3]) || !divides(self.out_channels) {
+            return Err(ShapeError::Groups);
+        }
+        for axis in [0, 1] {
+            let padded = u64::from(self.x[1 + axis]) + 2 * u64::from(self.pad[axis]);
+            let reach = u64::from(self.kernel[axis]).checked_sub(1).ok_or(ShapeError::Window)?;
+            let free = padded.checked_sub(reach * u64::from(self.dilation[axis]) + 1).ok_or(ShapeError::Window)?;
+            let out = free / u64::from(self.stride[axis]) + 1;
+            self.out[axis] = u32::try_from(out).map_err(|_| ShapeError::TooLarge)?;
+        }
+        for shape in [self.x, self.w(), self.y()] {
+            elements(&shape)?;
+        }
+        Ok(self)
+    }
+}

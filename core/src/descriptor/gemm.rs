@@ -1,0 +1,139 @@
+//! Matrix products.
+
+use super::ShapeError;
+
+/// `y[m, n] = op(a)·op(b) + bias[n]`, `batch` times; products and sums in f32.
+///
+/// Without [`Gemm::leading`] and [`Gemm::batched`] matrices are dense and there is one of each.
+///
+/// ```
+/// use gradscale_core::descriptor::Gemm;
+/// // The weight gradient of a linear layer: dyᵀ·x, both of 128 rows.
+/// let gemm = Gemm::new(64, 32, 128)?.transpose_a()?;
+/// assert_eq!(gemm.lens(), [128 * 64, 128 * 32, 64 * 32]);
+/// # Ok::<(), gradscale_core::descriptor::ShapeError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gemm {
+    mnk: [u32; 3],
+    trans: [bool; 2],
+    /// Elements from one stored row to the next, for a, b, y; 0: dense.
+    leading: [u32; 3],
+    batch: u32,
+    /// Elements from one matrix to the next, for a, b, y.
+    strides: [u32; 3],
+}
+
+impl Gemm {
+    /// One product of dense row-major matrices, a `[m, k]`, b `[k, n]`, y `[m, n]`.
+    ///
+    /// # Errors
+    /// [`ShapeError::TooLarge`].
+    pub fn new(m: u32, n: u32, k: u32) -> Result<Self, ShapeError> {
+        Self { mnk: [m, n, k], trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3] }.check()
+    }
+
+    /// a is stored `[k, m]`.
+    ///
+    /// # Errors
+    /// As [`Gemm::leading`].
+    pub fn transpose_a(self) -> Result<Self, ShapeError> {
+        Self { trans: [true, self.trans[1]], ..self }.check()
+    }
+
+    /// b is stored `[n, k]`.
+    ///
+    /// # Errors
+    /// As [`Gemm::leading`].
+    pub fn transpose_b(self) -> Result<Self, ShapeError> {
+        Self { trans: [self.trans[0], true], ..self }.check()
+    }
+
+    /// Elements from one stored row to the next in a, b and y.
+    ///
+    /// # Errors
+    /// [`ShapeError::Stride`] if one is shorter than a row, [`ShapeError::TooLarge`].
+    pub fn leading(self, elements: [u32; 3]) -> Result<Self, ShapeError> {
+        Self { leading: elements, ..self }.check()
+    }
+
+    /// `batch` products, whose matrices lie so many elements apart. A stride of 0 uses one a or b for all.
+    ///
+    /// # Errors
+    /// [`ShapeError::Overlap`] if results overlap, [`ShapeError::TooLarge`].
+    pub fn batched(self, batch: u32, strides: [u32; 3]) -> Result<Self, ShapeError> {
+        Self { batch, strides, ..self }.check()
+    }
+
+    /// m, n, k.
+    #[must_use]
+    pub const fn mnk(&self) -> [u32; 3] {
+        self.mnk
+    }
+
+    /// Whether a and b are stored transposed.
+    #[must_use]
+    pub const fn transposed(&self) -> [bool; 2] {
+        self.trans
+    }
+
+    /// Number of products.
+    #[must_use]
+    pub const fn batch(&self) -> u32 {
+        self.batch
+    }
+
+    /// Elements from one matrix to the next.
+    #[must_use]
+    pub const fn strides(&self) -> [u32; 3] {
+        self.strides
+    }
+
+    /// Stored rows and columns of a, b, y.
+    #[must_use]
+    pub const fn stored(&self) -> [[u32; 2]; 3] {
+        let [m, n, k] = self.mnk;
+        [if self.trans[0] { [k, m] } else { [m, k] }, if self.trans[1] { [n, k] } else { [k, n] }, [m, n]]
+    }
+
+    /// Elements from one stored row to the next.
+    #[must_use]
+    pub const fn lead(&self) -> [u32; 3] {
+        let stored = self.stored();
+        [
+            if self.leading[0] == 0 { stored[0][1] } else { self.leading[0] },
+            if self.leading[1] == 0 { stored[1][1] } else { self.leading[1] },
+            if self.leading[2] == 0 { stored[2][1] } else { self.leading[2] },
+        ]
+    }
+
+    /// Elements that a, b and y must have at least.
+    #[must_use]
+    pub fn lens(&self) -> [u32; 3] {
+        // Checked when the descriptor was built.
+        [0, 1, 2].map(|i| u32::try_from(self.span(i)).unwrap_or(u32::MAX))
+    }
+
+    fn span(&self, i: usize) -> u64 {
+        let [rows, cols] = self.stored()[i].map(u64::from);
+        if rows == 0 || cols == 0 || self.batch == 0 {
+            return 0;
+        }
+        u64::from(self.batch - 1) * u64::from(self.strides[i]) + (rows - 1) * u64::from(self.lead()[i]) + cols
+    }
+
+    fn check(self) -> Result<Self, ShapeError> {
+        let (stored, lead) = (self.stored(), self.lead());
+        if [0, 1, 2].iter().any(|&i| lead[i] < stored[i][1]) {
+            return Err(ShapeError::Stride);
+        }
+        let one = Self { batch: 1, ..self };
+        if self.batch > 1 && u64::from(self.strides[2]) < one.span(2) {
+            return Err(ShapeError::Overlap);
+        }
+        if [0, 1, 2].iter().any(|&i| self.span(i) > u64::from(u32::MAX)) {
+            return Err(ShapeError::TooLarge);
+        }
+        Ok(self)
+    }
+}

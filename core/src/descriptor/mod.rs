@@ -1,0 +1,79 @@
+//! Operators as data.
+//!
+//! A descriptor can only be built valid, so a device never checks one again. Each operator's scalar meaning and
+//! derivative stand here, once; every kernel is tested against them. Layouts are row-major: activations NHWC,
+//! convolution weights OHWI.
+
+mod binary;
+mod conv;
+mod gemm;
+mod norm;
+mod optimizer;
+mod pool;
+mod random;
+mod reduce;
+mod rows;
+mod strided;
+mod unary;
+mod xent;
+
+pub use binary::{Binary, BinaryOp, Over};
+pub use conv::{Conv2d, Pass};
+pub use gemm::Gemm;
+pub use norm::{Norm, NormOver};
+pub use optimizer::{Optimizer, Rule, Step};
+pub use pool::{Pool, PoolOp, Way};
+pub use random::{At, dropout_keeps, dropout_threshold, hash};
+pub use reduce::{Reduce, ReduceOp};
+pub use rows::Rows;
+pub use strided::{Dim, MAX_DIMS, Strided};
+pub use unary::{Kept, Unary};
+pub use xent::{Divisor, Xent, XentRow};
+
+use core::fmt;
+
+/// Why a descriptor cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// A stride or dilation of 0, or a leading dimension below the row's length.
+    Stride,
+    /// Groups that are 0 or do not divide the channels.
+    Groups,
+    /// A window or kernel that is empty, larger than the padded input, padded by more than half of itself, or
+    /// too large for its offsets.
+    Window,
+    /// More than 2^32 − 1 elements: row counters are u32 on devices.
+    TooLarge,
+    /// More dimensions than [`MAX_DIMS`].
+    Rank,
+    /// A copy that reads or writes before the start of a buffer, or writes an element twice.
+    Overlap,
+    /// A reduction over nothing that has no value.
+    Empty,
+    /// A number that makes no sense where it stands: a decay outside [0, 1), an epsilon that is not positive (for
+    /// Adam: below 10^-17), a divisor or threshold that is not positive.
+    Value(f32),
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stride => f.write_str("strides and dilations must be positive, leading dimensions at least a row"),
+            Self::Groups => f.write_str("groups must divide the channels"),
+            Self::Window => f.write_str("the window does not fit the input"),
+            Self::TooLarge => f.write_str("more than 2^32 - 1 elements"),
+            Self::Rank => write!(f, "more than {MAX_DIMS} dimensions"),
+            Self::Overlap => f.write_str("a copy leaves its buffer or writes an element twice"),
+            Self::Empty => f.write_str("a reduction over nothing"),
+            Self::Value(x) => write!(f, "{x} makes no sense here"),
+        }
+    }
+}
+
+impl core::error::Error for ShapeError {}
+
+/// The product of sizes, if it is below 2^32.
+fn elements(sizes: &[u32]) -> Result<u32, ShapeError> {
+    sizes.iter().try_fold(1u32, |product, &size| product.checked_mul(size)).ok_or(ShapeError::TooLarge)
+}

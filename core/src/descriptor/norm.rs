@@ -1,0 +1,128 @@
+//! Normalisations.
+
+use super::{ShapeError, elements};
+
+/// Over what mean and variance are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NormOver {
+    /// One group for each channel, over n, h, w.
+    Batch,
+    /// So many groups of channels for each image, over h, w and the group's channels. One group is layer
+    /// normalisation.
+    Group(u32),
+}
+
+/// `y = (x − mean) / √(var + eps) · scale[c] + shift[c]` over x `[n, h, w, c]`, in f32 inside.
+///
+/// `saved` is f32 `[2, groups]`: means, then biased variances (over the mean square where nothing is centred).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    x: [u32; 4],
+    over: NormOver,
+    center: bool,
+    given: bool,
+    eps: f32,
+}
+
+impl Norm {
+    /// # Errors
+    /// [`ShapeError::Groups`], [`ShapeError::TooLarge`], [`ShapeError::Empty`] for groups of no elements, or
+    /// [`ShapeError::Value`] for an `eps` that is not positive.
+    pub fn new(x: [u32; 4], over: NormOver, eps: f32) -> Result<Self, ShapeError> {
+        elements(&x)?;
+        let norm = Self { x, over, center: true, given: false, eps };
+        if let NormOver::Group(groups) = over {
+            if groups == 0 || !x[3].is_multiple_of(groups) {
+                return Err(ShapeError::Groups);
+            }
+            elements(&[x[0], groups])?;
+        }
+        if norm.groups() != 0 && norm.size() == 0 {
+            return Err(ShapeError::Empty);
+        }
+        if eps > 0.0 && eps.is_finite() { Ok(norm) } else { Err(ShapeError::Value(eps)) }
+    }
+
+    /// Layer normalisation of `[rows, width]`.
+    ///
+    /// # Errors
+    /// As [`Norm::new`].
+    pub fn layer(rows: u32, width: u32, eps: f32) -> Result<Self, ShapeError> {
+        Self::new([rows, 1, 1, width], NormOver::Group(1), eps)
+    }
+
+    /// Root-mean-square normalisation of `[rows, width]`: nothing is subtracted.
+    ///
+    /// # Errors
+    /// As [`Norm::new`].
+    pub fn rms(rows: u32, width: u32, eps: f32) -> Result<Self, ShapeError> {
+        Ok(Self { center: false, ..Self::layer(rows, width, eps)? })
+    }
+
+    /// With the statistics that `saved` gives, instead of those of x: evaluation.
+    #[must_use]
+    pub const fn given(self) -> Self {
+        Self { given: true, ..self }
+    }
+
+    /// Shape of x and y.
+    #[must_use]
+    pub const fn x(&self) -> [u32; 4] {
+        self.x
+    }
+
+    /// Over what.
+    #[must_use]
+    pub const fn over(&self) -> NormOver {
+        self.over
+    }
+
+    /// Whether the mean is subtracted.
+    #[must_use]
+    pub const fn is_centered(&self) -> bool {
+        self.center
+    }
+
+    /// Whether `saved` gives the statistics.
+    #[must_use]
+    pub const fn is_given(&self) -> bool {
+        self.given
+    }
+
+    /// What is added to the variance.
+    #[must_use]
+    pub const fn eps(&self) -> f32 {
+        self.eps
+    }
+
+    /// Number of groups.
+    #[must_use]
+    pub const fn groups(&self) -> u32 {
+        match self.over {
+            NormOver::Batch => self.x[3],
+            NormOver::Group(groups) => self.x[0] * groups,
+        }
+    }
+
+    /// Elements of one group.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        match self.over {
+            NormOver::Batch => self.x[0] * self.x[1] * self.x[2],
+            NormOver::Group(groups) => self.x[1] * self.x[2] * (self.x[3] / groups),
+        }
+    }
+
+    /// The group of element `i` of x.
+    #[must_use]
+    pub const fn group_of(&self, i: u32) -> u32 {
+        let channel = i % self.x[3];
+        match self.over {
+            NormOver::Batch => channel,
+            NormOver::Group(groups) => {
+                let image = i / (self.x[1] * self.x[2] * self.x[3]);
+                image * groups + channel / (self.x[3] / groups)
+            }
+        }
+    }
+}

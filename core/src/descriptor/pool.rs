@@ -1,0 +1,144 @@
+//! Pooling and unpooling.
+
+use super::{ShapeError, elements};
+
+/// What becomes of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PoolOp {
+    /// The largest value; the first NaN, if there is one. Padding does not count.
+    Max,
+    /// The sum over the window's area, padding (zeros) included.
+    Average,
+}
+
+/// Direction of an indexed move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Reads from the places.
+    Gather,
+    /// Adds to the places.
+    Scatter,
+}
+
+/// Windows over x `[n, h, w, c]`, giving `[n, oh, ow, c]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pool {
+    op: PoolOp,
+    x: [u32; 4],
+    window: [u32; 2],
+    stride: [u32; 2],
+    pad: [u32; 2],
+    ceil: bool,
+    out: [u32; 2],
+}
+
+impl Pool {
+    /// Windows side by side, no padding, incomplete windows left out.
+    ///
+    /// # Errors
+    /// [`ShapeError::Window`] for a window that is empty, larger than x, or (max) has more than 256 places, so that
+    /// an offset would not fit a byte.
+    pub fn new(op: PoolOp, x: [u32; 4], window: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { op, x, window, stride: window, pad: [0; 2], ceil: false, out: [0; 2] }.check()
+    }
+
+    /// With other strides.
+    ///
+    /// # Errors
+    /// [`ShapeError::Stride`] for 0.
+    pub fn stride(self, stride: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { stride, ..self }.check()
+    }
+
+    /// With padding on each side, at most half a window.
+    ///
+    /// # Errors
+    /// [`ShapeError::Window`] for more.
+    pub fn pad(self, pad: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { pad, ..self }.check()
+    }
+
+    /// With the incomplete windows at the end: sizes round up. A window must begin inside x or its front padding.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn ceil(self) -> Result<Self, ShapeError> {
+        Self { ceil: true, ..self }.check()
+    }
+
+    /// The function.
+    #[must_use]
+    pub const fn op(&self) -> PoolOp {
+        self.op
+    }
+
+    /// Shape of x.
+    #[must_use]
+    pub const fn x(&self) -> [u32; 4] {
+        self.x
+    }
+
+    /// Shape of the result.
+    #[must_use]
+    pub const fn y(&self) -> [u32; 4] {
+        [self.x[0], self.out[0], self.out[1], self.x[3]]
+    }
+
+    /// Height and width of a window.
+    #[must_use]
+    pub const fn window(&self) -> [u32; 2] {
+        self.window
+    }
+
+    /// Strides.
+    #[must_use]
+    pub const fn strides(&self) -> [u32; 2] {
+        self.stride
+    }
+
+    /// Padding on each side.
+    #[must_use]
+    pub const fn padding(&self) -> [u32; 2] {
+        self.pad
+    }
+
+    /// Whether a place of x can lie in two windows.
+    #[must_use]
+    pub const fn overlaps(&self) -> bool {
+        self.stride[0] < self.window[0] || self.stride[1] < self.window[1]
+    }
+
+    /// The place in x along axis 0 or 1 of window `p`, offset `i`; `None` outside x.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, axis: usize, p: u32, i: u32) -> Option<u32> {
+        let at = u64::from(p) * u64::from(self.stride[axis]) + u64::from(i);
+        let at = at.checked_sub(u64::from(self.pad[axis]))?;
+        u32::try_from(at).ok().filter(|&at| at < self.x[1 + axis])
+    }
+
+    fn check(mut self) -> Result<Self, ShapeError> {
+        if self.stride.contains(&0) {
+            return Err(ShapeError::Stride);
+        }
+        if self.op == PoolOp::Max && elements(&self.window)? > 256 {
+            return Err(ShapeError::Window);
+        }
+        for axis in [0, 1] {
+            let (size, window) = (u64::from(self.x[1 + axis]), u64::from(self.window[axis]));
+            let (stride, pad) = (u64::from(self.stride[axis]), u64::from(self.pad[axis]));
+            if window == 0 || 2 * pad > window {
+                return Err(ShapeError::Window);
+            }
+            let free = (size + 2 * pad).checked_sub(window).ok_or(ShapeError::Window)?;
+            let mut out = free / stride + 1;
+            if self.ceil && !free.is_multiple_of(stride) && out * stride < size + pad {
+                out += 1;
+            }
+            self.out[axis] = u32::try_from(out).map_err(|_| ShapeError::TooLarge)?;
+        }
+        elements(&self.x)?;
+        elements(&self.y())?;
+        Ok(self)
+    }
+}

@@ -1,0 +1,45 @@
+//! Random numbers by counting: the same for every order of work.
+
+/// Where an element stands, for operators that draw a random number for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct At {
+    /// Seed of the step, from [`crate::backend::Control`].
+    pub seed: u64,
+    /// Index of the element in the operator's output.
+    pub index: u32,
+}
+
+/// A random u32 for (seed, stream, index), of 32-bit operations only, so that shaders form it too.
+///
+/// Each word is mixed in turn by a bijection of 32 bits (xor-shifts and odd multipliers).
+#[inline]
+#[must_use]
+pub const fn hash(at: At, stream: u32) -> u32 {
+    let [a, b, c, d, e, f, g, h] = at.seed.to_le_bytes();
+    let mut x = mix(u32::from_le_bytes([a, b, c, d]) ^ 0x9E37_79B9);
+    x = mix(x ^ u32::from_le_bytes([e, f, g, h]));
+    x = mix(x ^ stream);
+    mix(x ^ at.index)
+}
+
+const fn mix(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(0x7FEB_352D);
+    x ^= x >> 15;
+    x = x.wrapping_mul(0x846C_A68B);
+    x ^ x >> 16
+}
+
+/// The share `keep` in units of 2^-24, as [`dropout_keeps`] compares it.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; keep is in (0, 1]")]
+pub const fn dropout_threshold(keep: f32) -> u32 {
+    (keep * 16_777_216.0) as u32
+}
+
+/// Whether dropout keeps an element: the upper 24 bits of its random number are below the threshold.
+#[inline]
+#[must_use]
+pub const fn dropout_keeps(at: At, stream: u32, keep: f32) -> bool {
+    hash(at, stream) >> 8 < dropout_threshold(keep)
+}

@@ -1,0 +1,64 @@
+//! Reductions along one axis.
+
+use super::{ShapeError, elements};
+
+/// What becomes of many values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReduceOp {
+    /// Σx.
+    Sum,
+    /// Σx / len.
+    Mean,
+    /// The largest; NaN if one is NaN.
+    Max,
+    /// Σx².
+    SumSquares,
+    /// Index of the first largest (of the first NaN, if there is one), stored as U8 or U32 as it is.
+    ArgMax,
+}
+
+impl ReduceOp {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::Sum, Self::Mean, Self::Max, Self::SumSquares, Self::ArgMax];
+}
+
+/// `[outer, len, inner] → [outer, inner]`. Sums are f32, in an order fixed by the shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    op: ReduceOp,
+    outer: u32,
+    len: u32,
+    inner: u32,
+}
+
+impl Reduce {
+    /// # Errors
+    /// [`ShapeError::TooLarge`], or [`ShapeError::Empty`] for a mean, a largest or its index over nothing.
+    pub fn new(op: ReduceOp, outer: u32, len: u32, inner: u32) -> Result<Self, ShapeError> {
+        elements(&[outer, len, inner])?;
+        elements(&[outer, inner])?;
+        if len == 0 && !matches!(op, ReduceOp::Sum | ReduceOp::SumSquares) {
+            return Err(ShapeError::Empty);
+        }
+        Ok(Self { op, outer, len, inner })
+    }
+
+    /// The function.
+    #[must_use]
+    pub const fn op(&self) -> ReduceOp {
+        self.op
+    }
+
+    /// outer, len, inner.
+    #[must_use]
+    pub const fn shape(&self) -> [u32; 3] {
+        [self.outer, self.len, self.inner]
+    }
+
+    /// Elements of the result.
+    #[must_use]
+    pub const fn y_len(&self) -> u32 {
+        self.outer * self.inner
+    }
+}

@@ -1,0 +1,110 @@
+//! Copies between layouts: permute, slice, concatenate, pad, flip, repeat.
+
+use super::ShapeError;
+use heapless::Vec;
+
+/// Dimensions that a copy can have.
+pub const MAX_DIMS: usize = 6;
+
+/// One dimension of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim {
+    /// Steps along it.
+    pub len: u32,
+    /// Elements of x from one step to the next; negative flips, 0 repeats.
+    pub x: i64,
+    /// Elements of y from one step to the next.
+    pub y: i64,
+}
+
+/// `y[y0 + Σ iⱼ·yⱼ] = x[x0 + Σ iⱼ·xⱼ]` for all 0 ≤ iⱼ < lenⱼ. Elements of y outside stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strided {
+    dims: Vec<Dim, MAX_DIMS>,
+    start: [u32; 2],
+    reach: [u32; 2],
+}
+
+impl Strided {
+    /// A copy along `dims`, outermost first, from element `x0` to element `y0`. Without dimensions it copies one
+    /// element.
+    ///
+    /// # Errors
+    /// [`ShapeError::Rank`], [`ShapeError::TooLarge`], or [`ShapeError::Overlap`] if it would read or write before
+    /// the start of a buffer, or the strides of y do not nest, so that an element could be written twice.
+    pub fn new(dims: &[Dim], x0: u32, y0: u32) -> Result<Self, ShapeError> {
+        let dims: Vec<Dim, MAX_DIMS> = Vec::from_slice(dims).map_err(|_| ShapeError::Rank)?;
+        let count = dims.iter().try_fold(1u32, |product, dim| product.checked_mul(dim.len));
+        if count.is_none() && dims.iter().all(|dim| dim.len != 0) {
+            return Err(ShapeError::TooLarge);
+        }
+        if dims.iter().any(|dim| dim.len == 0) {
+            return Ok(Self { dims, start: [x0, y0], reach: [0, 0] });
+        }
+        let mut nested: Vec<Dim, MAX_DIMS> = dims.iter().copied().filter(|dim| dim.len > 1).collect();
+        nested.sort_unstable_by_key(|dim| dim.y.unsigned_abs());
+        let mut covered = 0i128;
+        for dim in &nested {
+            let stride = i128::from(dim.y.unsigned_abs());
+            if stride <= covered {
+                return Err(ShapeError::Overlap);
+            }
+            covered += stride * i128::from(dim.len - 1);
+        }
+        let reach =
+            [span(x0, dims.iter().map(|dim| (dim.len, dim.x)))?, span(y0, dims.iter().map(|dim| (dim.len, dim.y)))?];
+        Ok(Self { dims, start: [x0, y0], reach })
+    }
+
+    /// Dimensions, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[Dim] {
+        &self.dims
+    }
+
+    /// First element in x and in y.
+    #[must_use]
+    pub const fn start(&self) -> [u32; 2] {
+        self.start
+    }
+
+    /// Elements that x and y must have at least.
+    #[must_use]
+    pub const fn reach(&self) -> [u32; 2] {
+        self.reach
+    }
+
+    /// Elements copied.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.dims.iter().map(|dim| dim.len).product()
+    }
+
+    /// Indices in x and y of the `i`th element copied, the last dimension running fastest.
+    #[must_use]
+    pub fn indices(&self, i: u32) -> [u32; 2] {
+        let (mut rest, mut x, mut y) = (i, i64::from(self.start[0]), i64::from(self.start[1]));
+        for dim in self.dims.iter().rev() {
+            let step = i64::from(rest % dim.len.max(1));
+            rest /= dim.len.max(1);
+            x += step * dim.x;
+            y += step * dim.y;
+        }
+        // Checked when the copy was built.
+        [u32::try_from(x).unwrap_or(u32::MAX), u32::try_from(y).unwrap_or(u32::MAX)]
+    }
+}
+
+/// One more than the largest index, if none is negative or too large.
+fn span(start: u32, dims: impl Iterator<Item = (u32, i64)>) -> Result<u32, ShapeError> {
+    let (mut least, mut most) = (i128::from(start), i128::from(start));
+    for (len, stride) in dims {
+        let far = i128::from(len - 1) * i128::from(stride);
+        least += far.min(0);
+        most += far.max(0);
+    }
+    if least < 0 {
+        return Err(ShapeError::Overlap);
+    }
+    u32::try_from(most + 1).map_err(|_| ShapeError::TooLarge)
+}

@@ -1,0 +1,229 @@
+//! Functions of one number.
+
+use super::{At, ShapeError, dropout_keeps};
+use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+/// An element-wise function.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Unary {
+    /// x: the cast.
+    Id,
+    /// −x.
+    Neg,
+    /// |x|.
+    Abs,
+    /// max(x, 0); NaN stays NaN, −0 becomes 0.
+    Relu,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e^-x).
+    Sigmoid,
+    /// x · Φ(x), by the error function.
+    Gelu,
+    /// x / (1 + e^-x).
+    Silu,
+    /// Error function.
+    Erf,
+    /// e^x.
+    Exp,
+    /// Natural logarithm.
+    Ln,
+    /// Square root.
+    Sqrt,
+    /// 1 / x.
+    Recip,
+    /// x^p, as IEEE 754-2019 §9.2 `pow`.
+    Pow(f32),
+    /// a·x + b, the product rounded before the sum.
+    Affine {
+        /// Factor.
+        a: f32,
+        /// Summand.
+        b: f32,
+    },
+    /// x / keep with probability `keep`, else 0; which, [`super::hash`] of step seed, stream and index says.
+    /// Build it with [`Unary::dropout`].
+    Dropout {
+        /// Share that is kept, in (0, 1].
+        keep: f32,
+        /// One for each dropout of a network.
+        stream: u32,
+    },
+}
+
+/// What the tape keeps of an operator for its derivative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// Nothing: pass the gradient itself.
+    Nothing,
+    /// The input.
+    Input,
+    /// The output.
+    Output,
+}
+
+impl Unary {
+    /// One of each, with parameters for tests.
+    pub const ALL: &'static [Self] = &[
+        Self::Id,
+        Self::Neg,
+        Self::Abs,
+        Self::Relu,
+        Self::Tanh,
+        Self::Sigmoid,
+        Self::Gelu,
+        Self::Silu,
+        Self::Erf,
+        Self::Exp,
+        Self::Ln,
+        Self::Sqrt,
+        Self::Recip,
+        Self::Pow(-0.75),
+        Self::Affine { a: 1.5, b: -0.25 },
+        Self::Dropout { keep: 0.75, stream: 3 },
+    ];
+
+    /// Dropout that keeps a share of `keep`.
+    ///
+    /// # Errors
+    /// [`ShapeError::Value`] unless 2^-24 ≤ `keep` ≤ 1.
+    pub fn dropout(keep: f32, stream: u32) -> Result<Self, ShapeError> {
+        if (1.0 / 16_777_216.0..=1.0).contains(&keep) {
+            Ok(Self::Dropout { keep, stream })
+        } else {
+            Err(ShapeError::Value(keep))
+        }
+    }
+
+    /// The number by which kernels know the function.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Id => 0,
+            Self::Neg => 1,
+            Self::Abs => 2,
+            Self::Relu => 3,
+            Self::Tanh => 4,
+            Self::Sigmoid => 5,
+            Self::Gelu => 6,
+            Self::Silu => 7,
+            Self::Erf => 8,
+            Self::Exp => 9,
+            Self::Ln => 10,
+            Self::Sqrt => 11,
+            Self::Recip => 12,
+            Self::Pow(_) => 13,
+            Self::Affine { .. } => 14,
+            Self::Dropout { .. } => 15,
+        }
+    }
+
+    /// The two parameters that kernels take beside the code, 0 where there are none.
+    #[must_use]
+    pub const fn parameters(self) -> [f32; 2] {
+        match self {
+            Self::Pow(p) => [p, 0.0],
+            Self::Affine { a, b } => [a, b],
+            Self::Dropout { keep, .. } => [keep, 0.0],
+            _ => [0.0; 2],
+        }
+    }
+
+    /// The meaning.
+    #[must_use]
+    pub fn eval(self, x: f32, at: At) -> f32 {
+        match self {
+            Self::Id => x,
+            Self::Neg => -x,
+            Self::Abs => x.abs(),
+            Self::Relu => {
+                if x <= 0.0 {
+                    0.0
+                } else {
+                    x
+                }
+            }
+            Self::Tanh => libm::tanhf(x),
+            Self::Sigmoid => sigmoid(x),
+            Self::Gelu => x * normal_cdf(x),
+            Self::Silu => x * sigmoid(x),
+            Self::Erf => libm::erff(x),
+            Self::Exp => libm::expf(x),
+            Self::Ln => libm::logf(x),
+            Self::Sqrt => libm::sqrtf(x),
+            Self::Recip => 1.0 / x,
+            Self::Pow(p) => libm::powf(x, p),
+            Self::Affine { a, b } => a * x + b,
+            Self::Dropout { keep, stream } => {
+                if dropout_keeps(at, stream, keep) {
+                    x / keep
+                } else {
+                    0.0
+                }
+            }
+        }
+    }
+
+    /// What [`Unary::vjp`] needs.
+    #[must_use]
+    pub const fn keeps(self) -> Kept {
+        match self {
+            Self::Id | Self::Neg | Self::Affine { .. } | Self::Dropout { .. } => Kept::Nothing,
+            Self::Abs | Self::Ln | Self::Pow(_) | Self::Gelu | Self::Silu | Self::Erf => Kept::Input,
+            Self::Relu | Self::Tanh | Self::Sigmoid | Self::Exp | Self::Sqrt | Self::Recip => Kept::Output,
+        }
+    }
+
+    /// The derivative times `dy`. Masks select, they never multiply: ∞ · 0 is NaN.
+    #[must_use]
+    pub fn vjp(self, kept: f32, dy: f32, at: At) -> f32 {
+        match self {
+            Self::Id => dy,
+            Self::Neg => -dy,
+            Self::Abs => {
+                if kept > 0.0 {
+                    dy
+                } else if kept < 0.0 {
+                    -dy
+                } else {
+                    0.0
+                }
+            }
+            Self::Relu => {
+                if kept > 0.0 {
+                    dy
+                } else {
+                    0.0
+                }
+            }
+            Self::Tanh => dy * (1.0 - kept * kept),
+            Self::Sigmoid => dy * (kept * (1.0 - kept)),
+            Self::Gelu => {
+                let density = FRAC_2_SQRT_PI * 0.5 * FRAC_1_SQRT_2 * libm::expf(-0.5 * kept * kept);
+                dy * (normal_cdf(kept) + kept * density)
+            }
+            Self::Silu => {
+                let s = sigmoid(kept);
+                dy * (s * (1.0 + kept * (1.0 - s)))
+            }
+            Self::Erf => dy * (FRAC_2_SQRT_PI * libm::expf(-kept * kept)),
+            Self::Exp => dy * kept,
+            Self::Ln => dy / kept,
+            Self::Sqrt => dy * (0.5 / kept),
+            Self::Recip => -dy * kept * kept,
+            Self::Pow(p) => dy * (p * libm::powf(kept, p - 1.0)),
+            Self::Affine { a, .. } => dy * a,
+            Self::Dropout { .. } => self.eval(dy, at),
+        }
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + libm::expf(-x))
+}
+
+/// Φ(x), by erfc, so that the lower tail keeps its digits.
+fn normal_cdf(x: f32) -> f32 {
+    0.5 * libm::erfcf(-x * FRAC_1_SQRT_2)
+}
