@@ -1,5 +1,7 @@
 //! Errors of devices.
 
+use core::fmt;
+
 /// Portable meaning of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -22,4 +24,29 @@ pub trait Error: core::error::Error + Sized {
     fn kind(&self) -> ErrorKind;
     /// The error of an operator that is not offered.
     fn unsupported(operator: &'static str) -> Self;
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfMemory => "out of memory",
+            Self::Unsupported => "not supported by this device",
+            Self::DeviceLost => "the device is lost",
+            Self::KernelCompile => "a kernel does not compile",
+            Self::Other => "the device failed",
+        })
+    }
+}
+
+impl core::error::Error for ErrorKind {}
+
+/// For devices that have nothing more to say.
+impl Error for ErrorKind {
+    fn kind(&self) -> ErrorKind {
+        *self
+    }
+
+    fn unsupported(_: &'static str) -> Self {
+        Self::Unsupported
+    }
 }

@@ -114,12 +114,7 @@ pub trait Backend: Sized {
     /// `scalars` (F32). A row into which nothing was stored is empty, of detail [`crate::stats::Detail::None`].
     /// Waits.
     fn collect(
-        &self,
-        table: &Self::Table,
-        rows: Range<u16>,
-        out: &mut [Stats],
-        scalars: &[&Self::Buffer],
-        values: &mut [f32],
+        &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
     ) -> impl Future<Output = Done<Self>>;
 
     /// Runs `work`, which calls operators only, and keeps its launches if the device can.
@@ -191,12 +186,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn gemm(
-        &self,
-        p: &Gemm,
-        a: &Self::Buffer,
-        b: &Self::Buffer,
-        bias: Option<&Self::Buffer>,
-        y: Store<'_, Self>,
+        &self, p: &Gemm, a: &Self::Buffer, b: &Self::Buffer, bias: Option<&Self::Buffer>, y: Store<'_, Self>,
     ) -> Done<Self> {
         no("gemm")
     }
@@ -207,12 +197,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn conv(
-        &self,
-        p: &Conv2d,
-        pass: Pass,
-        a: &Self::Buffer,
-        b: &Self::Buffer,
-        bias: Option<&Self::Buffer>,
+        &self, p: &Conv2d, pass: Pass, a: &Self::Buffer, b: &Self::Buffer, bias: Option<&Self::Buffer>,
         y: Store<'_, Self>,
     ) -> Done<Self> {
         no("conv")
@@ -237,12 +222,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn unpool(
-        &self,
-        p: &Pool,
-        way: Way,
-        x: &Self::Buffer,
-        at: Option<&Self::Buffer>,
-        y: Store<'_, Self>,
+        &self, p: &Pool, way: Way, x: &Self::Buffer, at: Option<&Self::Buffer>, y: Store<'_, Self>,
     ) -> Done<Self> {
         no("unpool")
     }
@@ -263,11 +243,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn norm(
-        &self,
-        p: &Norm,
-        x: &Self::Buffer,
-        affine: Option<[&Self::Buffer; 2]>,
-        saved: &mut Self::Buffer,
+        &self, p: &Norm, x: &Self::Buffer, affine: Option<[&Self::Buffer; 2]>, saved: &mut Self::Buffer,
         y: Store<'_, Self>,
     ) -> Done<Self> {
         no("norm")
@@ -278,11 +254,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn norm_vjp(
-        &self,
-        p: &Norm,
-        x: Normed<'_, Self::Buffer>,
-        dy: &Self::Buffer,
-        dx: Store<'_, Self>,
+        &self, p: &Norm, x: Normed<'_, Self::Buffer>, dy: &Self::Buffer, dx: Store<'_, Self>,
         affine: Option<[Store<'_, Self>; 2]>,
     ) -> Done<Self> {
         no("norm_vjp")
@@ -301,12 +273,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn xent_vjp(
-        &self,
-        p: &Xent,
-        x: Scored<'_, Self::Buffer>,
-        out: &Self::Buffer,
-        g: &Self::Buffer,
-        dx: Store<'_, Self>,
+        &self, p: &Xent, x: Scored<'_, Self::Buffer>, out: &Self::Buffer, g: &Self::Buffer, dx: Store<'_, Self>,
     ) -> Done<Self> {
         no("xent_vjp")
     }
@@ -328,11 +295,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn optimize(
-        &self,
-        p: &Optimizer,
-        table: &Self::Table,
-        guard: Range<u16>,
-        norm: Option<&Self::Buffer>,
+        &self, p: &Optimizer, table: &Self::Table, guard: Range<u16>, norm: Option<&Self::Buffer>,
         params: &mut [Param<'_, Self::Buffer>],
     ) -> Done<Self> {
         no("optimize")

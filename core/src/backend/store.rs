@@ -64,7 +64,7 @@ pub struct Param<'a, T> {
 }
 
 /// What a normalisation leaves for its vjp.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Normed<'a, T> {
     /// Its input.
     pub x: &'a T,
@@ -75,7 +75,7 @@ pub struct Normed<'a, T> {
 }
 
 /// What a classification loss compares.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Scored<'a, T> {
     /// `[rows, classes]`.
     pub logits: &'a T,
@@ -84,3 +84,20 @@ pub struct Scored<'a, T> {
     /// `[classes]`, F32.
     pub weights: Option<&'a T>,
 }
+
+// Derived, these would ask that memory itself can be copied.
+impl<T> Clone for Normed<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Normed<'_, T> {}
+
+impl<T> Clone for Scored<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Scored<'_, T> {}

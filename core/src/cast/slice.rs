@@ -84,10 +84,7 @@ pub(super) fn same_length(src: usize, dst: usize) -> Result<(), SliceError> {
 /// ```
 #[inline]
 pub fn encode_slice<W: PrimInt + Unsigned>(
-    format: Format,
-    src: &[f32],
-    dst: &mut [W],
-    round: Round,
+    format: Format, src: &[f32], dst: &mut [W], round: Round,
 ) -> Result<Tally, SliceError> {
     // One loop for each rounding, none inside it.
     match round {
@@ -103,20 +100,14 @@ pub fn encode_slice<W: PrimInt + Unsigned>(
 /// As [`encode_slice`].
 #[inline]
 pub fn encode_slice_stochastic<W: PrimInt + Unsigned>(
-    format: Format,
-    src: &[f32],
-    dst: &mut [W],
-    mut random: impl FnMut() -> u32,
+    format: Format, src: &[f32], dst: &mut [W], mut random: impl FnMut() -> u32,
 ) -> Result<Tally, SliceError> {
     encode_each(format, src, dst, || Round::Stochastic(random()))
 }
 
 #[inline(always)]
 fn encode_each<W: PrimInt + Unsigned>(
-    format: Format,
-    src: &[f32],
-    dst: &mut [W],
-    mut round: impl FnMut() -> Round,
+    format: Format, src: &[f32], dst: &mut [W], mut round: impl FnMut() -> Round,
 ) -> Result<Tally, SliceError> {
     same_length(src.len(), dst.len())?;
     let word = W::zero().count_zeros();
