@@ -219,8 +219,14 @@ impl Unary {
     }
 }
 
+/// By the exponential that does not overflow, so that the lower tail keeps its digits.
 fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + libm::expf(-x))
+    if x < 0.0 {
+        let e = libm::expf(x);
+        e / (1.0 + e)
+    } else {
+        1.0 / (1.0 + libm::expf(-x))
+    }
 }
 
 /// Φ(x), by erfc, so that the lower tail keeps its digits.

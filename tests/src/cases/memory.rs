@@ -1,0 +1,81 @@
+//! Buffers: what is written comes back, and nothing else changes.
+
+use super::Case;
+use crate::{
+    case::{Check, Fail},
+    data::{LENGTHS, Random, edges},
+    rig::{Rig, wait},
+};
+use gradscale_core::backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind};
+use half::f16;
+
+pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
+    cases.push(Case::new("memory::round_trip", round_trip::<B>));
+    cases.push(Case::new("memory::part", part::<B>));
+    cases.push(Case::new("memory::too_large", too_large::<B>));
+}
+
+/// All types, all bits of numbers; NaN stays some NaN.
+fn round_trip<B: Backend>(b: &B) -> Check {
+    for len in LENGTHS {
+        let mut random = Random(len as u64);
+        let floats: Vec<f32> = edges().into_iter().cycle().take(len).collect();
+        let halves: Vec<f16> = (0..len).map(|_| f16::from_bits(random.bits() as u16)).collect();
+        let bytes: Vec<u8> = (0..len).map(|_| random.bits() as u8).collect();
+        let words: Vec<u32> = (0..len).map(|_| random.bits() as u32).collect();
+        let mut back = (vec![0f32; len], vec![f16::ZERO; len], vec![0u8; len], vec![0u32; len]);
+        let pairs = [
+            (Data::F32(&floats), DataMut::F32(&mut back.0)),
+            (Data::F16(&halves), DataMut::F16(&mut back.1)),
+            (Data::U8(&bytes), DataMut::U8(&mut back.2)),
+            (Data::U32(&words), DataMut::U32(&mut back.3)),
+        ];
+        for (data, out) in pairs {
+            let mut buffer = b.alloc(data.dtype(), len)?;
+            if buffer.len() != len || buffer.dtype() != data.dtype() {
+                return Err(Fail::new(format!(
+                    "{:?}[{len}] became {:?}[{}]",
+                    data.dtype(),
+                    buffer.dtype(),
+                    buffer.len()
+                )));
+            }
+            b.write(data, &mut buffer)?;
+            wait(b.read(&buffer, out))?;
+        }
+        let same_f32 = floats.iter().zip(&back.0).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
+        let same_f16 = halves.iter().zip(&back.1).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
+        if !(same_f32 && same_f16 && bytes == back.2 && words == back.3) {
+            return Err(Fail::new(format!("{len} elements did not come back")));
+        }
+    }
+    Ok(vec![])
+}
+
+/// Writing and reading the start of a buffer leaves the rest.
+fn part<B: Backend>(b: &B) -> Check {
+    let rig = Rig::new(b)?;
+    for dtype in [DType::F32, DType::F16, DType::U8, DType::U32] {
+        for start in [0, 1, 3, 5] {
+            let mut buffer = rig.input(dtype, &[9.0; 11])?;
+            rig.fill(&mut buffer, &vec![4.0; start])?;
+            let want: Vec<f32> = (0..11).map(|i| if i < start { 4.0 } else { 9.0 }).collect();
+            let got = rig.read(&buffer)?;
+            if got != want {
+                return Err(Fail::new(format!("{dtype:?}: after a write of {start} elements: {got:?}")));
+            }
+        }
+    }
+    Ok(vec![])
+}
+
+/// More than the device has is an error with a kind, and the device lives on.
+fn too_large<B: Backend>(b: &B) -> Check {
+    let most = usize::try_from(b.caps().max_buffer).unwrap_or(usize::MAX);
+    match b.alloc(DType::F32, most.saturating_add(1)) {
+        Ok(_) => return Err(Fail::new("a buffer larger than the largest was allocated")),
+        Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
+        Err(error) => return Err(Fail::new(format!("kind {:?} instead of OutOfMemory: {error}", error.kind()))),
+    }
+    round_trip(b)
+}

@@ -1,0 +1,120 @@
+//! Ways to break the reference backend, so that the suite itself can be tested: each must make some case fail.
+
+use crate::Reference;
+use gradscale_core::cast::{Round, f16_from_f32};
+
+/// One mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Casts to half round toward zero.
+    TruncatingCast,
+    /// Subnormal halves become zeros.
+    FlushToZero,
+    /// What is too large becomes the largest half.
+    InfinityToMax,
+    /// Sums are rounded to half after every addition.
+    HalfAccumulator,
+    /// Statistics take NaN for zero.
+    NanIgnored,
+    /// Statistics take −0 for a non-zero number.
+    NegativeZeroCounted,
+    /// The row summarises the rounded values.
+    StatsAfterRounding,
+    /// The row of the slot before is written.
+    WrongSlot,
+    /// Half results are rounded, then scaled, then rounded again.
+    FactorAfterRounding,
+    /// A product whose last tile has one column loses it.
+    LastTileOffByOne,
+    /// A transposed B is read as if it were not.
+    TransposedB,
+    /// `add` overwrites.
+    AddDropped,
+    /// Each result is also written one place further.
+    CanaryOverwritten,
+    /// The optimizer steps although a gradient is not finite.
+    GuardIgnored,
+    /// Only the first exponents uploaded count.
+    ControlIgnored,
+    /// Clipping by norm does nothing.
+    ClipDropped,
+    /// Of several largest values in a window the last wins.
+    LastOfTies,
+    /// Rows with the ignored label count.
+    IgnoredCounted,
+    /// The variance of a normalisation is divided by n − 1.
+    UnbiasedVariance,
+    /// Dropout draws the same mask in every step.
+    SeedIgnored,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::TruncatingCast,
+        Self::FlushToZero,
+        Self::InfinityToMax,
+        Self::HalfAccumulator,
+        Self::NanIgnored,
+        Self::NegativeZeroCounted,
+        Self::StatsAfterRounding,
+        Self::WrongSlot,
+        Self::FactorAfterRounding,
+        Self::LastTileOffByOne,
+        Self::TransposedB,
+        Self::AddDropped,
+        Self::CanaryOverwritten,
+        Self::GuardIgnored,
+        Self::ControlIgnored,
+        Self::ClipDropped,
+        Self::LastOfTies,
+        Self::IgnoredCounted,
+        Self::UnbiasedVariance,
+        Self::SeedIgnored,
+    ];
+}
+
+/// The arithmetic of the reference backend, which may be broken.
+impl Reference {
+    /// With a mistake.
+    #[must_use]
+    pub const fn broken(fault: Fault) -> Self {
+        Self { fault: Some(fault) }
+    }
+
+    pub(crate) fn on(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// An f32 as the half nearest to it.
+    pub(crate) fn round(&self, v: f32) -> f32 {
+        let y = f16_from_f32(v, if self.on(Fault::TruncatingCast) { Round::TowardZero } else { Round::NearestEven });
+        if self.on(Fault::FlushToZero) && y.to_bits() & 0x7C00 == 0 {
+            0f32.copysign(v)
+        } else if self.on(Fault::InfinityToMax) && y.is_infinite() {
+            65504f32.copysign(v)
+        } else {
+            y.to_f32()
+        }
+    }
+
+    /// The next value of an f32 accumulator.
+    pub(crate) fn add(&self, sum: f32, v: f32) -> f32 {
+        if self.on(Fault::HalfAccumulator) { self.round(sum + v) } else { sum + v }
+    }
+
+    /// Σ of terms in the order given.
+    pub(crate) fn dot(&self, terms: impl Iterator<Item = f32>) -> f32 {
+        terms.fold(0.0, |sum, v| self.add(sum, v))
+    }
+
+    /// What statistics see of a value `s` that is stored as `rounded`.
+    pub(crate) fn seen(&self, s: f32, rounded: f32) -> f32 {
+        match self.fault {
+            Some(Fault::StatsAfterRounding) => rounded,
+            Some(Fault::NanIgnored) if s.is_nan() => 0.0,
+            Some(Fault::NegativeZeroCounted) if s.to_bits() == 1 << 31 => -1.0,
+            _ => s,
+        }
+    }
+}

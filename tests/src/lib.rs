@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod case;
+mod cases;
+mod compare;
+mod data;
+mod epilogue;
+mod fault;
+mod nhwc;
+mod property;
+mod reference;
+mod rig;
+mod runner;
+mod tolerance;
+
+pub use case::{Case, Check, Fail, Measured, Outcome};
+pub use cases::{OPERATORS, suite};
+pub use fault::Fault;
+pub use reference::{Memory, Reference, Table};
+pub use runner::main;
+pub use tolerance::{TOLERANCES, Tolerance};

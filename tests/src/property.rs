@@ -1,0 +1,67 @@
+//! Properties over random inputs: at least 256 cases each, shrinking, the seed printed.
+
+use crate::case::{Check, Fail, Measured};
+use core::cell::RefCell;
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
+
+/// Cases of each property.
+pub const CASES: u32 = 256;
+
+/// The seed of this run: `GRADSCALE_SEED`, or the time.
+#[must_use]
+pub fn seed() -> u64 {
+    use std::{env, sync::OnceLock, time::SystemTime};
+    // One for all properties of a process, so that one number repeats the run.
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| {
+        let given = env::var("GRADSCALE_SEED").ok().and_then(|text| text.parse().ok());
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |time| time.as_secs());
+        given.unwrap_or(time)
+    })
+}
+
+/// Checks a property for [`CASES`] random values, and for the smallest that fails, if one does.
+///
+/// # Errors
+/// That value, with the seed; or the device does not support it.
+pub fn property<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Check) -> Check {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed().to_le_bytes());
+    let config = Config { cases: CASES, failure_persistence: None, max_shrink_iters: 500, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let (measured, unsupported) = (RefCell::new(Vec::<Measured>::new()), RefCell::new(None));
+    let outcome = runner.run(strategy, |value| match test(value) {
+        Ok(seen) => {
+            merge(&mut measured.borrow_mut(), &seen);
+            Ok(())
+        }
+        Err(Fail::Unsupported(why)) => {
+            *unsupported.borrow_mut() = Some(why.clone());
+            Err(TestCaseError::fail(why))
+        }
+        Err(Fail::Failed(why)) => Err(TestCaseError::fail(why)),
+    });
+    if let Some(why) = unsupported.into_inner() {
+        return Err(Fail::Unsupported(why));
+    }
+    match outcome {
+        Ok(()) => Ok(measured.into_inner()),
+        Err(TestError::Fail(why, value)) => {
+            Err(Fail::new(format!("{why}\n  smallest input: {value:?}\n  again with GRADSCALE_SEED={}", seed())))
+        }
+        Err(TestError::Abort(why)) => Err(Fail::new(format!("gave up: {why}"))),
+    }
+}
+
+/// Keeps the worst of each entry.
+pub fn merge(all: &mut Vec<Measured>, seen: &[Measured]) {
+    for new in seen {
+        match all.iter_mut().find(|old| old.entry == new.entry) {
+            Some(old) => old.worst = old.worst.max(new.worst),
+            None => all.push(*new),
+        }
+    }
+}

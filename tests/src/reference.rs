@@ -1,0 +1,406 @@
+//! A scalar backend: the readable definition of every operator, and the template for a backend of your own.
+//!
+//! One loop for each operator, no speed. What a store does stands once, in [`Reference::store`]. Tests break it on
+//! purpose, see [`crate::Fault`].
+
+use crate::{
+    Fault,
+    nhwc::{index, len, places, wins},
+};
+use core::{cell::RefCell, ops::Range};
+use gradscale_core::{
+    backend::*,
+    descriptor::*,
+    scale::Factor,
+    scaled::Scaled,
+    stats::{Convention, Detail, FlushRule, Stats},
+};
+use half::f16;
+
+/// A row into which nothing was stored.
+const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
+
+/// The scalar backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference {
+    pub(crate) fault: Option<Fault>,
+}
+
+/// Numbers of one type; f64 holds all four exactly.
+#[derive(Clone, Debug)]
+pub struct Memory(DType, Vec<f64>);
+
+/// Exponents, dials, seed, rows.
+#[derive(Debug)]
+pub struct Table {
+    exponents: Vec<i32>,
+    dials: Vec<f32>,
+    seed: u64,
+    detail: Detail,
+    rows: RefCell<Vec<Stats>>,
+}
+
+impl Buffer for Memory {
+    fn dtype(&self) -> DType {
+        self.0
+    }
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+}
+
+impl Memory {
+    fn get(&self, i: usize) -> f32 {
+        self.1[i] as f32
+    }
+}
+
+fn weight(x: Scored<'_, Memory>, class: u32) -> f32 {
+    x.weights.map_or(1.0, |weights| weights.get(class as usize))
+}
+
+impl Reference {
+    /// The epilogue: scale, add, observe, round once. `results` are places in y and f32 values there.
+    fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> Done<Self> {
+        let Store { y, table, from, to, detail, add } = out;
+        let exponent = |slot: Slot| table.exponents[usize::from(slot.0)];
+        let factor = Factor::between(exponent(from), exponent(to));
+        let integers = matches!(y.0, DType::U8 | DType::U32);
+        let round = |v: f32| if y.0 == DType::F16 { self.round(v) } else { v };
+        let detail = if integers { Detail::None } else { detail.min(table.detail) };
+        let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST { Slot(to.0 - 1) } else { to };
+        let mut rows = table.rows.borrow_mut();
+        let row = &mut rows[usize::from(to.0)];
+        if row.detail() == Detail::None {
+            *row = Stats::new(Convention::FP16, exponent(to), detail);
+        }
+        for (i, v) in results {
+            let v = if self.on(Fault::FactorAfterRounding) { round(v) } else { v };
+            let u = if integers { v } else { factor.apply(v) };
+            let s = if add && !self.on(Fault::AddDropped) { y.get(i) + u } else { u };
+            y.1[i] = f64::from(round(s));
+            if detail != Detail::None {
+                row.observe(&[self.seen(s, round(s))]);
+            }
+            if self.on(Fault::CanaryOverwritten) && i + 1 < y.len() {
+                y.1[i + 1] = f64::from(round(s));
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> Done<Self> {
+        self.store(out, results.into_iter().enumerate())
+    }
+}
+
+impl Backend for Reference {
+    type Buffer = Memory;
+    type Table = Table;
+    type Recording = ();
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps<'_> {
+        Caps { name: "reference", flush: FlushRule::Nearest, f32_subnormals: true, max_buffer: 1 << 36 }
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, ErrorKind> {
+        let bytes = (len as u64).saturating_mul(dtype.size() as u64);
+        if bytes > self.caps().max_buffer { Err(ErrorKind::OutOfMemory) } else { Ok(Memory(dtype, vec![7.0; len])) }
+    }
+
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+        assert_eq!(src.dtype(), dst.0, "host data of another type than the buffer");
+        match src {
+            Data::F32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
+            Data::F16(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = x.to_f64()),
+            Data::U8(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
+            Data::U32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
+        }
+        Ok(())
+    }
+
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+        assert_eq!(dst.dtype(), src.0, "host memory of another type than the buffer");
+        match dst {
+            DataMut::F32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as f32),
+            DataMut::F16(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = f16::from_f64(x)),
+            DataMut::U8(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u8),
+            DataMut::U32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u32),
+        }
+        Ok(())
+    }
+
+    fn table(&self, slots: u16, dials: u16) -> Result<Table, ErrorKind> {
+        let (slots, dials) = (usize::from(slots), vec![0.0; usize::from(dials)]);
+        let rows = RefCell::new(vec![EMPTY; slots]);
+        Ok(Table { exponents: vec![0; slots], dials, seed: 0, detail: Detail::Moments, rows })
+    }
+
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+        if !self.on(Fault::ControlIgnored) || table.exponents.iter().all(|&e| e == 0) {
+            table.exponents.copy_from_slice(control.exponents);
+        }
+        table.dials.copy_from_slice(control.dials);
+        table.seed = if self.on(Fault::SeedIgnored) { 0 } else { control.seed };
+        table.detail = control.detail;
+        table.rows.get_mut()[usize::from(clear.start)..usize::from(clear.end)].fill(EMPTY);
+        Ok(())
+    }
+
+    async fn collect(
+        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
+    ) -> Done<Self> {
+        out.copy_from_slice(&table.rows.borrow()[usize::from(rows.start)..usize::from(rows.end)]);
+        values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.get(0));
+        Ok(())
+    }
+
+    fn unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        let seed = y.table.seed;
+        self.put(y, (0..x.len()).map(|i| op.eval(x.get(i), At { seed, index: i as u32 })))
+    }
+
+    fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        let (seed, [rows, cols]) = (y.table.seed, p.shape());
+        let eval = |i: u32| p.op().eval(a.get(i as usize), b.get(p.b_index(i) as usize), At { seed, index: i });
+        self.put(y, (0..rows * cols).map(eval))
+    }
+
+    fn sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
+        let exponent = |slot: Slot| y.table.exponents[usize::from(slot.0)];
+        let term =
+            |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), exponent(y.to)).apply(t.data.get(i));
+        let len = terms.first().map_or(0, |t| t.data.len());
+        let sums: Vec<f32> = (0..len).map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i))).collect();
+        self.put(Store { from: y.to, ..y }, sums)
+    }
+
+    fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        let [outer, len, inner] = p.shape().map(|size| size as usize);
+        let value = |i: usize, l: usize| x.get((i / inner * len + l) * inner + i % inner);
+        let best = |i| (1..len).fold(0, |best, l| if wins(value(i, l), value(i, best)) { l } else { best });
+        let eval = |i: usize| match p.op() {
+            ReduceOp::Sum => self.dot((0..len).map(|l| value(i, l))),
+            ReduceOp::Mean => self.dot((0..len).map(|l| value(i, l))) / len as f32,
+            ReduceOp::SumSquares => self.dot((0..len).map(|l| value(i, l) * value(i, l))),
+            ReduceOp::Max => value(i, best(i)),
+            _ => best(i) as f32,
+        };
+        self.put(y, (0..outer * inner).map(eval))
+    }
+
+    fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        let moves = (0..p.count()).map(|i| p.indices(i).map(|i| i as usize));
+        if x.0 == DType::U32 && y.y.0 == DType::U32 {
+            moves.for_each(|[from, to]| y.y.1[to] = x.1[from]); // f32 has no room for all words
+            return Ok(());
+        }
+        self.store(y, moves.map(|[from, to]| (to, x.get(from))))
+    }
+
+    fn gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+        let [[m, n, k], lead, strides] = [p.mnk(), p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
+        let [ta, tb] = [p.transposed()[0], p.transposed()[1] && !self.on(Fault::TransposedB)];
+        let at = |i: usize, z, row, col| z * strides[i] + row * lead[i] + col;
+        let columns = if self.on(Fault::LastTileOffByOne) && n % 16 == 1 { n - 1 } else { n };
+        let cells =
+            (0..p.batch() as usize).flat_map(|z| (0..m).flat_map(move |i| (0..columns).map(move |j| (z, i, j))));
+        let product = |z, i, j, l| {
+            let from_a = if ta { at(0, z, l, i) } else { at(0, z, i, l) };
+            a.get(from_a) * b.get(if tb { at(1, z, j, l) } else { at(1, z, l, j) })
+        };
+        let bias = |j| bias.map_or(0.0, |bias| bias.get(j));
+        self.store(y, cells.map(|(z, i, j)| (at(2, z, i, j), self.dot((0..k).map(|l| product(z, i, j, l))) + bias(j))))
+    }
+
+    fn conv(
+        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        let ([_, kh, kw, depth], outs) = (p.w(), p.w()[0] / p.group_count());
+        let result = [p.y(), p.x(), p.w()][pass as usize];
+        let channels = result[3] as usize;
+        let start = |i: usize| bias.map_or(0.0, |bias| bias.get(i % channels));
+        let mut sums = vec![0f32; len(result)];
+        for [image, r, s, o] in places(p.y()) {
+            for [_, i, j, k] in places([1, kh, kw, depth]) {
+                let (Some(u), Some(v)) = (p.place(0, r, i), p.place(1, s, j)) else { continue };
+                let xi = index(p.x(), [image, u, v, o / outs * depth + k]);
+                let (wi, yi) = (index(p.w(), [o, i, j, k]), index(p.y(), [image, r, s, o]));
+                let (to, v) = match pass {
+                    Pass::Forward => (yi, a.get(xi) * b.get(wi)),
+                    Pass::Data => (xi, a.get(yi) * b.get(wi)),
+                    Pass::Weight => (wi, a.get(xi) * b.get(yi)),
+                };
+                sums[to] = self.add(sums[to], v);
+            }
+        }
+        self.put(y, sums.iter().enumerate().map(|(i, sum)| sum + start(i)))
+    }
+
+    fn pool(&self, p: &Pool, x: &Memory, mut at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
+        let [kh, kw] = p.window();
+        let area = (kh * kw) as f32;
+        let window = |[n, r, s, c]: [u32; 4]| {
+            let inside = move |o| Some((o, index(p.x(), [n, p.place(0, r, o / kw)?, p.place(1, s, o % kw)?, c])));
+            (0..kh * kw).filter_map(inside).map(|(o, i)| (o, x.get(i)))
+        };
+        let better = |v: f32, best: f32| wins(v, best) || self.on(Fault::LastOfTies) && v == best;
+        let results = places(p.y()).enumerate().map(|(i, place)| {
+            if p.op() == PoolOp::Average {
+                return self.dot(window(place).map(|(_, v)| v)) / area;
+            }
+            let best = window(place).reduce(|best, next| if better(next.1, best.1) { next } else { best });
+            let (offset, value) = best.expect("a window always meets its image");
+            if let Some(at) = at.as_deref_mut() {
+                at.1[i] = f64::from(offset);
+            }
+            value
+        });
+        self.put(y, results)
+    }
+
+    fn unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+        let [kh, kw] = p.window();
+        let share = if p.op() == PoolOp::Max { 1.0 } else { (kh * kw) as f32 };
+        let mut sums = vec![0f32; len(if way == Way::Scatter { p.x() } else { p.y() })];
+        for (i, [n, r, s, c]) in places(p.y()).enumerate() {
+            let chosen = at.filter(|_| p.op() == PoolOp::Max).map(|at| at.1[i] as u32);
+            for o in (0..kh * kw).filter(|&o| chosen.is_none_or(|chosen| chosen == o)) {
+                let (Some(u), Some(v)) = (p.place(0, r, o / kw), p.place(1, s, o % kw)) else { continue };
+                let place = index(p.x(), [n, u, v, c]);
+                let (to, from) = if way == Way::Scatter { (place, i) } else { (i, place) };
+                sums[to] = self.add(sums[to], x.get(from) / share);
+            }
+        }
+        self.put(y, sums)
+    }
+
+    fn rows(&self, p: &Rows, way: Way, x: &Memory, indices: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        let (width, table) = (p.width() as usize, p.table() as usize);
+        let mut sums = vec![0f32; if way == Way::Gather { p.count() as usize } else { table } * width];
+        for i in 0..p.count() as usize {
+            let row = indices.1[i] as usize;
+            for c in (0..width).filter(|_| row < table) {
+                let (to, from) = if way == Way::Gather { (i, row) } else { (row, i) };
+                sums[to * width + c] = self.add(sums[to * width + c], x.get(from * width + c));
+            }
+        }
+        self.put(y, sums)
+    }
+
+    fn norm(
+        &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        let (len, groups, n) = (p.x().iter().product::<u32>(), p.groups() as usize, p.size() as f32);
+        let n_var = if self.on(Fault::UnbiasedVariance) { n - 1.0 } else { n };
+        for group in (0..groups).filter(|_| !p.is_given()) {
+            let members = || (0..len).filter(|&i| p.group_of(i) as usize == group).map(|i| x.get(i as usize));
+            let mean = if p.is_centered() { self.dot(members()) / n } else { 0.0 };
+            saved.1[group] = f64::from(mean);
+            saved.1[groups + group] = f64::from(self.dot(members().map(|v| (v - mean) * (v - mean))) / n_var);
+        }
+        let normal = |i: u32| {
+            let (group, channel) = (p.group_of(i) as usize, (i % p.x()[3]) as usize);
+            let v = (x.get(i as usize) - saved.get(group)) / (saved.get(groups + group) + p.eps()).sqrt();
+            affine.map_or(v, |[scale, shift]| v * scale.get(channel) + shift.get(channel))
+        };
+        self.put(y, (0..len).map(normal))
+    }
+
+    fn norm_vjp(
+        &self, p: &Norm, x: Normed<'_, Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
+    ) -> Done<Self> {
+        let (len, groups, n) = (p.x().iter().product::<u32>() as usize, p.groups() as usize, p.size() as f32);
+        let group = |i: usize| p.group_of(i as u32) as usize;
+        let channels = p.x()[3] as usize;
+        let inverse = |i: usize| 1.0 / (x.saved.get(groups + group(i)) + p.eps()).sqrt();
+        let normal = |i: usize| (x.x.get(i) - x.saved.get(group(i))) * inverse(i);
+        let upstream = |i: usize| dy.get(i) * x.scale.map_or(1.0, |scale| scale.get(i % channels));
+        let mut means = vec![[0f32; 2]; groups];
+        for i in (0..len).filter(|_| !p.is_given()) {
+            let [plain, weighted] = means[group(i)];
+            means[group(i)] = [self.add(plain, upstream(i)), self.add(weighted, upstream(i) * normal(i))];
+        }
+        let gradient = |i| {
+            let [plain, weighted] = means[group(i)].map(|sum| sum / n);
+            (upstream(i) - if p.is_centered() { plain } else { 0.0 } - normal(i) * weighted) * inverse(i)
+        };
+        self.put(dx, (0..len).map(gradient))?;
+        let column = |c: usize| (0..len).skip(c).step_by(channels);
+        let Some([scale, shift]) = affine else { return Ok(()) };
+        self.put(scale, (0..channels).map(|c| self.dot(column(c).map(|i| dy.get(i) * normal(i)))))?;
+        self.put(shift, (0..channels).map(|c| self.dot(column(c).map(|i| dy.get(i)))))
+    }
+
+    fn xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &mut Memory) -> Done<Self> {
+        let [rows, classes] = p.shape().map(|size| size as usize);
+        let (mut loss, mut weights, mut counted) = (0f32, 0f32, 0f32);
+        for r in 0..rows {
+            let logits = || (0..classes).map(|c| x.logits.get(r * classes + c));
+            let most = logits().fold(f32::NEG_INFINITY, |best, v| if wins(v, best) { v } else { best });
+            let lse = most + logits().map(|v| (v - most).exp()).sum::<f32>().ln();
+            out.1[2 + r] = f64::from(lse);
+            let (weight, error) = match p.row(x.labels.1[r] as u32) {
+                XentRow::Ignored if !self.on(Fault::IgnoredCounted) => continue,
+                XentRow::Class(c) => (weight(x, c), lse - x.logits.get(r * classes + c as usize)),
+                XentRow::Invalid | XentRow::Ignored => (1.0, f32::NAN),
+            };
+            (loss, weights, counted) = (self.add(loss, weight * error), self.add(weights, weight), counted + 1.0);
+        }
+        let divisor = match p.divisor() {
+            Divisor::Fixed(divisor) => divisor,
+            Divisor::Rows => counted,
+            Divisor::Weights => weights,
+        };
+        out.1[0] = if counted == 0.0 { 0.0 } else { f64::from(loss / divisor) };
+        out.1[1] = f64::from(divisor);
+        Ok(())
+    }
+
+    fn xent_vjp(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>) -> Done<Self> {
+        let [rows, classes] = p.shape().map(|size| size as usize);
+        let gradient = |i: usize| {
+            let (r, c) = (i / classes, i % classes);
+            let softmax = (x.logits.get(i) - out.get(2 + r)).exp();
+            match p.row(x.labels.1[r] as u32) {
+                XentRow::Ignored => 0.0,
+                XentRow::Invalid => f32::NAN,
+                XentRow::Class(label) => {
+                    g.get(0) * weight(x, label) / out.get(1) * (softmax - if label as usize == c { 1.0 } else { 0.0 })
+                }
+            }
+        };
+        self.put(dx, (0..rows * classes).map(gradient))
+    }
+
+    fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
+        let squares: f64 = grads.iter().flat_map(|g| &g.1).map(|v| v * v).sum();
+        norm.1[0] = f64::from(squares.sqrt() as f32);
+        Ok(())
+    }
+
+    fn optimize(
+        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
+    ) -> Done<Self> {
+        let rows = table.rows.borrow();
+        let guarded = &rows[usize::from(guard.start)..usize::from(guard.end)];
+        if guarded.iter().any(|row| row.counts().non_finite() != 0) && !self.on(Fault::GuardIgnored) {
+            return Ok(());
+        }
+        let norm = norm.map(|norm| norm.get(0)).filter(|_| !self.on(Fault::ClipDropped));
+        let step = p.step(|dial| table.dials[usize::from(dial.0)], norm);
+        for param in params {
+            for i in 0..param.grad.len() {
+                let state = [0, 1].map(|s| param.state[s].as_ref().map_or(0.0, |state| state.get(i)));
+                let (w, state) = step.update(param.master.get(i), param.grad.get(i), state);
+                param.master.1[i] = f64::from(w);
+                for (s, v) in state.into_iter().enumerate() {
+                    param.state[s].iter_mut().for_each(|state| state.1[i] = f64::from(v));
+                }
+                param.half.iter_mut().for_each(|half| half.1[i] = f64::from(self.round(w)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! A table, and buffers with canaries, around whatever a case does.
+
+use crate::case::Fail;
+use core::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+use gradscale_core::{
+    backend::{Backend, Buffer, Control, DType, Data, DataMut, Slot, Store},
+    cast::{Round, f16_from_f32},
+    stats::{Convention, Detail, Stats},
+};
+use half::f16;
+
+/// Slots of a rig's table: [`Slot::ONE`], [`Slot::PROBE`], and others for cases to use.
+pub const SLOTS: u16 = 8;
+/// Dials of a rig's table.
+pub const DIALS: u16 = 8;
+/// Elements behind every output that must stay as they are.
+const MARGIN: usize = 67;
+
+/// Waits for a device. Where waiting blocks, the first poll is ready.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return result;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A device with a table of its own.
+pub struct Rig<'b, B: Backend> {
+    pub backend: &'b B,
+    pub table: B::Table,
+    pub exponents: Vec<i32>,
+    pub dials: Vec<f32>,
+    pub seed: u64,
+    pub detail: Detail,
+}
+
+/// An output and what must not be touched: a margin behind it, a buffer allocated before and one after.
+pub struct Output<B: Backend> {
+    pub buffer: B::Buffer,
+    len: usize,
+    guards: [B::Buffer; 2],
+}
+
+impl<'b, B: Backend> Rig<'b, B> {
+    /// All exponents and dials 0, full detail, empty rows.
+    pub fn new(backend: &'b B) -> Result<Self, Fail> {
+        let mut rig = Self {
+            backend,
+            table: backend.table(SLOTS, DIALS)?,
+            exponents: vec![0; usize::from(SLOTS)],
+            dials: vec![0.0; usize::from(DIALS)],
+            seed: 1,
+            detail: Detail::Moments,
+        };
+        rig.upload()?;
+        Ok(rig)
+    }
+
+    /// The next step: uploads what the fields say, empties all rows.
+    pub fn upload(&mut self) -> Result<(), Fail> {
+        self.upload_clearing(0..SLOTS)
+    }
+
+    /// As [`Rig::upload`], emptying only some rows.
+    pub fn upload_clearing(&mut self, clear: core::ops::Range<u16>) -> Result<(), Fail> {
+        let control = Control { exponents: &self.exponents, dials: &self.dials, seed: self.seed, detail: self.detail };
+        Ok(self.backend.upload(&control, clear, &mut self.table)?)
+    }
+
+    /// The next step, with these exponents from [`Slot::FIRST`] on.
+    pub fn set(&mut self, exponents: &[i32]) -> Result<(), Fail> {
+        self.exponents[2..2 + exponents.len()].copy_from_slice(exponents);
+        self.upload()
+    }
+
+    /// How the device's stores of half treat small numbers, as core's statistics know it.
+    pub fn convention(&self) -> Convention {
+        Convention::new(gradscale_core::format::Format::FP16, self.backend.caps().flush).unwrap_or(Convention::FP16)
+    }
+
+    /// A buffer with exactly these values, rounded to its type.
+    pub fn input(&self, dtype: DType, values: &[f32]) -> Result<B::Buffer, Fail> {
+        let mut buffer = self.backend.alloc(dtype, values.len())?;
+        self.fill(&mut buffer, values)?;
+        Ok(buffer)
+    }
+
+    /// As [`Rig::input`], followed by NaN that no operator may read.
+    pub fn padded(&self, dtype: DType, values: &[f32]) -> Result<B::Buffer, Fail> {
+        let tail = if matches!(dtype, DType::F32 | DType::F16) { f32::NAN } else { 255.0 };
+        let padded: Vec<f32> = values.iter().copied().chain([tail; MARGIN]).collect();
+        self.input(dtype, &padded)
+    }
+
+    /// Words, not rounded.
+    pub fn words(&self, values: &[u32]) -> Result<B::Buffer, Fail> {
+        let mut buffer = self.backend.alloc(DType::U32, values.len())?;
+        self.backend.write(Data::U32(values), &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Writes values, rounded to the buffer's type, to its start.
+    pub fn fill(&self, buffer: &mut B::Buffer, values: &[f32]) -> Result<(), Fail> {
+        match buffer.dtype() {
+            DType::F32 => self.backend.write(Data::F32(values), buffer)?,
+            DType::F16 => {
+                let half: Vec<f16> = values.iter().map(|&v| f16_from_f32(v, Round::NearestEven)).collect();
+                self.backend.write(Data::F16(&half), buffer)?;
+            }
+            DType::U8 => self.backend.write(Data::U8(&values.iter().map(|&v| v as u8).collect::<Vec<_>>()), buffer)?,
+            _ => self.backend.write(Data::U32(&values.iter().map(|&v| v as u32).collect::<Vec<_>>()), buffer)?,
+        }
+        Ok(())
+    }
+
+    /// An output full of canaries.
+    pub fn output(&self, dtype: DType, len: usize) -> Result<Output<B>, Fail> {
+        let full = |len: usize| {
+            let mut buffer = self.backend.alloc(dtype, len)?;
+            self.fill(&mut buffer, &vec![canary(dtype); len])?;
+            Ok::<_, Fail>(buffer)
+        };
+        let before = full(MARGIN)?;
+        let buffer = full(len + MARGIN)?;
+        Ok(Output { buffer, len, guards: [before, full(MARGIN)?] })
+    }
+
+    /// As [`Rig::output`], with values at its start.
+    pub fn output_over(&self, dtype: DType, values: &[f32]) -> Result<Output<B>, Fail> {
+        let mut output = self.output(dtype, values.len())?;
+        self.fill(&mut output.buffer, values)?;
+        Ok(output)
+    }
+
+    /// All elements of a buffer, as f32 (words beyond 2^24 lose digits: see [`Rig::read_words`]).
+    pub fn read(&self, buffer: &B::Buffer) -> Result<Vec<f32>, Fail> {
+        let len = buffer.len();
+        Ok(match buffer.dtype() {
+            DType::F32 => {
+                let mut values = vec![0f32; len];
+                wait(self.backend.read(buffer, DataMut::F32(&mut values)))?;
+                values
+            }
+            DType::F16 => {
+                let mut values = vec![f16::ZERO; len];
+                wait(self.backend.read(buffer, DataMut::F16(&mut values)))?;
+                values.iter().map(|v| v.to_f32()).collect()
+            }
+            DType::U8 => {
+                let mut values = vec![0u8; len];
+                wait(self.backend.read(buffer, DataMut::U8(&mut values)))?;
+                values.iter().map(|&v| f32::from(v)).collect()
+            }
+            _ => self.read_words(buffer)?.iter().map(|&v| v as f32).collect(),
+        })
+    }
+
+    /// All words of a buffer.
+    pub fn read_words(&self, buffer: &B::Buffer) -> Result<Vec<u32>, Fail> {
+        let mut values = vec![0u32; buffer.len()];
+        wait(self.backend.read(buffer, DataMut::U32(&mut values)))?;
+        Ok(values)
+    }
+
+    /// An output's values, once its canaries are seen to live.
+    pub fn take(&self, output: &Output<B>) -> Result<Vec<f32>, Fail> {
+        let mut values = self.read(&output.buffer)?;
+        let margin = values.split_off(output.len);
+        let [before, after] = [self.read(&output.guards[0])?, self.read(&output.guards[1])?];
+        for (place, elements) in [("behind", margin), ("before", before), ("far behind", after)] {
+            if let Some(i) = elements.iter().position(|&v| v != canary(output.buffer.dtype())) {
+                return Err(Fail::new(format!(
+                    "wrote outside: element {i} {place} an output of {} is {:?}",
+                    output.len, elements[i]
+                )));
+            }
+        }
+        Ok(values)
+    }
+
+    /// The row of a slot.
+    pub fn row(&self, slot: Slot) -> Result<Stats, Fail> {
+        let mut out = [Stats::new(self.convention(), 0, Detail::None)];
+        wait(self.backend.collect(&self.table, slot.0..slot.0 + 1, &mut out, &[], &mut []))?;
+        Ok(out[0])
+    }
+
+    /// Runs an operator into a fresh f32 output at exponent 0 and gives its values.
+    pub fn plain(&self, len: usize, run: impl FnOnce(Store<'_, B>) -> Result<(), B::Error>) -> Result<Vec<f32>, Fail> {
+        let mut y = self.output(DType::F32, len)?;
+        run(Store::keep(Slot::ONE, &self.table, &mut y.buffer))?;
+        self.take(&y)
+    }
+}
+
+/// What stands where nothing may be written.
+fn canary(dtype: DType) -> f32 {
+    match dtype {
+        DType::F16 => 203.25,
+        DType::U8 => 165.0,
+        // Exact in f32.
+        DType::U32 => 11_141_120.0,
+        _ => -1.536_25e20,
+    }
+}

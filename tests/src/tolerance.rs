@@ -1,0 +1,32 @@
+//! The one table of tolerances.
+
+/// How far the results of one class of operators may be from exact ones.
+///
+/// The unit is 2^-24 · scale · √length: scale is the sum of the magnitudes of the terms of a sum, or the magnitude of
+/// the result where there is only one; length is the number of terms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Class of operators.
+    pub entry: &'static str,
+    /// Largest error seen on any of the project's own backends.
+    pub measured: f64,
+    /// Largest error allowed: at most four times that.
+    pub bound: f64,
+}
+
+const fn row(entry: &'static str, measured: f64, bound: f64) -> Tolerance {
+    Tolerance { entry, measured, bound }
+}
+
+/// Bounds for all operators, whatever the backend.
+pub const TOLERANCES: &[Tolerance] = &[row("unary", 2.0, 4.0), row("unary_vjp", 2.0, 4.0)];
+
+/// The bound of an entry.
+///
+/// # Panics
+/// If there is no such entry.
+#[must_use]
+pub fn bound(entry: &str) -> f64 {
+    let found = TOLERANCES.iter().find(|row| row.entry == entry);
+    found.unwrap_or_else(|| panic!("no tolerance for {entry}")).bound
+}
