@@ -22,6 +22,11 @@ impl<B> Case<B> {
         Self { name: name.into(), run: Box::new(run) }
     }
 
+    /// As [`Case::run`], with few random inputs and a sparse walk through all f32: enough to meet a gross fault.
+    pub fn run_briefly(&self, backend: &B) -> Outcome {
+        crate::property::briefly(|| self.run(backend))
+    }
+
     /// Runs it. A panic is a failure too.
     pub fn run(&self, backend: &B) -> Outcome {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.run)(backend)));

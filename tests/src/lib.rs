@@ -4,6 +4,7 @@
 mod case;
 mod cases;
 mod compare;
+mod counting;
 mod data;
 mod epilogue;
 mod fault;
@@ -16,7 +17,9 @@ mod tolerance;
 
 pub use case::{Case, Check, Fail, Measured, Outcome};
 pub use cases::{OPERATORS, suite};
+pub use counting::{Calls, Counting};
 pub use fault::Fault;
+pub use property::{CASES, seed};
 pub use reference::{Memory, Reference, Table};
 pub use runner::main;
 pub use tolerance::{TOLERANCES, Tolerance};

@@ -1,7 +1,7 @@
 //! Properties over random inputs: at least 256 cases each, shrinking, the seed printed.
 
 use crate::case::{Check, Fail, Measured};
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
@@ -9,6 +9,24 @@ use proptest::{
 
 /// Cases of each property.
 pub const CASES: u32 = 256;
+
+std::thread_local! {
+    /// Whether this thread only looks for gross faults, see [`crate::Case::run_briefly`].
+    static BRIEF: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether cases should do with few inputs.
+pub fn is_brief() -> bool {
+    BRIEF.get()
+}
+
+/// Runs `work` with few inputs.
+pub fn briefly<T>(work: impl FnOnce() -> T) -> T {
+    BRIEF.set(true);
+    let result = work();
+    BRIEF.set(false);
+    result
+}
 
 /// The seed of this run: `GRADSCALE_SEED`, or the time.
 #[must_use]
@@ -30,7 +48,8 @@ pub fn seed() -> u64 {
 pub fn property<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Check) -> Check {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed().to_le_bytes());
-    let config = Config { cases: CASES, failure_persistence: None, max_shrink_iters: 500, ..Config::default() };
+    let (cases, max_shrink_iters) = if is_brief() { (16, 0) } else { (CASES, 500) };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let (measured, unsupported) = (RefCell::new(Vec::<Measured>::new()), RefCell::new(None));
     let outcome = runner.run(strategy, |value| match test(value) {

@@ -2,6 +2,7 @@
 
 mod cast;
 mod memory;
+mod record;
 mod store;
 mod table;
 mod unary;
@@ -18,6 +19,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     store::cases(&mut cases);
     cast::cases(&mut cases);
     unary::cases(&mut cases);
+    record::cases(&mut cases);
     cases
 }
 

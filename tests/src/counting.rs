@@ -1,0 +1,212 @@
+//! A decorator that counts what a backend is asked to do.
+
+use core::{
+    future::Future,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+use gradscale_core::{
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
+    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    scaled::Scaled,
+    stats::{Stats, WORDS},
+};
+
+/// Calls and bytes since the last [`Counting::take`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Buffers allocated.
+    pub allocs: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
+    /// Host data written.
+    pub writes: u64,
+    /// Bytes written by `write` and `upload`.
+    pub bytes_up: u64,
+    /// Buffers read.
+    pub reads: u64,
+    /// Bytes read by `read` and, a full row for each, by `collect`.
+    pub bytes_down: u64,
+    /// Control uploads.
+    pub uploads: u64,
+    /// Row read-backs.
+    pub collects: u64,
+    /// Operators called, recorded or not.
+    pub operators: u64,
+    /// Recorded steps repeated.
+    pub repeats: u64,
+}
+
+/// A backend that does what another does, and counts. So a test can say that a training step uploads once, collects
+/// once, and neither reads nor allocates.
+///
+/// ```
+/// use gradscale_conformance::{Counting, Reference};
+/// use gradscale_core::backend::{Backend, DType};
+/// let backend = Counting::new(Reference::default());
+/// let _buffer = backend.alloc(DType::F16, 10)?;
+/// let calls = backend.take();
+/// assert_eq!((calls.allocs, calls.allocated, calls.operators), (1, 20, 0));
+/// # Ok::<(), gradscale_core::backend::ErrorKind>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Counting<B> {
+    inner: B,
+    counters: [AtomicU64; 10],
+}
+
+/// Indices of counters, in the order of [`Calls`].
+const ALLOCS: usize = 0;
+const ALLOCATED: usize = 1;
+const WRITES: usize = 2;
+const BYTES_UP: usize = 3;
+const READS: usize = 4;
+const BYTES_DOWN: usize = 5;
+const UPLOADS: usize = 6;
+const COLLECTS: usize = 7;
+const OPERATORS: usize = 8;
+const REPEATS: usize = 9;
+
+impl<B> Counting<B> {
+    /// Counts what `inner` is asked.
+    pub fn new(inner: B) -> Self {
+        Self { inner, counters: Default::default() }
+    }
+
+    /// The backend inside.
+    pub const fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// The counts so far; starts again from 0.
+    pub fn take(&self) -> Calls {
+        let [allocs, allocated, writes, bytes_up, reads, bytes_down, uploads, collects, operators, repeats] =
+            self.counters.each_ref().map(|counter| counter.swap(0, Relaxed));
+        Calls { allocs, allocated, writes, bytes_up, reads, bytes_down, uploads, collects, operators, repeats }
+    }
+
+    fn count(&self, counter: usize, by: usize) {
+        self.counters[counter].fetch_add(by as u64, Relaxed);
+    }
+
+    fn operator(&self) -> &B {
+        self.count(OPERATORS, 1);
+        &self.inner
+    }
+}
+
+/// The same store, for the backend inside.
+fn inside<'a, B: Backend>(y: Store<'a, Counting<B>>) -> Store<'a, B> {
+    Store { y: y.y, table: y.table, from: y.from, to: y.to, detail: y.detail, add: y.add }
+}
+
+impl<B: Backend> Backend for Counting<B> {
+    type Buffer = B::Buffer;
+    type Table = B::Table;
+    type Recording = B::Recording;
+    type Error = B::Error;
+
+    fn caps(&self) -> Caps<'_> {
+        self.inner.caps()
+    }
+    fn scratch_peak(&self) -> Option<u64> {
+        self.inner.scratch_peak()
+    }
+    fn alloc(&self, dtype: DType, len: usize) -> Result<B::Buffer, B::Error> {
+        self.count(ALLOCS, 1);
+        self.count(ALLOCATED, len.saturating_mul(dtype.size()));
+        self.inner.alloc(dtype, len)
+    }
+    fn write(&self, src: Data<'_>, dst: &mut B::Buffer) -> Done<Self> {
+        self.count(WRITES, 1);
+        self.count(BYTES_UP, src.len() * src.dtype().size());
+        self.inner.write(src, dst)
+    }
+    fn read(&self, src: &B::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+        self.count(READS, 1);
+        self.count(BYTES_DOWN, dst.len() * dst.dtype().size());
+        self.inner.read(src, dst)
+    }
+    fn table(&self, slots: u16, dials: u16) -> Result<B::Table, B::Error> {
+        self.inner.table(slots, dials)
+    }
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut B::Table) -> Done<Self> {
+        self.count(UPLOADS, 1);
+        self.count(BYTES_UP, size_of_val(control.exponents) + size_of_val(control.dials) + 12);
+        self.inner.upload(control, clear, table)
+    }
+    fn collect(
+        &self, table: &B::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&B::Buffer], values: &mut [f32],
+    ) -> impl Future<Output = Done<Self>> {
+        self.count(COLLECTS, 1);
+        self.count(BYTES_DOWN, rows.len() * WORDS * 4 + scalars.len() * 4);
+        self.inner.collect(table, rows, out, scalars, values)
+    }
+    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<B::Recording>, B::Error> {
+        self.inner.record(work)
+    }
+    fn repeat(&self, step: &B::Recording) -> Done<Self> {
+        self.count(REPEATS, 1);
+        self.inner.repeat(step)
+    }
+    fn unary(&self, op: Unary, x: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().unary(op, x, inside(y))
+    }
+    fn binary(&self, p: &Binary, a: &B::Buffer, b: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().binary(p, a, b, inside(y))
+    }
+    fn sum(&self, terms: &[Scaled<&B::Buffer, Slot>], y: Store<'_, Self>) -> Done<Self> {
+        self.operator().sum(terms, inside(y))
+    }
+    fn reduce(&self, p: &Reduce, x: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().reduce(p, x, inside(y))
+    }
+    fn copy(&self, p: &Strided, x: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().copy(p, x, inside(y))
+    }
+    fn gemm(&self, p: &Gemm, a: &B::Buffer, b: &B::Buffer, bias: Option<&B::Buffer>, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().gemm(p, a, b, bias, inside(y))
+    }
+    fn conv(
+        &self, p: &Conv2d, pass: Pass, a: &B::Buffer, b: &B::Buffer, bias: Option<&B::Buffer>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.operator().conv(p, pass, a, b, bias, inside(y))
+    }
+    fn pool(&self, p: &Pool, x: &B::Buffer, at: Option<&mut B::Buffer>, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().pool(p, x, at, inside(y))
+    }
+    fn unpool(&self, p: &Pool, way: Way, x: &B::Buffer, at: Option<&B::Buffer>, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().unpool(p, way, x, at, inside(y))
+    }
+    fn rows(&self, p: &Rows, way: Way, x: &B::Buffer, index: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.operator().rows(p, way, x, index, inside(y))
+    }
+    fn norm(
+        &self, p: &Norm, x: &B::Buffer, affine: Option<[&B::Buffer; 2]>, saved: &mut B::Buffer, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.operator().norm(p, x, affine, saved, inside(y))
+    }
+    fn norm_vjp(
+        &self, p: &Norm, x: Normed<'_, B::Buffer>, dy: &B::Buffer, dx: Store<'_, Self>,
+        affine: Option<[Store<'_, Self>; 2]>,
+    ) -> Done<Self> {
+        self.operator().norm_vjp(p, x, dy, inside(dx), affine.map(|stores| stores.map(inside)))
+    }
+    fn xent(&self, p: &Xent, x: Scored<'_, B::Buffer>, out: &mut B::Buffer) -> Done<Self> {
+        self.operator().xent(p, x, out)
+    }
+    fn xent_vjp(
+        &self, p: &Xent, x: Scored<'_, B::Buffer>, out: &B::Buffer, g: &B::Buffer, dx: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.operator().xent_vjp(p, x, out, g, inside(dx))
+    }
+    fn global_norm(&self, grads: &[&B::Buffer], norm: &mut B::Buffer) -> Done<Self> {
+        self.operator().global_norm(grads, norm)
+    }
+    fn optimize(
+        &self, p: &Optimizer, table: &B::Table, guard: Range<u16>, norm: Option<&B::Buffer>,
+        params: &mut [Param<'_, B::Buffer>],
+    ) -> Done<Self> {
+        self.operator().optimize(p, table, guard, norm, params)
+    }
+}
