@@ -30,7 +30,7 @@ pub enum Fault {
     TransposedB,
     /// `add` overwrites.
     AddDropped,
-    /// Each result is also written one place further.
+    /// Halves are written four at a time, also where fewer are left.
     CanaryOverwritten,
     /// The optimizer steps although a gradient is not finite.
     GuardIgnored,

@@ -17,7 +17,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     for &op in Unary::ALL {
         let name = format!("{op:?}").split([' ', '(']).next().unwrap_or_default().to_lowercase();
         cases.push(Case::new(format!("unary::{name}"), move |b: &B| values(b, op)));
-        cases.push(Case::new(format!("unary::{name}_vjp"), move |b: &B| derivative(b, op)));
+        cases.push(Case::new(format!("binary::vjp_of_{name}"), move |b: &B| derivative(b, op)));
     }
     cases.push(Case::new("unary::lengths", |b: &B| {
         for len in LENGTHS {

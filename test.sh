@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Tests everything that this machine can test.
+#
+#   ./test.sh            changes nothing on the machine; says what it left out, and how to get it
+#   ./test.sh --install  first installs what can be had (packages: as root), then the same
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+export RUST_BACKTRACE=0
+
+case "${1-}" in
+"" | --install) install=("$@") ;;
+*)
+    echo "usage: ./test.sh [--install]" >&2
+    exit 2
+    ;;
+esac
+
+step() { printf '\n== %s\n' "$*"; }
+
+step format
+cargo fmt --all --check
+step lints
+cargo clippy --quiet --workspace --all-targets --release --locked -- -D warnings
+step documentation
+RUSTDOCFLAGS=-Dwarnings cargo doc --quiet --workspace --no-deps --locked
+step tests
+cargo test --workspace --release --locked
+step "a backend of somebody else's"
+cargo run --quiet --release --locked -p gradscale-conformance --example third_party -- --quiet --skip all_f32_down
+
+# Each of these says itself what it could not do; its last line starts with PASSED, FAILED or SKIPPED.
+summary=()
+part() {
+    local name=$1 log status=0
+    shift
+    step "$name"
+    log=$(mktemp)
+    "$@" 2>&1 | tee "$log" || status=$?
+    summary+=("$name: $(tail -n 1 "$log")")
+    rm -f "$log"
+    return "$status"
+}
+part "bare metal" core/firmware/run.sh ${install[@]+"${install[@]}"}
+part "Miri" core/miri.sh ${install[@]+"${install[@]}"}
+
+step summary
+echo "format, lints, documentation, tests: PASSED"
+printf '%s\n' "${summary[@]}"
