@@ -1,7 +1,10 @@
 //! Ways to break the reference backend, so that the suite itself can be tested: each must make some case fail.
 
 use crate::Reference;
-use gradscale_core::cast::{Round, f16_from_f32};
+use gradscale_core::{
+    backend::DType,
+    cast::{Round, f16_from_f32},
+};
 
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +109,17 @@ impl Reference {
     /// Σ of terms in the order given.
     pub(crate) fn dot(&self, terms: impl Iterator<Item = f32>) -> f32 {
         terms.fold(0.0, |sum, v| self.add(sum, v))
+    }
+
+    /// What happens behind the last of `end` results.
+    pub(crate) fn overrun(&self, dtype: DType, memory: &mut [f64], end: usize) {
+        if self.on(Fault::CanaryOverwritten)
+            && dtype == DType::F16
+            && !end.is_multiple_of(4)
+            && let Some(next) = memory.get_mut(end)
+        {
+            *next = 0.0;
+        }
     }
 
     /// What statistics see of a value `s` that is stored as `rounded`.

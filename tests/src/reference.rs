@@ -1,7 +1,6 @@
 //! A scalar backend: the readable definition of every operator, and the template for a backend of your own.
 //!
-//! One loop for each operator, no speed. What a store does stands once, in [`Reference::store`]. Tests break it on
-//! purpose, see [`crate::Fault`].
+//! One loop for each operator, no speed. What a store does stands once. Tests break it on purpose, see [`crate::Fault`].
 
 use crate::{
     Fault,
@@ -14,8 +13,8 @@ use gradscale_core::{
     scale::Factor,
     scaled::Scaled,
     stats::{Convention, Detail, FlushRule, Stats},
+    step::found_inf,
 };
-use half::f16;
 
 /// A row into which nothing was stored.
 const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
@@ -63,8 +62,8 @@ impl Reference {
     /// The epilogue: scale, add, observe, round once. `results` are places in y and f32 values there.
     fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> Done<Self> {
         let Store { y, table, from, to, detail, add } = out;
-        let exponent = |slot: Slot| table.exponents[usize::from(slot.0)];
-        let factor = Factor::between(exponent(from), exponent(to));
+        let [from, exponent] = [from, to].map(|slot| table.exponents[usize::from(slot.0)]);
+        let factor = Factor::between(from, exponent);
         let integers = matches!(y.0, DType::U8 | DType::U32);
         let round = |v: f32| if y.0 == DType::F16 { self.round(v) } else { v };
         let detail = if integers { Detail::None } else { detail.min(table.detail) };
@@ -72,7 +71,7 @@ impl Reference {
         let mut rows = table.rows.borrow_mut();
         let row = &mut rows[usize::from(to.0)];
         if row.detail() == Detail::None {
-            *row = Stats::new(Convention::FP16, exponent(to), detail);
+            *row = Stats::new(Convention::FP16, exponent, detail);
         }
         let mut end = 0;
         for (i, v) in results {
@@ -85,14 +84,12 @@ impl Reference {
             }
             end = end.max(i + 1);
         }
-        if self.on(Fault::CanaryOverwritten) && y.0 == DType::F16 && !end.is_multiple_of(4) && end < y.len() {
-            y.1[end] = 0.0;
-        }
+        self.overrun(y.0, &mut y.1, end);
         Ok(())
     }
 
-    fn put(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> Done<Self> {
-        self.store(out, results.into_iter().enumerate())
+    fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> Done<Self> {
+        self.store(y, results.into_iter().enumerate())
     }
 }
 
@@ -107,8 +104,8 @@ impl Backend for Reference {
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, ErrorKind> {
-        let bytes = (len as u64).saturating_mul(dtype.size() as u64);
-        if bytes > self.caps().max_buffer { Err(ErrorKind::OutOfMemory) } else { Ok(Memory(dtype, vec![7.0; len])) }
+        let fits = (len as u64).saturating_mul(dtype.size() as u64) <= self.caps().max_buffer;
+        if fits { Ok(Memory(dtype, vec![7.0; len])) } else { Err(ErrorKind::OutOfMemory) }
     }
 
     fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
@@ -126,7 +123,7 @@ impl Backend for Reference {
         assert_eq!(dst.dtype(), src.0, "host memory of another type than the buffer");
         match dst {
             DataMut::F32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as f32),
-            DataMut::F16(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = f16::from_f64(x)),
+            DataMut::F16(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = half::f16::from_f64(x)),
             DataMut::U8(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u8),
             DataMut::U32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u32),
         }
@@ -173,8 +170,9 @@ impl Backend for Reference {
         let exponent = |slot: Slot| y.table.exponents[usize::from(slot.0)];
         let term =
             |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), exponent(y.to)).apply(t.data.get(i));
-        let len = terms.first().map_or(0, |t| t.data.len());
-        let sums: Vec<f32> = (0..len).map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i))).collect();
+        let sums: Vec<f32> = (0..terms.first().map_or(0, |t| t.data.len()))
+            .map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i)))
+            .collect();
         self.put(Store { from: y.to, ..y }, sums)
     }
 
@@ -222,7 +220,6 @@ impl Backend for Reference {
         let ([_, kh, kw, depth], outs) = (p.w(), p.w()[0] / p.group_count());
         let result = [p.y(), p.x(), p.w()][pass as usize];
         let channels = result[3] as usize;
-        let start = |i: usize| bias.map_or(0.0, |bias| bias.get(i % channels));
         let mut sums = vec![0f32; len(result)];
         for [image, r, s, o] in places(p.y()) {
             for [_, i, j, k] in places([1, kh, kw, depth]) {
@@ -237,7 +234,8 @@ impl Backend for Reference {
                 sums[to] = self.add(sums[to], v);
             }
         }
-        self.put(y, sums.iter().enumerate().map(|(i, sum)| sum + start(i)))
+        let bias = |i: usize| bias.map_or(0.0, |bias| bias.get(i % channels));
+        self.put(y, sums.iter().enumerate().map(|(i, sum)| sum + bias(i)))
     }
 
     fn pool(&self, p: &Pool, x: &Memory, mut at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
@@ -254,9 +252,7 @@ impl Backend for Reference {
             }
             let best = window(place).reduce(|best, next| if better(next.1, best.1) { next } else { best });
             let (offset, value) = best.expect("a window always meets its image");
-            if let Some(at) = at.as_deref_mut() {
-                at.1[i] = f64::from(offset);
-            }
+            at.iter_mut().for_each(|at| at.1[i] = f64::from(offset));
             value
         });
         self.put(y, results)
@@ -295,12 +291,12 @@ impl Backend for Reference {
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
     ) -> Done<Self> {
         let (len, groups, n) = (p.x().iter().product::<u32>(), p.groups() as usize, p.size() as f32);
-        let n_var = if self.on(Fault::UnbiasedVariance) { n - 1.0 } else { n };
+        let freedom = if self.on(Fault::UnbiasedVariance) { n - 1.0 } else { n };
         for group in (0..groups).filter(|_| !p.is_given()) {
             let members = || (0..len).filter(|&i| p.group_of(i) as usize == group).map(|i| x.get(i as usize));
             let mean = if p.is_centered() { self.dot(members()) / n } else { 0.0 };
             saved.1[group] = f64::from(mean);
-            saved.1[groups + group] = f64::from(self.dot(members().map(|v| (v - mean) * (v - mean))) / n_var);
+            saved.1[groups + group] = f64::from(self.dot(members().map(|v| (v - mean) * (v - mean))) / freedom);
         }
         let normal = |i: u32| {
             let (group, channel) = (p.group_of(i) as usize, (i % p.x()[3]) as usize);
@@ -350,13 +346,8 @@ impl Backend for Reference {
             };
             (loss, weights, counted) = (self.add(loss, weight * error), self.add(weights, weight), counted + 1.0);
         }
-        let divisor = match p.divisor() {
-            Divisor::Fixed(divisor) => divisor,
-            Divisor::Rows => counted,
-            Divisor::Weights => weights,
-        };
-        out.1[0] = if counted == 0.0 { 0.0 } else { f64::from(loss / divisor) };
-        out.1[1] = f64::from(divisor);
+        out.1[1] = f64::from(p.divisor().value(counted, weights));
+        out.1[0] = if counted == 0.0 { 0.0 } else { f64::from(loss / out.get(1)) };
         Ok(())
     }
 
@@ -386,8 +377,8 @@ impl Backend for Reference {
         &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
     ) -> Done<Self> {
         let rows = table.rows.borrow();
-        let guarded = &rows[usize::from(guard.start)..usize::from(guard.end)];
-        if guarded.iter().any(|row| row.counts().non_finite() != 0) && !self.on(Fault::GuardIgnored) {
+        let guarded = rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts);
+        if found_inf(guarded) && !self.on(Fault::GuardIgnored) {
             return Ok(());
         }
         let norm = norm.map(|norm| norm.get(0)).filter(|_| !self.on(Fault::ClipDropped));

@@ -13,6 +13,18 @@ pub enum Divisor {
     Weights,
 }
 
+impl Divisor {
+    /// The divisor, for so many rows that count and such a sum of their weights.
+    #[must_use]
+    pub const fn value(self, rows: f32, weights: f32) -> f32 {
+        match self {
+            Self::Fixed(divisor) => divisor,
+            Self::Rows => rows,
+            Self::Weights => weights,
+        }
+    }
+}
+
 /// Softmax and weighted cross-entropy over logits `[rows, classes]`, labels `[rows]` (U8 or U32), weights
 /// `[classes]` (f32, 1 without).
 ///
