@@ -40,7 +40,16 @@ impl Conv2d {
     /// # Errors
     /// [`ShapeError`] if the kernel does not fit the image, or a tensor is too large.
     pub fn new(x: [u32; 4], out_channels: u32, kernel: [u32; 2]) -> Result<Self, ShapeError> {
-        Self { x, out_channels, kernel, stride: [1; 2], pad: [0; 2], dilation: [1; 2], groups: 1, out: [0; 2] }.check()
+        Self::padded(x, out_channels, kernel, [0; 2])
+    }
+
+    /// As [`Conv2d::new`], with zeros around the image from the start: only with them may the kernel fit (3×3 over
+    /// the last images of a network, which are 2×2).
+    ///
+    /// # Errors
+    /// As [`Conv2d::new`].
+    pub fn padded(x: [u32; 4], out_channels: u32, kernel: [u32; 2], pad: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { x, out_channels, kernel, stride: [1; 2], pad, dilation: [1; 2], groups: 1, out: [0; 2] }.check()
     }
 
     /// With zeros around the image, so many on each side.

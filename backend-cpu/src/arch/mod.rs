@@ -1,0 +1,125 @@
+//! Kernels for each instruction set, and the choice between them.
+//!
+//! The portable kernels are the definition. A token of an instruction set exists only where the machine has it, so that
+//! calling its kernels is sound.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use core::fmt;
+use gradscale_core::stats::Stats;
+use half::f16;
+
+/// An instruction set that this machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Whatever the compiler's target has.
+    Portable,
+    /// AVX-512 F, BW, DQ, VL with FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512),
+}
+
+impl Isa {
+    /// All that this machine has, the best last.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "there is only one"))]
+        let mut all = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        all.extend(avx512::Avx512::new().map(Self::Avx512));
+        all
+    }
+
+    /// The best that this machine has.
+    #[must_use]
+    pub fn best() -> Self {
+        Self::available().last().copied().unwrap_or(Self::Portable)
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => "AVX-512",
+        })
+    }
+}
+
+/// Columns of the widest tile.
+pub const TILE_COLUMNS: usize = 64;
+
+/// Operands of one tile, `acc[r][c] += Σ_k a[r·a_row + k·a_step] · b[k·b_step + c]` for k below `depth`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tile<'a> {
+    /// Scalars.
+    pub a: &'a [f32],
+    /// Elements between rows of the tile.
+    pub a_row: usize,
+    /// Elements between steps.
+    pub a_step: usize,
+    /// Vectors.
+    pub b: &'a [f32],
+    /// Elements between steps.
+    pub b_step: usize,
+    /// Steps.
+    pub depth: usize,
+    /// Rows, at most [`tile_rows`] of the columns.
+    pub rows: usize,
+    /// Columns, at most [`TILE_COLUMNS`]; b has so many at each step.
+    pub columns: usize,
+}
+
+/// Rows of the largest tile with so many columns: what fits in registers.
+pub const fn tile_rows(columns: usize) -> usize {
+    if columns > 32 { 6 } else { 12 }
+}
+
+impl Isa {
+    /// Adds a product to a tile of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
+    /// terms in the order of k, with one rounding each where the instruction set has a fused multiply-add, else two.
+    #[inline]
+    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+        match self {
+            Self::Portable => portable::tile(tile, acc, acc_row),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) => token.tile(tile, acc, acc_row),
+        }
+    }
+
+    /// Halves as f32, exactly.
+    #[inline]
+    pub fn widen(self, x: &[f16], y: &mut [f32]) {
+        assert_eq!(x.len(), y.len());
+        match self {
+            Self::Portable => portable::widen(x, y),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) => token.widen(x, y),
+        }
+    }
+
+    /// f32 as halves, to nearest even.
+    #[inline]
+    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
+        assert_eq!(x.len(), y.len());
+        match self {
+            Self::Portable => portable::narrow(x, y),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) => token.narrow(x, y),
+        }
+    }
+
+    /// Adds values to a row.
+    #[inline]
+    pub fn observe(self, row: &mut Stats, values: &[f32]) {
+        match self {
+            Self::Portable => row.observe(values),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) => token.observe(row, values),
+        }
+    }
+}

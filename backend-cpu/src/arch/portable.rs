@@ -1,0 +1,31 @@
+//! The definition of every kernel, in plain Rust.
+
+use super::Tile;
+use gradscale_core::cast::{Round, f16_from_f32};
+use half::f16;
+
+pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+    let Tile { a, a_row, a_step, b, b_step, depth, rows, columns } = *tile;
+    for k in 0..depth {
+        let b = &b[k * b_step..k * b_step + columns];
+        for r in 0..rows {
+            let a = a[r * a_row + k * a_step];
+            for (acc, &b) in acc[r * acc_row..r * acc_row + columns].iter_mut().zip(b) {
+                // No `mul_add`: without the instruction it is a call.
+                *acc += a * b;
+            }
+        }
+    }
+}
+
+pub fn widen(x: &[f16], y: &mut [f32]) {
+    for (x, y) in x.iter().zip(y) {
+        *y = gradscale_core::format::Format::FP16.decode(u32::from(x.to_bits()));
+    }
+}
+
+pub fn narrow(x: &[f32], y: &mut [f16]) {
+    for (&x, y) in x.iter().zip(y) {
+        *y = f16_from_f32(x, Round::NearestEven);
+    }
+}

@@ -1,0 +1,142 @@
+//! The end of every operator: scale, add, observe, round once, write.
+//!
+//! Results are produced in blocks of f32, finished while they are in the cache, and written in their type. Blocks
+//! belong to parts, whose number depends on the length alone; parts may run on any thread, and their rows merge in
+//! order, so that the sums of a row are the same for every number of threads.
+
+use crate::{Cpu, Memory, arch::Isa};
+use gradscale_core::{
+    backend::Store,
+    scale::Factor,
+    stats::{Convention, Detail, Stats},
+};
+use half::f16;
+use rayon::prelude::*;
+
+/// Values that are finished at a time: 16 KiB of f32.
+pub const BLOCK: usize = 4096;
+/// Most parts that one operator is divided into.
+const PARTS: usize = 64;
+
+/// What a store does to its values.
+#[derive(Clone, Copy, Debug)]
+pub struct Epilogue {
+    factor: Factor,
+    is_one: bool,
+    add: bool,
+    empty: Stats,
+    isa: Isa,
+}
+
+/// Part of a destination.
+#[derive(Debug)]
+pub enum Part<'a> {
+    F32(&'a mut [f32]),
+    F16(&'a mut [f16]),
+}
+
+impl<'a> Part<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(y) => y.len(),
+            Self::F16(y) => y.len(),
+        }
+    }
+
+    /// The elements of a range.
+    pub fn range(&mut self, range: core::ops::Range<usize>) -> Part<'_> {
+        match self {
+            Self::F32(y) => Part::F32(&mut y[range]),
+            Self::F16(y) => Part::F16(&mut y[range]),
+        }
+    }
+
+    /// Cuts the destination into parts of `size` elements, and works on all of them; results in order.
+    pub fn each<T: Send>(self, size: usize, work: impl Fn(usize, Part<'_>) -> T + Sync) -> Vec<T> {
+        let size = size.max(1);
+        match self {
+            Self::F32(y) => y.par_chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F32(y))).collect(),
+            Self::F16(y) => y.par_chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F16(y))).collect(),
+        }
+    }
+}
+
+impl Epilogue {
+    /// The epilogue of a store.
+    pub fn of(store: &Store<'_, Cpu>, isa: Isa) -> Self {
+        let (from, to) = (store.table.exponent(store.from), store.table.exponent(store.to));
+        let detail = store.detail.min(store.table.detail);
+        Self {
+            factor: Factor::between(from, to),
+            is_one: from == to,
+            add: store.add,
+            empty: Stats::new(Convention::FP16, to, detail),
+            isa,
+        }
+    }
+
+    /// The row before anything is stored.
+    pub const fn row(&self) -> Stats {
+        self.empty
+    }
+
+    /// Finishes values, which it uses up, and writes them to `y`, as long as they.
+    pub fn finish(&self, values: &mut [f32], y: Part<'_>, row: &mut Stats) {
+        if !self.is_one {
+            for v in values.iter_mut() {
+                *v = self.factor.apply(*v);
+            }
+        }
+        if self.add {
+            match &y {
+                Part::F32(y) => values.iter_mut().zip(y.iter()).for_each(|(v, y)| *v += y),
+                Part::F16(y) => values.iter_mut().zip(y.iter()).for_each(|(v, y)| *v += y.to_f32()),
+            }
+        }
+        if row.detail() != Detail::None {
+            self.isa.observe(row, values);
+        }
+        match y {
+            Part::F32(y) => y.copy_from_slice(values),
+            Part::F16(y) => self.isa.narrow(values, y),
+        }
+    }
+}
+
+impl Cpu {
+    /// Stores `len` dense results. `values` fills a block with the results from its index on.
+    pub(crate) fn dense(&self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, &mut [f32]) + Sync) {
+        let epilogue = Epilogue::of(&store, self.isa());
+        let Store { y, table, to, .. } = store;
+        let part = len.div_ceil(PARTS).next_multiple_of(BLOCK);
+        let work = |i: usize, mut y: Part<'_>| {
+            let (mut row, mut block) = (epilogue.row(), [0f32; BLOCK]);
+            for start in (0..y.len()).step_by(BLOCK) {
+                let end = y.len().min(start + BLOCK);
+                let block = &mut block[..end - start];
+                values(i * part + start, block);
+                epilogue.finish(block, y.range(start..end), &mut row);
+            }
+            row
+        };
+        let rows = self.run(|| destination(y, len).each(part, work));
+        merge(&epilogue, &rows, |row| table.merge(to, row));
+    }
+}
+
+/// The start of a destination of floats.
+pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
+    match y {
+        Memory::F32(y) => Part::F32(&mut y[..len]),
+        Memory::F16(y) => Part::F16(&mut y[..len]),
+        other => panic!("{:?} as a destination of floats", gradscale_core::backend::Buffer::dtype(other)),
+    }
+}
+
+/// Hands the rows of all parts on as one, in order; none if nothing is observed.
+pub fn merge(epilogue: &Epilogue, rows: &[Stats], then: impl FnOnce(&Stats)) {
+    if epilogue.row().detail() != Detail::None {
+        let all = rows.iter().fold(epilogue.row(), |all, row| all.merge(row).expect("parts of one store"));
+        then(&all);
+    }
+}

@@ -1,0 +1,35 @@
+//! The CPU backend of gradscale: every operator in f32 with f16 or f32 storage, on all cores.
+//!
+//! Results are the same bits for every number of threads: work is divided by shape, and what a sum's order depends on
+//! is never divided. Kernels for an instruction set live in `arch/`, the only place with unsafe code; the portable
+//! ones are their definition.
+//!
+//! ```
+//! use gradscale_core::backend::{Backend, DType};
+//! let cpu = gradscale_cpu::Cpu::new(0)?; // 0: all cores
+//! let _halves = cpu.alloc(DType::F16, 1000)?;
+//! # Ok::<(), gradscale_cpu::Error>(())
+//! ```
+
+mod arch;
+mod backend;
+mod conv;
+mod copy;
+mod elementwise;
+mod epilogue;
+mod error;
+mod gemm;
+mod memory;
+mod norm;
+mod optimize;
+mod pool;
+mod reduce;
+mod rows;
+mod table;
+mod xent;
+
+pub use arch::Isa;
+pub use backend::Cpu;
+pub use error::Error;
+pub use memory::Memory;
+pub use table::Table;

@@ -1,0 +1,79 @@
+//! Updates of parameters, and the norm of their gradients.
+
+use crate::{Cpu, Memory, Table, table::indices};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Buffer, Param},
+    descriptor::{Optimizer, Step},
+    stats::Stats,
+    step::found_inf,
+};
+use half::f16;
+use rayon::prelude::*;
+
+/// Elements of a part.
+const PART: usize = 1 << 14;
+
+/// Part of a parameter.
+struct Slice<'a> {
+    master: &'a mut [f32],
+    grad: &'a [f32],
+    state: [Option<&'a mut [f32]>; 2],
+    half: Option<&'a mut [f16]>,
+}
+
+impl Cpu {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
+    pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &mut Memory) {
+        // f64 holds the square of every f32, and the sum of 2^32 of them.
+        let squares: Vec<f64> = self.run(|| {
+            let parts: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(PART)).collect();
+            parts.par_iter().map(|part| part.iter().map(|&g| f64::from(g) * f64::from(g)).sum()).collect()
+        });
+        norm.f32_mut()[0] = squares.iter().sum::<f64>().sqrt() as f32;
+    }
+
+    pub(crate) fn run_optimize(
+        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
+    ) {
+        if found_inf(table.rows()[indices(guard)].iter().map(Stats::counts)) {
+            return;
+        }
+        let step = p.step(|dial| table.dials[usize::from(dial.0)], norm.map(|norm| norm.f32()[0]));
+        let slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
+        self.run(|| slices.into_par_iter().for_each(|slice| self.update(&step, slice)));
+    }
+
+    fn update(&self, step: &Step, slice: Slice<'_>) {
+        let Slice { master, grad, mut state, half } = slice;
+        for (i, (w, &g)) in master.iter_mut().zip(grad).enumerate() {
+            let before = [0, 1].map(|s| state[s].as_ref().map_or(0.0, |state| state[i]));
+            let (new, after) = step.update(*w, g, before);
+            *w = new;
+            for (state, after) in state.iter_mut().zip(after) {
+                state.iter_mut().for_each(|state| state[i] = after);
+            }
+        }
+        if let Some(half) = half {
+            self.isa().narrow(master, half);
+        }
+    }
+}
+
+/// Cuts a parameter into parts.
+fn slices<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Slice<'a>> {
+    let len = param.grad.len();
+    let [first, second] = &mut param.state;
+    let mut states = [first, second].map(|state| state.as_mut().map(|state| state.f32_mut()[..len].chunks_mut(PART)));
+    let mut halves = param.half.as_mut().map(|half| match &mut **half {
+        Memory::F16(half) => half[..len].chunks_mut(PART),
+        _ => panic!("copies of parameters are F16"),
+    });
+    let masters = param.master.f32_mut()[..len].chunks_mut(PART);
+    masters.zip(param.grad.f32().chunks(PART)).map(move |(master, grad)| Slice {
+        master,
+        grad,
+        state: states.each_mut().map(|state| state.as_mut().and_then(Iterator::next)),
+        half: halves.as_mut().and_then(Iterator::next),
+    })
+}

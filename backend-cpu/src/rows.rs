@@ -1,0 +1,37 @@
+//! Rows of a table by index.
+
+use crate::{Cpu, Memory, elementwise::load};
+use gradscale_core::{
+    backend::Store,
+    descriptor::{Rows, Way},
+};
+
+impl Cpu {
+    pub(crate) fn run_rows(&self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: Store<'_, Self>) {
+        let [count, table, width] = [p.count(), p.table(), p.width()].map(|size| size as usize);
+        match way {
+            Way::Gather => self.rows_of([count, 1, width], None, y, |i, values| {
+                let row = index.integer(i) as usize;
+                if row < table {
+                    load(self.isa(), x, row * width, values);
+                }
+            }),
+            Way::Scatter => {
+                // For each row of the table the indices that name it, in order.
+                let mut named = vec![Vec::new(); table];
+                for i in 0..count {
+                    if let Some(list) = named.get_mut(index.integer(i) as usize) {
+                        list.push(i);
+                    }
+                }
+                self.rows_of([table, 1, width], None, y, |row, sums| {
+                    let mut values = self.scratch(width);
+                    for &i in &named[row] {
+                        load(self.isa(), x, i * width, &mut values);
+                        sums.iter_mut().zip(values.iter()).for_each(|(sum, &v)| *sum += v);
+                    }
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Exponents, dials, seed and rows of the sites that train together.
+
+use gradscale_core::{
+    backend::{Control, Slot},
+    stats::{Convention, Detail, Stats},
+};
+use std::{
+    ops::Range,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// A row into which nothing was stored.
+const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
+
+/// Everything that changes from step to step.
+#[derive(Debug)]
+pub struct Table {
+    pub(crate) exponents: Vec<i32>,
+    pub(crate) dials: Vec<f32>,
+    pub(crate) seed: u64,
+    pub(crate) detail: Detail,
+    // Stores hold the table by reference; operators run one after the other, so nobody ever waits here.
+    rows: Mutex<Vec<Stats>>,
+}
+
+impl Table {
+    pub(crate) fn new(slots: u16, dials: u16) -> Self {
+        let slots = usize::from(slots);
+        Self {
+            exponents: vec![0; slots],
+            dials: vec![0.0; usize::from(dials)],
+            seed: 0,
+            detail: Detail::Moments,
+            rows: Mutex::new(vec![EMPTY; slots]),
+        }
+    }
+
+    pub(crate) fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) {
+        self.exponents.copy_from_slice(control.exponents);
+        self.dials.copy_from_slice(control.dials);
+        (self.seed, self.detail) = (control.seed, control.detail);
+        self.rows()[indices(clear)].fill(EMPTY);
+    }
+
+    pub(crate) fn exponent(&self, slot: Slot) -> i32 {
+        self.exponents[usize::from(slot.0)]
+    }
+
+    /// Adds what a store saw.
+    pub(crate) fn merge(&self, slot: Slot, seen: &Stats) {
+        let row = &mut self.rows()[usize::from(slot.0)];
+        *row = if row.detail() == Detail::None {
+            *seen
+        } else {
+            row.merge(seen).expect("a step stores into a slot with one detail, and exponents change between steps")
+        };
+    }
+
+    pub(crate) fn rows(&self) -> MutexGuard<'_, Vec<Stats>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn indices(range: Range<u16>) -> Range<usize> {
+    usize::from(range.start)..usize::from(range.end)
+}
