@@ -1,0 +1,122 @@
+//! The same bits for every number of threads: values, rows, sums of rows.
+
+use gradscale_core::{
+    backend::{Backend, Control, DType, Data, DataMut, Normed, Scored, Slot, Store},
+    cast::{Round, f16_from_f32},
+    descriptor::{Conv2d, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Unary, Xent},
+    stats::{Convention, Detail, Stats},
+};
+use gradscale_cpu::{Cpu, Isa, Memory, Table};
+use half::f16;
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a CPU does not wait"),
+    }
+}
+
+/// Deterministic halves, about normal.
+fn halves(cpu: &Cpu, len: usize, seed: u64) -> Memory {
+    let mut state = seed;
+    let mut unit = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / 16_777_216.0 - 0.5
+    };
+    let values: Vec<f16> = (0..len).map(|_| f16_from_f32((0..4).map(|_| unit()).sum(), Round::NearestEven)).collect();
+    let mut memory = cpu.alloc(DType::F16, len).unwrap();
+    cpu.write(Data::F16(&values), &mut memory).unwrap();
+    memory
+}
+
+/// Bits of a result, and of its row.
+type Bits = (Vec<u32>, Stats);
+
+fn store(cpu: &Cpu, dtype: DType, len: usize, run: impl FnOnce(Store<'_, Cpu>)) -> Bits {
+    let mut table: Table = cpu.table(4, 0).unwrap();
+    let control = Control { exponents: &[0, 0, 3, 9], dials: &[], seed: 5, detail: Detail::Moments };
+    cpu.upload(&control, 0..4, &mut table).unwrap();
+    let mut y = cpu.alloc(dtype, len).unwrap();
+    run(Store::site(Slot(2), Slot(3), &table, &mut y));
+    let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
+    ready(cpu.collect(&table, 3..4, &mut rows, &[], &mut [])).unwrap();
+    let bits = if dtype == DType::F16 {
+        let mut out = vec![f16::ZERO; len];
+        ready(cpu.read(&y, DataMut::F16(&mut out))).unwrap();
+        out.iter().map(|v| u32::from(v.to_bits())).collect()
+    } else {
+        read(cpu, &y, len)
+    };
+    (bits, rows[0])
+}
+
+fn read(cpu: &Cpu, y: &Memory, len: usize) -> Vec<u32> {
+    let mut out = vec![0f32; len];
+    ready(cpu.read(y, DataMut::F32(&mut out))).unwrap();
+    out.iter().map(|v| v.to_bits()).collect()
+}
+
+/// One of everything whose work is divided.
+fn everything(cpu: &Cpu) -> Vec<Bits> {
+    let mut all = Vec::new();
+    let conv = Conv2d::new([3, 29, 37, 10], 22, [5, 3]).and_then(|p| p.pad([2, 1])).unwrap();
+    let (x, w, dy) = (halves(cpu, 3 * 29 * 37 * 10, 1), halves(cpu, 22 * 15 * 10, 2), halves(cpu, 3 * 29 * 37 * 22, 3));
+    let len = 3 * 29 * 37;
+    all.push(store(cpu, DType::F16, len * 22, |y| cpu.conv(&conv, Pass::Forward, &x, &w, None, y).unwrap()));
+    all.push(store(cpu, DType::F16, len * 10, |y| cpu.conv(&conv, Pass::Data, &dy, &w, None, y).unwrap()));
+    all.push(store(cpu, DType::F32, 22 * 150, |y| cpu.conv(&conv, Pass::Weight, &x, &dy, None, y).unwrap()));
+    let gemm = Gemm::new(201, 130, 700).unwrap();
+    let (a, b) = (halves(cpu, 201 * 700, 4), halves(cpu, 700 * 130, 5));
+    all.push(store(cpu, DType::F16, 201 * 130, |y| cpu.gemm(&gemm, &a, &b, None, y).unwrap()));
+    all.push(store(cpu, DType::F16, len * 22, |y| cpu.unary(Unary::Gelu, &dy, y).unwrap()));
+    let reduce = Reduce::new(ReduceOp::SumSquares, 7, 3 * 29 * 37, 3).unwrap();
+    let long = halves(cpu, 7 * len * 3, 6);
+    all.push(store(cpu, DType::F32, 21, |y| cpu.reduce(&reduce, &long, y).unwrap()));
+    let pool = Pool::new(PoolOp::Max, [3, 29, 37, 10], [2, 2]).and_then(Pool::ceil).unwrap();
+    all.push(store(cpu, DType::F16, 3 * 15 * 19 * 10, |y| cpu.pool(&pool, &x, None, y).unwrap()));
+    for over in [NormOver::Batch, NormOver::Group(2)] {
+        let norm = Norm::new([3, 29, 37, 10], over, 1e-5).unwrap();
+        let mut saved = cpu.alloc(DType::F32, 2 * norm.groups() as usize).unwrap();
+        all.push(store(cpu, DType::F16, len * 10, |y| cpu.norm(&norm, &x, None, &mut saved, y).unwrap()));
+        let up = halves(cpu, len * 10, 7);
+        let normed = Normed { x: &x, saved: &saved, scale: None };
+        all.push(store(cpu, DType::F16, len * 10, |y| cpu.norm_vjp(&norm, normed, &up, y, None).unwrap()));
+    }
+    let xent = Xent::new(20_000, 11).unwrap();
+    let logits = halves(cpu, 220_000, 8);
+    let mut labels = cpu.alloc(DType::U8, 20_000).unwrap();
+    cpu.write(Data::U8(&(0..20_000).map(|i| (i % 11) as u8).collect::<Vec<_>>()), &mut labels).unwrap();
+    let mut out = cpu.alloc(DType::F32, 20_002).unwrap();
+    cpu.xent(&xent, Scored { logits: &logits, labels: &labels, weights: None }, &mut out).unwrap();
+    all.push((read(cpu, &out, 20_002), Stats::new(Convention::FP16, 0, Detail::None)));
+    let long = store_f32(cpu, &dy, len * 22);
+    let mut norm = cpu.alloc(DType::F32, 1).unwrap();
+    cpu.global_norm(&[&long], &mut norm).unwrap();
+    all.push((read(cpu, &norm, 1), Stats::new(Convention::FP16, 0, Detail::None)));
+    all
+}
+
+fn store_f32(cpu: &Cpu, x: &Memory, len: usize) -> Memory {
+    let table = cpu.table(2, 0).unwrap();
+    let mut y = cpu.alloc(DType::F32, len).unwrap();
+    cpu.unary(Unary::Id, x, Store::keep(Slot::ONE, &table, &mut y)).unwrap();
+    y
+}
+
+#[test]
+fn bits_do_not_depend_on_threads() {
+    for isa in Isa::available() {
+        let one = everything(&Cpu::with_isa(1, isa).unwrap());
+        for threads in [2, 3, 7] {
+            let many = everything(&Cpu::with_isa(threads, isa).unwrap());
+            for (i, (one, many)) in one.iter().zip(&many).enumerate() {
+                assert!(one == many, "{isa}: result {i} differs with {threads} threads");
+            }
+        }
+    }
+}
