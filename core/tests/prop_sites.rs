@@ -1,0 +1,104 @@
+//! Sites under any history: saved and restored at every step, at exponents and ceilings of any size.
+
+mod common;
+
+use common::{cases, full, gradient, site, step, stored};
+use gradscale_core::{
+    site::{Calls, End, Site, SiteConfig, SiteState, When},
+    solve::NoDecision,
+    stats::Detail,
+};
+use proptest::{collection::vec, prelude::*, sample::select};
+
+#[derive(Clone, Debug)]
+enum Event {
+    Step(i32),
+    Zeros,
+    Masked(i32, Detail),
+    SkippedHere(i32, Detail),
+    SkippedBefore,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let detail = || select(vec![Detail::Counts, Detail::Full]);
+    prop_oneof![
+        6 => (-60..-20).prop_map(Event::Step),
+        1 => Just(Event::Zeros),
+        1 => (0..40, detail()).prop_map(|(m, detail)| Event::Masked(m, detail)),
+        1 => (0..40, detail()).prop_map(|(m, detail)| Event::SkippedHere(m, detail)),
+        1 => Just(Event::SkippedBefore),
+    ]
+}
+
+fn happen(site: &mut Site, event: &Event) -> Option<i32> {
+    let alpha = site.alpha().unwrap_or(0);
+    let at = |u: i32, detail| stored(&gradient(u - alpha), alpha, detail);
+    match *event {
+        Event::Step(m) => return step(site, &gradient(m)),
+        Event::Zeros => return step(site, &[0.0]),
+        Event::Masked(u, detail) => site.finish(&at(u, detail), End::Stepped),
+        Event::SkippedHere(u, detail) => site.finish(&at(u, detail), End::SkippedHere),
+        Event::SkippedBefore => site.finish(&full(alpha, &[f32::NAN]), End::SkippedBefore),
+    }
+    site.alpha()
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// A checkpoint at any step: the site that continues from it makes the same trace.
+    #[test]
+    fn a_restored_site_makes_the_same_trace(
+        interval in 1..5u32, paper in any::<bool>(), several in any::<bool>(), amax_history in any::<bool>(),
+        events in vec(event(), 1..60),
+    ) {
+        let when = if paper { When::AtOnce } else { When::Between };
+        let calls = if several { Calls::Several } else { Calls::One };
+        let config = SiteConfig { interval, when, calls, amax_history, ..SiteConfig::exact() };
+        let (mut through, mut resumed) = (site(config), site(config));
+        for event in &events {
+            let mut next = site(config);
+            next.restore(&resumed.state());
+            resumed = next;
+            prop_assert_eq!(resumed.wish(), through.wish());
+            prop_assert_eq!(happen(&mut resumed, event), happen(&mut through, event));
+            prop_assert_eq!(resumed.state(), through.state());
+        }
+    }
+
+    /// Exponents have no limits but those of i32, and there they stay.
+    #[test]
+    fn extreme_exponents_never_panic(
+        exponents in vec(prop_oneof![Just(i32::MIN), Just(i32::MAX), -5..5, any::<i32>()], 1..20),
+        m in -120..120i32, ceilings in vec(prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()], 0..16), overflow in any::<bool>(), history in any::<bool>(),
+    ) {
+        let mut site = site(SiteConfig { interval: 1, amax_history: history, ..SiteConfig::exact() });
+        let ceilings = ceilings.into_iter().collect();
+        site.restore(&SiteState { alpha: Some(exponents[0]), since: u32::MAX, at_once: false, ceilings });
+        for (i, &exponent) in exponents.iter().enumerate() {
+            let values = if overflow { gradient(m.abs() / 8 + 16) } else { gradient(m) };
+            let end = [End::Stepped, End::SkippedHere, End::SkippedBefore][i % 3];
+            site.finish(&full(exponent, &values), end);
+            let verdict = site.exact(&full(exponent, &values));
+            if let (Ok(choice), Some(alpha)) = (verdict, site.decide(verdict, exponent)) {
+                prop_assert_eq!(alpha, exponent.saturating_add(choice.k));
+            }
+            site.decide(Err(NoDecision::Empty), exponent);
+        }
+    }
+}
+
+/// A restored ceiling is a ceiling, however low or high it is.
+#[test]
+fn a_ceiling_of_any_size_is_obeyed() {
+    let mut site = site(SiteConfig { amax_history: true, ..SiteConfig::exact() });
+    // No ceiling leaves what the row itself says, the lowest leaves the least k that there is.
+    for (ceiling, want) in [(i64::MAX, 17), (i64::MIN, -152)] {
+        for exponent in [i32::MIN, -5, 0, 5, i32::MAX] {
+            let ceilings = core::iter::once(ceiling).collect();
+            site.restore(&SiteState { alpha: Some(0), since: 0, at_once: false, ceilings });
+            let k = site.exact(&full(exponent, &gradient(-30))).map(|choice| choice.k);
+            assert_eq!(k, Ok(want), "ceiling {ceiling}, row at {exponent}");
+        }
+    }
+}

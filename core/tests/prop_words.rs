@@ -1,0 +1,105 @@
+//! Rows as 32-bit words: what a device writes a host reads, and what no device can have written it refuses.
+
+mod common;
+
+use common::{assert_near, assert_same_row, detail, kind, pow2, row, value};
+use gradscale_core::stats::{BINS, Convention, Counts, Detail, LIGHT_WORDS, RowError, Stats, WORDS};
+use proptest::{collection::vec, prelude::*};
+
+proptest! {
+    #![proptest_config(common::cases(1024))]
+
+    /// What a device writes a host reads: integers exactly, sums to the 48 digits of two f32.
+    #[test]
+    fn words_carry_a_row(
+        (target, rule) in kind(), exponent in any::<i32>(), level in detail(), values in vec(-1e6f32..1e6, 0..60),
+        others in vec(value(), 0..20),
+    ) {
+        let convention = target.convention(rule);
+        let values = if level == Detail::Moments { values } else { [values, others].concat() };
+        let stats = row(convention, exponent, level, &values);
+        let words = stats.to_words();
+        let back = Stats::from_words(&words, convention, level);
+        if level == Detail::None {
+            prop_assert_eq!(back, Ok(Stats::new(convention, 0, level)));
+            return Ok(());
+        }
+        let back = back.expect("written by a row");
+        assert_same_row(&back, &stats, "words");
+        for (got, want) in back.moments().iter().zip(stats.moments()) {
+            for (got, want) in [(got.sum, want.sum), (got.sum_sq, want.sum_sq), (got.sum_ln, want.sum_ln),
+                (got.sum_ln_sq, want.sum_ln_sq)] {
+                assert_near(got, want, want.abs() * pow2(-47), "a sum as two f32");
+            }
+        }
+        prop_assert_eq!(Stats::from_words(&back.to_words(), convention, level), Ok(back));
+        let needed = if level == Detail::Counts { LIGHT_WORDS } else { WORDS };
+        prop_assert!(Stats::from_words(&words[..needed], convention, level).is_ok());
+        prop_assert_eq!(Stats::from_words(&words[..needed - 1], convention, level), Err(RowError::TooShort));
+    }
+
+    /// Garbage is refused or read, and never a panic; what is read adds up.
+    #[test]
+    fn garbage_words_never_panic(
+        (target, rule) in kind(), level in detail(), words in vec(prop_oneof![Just(0), 0..9u32, Just(u32::MAX), any::<u32>()], 0..WORDS + 9),
+        spots in vec((0..WORDS, any::<u32>()), 0..4), values in vec(value(), 0..9),
+    ) {
+        let convention = target.convention(rule);
+        let mut patched = row(convention, 0, level, &values).to_words();
+        for (at, word) in spots {
+            patched[at] = word;
+        }
+        for words in [words.as_slice(), &patched] {
+            let Ok(mut stats) = Stats::from_words(words, convention, level) else { continue };
+            let c = *stats.counts();
+            prop_assert!(c.zeros + c.infinite + c.nan + c.flushed + c.overflowed + c.subnormal <= c.count);
+            prop_assert!(c.amax >= 0.0 && c.amax.is_finite() && (c.amax == 0.0) == (c.nonzero() == 0));
+            let _ = (stats.flushed_at(0), stats.room_above(), stats.merge(&stats));
+            if c.count < u64::from(u32::MAX) {
+                stats.observe(&values);
+                prop_assert_eq!(stats.counts().count, c.count + values.len() as u64 * u64::from(level > Detail::None));
+            }
+        }
+    }
+}
+
+#[test]
+fn impossible_rows_are_refused() {
+    let good = row(Convention::FP16, 3, Detail::Full, &[1.0, -2.0, 0.0, f32::NAN, 1e-9]).to_words();
+    let read = |change: &dyn Fn(&mut [u32; WORDS])| {
+        let mut words = good;
+        change(&mut words);
+        Stats::from_words(&words, Convention::FP16, Detail::Full).map(|_| ())
+    };
+    assert_eq!(read(&|_| {}), Ok(()));
+    assert_eq!(read(&|words| words[0] = 1), Err(RowError::Counts), "fewer values than zeros, NaN and flushed");
+    assert_eq!(read(&|words| words[2..14].fill(u32::MAX)), Err(RowError::Counts), "the parts' sum leaves u64");
+    assert_eq!(read(&|words| words[14] = (-2f32).to_bits()), Err(RowError::Amax), "a negative magnitude");
+    assert_eq!(read(&|words| words[14] = f32::INFINITY.to_bits()), Err(RowError::Amax), "the largest finite magnitude");
+    assert_eq!(read(&|words| words[14] = f32::NAN.to_bits()), Err(RowError::Amax), "a NaN");
+    assert_eq!(read(&|words| words[14] = 0), Err(RowError::Amax), "zero beside values that are not");
+    assert_eq!(read(&|words| words[24 + 127] += 1), Err(RowError::Histogram), "more bins than values");
+    assert_eq!(read(&|words| words[24 + 127] = 0), Err(RowError::Histogram), "fewer bins than values");
+    let zeros = row(Convention::FP16, 0, Detail::Counts, &[0.0; 3]).to_words();
+    let mut words = zeros;
+    words[14] = 1f32.to_bits();
+    assert_eq!(Stats::from_words(&words, Convention::FP16, Detail::Counts), Err(RowError::Amax), "amax of zeros");
+}
+
+/// Observing is merging, up to the last count: a row that is full stays full and never starts again at 0.
+#[test]
+fn full_counters_stay_full() {
+    let mut words = row(Convention::FP16, 0, Detail::Counts, &[1.0]).to_words();
+    words[..2].fill(u32::MAX);
+    let mut full = Stats::from_words(&words, Convention::FP16, Detail::Counts).expect("as many as can be");
+    let more = row(Convention::FP16, 0, Detail::Counts, &[1.0, 2.0]);
+    assert_eq!(full.merge(&more).expect("of one kind").counts().count, u64::MAX);
+    full.observe(&[1.0, 2.0]);
+    assert_eq!(full.counts().count, u64::MAX);
+}
+
+#[test]
+fn a_row_has_the_size_it_promises() {
+    assert_eq!(size_of::<Counts>(), 64);
+    assert_eq!((BINS, LIGHT_WORDS, WORDS), (256, 16, 16 + 8 + 256));
+}
