@@ -57,6 +57,11 @@ impl Format {
         Self { saturating: true, ..self }
     }
 
+    /// The same format without saturation.
+    pub(crate) const fn plain(self) -> Self {
+        Self { saturating: false, ..self }
+    }
+
     /// Whether casts saturate.
     #[must_use]
     pub const fn is_saturating(self) -> bool {

@@ -15,14 +15,15 @@ pub fn found_inf<'a>(parameters: impl IntoIterator<Item = &'a Counts>) -> bool {
 pub enum Kind {
     /// Finite values were too large for the store: a smaller exponent mends it.
     Overflow,
-    /// Infinite values arrived although nothing before had overflowed: not a scaling problem.
+    /// Infinite values arrived although nothing before had overflowed: from the forward pass, from an f32 product,
+    /// or from a finite value times too large a factor.
     Infinite,
     /// NaN arrived although nothing before had overflowed: not a scaling problem.
     Nan,
 }
 
 impl Kind {
-    /// Whether another exponent can mend it.
+    /// Whether another exponent mends it for certain.
     #[must_use]
     pub const fn is_scaling(self) -> bool {
         matches!(self, Self::Overflow)
@@ -76,7 +77,7 @@ impl fmt::Display for Outcome {
             Self::Skipped(Some(Blame { site, kind, exponent })) => match kind {
                 Kind::Overflow => write!(f, "skipped: site {site} overflowed at 2^{exponent}"),
                 Kind::Infinite => {
-                    write!(f, "skipped: site {site} received ±∞ at 2^{exponent}, which is not a scaling problem")
+                    write!(f, "skipped: site {site} received ±∞ at 2^{exponent}, though nothing before it overflowed")
                 }
                 Kind::Nan => {
                     write!(f, "skipped: site {site} received NaN at 2^{exponent}, which is not a scaling problem")

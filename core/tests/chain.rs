@@ -88,7 +88,7 @@ impl Chain {
         for (i, (site, row)) in self.sites.iter_mut().zip(&rows).enumerate() {
             let end = match (skipped, first) {
                 (false, _) => End::Stepped,
-                (true, Some(first)) if i > first.site => End::SkippedBefore,
+                (true, Some(first)) if i > first.site => End::SkippedAfter,
                 (true, _) => End::SkippedHere,
             };
             site.finish(row, end);

@@ -15,7 +15,7 @@ fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
 }
 
 fn hex(text: &str) -> u64 {
-    u64::from_str_radix(text, 16).unwrap()
+    u64::from_str_radix(text, 16).expect("a hexadecimal number")
 }
 
 /// A row's function, computed by this crate.
@@ -47,7 +47,7 @@ fn models_to_1e_15() {
         let inputs: Vec<f64> = inputs.split(' ').map(|bits| f64::from_bits(hex(bits))).collect();
         let want = f64::from_bits(hex(want));
         let got = compute(kind, &inputs);
-        let bound = 1e-15 * condition.parse::<f64>().unwrap();
+        let bound = 1e-15 * condition.parse::<f64>().expect("a number");
         let error = if got == want { 0.0 } else { ((got - want) / want).abs() };
         assert!(error <= bound, "{kind} {inputs:?}: got {got:e}, want {want:e}, off by {error:e} > {bound:e}");
         let (count, worst) = seen.entry(kind).or_default();
@@ -84,7 +84,7 @@ fn special_values_of_the_inverses() {
 fn casts_of_numpy_and_ml_dtypes() {
     let mut count = 0;
     for row in rows(CASTS).filter(|row| row[0] != "f32_bits") {
-        let x = f32::from_bits(u32::try_from(hex(row[0])).unwrap());
+        let x = f32::from_bits(u32::try_from(hex(row[0])).expect("32 bits"));
         for (format, want) in [Format::FP16, Format::BF16, Format::E5M2, Format::E4M3].into_iter().zip(&row[1..]) {
             let got = format.encode(x, Round::NearestEven).bits;
             assert_eq!(u64::from(got), hex(want), "{x:e} ({}) to {format}", row[0]);

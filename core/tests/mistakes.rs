@@ -162,7 +162,7 @@ fn mistake_09_a_skipped_step_is_not_taken() {
     let mut site = Site::new(SiteConfig::exact()).expect("an interval");
     site.decide(Exact::FP16.decide(&full(0, &[1.0])), 0);
     let taken = site.state().since;
-    site.finish(&full(0, &[f32::NAN]), End::SkippedBefore);
+    site.finish(&full(0, &[f32::NAN]), End::SkippedAfter);
     assert_eq!(site.state().since, taken);
 }
 

@@ -16,7 +16,7 @@ enum Event {
     Zeros,
     Masked(i32, Detail),
     SkippedHere(i32, Detail),
-    SkippedBefore,
+    SkippedAfter,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -26,7 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Zeros),
         1 => (0..40, detail()).prop_map(|(m, detail)| Event::Masked(m, detail)),
         1 => (0..40, detail()).prop_map(|(m, detail)| Event::SkippedHere(m, detail)),
-        1 => Just(Event::SkippedBefore),
+        1 => Just(Event::SkippedAfter),
     ]
 }
 
@@ -38,7 +38,7 @@ fn happen(site: &mut Site, event: &Event) -> Option<i32> {
         Event::Zeros => return step(site, &[0.0]),
         Event::Masked(u, detail) => site.finish(&at(u, detail), End::Stepped),
         Event::SkippedHere(u, detail) => site.finish(&at(u, detail), End::SkippedHere),
-        Event::SkippedBefore => site.finish(&full(alpha, &[f32::NAN]), End::SkippedBefore),
+        Event::SkippedAfter => site.finish(&full(alpha, &[f32::NAN]), End::SkippedAfter),
     }
     site.alpha()
 }
@@ -77,7 +77,7 @@ proptest! {
         site.restore(&SiteState { alpha: Some(exponents[0]), since: u32::MAX, at_once: false, ceilings });
         for (i, &exponent) in exponents.iter().enumerate() {
             let values = if overflow { gradient(m.abs() / 8 + 16) } else { gradient(m) };
-            let end = [End::Stepped, End::SkippedHere, End::SkippedBefore][i % 3];
+            let end = [End::Stepped, End::SkippedHere, End::SkippedAfter][i % 3];
             site.finish(&full(exponent, &values), end);
             let verdict = site.exact(&full(exponent, &values));
             if let (Ok(choice), Some(alpha)) = (verdict, site.decide(verdict, exponent)) {

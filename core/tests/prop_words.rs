@@ -19,9 +19,9 @@ proptest! {
         let values = if level == Detail::Moments { values } else { [values, others].concat() };
         let stats = row(convention, exponent, level, &values);
         let words = stats.to_words();
-        let back = Stats::from_words(&words, convention, level);
+        let back = Stats::from_words(&words, convention, exponent);
         if level == Detail::None {
-            prop_assert_eq!(back, Ok(Stats::new(convention, 0, level)));
+            prop_assert_eq!(back, Ok(Stats::new(convention, exponent, level)));
             return Ok(());
         }
         let back = back.expect("written by a row");
@@ -32,10 +32,10 @@ proptest! {
                 assert_near(got, want, want.abs() * pow2(-47), "a sum as two f32");
             }
         }
-        prop_assert_eq!(Stats::from_words(&back.to_words(), convention, level), Ok(back));
+        prop_assert_eq!(Stats::from_words(&back.to_words(), convention, exponent), Ok(back));
         let needed = if level == Detail::Counts { LIGHT_WORDS } else { WORDS };
-        prop_assert!(Stats::from_words(&words[..needed], convention, level).is_ok());
-        prop_assert_eq!(Stats::from_words(&words[..needed - 1], convention, level), Err(RowError::TooShort));
+        prop_assert!(Stats::from_words(&words[..needed], convention, exponent).is_ok());
+        prop_assert_eq!(Stats::from_words(&words[..needed - 1], convention, exponent), Err(RowError::TooShort));
     }
 
     /// Garbage is refused or read, and never a panic; what is read adds up.
@@ -50,14 +50,14 @@ proptest! {
             patched[at] = word;
         }
         for words in [words.as_slice(), &patched] {
-            let Ok(mut stats) = Stats::from_words(words, convention, level) else { continue };
+            let Ok(mut stats) = Stats::from_words(words, convention, 7) else { continue };
             let c = *stats.counts();
             prop_assert!(c.zeros + c.infinite + c.nan + c.flushed + c.overflowed + c.subnormal <= c.count);
             prop_assert!(c.amax >= 0.0 && c.amax.is_finite() && (c.amax == 0.0) == (c.nonzero() == 0));
             let _ = (stats.flushed_at(0), stats.room_above(), stats.merge(&stats));
             if c.count < u64::from(u32::MAX) {
                 stats.observe(&values);
-                prop_assert_eq!(stats.counts().count, c.count + values.len() as u64 * u64::from(level > Detail::None));
+                prop_assert_eq!(stats.counts().count, c.count + values.len() as u64 * u64::from(stats.detail() > Detail::None));
             }
         }
     }
@@ -69,7 +69,7 @@ fn impossible_rows_are_refused() {
     let read = |change: &dyn Fn(&mut [u32; WORDS])| {
         let mut words = good;
         change(&mut words);
-        Stats::from_words(&words, Convention::FP16, Detail::Full).map(|_| ())
+        Stats::from_words(&words, Convention::FP16, 3).map(|_| ())
     };
     assert_eq!(read(&|_| {}), Ok(()));
     assert_eq!(read(&|words| words[0] = 1), Err(RowError::Counts), "fewer values than zeros, NaN and flushed");
@@ -78,12 +78,14 @@ fn impossible_rows_are_refused() {
     assert_eq!(read(&|words| words[14] = f32::INFINITY.to_bits()), Err(RowError::Amax), "the largest finite magnitude");
     assert_eq!(read(&|words| words[14] = f32::NAN.to_bits()), Err(RowError::Amax), "a NaN");
     assert_eq!(read(&|words| words[14] = 0), Err(RowError::Amax), "zero beside values that are not");
+    assert_eq!(read(&|words| words[15] = 4), Err(RowError::Detail), "no such detail");
+    assert_eq!(read(&|words| words[14] = 1e-3f32.to_bits()), Err(RowError::Histogram), "amax below the highest bin");
     assert_eq!(read(&|words| words[24 + 127] += 1), Err(RowError::Histogram), "more bins than values");
     assert_eq!(read(&|words| words[24 + 127] = 0), Err(RowError::Histogram), "fewer bins than values");
     let zeros = row(Convention::FP16, 0, Detail::Counts, &[0.0; 3]).to_words();
     let mut words = zeros;
     words[14] = 1f32.to_bits();
-    assert_eq!(Stats::from_words(&words, Convention::FP16, Detail::Counts), Err(RowError::Amax), "amax of zeros");
+    assert_eq!(Stats::from_words(&words, Convention::FP16, 0), Err(RowError::Amax), "amax of zeros");
 }
 
 /// Observing is merging, up to the last count: a row that is full stays full and never starts again at 0.
@@ -91,7 +93,7 @@ fn impossible_rows_are_refused() {
 fn full_counters_stay_full() {
     let mut words = row(Convention::FP16, 0, Detail::Counts, &[1.0]).to_words();
     words[..2].fill(u32::MAX);
-    let mut full = Stats::from_words(&words, Convention::FP16, Detail::Counts).expect("as many as can be");
+    let mut full = Stats::from_words(&words, Convention::FP16, 0).expect("as many as can be");
     let more = row(Convention::FP16, 0, Detail::Counts, &[1.0, 2.0]);
     assert_eq!(full.merge(&more).expect("of one kind").counts().count, u64::MAX);
     full.observe(&[1.0, 2.0]);

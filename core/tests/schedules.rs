@@ -249,7 +249,7 @@ fn any_schedule() -> impl Strategy<Value = LossScale> {
     });
     let chainer =
         (1..40u32).prop_map(|interval| LossScale::Chainer(Chainer::new(interval, bounds(-6, 9)).expect("a schedule")));
-    let plain = select(vec![LossScale::None, LossScale::Fixed(7), LossScale::Gradient]);
+    let plain = select(vec![LossScale::None, LossScale::fixed(128.0).expect("a power of two"), LossScale::Gradient]);
     prop_oneof![4 => dynamics, 2 => log_max, 2 => chainer, 1 => plain]
 }
 

@@ -180,7 +180,7 @@ fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows()
     let first = blame(rows.iter().map(Stats::counts)).expect("an overflow");
     assert_eq!((first.site, first.kind, first.exponent), (1, Kind::Overflow, 12));
     for (i, (site, row)) in sites.iter_mut().zip(&rows).enumerate() {
-        site.finish(row, if i <= first.site { End::SkippedHere } else { End::SkippedBefore });
+        site.finish(row, if i <= first.site { End::SkippedHere } else { End::SkippedAfter });
     }
     // From light rows, and so only downwards: 2^-20 · 2^17 has room, 2^10 · 2^12 must go down by 7 and 6.
     assert_eq!(sites.each_ref().map(Site::alpha), [Some(17), Some(-1), Some(27)]);
@@ -197,7 +197,7 @@ fn a_skipped_step_is_no_step_of_an_interval() {
     step(&mut site, &gradient(-30));
     step(&mut site, &gradient(-30));
     let before = site.state();
-    site.finish(&full(17, &[f32::NAN]), End::SkippedBefore);
+    site.finish(&full(17, &[f32::NAN]), End::SkippedAfter);
     assert_eq!(site.state(), SiteState { at_once: true, ..before });
 }
 
@@ -225,7 +225,7 @@ fn several_calls_share_one_exponent_and_one_row() {
     // After a skip the merged row decides, and nothing is decided at once.
     site.finish(&calls(&site, [0, -2, 5], Detail::Full), End::SkippedHere);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(alpha_of(-2)), false));
-    site.finish(&calls(&site, [0, -2, 5], Detail::Counts), End::SkippedBefore);
+    site.finish(&calls(&site, [0, -2, 5], Detail::Counts), End::SkippedAfter);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(alpha_of(-2)), false));
 }
 

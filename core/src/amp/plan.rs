@@ -1,8 +1,9 @@
 //! The casts of a network before it runs.
 
-use super::{AmpPolicy, Precision};
+use super::{AmpPolicy, List, Precision};
 use crate::op::Op;
 use core::fmt;
+use heapless::Vec;
 
 /// Inputs that one operator can have in a plan.
 pub const MAX_INPUTS: usize = 8;
@@ -70,6 +71,9 @@ pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Resu
     }
     let settings = policy.level().settings();
     for (index, node) in nodes.iter().enumerate() {
+        // Normalisations are f32 inside and take their scale and shift as they are.
+        let inside = policy.list(node.op) == List::Inside;
+        let decides = |input: &Input| !(inside && matches!(input, Input::Parameter));
         let mut types = [Precision::Half; MAX_INPUTS];
         let types = types.get_mut(..node.inputs.len()).ok_or(PlanError::Inputs { node: index })?;
         for (kind, input) in types.iter_mut().zip(node.inputs) {
@@ -82,8 +86,18 @@ pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Resu
                 Input::Node(_) => return Err(PlanError::Order { node: index }),
             };
         }
-        let precision = policy.precision(node.op, types);
-        let casts = types.iter().rev().fold(0, |bits, &kind| bits << 1 | u8::from(kind != precision));
+        let mut live: Vec<Precision, MAX_INPUTS> = Vec::new();
+        for (&kind, input) in types.iter().zip(node.inputs) {
+            if decides(input) && live.push(kind).is_err() {
+                return Err(PlanError::Inputs { node: index });
+            }
+        }
+        let precision = policy.precision(node.op, &live);
+        let casts = types
+            .iter()
+            .zip(node.inputs)
+            .rev()
+            .fold(0, |bits, (&kind, input)| bits << 1 | u8::from(kind != precision && decides(input)));
         if let Some(row) = out.get_mut(index) {
             *row = Planned { precision: Some(precision), casts };
         }

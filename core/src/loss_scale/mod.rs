@@ -90,8 +90,8 @@ impl Feedback {
 pub enum LossScale {
     /// 2^0.
     None,
-    /// A constant exponent.
-    Fixed(i32),
+    /// A constant.
+    Fixed(Fixed),
     /// Grows after clean steps, shrinks after overflows.
     Dynamic(Dynamic),
     /// Follows the distribution of log2 amax.
@@ -109,7 +109,7 @@ impl LossScale {
     pub const fn exponent(&self) -> i32 {
         match self {
             Self::None | Self::Gradient => 0,
-            Self::Fixed(exponent) => *exponent,
+            Self::Fixed(fixed) => fixed.exponent(),
             Self::Dynamic(dynamic) => dynamic.exponent(),
             Self::LogMax(log_max) => log_max.exponent(),
             Self::Chainer(chainer) => chainer.exponent(),
@@ -131,10 +131,26 @@ impl LossScale {
     /// # Errors
     /// [`ScheduleError::Scale`] unless `scale` is a power of two from 2^-126 to 2^126.
     pub fn fixed(scale: f64) -> Result<Self, ScheduleError> {
-        match crate::scale::exponent_of(scale) {
-            Ok(exponent) if (-126..=126).contains(&exponent) => Ok(Self::Fixed(exponent)),
-            _ => Err(ScheduleError::Scale(scale)),
-        }
+        let exponent = crate::scale::exponent_of(scale).ok();
+        exponent.and_then(Fixed::new).map(Self::Fixed).ok_or(ScheduleError::Scale(scale))
+    }
+}
+
+/// A constant scale, 2^-126 to 2^126.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fixed(i32);
+
+impl Fixed {
+    /// 2^`exponent`; `None` outside −126 to 126.
+    #[must_use]
+    pub const fn new(exponent: i32) -> Option<Self> {
+        if -126 <= exponent && exponent <= 126 { Some(Self(exponent)) } else { None }
+    }
+
+    /// The exponent.
+    #[must_use]
+    pub const fn exponent(self) -> i32 {
+        self.0
     }
 }
 

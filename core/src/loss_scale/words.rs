@@ -1,8 +1,8 @@
 //! A schedule as integers: configuration and state, so that nothing is lost between save and restore.
 
 use super::{
-    Bounds, Chainer, Dynamic, DynamicConfig, FLOOR_STEPS, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
-    ScheduleError, dynamic, log_max,
+    Bounds, Chainer, Dynamic, DynamicConfig, FLOOR_STEPS, Fixed, Hysteresis, LogMax, LogMaxConfig, LossScale,
+    RisingFloor, ScheduleError, dynamic, log_max,
 };
 use crate::fraction::Fraction;
 use core::fmt;
@@ -23,7 +23,7 @@ impl LossScale {
         let mut put = |values: &[i64]| drop(words.extend_from_slice(values));
         match self {
             Self::None => put(&[0]),
-            Self::Fixed(exponent) => put(&[1, i64::from(*exponent)]),
+            Self::Fixed(fixed) => put(&[1, i64::from(fixed.exponent())]),
             Self::Dynamic(Dynamic { config, state }) => {
                 let (mode, h) = match config.hysteresis {
                     Hysteresis::None => (0, 1),
@@ -61,13 +61,7 @@ impl LossScale {
     pub fn from_words(words: &[i64]) -> Result<Self, StateError> {
         let schedule = match *words {
             [0] => Self::None,
-            [1, exponent] => {
-                let exponent = small(exponent)?;
-                if !(-126..=126).contains(&exponent) {
-                    return Err(StateError::Value);
-                }
-                Self::Fixed(exponent)
-            }
+            [1, exponent] => Self::Fixed(Fixed::new(small(exponent)?).ok_or(StateError::Value)?),
             [
                 2,
                 start,
@@ -91,7 +85,7 @@ impl LossScale {
                 let mut pairs: Vec<(u64, i32), FLOOR_STEPS> = Vec::new();
                 let (chunks, []) = floor.as_chunks::<2>() else { return Err(StateError::Length) };
                 for &[taken, exponent] in chunks {
-                    pairs.push((small(taken)?, small(exponent)?)).map_err(|_| StateError::Length)?;
+                    pairs.push((taken.cast_unsigned(), small(exponent)?)).map_err(|_| StateError::Length)?;
                 }
                 let config = DynamicConfig {
                     start: small(start)?,
@@ -113,9 +107,10 @@ impl LossScale {
                     exponent: inside(dynamic.config.bounds, exponent)?,
                     clean: small(clean)?,
                     patience: small(patience)?,
-                    overflows: small(overflows)?,
-                    steps: small(steps)?,
-                    taken: small(taken)?,
+                    // Every u64 is a count; its bits were saved.
+                    overflows: overflows.cast_unsigned(),
+                    steps: steps.cast_unsigned(),
+                    taken: taken.cast_unsigned(),
                 };
                 // A clean run as long as the interval would have grown the scale.
                 if dynamic.state.clean >= dynamic.config.interval {

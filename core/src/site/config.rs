@@ -17,8 +17,8 @@ pub enum Calls {
     /// Once.
     One,
     /// Several times (a recurrent cell, a shared head): the calls share the exponent and their rows merge. Such a
-    /// site decides at once, from its first call, only in the first step; after a skip it takes the exponent
-    /// decided from its merged finite rows.
+    /// site decides at once, from its first call, only in the first step, or where its row was not finite; after
+    /// another skip it takes the exponent decided from its merged rows.
     Several,
 }
 

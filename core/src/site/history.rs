@@ -15,7 +15,7 @@ pub enum Trigger {
     Interval,
     /// It overflowed, or came before the site that did.
     Overflow,
-    /// The last step was skipped.
+    /// The last step was skipped, or its row held ∞.
     AfterSkip,
 }
 

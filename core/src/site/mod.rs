@@ -25,10 +25,11 @@ pub const AMAX_STEPS: usize = 16;
 pub enum End {
     /// The optimizer stepped.
     Stepped,
-    /// The step was skipped, and this site is the first that overflowed, or lies before it in the backward pass.
+    /// The step was skipped, and this site is the first that overflowed, or came before it: its row is finite. If no
+    /// site is to blame, all are of this kind.
     SkippedHere,
-    /// The step was skipped, and this site came after the one that overflowed: its row says nothing.
-    SkippedBefore,
+    /// The step was skipped, and this site came after the first that overflowed: its row says nothing.
+    SkippedAfter,
 }
 
 /// What a site wants of the coming step.
@@ -64,7 +65,7 @@ pub struct SiteState {
 /// // The first step decides at once: observe the f32 values unscaled, decide, store scaled.
 /// let mut probe = Stats::new(Convention::FP16, 0, site.wish().detail);
 /// probe.observe(&gradient);
-/// let alpha = site.decide(site.config().exact.decide(&probe), probe.exponent()).expect("not all zero");
+/// let alpha = site.decide(site.exact(&probe), probe.exponent()).expect("not all zero");
 ///
 /// // Every step hands in its row.
 /// let mut row = Stats::new(Convention::FP16, alpha, site.wish().detail);
@@ -151,14 +152,19 @@ impl Site {
     }
 
     /// Takes the row of a step, all micro-batches and calls merged, and how the step ended. Call it once for each
-    /// optimizer step; intervals count these.
+    /// optimizer step; intervals count these. A row of an update step that gives no decision (all zeros) leaves the
+    /// update due.
     pub fn finish(&mut self, row: &Stats, end: End) {
         match end {
             End::Stepped => {
                 self.remember(row);
                 let due = self.due();
                 self.since = self.since.saturating_add(1);
-                if row.counts().overflowed != 0 {
+                if row.counts().infinite != 0 {
+                    // A mask hid ∞ from the parameters: perhaps a finite value times too large a factor. Such a row
+                    // decides nothing, and its site would never come down.
+                    self.at_once = true;
+                } else if row.counts().overflowed != 0 {
                     // A mask hid it from the parameters.
                     self.decide_from(row, Trigger::Overflow);
                 } else if due && self.config.when == When::Between && !self.at_once {
@@ -168,9 +174,10 @@ impl Site {
             End::SkippedHere => {
                 self.remember(row);
                 self.decide_from(row, Trigger::Overflow);
-                self.at_once |= self.config.calls == Calls::One;
+                // A row that is not finite decided nothing.
+                self.at_once |= self.config.calls == Calls::One || row.counts().non_finite() != 0;
             }
-            End::SkippedBefore => self.at_once |= self.config.calls == Calls::One,
+            End::SkippedAfter => self.at_once |= self.config.calls == Calls::One,
         }
     }
 
@@ -198,13 +205,16 @@ impl Site {
         }
     }
 
-    /// The exact rule's decision from `row`, under the amax history where it is kept.
+    /// The exact rule's decision from `row`. Where an amax history is kept, the last 16 steps limit it too.
     ///
     /// # Errors
     /// [`NoDecision`].
     pub fn exact(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        if row.counts().non_finite() != 0 {
+            return Err(NoDecision::NotFinite);
+        }
         let own = row.room_above().ok_or(NoDecision::Empty)?;
-        let past = self.ceilings.iter().map(|&ceiling| ceiling - i64::from(row.exponent())).min();
+        let past = self.ceilings.iter().map(|&ceiling| ceiling.saturating_sub(i64::from(row.exponent()))).min();
         let k_of = past.map_or(own, |past| {
             let past = past.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
             #[expect(clippy::cast_possible_truncation, reason = "clamped")]

@@ -35,17 +35,17 @@ impl Exact {
     /// The rule for FP16.
     pub const FP16: Self = Self::for_format(crate::format::Format::FP16);
 
-    /// The rule with the threshold γ′, kept in whole parts per million.
+    /// The rule with the threshold γ′, kept in the nearest whole parts per million below 10⁶.
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1), or if less than one part per million.
     pub fn with_gamma(self, gamma: f64) -> Result<Self, ConfigError> {
         let ppm = libm::round(super::open_unit(gamma)? * 1e6);
-        if !(1.0..1e6).contains(&ppm) || gamma < 1e-6 {
+        if gamma < 1e-6 {
             return Err(ConfigError::Gamma(gamma));
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked against 1..10⁶")]
-        let ppm = ppm as u32;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and 10⁶")]
+        let ppm = (ppm as u32).min(999_999);
         Ok(Self { ppm, ..self })
     }
 
@@ -97,6 +97,9 @@ impl Exact {
     /// # Ok::<(), gradscale_core::solve::NoDecision>(())
     /// ```
     pub fn decide(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        if row.counts().non_finite() != 0 {
+            return Err(NoDecision::NotFinite);
+        }
         let k_of = row.room_above().ok_or(NoDecision::Empty)?;
         self.decide_below(row, k_of)
     }
@@ -121,8 +124,11 @@ impl Exact {
         };
         let lifted = k_lo.saturating_add(self.window);
         let roomy = k_of.saturating_sub(self.room);
-        let k = clamp(k_lo.max(lifted.min(roomy)));
-        let held = if missed {
+        let wanted = k_lo.max(lifted.min(roomy));
+        let k = clamp(wanted);
+        let held = if k != wanted {
+            Held::Range
+        } else if missed {
             Held::Overflow
         } else if k == lifted {
             Held::NormalRange

@@ -35,6 +35,8 @@ pub enum Held {
     NormalRange,
     /// γ′ is missed: the overflow side bound.
     Overflow,
+    /// The end of what one row can give ([`RANGE`]): values lie too far outside the range of halves.
+    Range,
     /// The scale needed was below 1, and the rule does not go there ([`Paper`], [`Authors`]).
     One,
 }
@@ -45,6 +47,7 @@ impl fmt::Display for Held {
             Self::Threshold => "threshold",
             Self::NormalRange => "normal range",
             Self::Overflow => "overflow",
+            Self::Range => "range",
             Self::One => "one",
         })
     }

@@ -47,10 +47,12 @@ impl Convention {
     /// FP16, nearest even, subnormals kept: every backend of this project.
     pub const FP16: Self = Self { format: Format::FP16, rule: FlushRule::Nearest };
 
+    /// Saturating or not makes no difference: the same values overflow.
+    ///
     /// # Errors
     /// [`FormatTooWide`] for BF16 and binary32.
     pub const fn new(format: Format, rule: FlushRule) -> Result<Self, FormatTooWide> {
-        if format.exponent_bits() < 8 { Ok(Self { format, rule }) } else { Err(FormatTooWide(format)) }
+        if format.exponent_bits() < 8 { Ok(Self { format: format.plain(), rule }) } else { Err(FormatTooWide(format)) }
     }
 
     /// The format stored.

@@ -2,7 +2,7 @@
 
 use super::Convention;
 
-/// Counters of one row. They are exact and independent of order.
+/// Counters of one row. They are exact and independent of order; one that is full stays full.
 ///
 /// | value `u` | counted as |
 /// |---|---|
@@ -75,14 +75,14 @@ impl Counts {
                 nan += u32::from(magnitude > 0x7F80_0000);
                 amax = amax.max(if magnitude < 0x7F80_0000 { magnitude } else { 0 });
             }
-            self.count += block.len() as u64;
-            self.zeros += u64::from(zeros);
-            self.infinite += u64::from(infinite);
-            self.nan += u64::from(nan);
+            self.count = self.count.saturating_add(block.len() as u64);
+            self.zeros = self.zeros.saturating_add(u64::from(zeros));
+            self.infinite = self.infinite.saturating_add(u64::from(infinite));
+            self.nan = self.nan.saturating_add(u64::from(nan));
             // The comparisons are nested: each threshold also catches what lies beyond the next.
-            self.flushed += u64::from(small - zeros);
-            self.subnormal += u64::from(low - small);
-            self.overflowed += u64::from(large - infinite - nan);
+            self.flushed = self.flushed.saturating_add(u64::from(small - zeros));
+            self.subnormal = self.subnormal.saturating_add(u64::from(low - small));
+            self.overflowed = self.overflowed.saturating_add(u64::from(large - infinite - nan));
             self.amax = f32::from_bits(self.amax.to_bits().max(amax));
         }
     }

@@ -6,7 +6,7 @@ use num_traits::Float;
 ///
 /// Sums are formed in 16 lanes and blocks of 4096 in f32, blocks in f64. So the relative error of the sums of
 /// positive terms is at most 2^-24 · (4096/16 + 16 + 2) plus that of one logarithm: about 2^-15.9, and typically
-/// far below. Squares leave f32 outside 2^-63 … 2^64; stored halves stay well inside.
+/// far below. Sums of squares leave f32 outside 2^-63 … 2^60; stored halves stay well inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
     /// Σu.

@@ -19,6 +19,19 @@ pub enum Detail {
     Moments,
 }
 
+impl Detail {
+    /// The number by which devices know the level.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Counts => 1,
+            Self::Full => 2,
+            Self::Moments => 3,
+        }
+    }
+}
+
 /// A share as two integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rate {

@@ -1,10 +1,11 @@
-//! Rows as 32-bit words: the layout that devices write and hosts read.
+//! Rows as 32-bit words: the layout that devices write and hosts read. The exponent in force is not among them; the
+//! host has uploaded it.
 //!
 //! | words | content |
 //! |---|---|
 //! | 0..14 | count, zeros, infinite, nan, flushed, overflowed, subnormal: u64, low word first |
 //! | 14 | bits of amax |
-//! | 15 | exponent, two's complement |
+//! | 15 | [`Detail`]: 0 nothing was stored, 1 counts, 2 and the histogram, 3 and the sums |
 //! | 16..24 | Σu, Σu², Σ ln\|u\|, Σ ln²\|u\|: each the sum of two f32, large part first |
 //! | 24..280 | histogram by key |
 
@@ -17,18 +18,25 @@ pub const WORDS: usize = LIGHT_WORDS + 8 + BINS;
 pub const LIGHT_WORDS: usize = 16;
 
 impl Stats {
-    /// The row that `words` describe. A light row needs the first [`LIGHT_WORDS`], others [`WORDS`]; sums that
-    /// `detail` does not include are ignored.
+    /// The row that `words` describe, seen at `exponent`. A light row needs the first [`LIGHT_WORDS`], others
+    /// [`WORDS`]; what its detail does not include is ignored.
     ///
     /// # Errors
     /// [`RowError`] if words are missing or contradict each other: a row that a device could not have written.
-    pub fn from_words(words: &[u32], convention: Convention, detail: Detail) -> Result<Self, RowError> {
-        let mut row = Self::new(convention, 0, detail);
+    pub fn from_words(words: &[u32], convention: Convention, exponent: i32) -> Result<Self, RowError> {
+        let (light, rest) = words.split_first_chunk::<LIGHT_WORDS>().ok_or(RowError::TooShort)?;
+        let [c0, c1, z0, z1, i0, i1, n0, n1, f0, f1, o0, o1, s0, s1, amax, detail] = *light;
+        let detail = match detail {
+            0 => Detail::None,
+            1 => Detail::Counts,
+            2 => Detail::Full,
+            3 => Detail::Moments,
+            _ => return Err(RowError::Detail),
+        };
+        let mut row = Self::new(convention, exponent, detail);
         if detail == Detail::None {
             return Ok(row);
         }
-        let (light, rest) = words.split_first_chunk::<LIGHT_WORDS>().ok_or(RowError::TooShort)?;
-        let [c0, c1, z0, z1, i0, i1, n0, n1, f0, f1, o0, o1, s0, s1, amax, exponent] = *light;
         let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         row.counts = Counts {
             count: wide(c0, c1),
@@ -39,7 +47,7 @@ impl Stats {
             overflowed: wide(o0, o1),
             subnormal: wide(s0, s1),
             amax: f32::from_bits(amax),
-            exponent: exponent.cast_signed(),
+            exponent,
         };
         let counts = &row.counts;
         let parts = [counts.zeros, counts.infinite, counts.nan, counts.flushed, counts.overflowed, counts.subnormal];
@@ -55,7 +63,12 @@ impl Stats {
             row.bins = *bins.first_chunk().ok_or(RowError::TooShort)?;
             let total: u64 = row.bins.iter().map(|&bin| u64::from(bin)).sum();
             let full = row.bins.contains(&u32::MAX);
-            if row.bins[0] != 0 && convention.key_constant() == 0x007F_FFFF || total != counts.nonzero() && !full {
+            if total != counts.nonzero() && !full {
+                return Err(RowError::Histogram);
+            }
+            // amax lies in the highest bin that counts.
+            let top = row.bins.iter().rposition(|&bin| bin != 0);
+            if counts.nonzero() != 0 && top != usize::try_from((amax + convention.key_constant()) >> 23).ok() {
                 return Err(RowError::Histogram);
             }
             if detail >= Detail::Moments {
@@ -68,7 +81,7 @@ impl Stats {
         Ok(row)
     }
 
-    /// The words of the row, zeros for what it did not observe. Sums keep the 48 digits of two f32.
+    /// The words of the row without its exponent, zeros for what it did not observe. Sums keep the 48 digits of two f32.
     #[must_use]
     pub fn to_words(&self) -> [u32; WORDS] {
         let c = &self.counts;
@@ -84,7 +97,7 @@ impl Stats {
             let small = if large.is_finite() { (x - f64::from(large)) as f32 } else { 0.0 };
             [large.to_bits(), small.to_bits()]
         });
-        let all = halves.chain([c.amax.to_bits(), c.exponent.cast_unsigned()]).chain(sums).chain(self.bins);
+        let all = halves.chain([c.amax.to_bits(), self.detail.code()]).chain(sums).chain(self.bins);
         let mut words = [0; WORDS];
         for (word, value) in words.iter_mut().zip(all) {
             *word = value;
@@ -103,8 +116,10 @@ pub enum RowError {
     Counts,
     /// amax is negative or not finite, or contradicts the counts.
     Amax,
-    /// The histogram's sum is not the number of non-zero values.
+    /// The histogram's sum is not the number of non-zero values, or its highest bin is not that of amax.
     Histogram,
+    /// No such detail.
+    Detail,
 }
 
 impl fmt::Display for RowError {
@@ -113,7 +128,8 @@ impl fmt::Display for RowError {
             Self::TooShort => "a row of statistics has too few words",
             Self::Counts => "a row's parts exceed its count",
             Self::Amax => "a row's amax contradicts its counts",
-            Self::Histogram => "a row's histogram does not add up to its non-zero values",
+            Self::Histogram => "a row's histogram contradicts its counts or its amax",
+            Self::Detail => "a row has an unknown detail",
         })
     }
 }
