@@ -29,7 +29,8 @@ fn filled(cpu: &Cpu, dtype: DType, len: usize) -> Memory {
 
 fn products(c: &mut Criterion, cpu: &Cpu) {
     let table = cpu.table(4, 0).expect("small");
-    for n in [256usize, 1024] {
+    for size in [256u32, 1024] {
+        let n = size as usize;
         let mut group = c.benchmark_group(format!("gemm {n}³"));
         group.throughput(Throughput::Elements((n * n * n) as u64)).sample_size(10);
         let (wide_a, wide_b, mut wide_y) = (vec![0.5f32; n * n], vec![0.25f32; n * n], vec![0f32; n * n]);
@@ -43,7 +44,7 @@ fn products(c: &mut Criterion, cpu: &Cpu) {
                 }
             });
         });
-        let gemm = Gemm::new(n as u32, n as u32, n as u32).expect("valid");
+        let gemm = Gemm::new(size, size, size).expect("valid");
         let (a, b) = (filled(cpu, DType::F16, n * n), filled(cpu, DType::F16, n * n));
         let mut y = cpu.alloc(DType::F16, n * n).expect("memory");
         group.bench_function("f16, statistics off", |bench| {

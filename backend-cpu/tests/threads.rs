@@ -1,5 +1,11 @@
 //! The same bits for every number of threads: values, rows, sums of rows.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test: small sizes, a device that cannot fail"
+)]
+
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Normed, Scored, Slot, Store},
     cast::{Round, f16_from_f32},

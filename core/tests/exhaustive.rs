@@ -4,6 +4,8 @@
 //! (IEEE 754-2019 §3.4) and walks f32 upwards: the result may change only at the midpoint of two neighbours
 //! (nearest even) or at the upper one (toward zero), and both are exact in f64 and in f32.
 
+#![allow(clippy::cast_possible_truncation, reason = "numbers that were made to fit")]
+
 use gradscale_core::{
     cast::{Cast, Round, Status},
     format::{Format, Top},

@@ -1,5 +1,7 @@
 //! Golden values: casts by numpy and ml_dtypes, models in 60 digits. The scripts beside the tables made them.
 
+#![allow(clippy::cast_possible_truncation, reason = "numbers that were made to fit")]
+
 use gradscale_core::{
     cast::Round,
     format::Format,

@@ -103,10 +103,10 @@ pub fn same_row<B: Backend>(
     if got.counts() != want.counts() {
         return Err(Fail::new(format!("{what}: row\n  {:?}\n  not\n  {:?}", got.counts(), want.counts())));
     }
-    if let (Some(got), Some(want)) = (got.bins(), want.bins()) {
-        if let Some(key) = (0..got.len()).find(|&key| got[key] != want[key]) {
-            return Err(Fail::new(format!("{what}: bin {key} counts {}, not {}", got[key], want[key])));
-        }
+    if let (Some(got), Some(want)) = (got.bins(), want.bins())
+        && let Some(key) = (0..got.len()).find(|&key| got[key] != want[key])
+    {
+        return Err(Fail::new(format!("{what}: bin {key} counts {}, not {}", got[key], want[key])));
     }
     if let Some(got) = got.moments() {
         let live = || values.iter().map(|&u| f64::from(u)).filter(|u| u.is_finite() && *u != 0.0);

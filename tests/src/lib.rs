@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+#![allow(clippy::needless_doctest_main, reason = "the whole file of a test is shown")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data is small and known")]
 
 mod case;
 mod cases;

@@ -81,7 +81,7 @@ impl Avx512 {
 /// Lanes of vector `v` of so many columns.
 fn mask(columns: usize, v: usize) -> __mmask16 {
     let left = columns.saturating_sub(v * LANES).min(LANES);
-    ((1u32 << left) - 1) as __mmask16
+    if left == LANES { __mmask16::MAX } else { (1 << left) - 1 }
 }
 
 /// # Safety
@@ -110,7 +110,8 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize>(tile: &Tile<'_>, acc: 
         }
         if k + 1 < tile.depth {
             // SAFETY: there is a step k + 1, so both stay inside their slices.
-            (a, b) = unsafe { (a.add(tile.a_step), b.add(tile.b_step)) };
+            let next = unsafe { (a.add(tile.a_step), b.add(tile.b_step)) };
+            (a, b) = next;
         }
     }
     for (r, sums) in sums.iter().enumerate() {

@@ -83,7 +83,7 @@ impl Isa {
     /// Adds a product to a tile of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
     /// terms in the order of k, with one rounding each where the instruction set has a fused multiply-add, else two.
     #[inline]
-    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+    pub(crate) fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
         match self {
             Self::Portable => portable::tile(tile, acc, acc_row),
             #[cfg(target_arch = "x86_64")]
@@ -93,7 +93,7 @@ impl Isa {
 
     /// Halves as f32, exactly.
     #[inline]
-    pub fn widen(self, x: &[f16], y: &mut [f32]) {
+    pub(crate) fn widen(self, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());
         match self {
             Self::Portable => portable::widen(x, y),
@@ -104,7 +104,7 @@ impl Isa {
 
     /// f32 as halves, to nearest even.
     #[inline]
-    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
+    pub(crate) fn narrow(self, x: &[f32], y: &mut [f16]) {
         assert_eq!(x.len(), y.len());
         match self {
             Self::Portable => portable::narrow(x, y),
@@ -115,7 +115,7 @@ impl Isa {
 
     /// Adds values to a row.
     #[inline]
-    pub fn observe(self, row: &mut Stats, values: &[f32]) {
+    pub(crate) fn observe(self, row: &mut Stats, values: &[f32]) {
         match self {
             Self::Portable => row.observe(values),
             #[cfg(target_arch = "x86_64")]
