@@ -159,7 +159,8 @@ impl Backend for Tiny {
 
     fn unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let seed = y.table.seed;
-        store(y, (0..x.len()).map(|i| (i, op.eval(x.get(i), At { seed, index: i as u32 }))));
+        // Descriptors hold fewer than 2^32 elements.
+        store(y, (0u32..).zip(0..x.len()).map(|(index, i)| (i, op.eval(x.get(i), At { seed, index }))));
         Ok(())
     }
 
