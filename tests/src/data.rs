@@ -1,5 +1,10 @@
 //! Inputs.
 
+use gradscale_core::{
+    backend::DType,
+    cast::{Round, f16_from_f32},
+};
+
 /// A small generator for data that needs no shrinking: splitmix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
@@ -29,10 +34,12 @@ impl Random {
         (self.bits() % 2048) as f32 / 1024.0 - 1.0
     }
 
-    /// About normal with spread 1, rounded to half.
+    /// About normal with spread 1, rounded to half; none so small that it, or a quarter of it, is subnormal there: not
+    /// every device reads those.
     pub fn normal(&mut self) -> f32 {
         let sum: f32 = (0..12).map(|_| self.unit() - 0.5).sum();
-        gradscale_core::cast::f16_from_f32(sum, gradscale_core::cast::Round::NearestEven).to_f32()
+        let half = f16_from_f32(sum, Round::NearestEven).to_f32();
+        if half.abs() < 2f32.powi(-12) { 0.0 } else { half }
     }
 
     /// Integers from −`most` to `most`, as f32: sums of their products are exact in any order.
@@ -76,4 +83,11 @@ pub fn edges() -> Vec<f32> {
 #[must_use]
 pub fn pow2(k: i32) -> f32 {
     (2f64).powi(k) as f32
+}
+
+/// `values` as a buffer of type `dtype` holds them.
+#[must_use]
+pub fn held(dtype: DType, values: &[f32]) -> Vec<f32> {
+    let half = |&v: &f32| f16_from_f32(v, Round::NearestEven).to_f32();
+    if dtype == DType::F16 { values.iter().map(half).collect() } else { values.to_vec() }
 }

@@ -171,7 +171,7 @@ impl Backend for Reference {
         let term =
             |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), exponent(y.to)).apply(t.data.get(i));
         let sums: Vec<f32> = (0..terms.first().map_or(0, |t| t.data.len()))
-            .map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i)))
+            .map(|i| terms.iter().fold(0.0, |sum, t| self.add(sum, term(t, i))))
             .collect();
         self.put(Store { from: y.to, ..y }, sums)
     }
@@ -368,7 +368,8 @@ impl Backend for Reference {
     }
 
     fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
-        let squares: f64 = grads.iter().flat_map(|g| &g.1).map(|v| v * v).sum();
+        // Not `sum`, by which nothing is −0.
+        let squares = grads.iter().flat_map(|g| &g.1).fold(0.0, |sum, v| sum + v * v);
         norm.1[0] = f64::from(squares.sqrt() as f32);
         Ok(())
     }

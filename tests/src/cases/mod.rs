@@ -1,11 +1,30 @@
 //! The cases, by operator: the first part of a name is the operator that it tests.
 
+mod binary;
 mod cast;
+mod conv;
+mod convolution;
+mod copy;
+mod gemm;
+mod global_norm;
 mod memory;
+mod norm;
+mod norm_vjp;
+mod optimize;
+mod optimize_guard;
+mod pool;
+mod product;
 mod record;
+mod reduce;
+mod rows;
+mod shared;
 mod store;
+mod sum;
 mod table;
 mod unary;
+mod unpool;
+mod xent;
+mod xent_vjp;
 
 use crate::case::Case;
 use gradscale_core::backend::Backend;
@@ -19,7 +38,23 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     store::cases(&mut cases);
     cast::cases(&mut cases);
     unary::cases(&mut cases);
+    binary::cases(&mut cases);
+    copy::cases(&mut cases);
+    pool::cases(&mut cases);
+    unpool::cases(&mut cases);
+    rows::cases(&mut cases);
+    norm::cases(&mut cases);
+    norm_vjp::cases(&mut cases);
+    xent::cases(&mut cases);
+    xent_vjp::cases(&mut cases);
+    global_norm::cases(&mut cases);
+    optimize::cases(&mut cases);
+    optimize_guard::cases(&mut cases);
     record::cases(&mut cases);
+    sum::cases(&mut cases);
+    reduce::cases(&mut cases);
+    gemm::cases(&mut cases);
+    conv::cases(&mut cases);
     cases
 }
 

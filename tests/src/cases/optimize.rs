@@ -1,0 +1,285 @@
+//! Updates: each rule against f64, step by step from what the device holds, for several parameters at once.
+
+use super::Case;
+use crate::{
+    case::{Check, Fail},
+    compare::{Want, compare, same_bits},
+    data::Random,
+    epilogue::stored,
+    property::merge,
+    rig::{Output, Rig},
+};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Backend, DType, Dial, Param},
+    descriptor::{Optimizer, Rule},
+};
+
+/// Dials; those between hold NaN.
+const LR: Dial = Dial(5);
+const CORRECTIONS: [Dial; 2] = [Dial(2), Dial(7)];
+const KEEP: Dial = Dial(4);
+
+/// Lengths of parameters that are updated together.
+const LENGTHS: [usize; 5] = [0, 1, 5, 1000, 70_000];
+
+pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
+    for (name, setup) in setups() {
+        cases.push(Case::new(format!("optimize::{name}"), move |b: &B| follows(b, &setup, &LENGTHS)));
+    }
+    cases.push(Case::new("optimize::many_parameters", |b: &B| {
+        let lengths: Vec<usize> = (0..300).map(|i| i % 9).collect();
+        follows(b, &ADAM, &lengths)
+    }));
+    cases.push(Case::new("optimize::nothing", |b: &B| follows(b, &ADAM, &[])));
+}
+
+/// A rule and what a step does to its numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) rule: Rule,
+    pub(super) decay: f32,
+    pub(super) max_value: Option<f32>,
+    pub(super) max_norm: Option<f32>,
+}
+
+const fn sgd(momentum: f32, nesterov: bool) -> Setup {
+    Setup { rule: Rule::Sgd { momentum, nesterov }, decay: 0.0, max_value: None, max_norm: None }
+}
+
+const fn adam(decoupled: bool) -> Setup {
+    let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: CORRECTIONS, decoupled };
+    Setup { rule, ..SGD }
+}
+
+pub(super) const SGD: Setup = sgd(0.0, false);
+pub(super) const MOMENTUM: Setup = sgd(0.9, false);
+pub(super) const ADAM: Setup = adam(false);
+pub(super) const ADAMW: Setup = Setup { decay: 0.01, ..adam(true) };
+pub(super) const EMA: Setup = Setup { rule: Rule::Ema { keep: KEEP }, ..SGD };
+
+fn setups() -> Vec<(&'static str, Setup)> {
+    vec![
+        ("sgd", SGD),
+        ("sgd_decay", Setup { decay: 0.05, ..SGD }),
+        ("momentum", MOMENTUM),
+        ("momentum_decay", Setup { decay: 5e-4, ..MOMENTUM }),
+        ("nesterov", sgd(0.9, true)),
+        ("nesterov_decay", Setup { decay: 5e-4, ..sgd(0.75, true) }),
+        ("nesterov_without_momentum", sgd(0.0, true)),
+        ("adam", ADAM),
+        ("adam_decay", Setup { decay: 0.01, ..ADAM }),
+        ("adamw", ADAMW),
+        ("ema", EMA),
+        ("max_value", Setup { max_value: Some(0.5), decay: 0.01, ..MOMENTUM }),
+        ("adam_max_value", Setup { max_value: Some(1e-3), ..ADAM }),
+    ]
+}
+
+impl Setup {
+    pub(super) fn build(&self) -> Optimizer {
+        let built = Optimizer::new(self.rule, LR).and_then(|p| p.decay(self.decay));
+        let built = built.and_then(|p| self.max_value.map_or(Ok(p), |most| p.max_value(most)));
+        built.and_then(|p| self.max_norm.map_or(Ok(p), |most| p.max_norm(most))).expect("valid numbers")
+    }
+
+    /// Dials of step `t`, counted from 1: every one differs from step to step.
+    pub(super) fn dials<B: Backend>(&self, rig: &mut Rig<'_, B>, t: i32) {
+        rig.dials.fill(f32::NAN);
+        rig.dials[usize::from(LR.0)] = 0.1 / t as f32;
+        rig.dials[usize::from(KEEP.0)] = 1.0 - 0.1 * t as f32;
+        if let Rule::Adam { beta, .. } = self.rule {
+            for (dial, beta) in CORRECTIONS.iter().zip(beta) {
+                rig.dials[usize::from(dial.0)] = (1.0 - f64::from(beta).powi(t)) as f32;
+            }
+        }
+    }
+
+    /// States that the rule keeps.
+    fn states(&self) -> [bool; 2] {
+        match self.rule {
+            Rule::Sgd { momentum, .. } => [momentum != 0.0, false],
+            Rule::Adam { .. } => [true; 2],
+            _ => [false; 2],
+        }
+    }
+
+    /// The new weight and states of one element: clip, decay, update.
+    fn exact(&self, dials: &[f32], norm: Option<f64>, w: f64, g: f64, state: [f64; 2]) -> [Want; 3] {
+        let dial = |dial: Dial| f64::from(dials[usize::from(dial.0)]);
+        let (lr, decay) = (dial(LR), f64::from(self.decay));
+        let want = |value: f64, scale: f64| Want { value, scale, terms: 1 };
+        if let Rule::Ema { keep } = self.rule {
+            let keep = dial(keep);
+            return [Want::sum([keep * w, (1.0 - keep) * g]), Want::sum([]), Want::sum([])];
+        }
+        let mut g = self.max_value.map_or(g, |most| g.min(most.into()).max(-f64::from(most)));
+        if let (Some(most), Some(norm)) = (self.max_norm.map(f64::from), norm) {
+            g *= (most / norm).min(1.0);
+        }
+        match self.rule {
+            Rule::Sgd { momentum, nesterov } => {
+                let momentum = f64::from(momentum);
+                let (g, g_size) = (g + decay * w, g.abs() + (decay * w).abs());
+                let (v, v_size) = (momentum * state[0] + g, (momentum * state[0]).abs() + g_size);
+                let (d, size) = if nesterov { (g + momentum * v, g_size + momentum * v_size) } else { (v, v_size) };
+                [want(w - lr * d, w.abs() + lr * size), want(v, v_size), Want::sum([])]
+            }
+            Rule::Adam { beta, eps, decoupled, correction } => {
+                let [b1, b2] = beta.map(f64::from);
+                let (g, g_size) = if decoupled { (g, g.abs()) } else { (g + decay * w, g.abs() + (decay * w).abs()) };
+                let kept = if decoupled { w - lr * decay * w } else { w };
+                let (m, m_size) = (b1 * state[0] + (1.0 - b1) * g, (b1 * state[0]).abs() + (1.0 - b1) * g_size);
+                let v = b2 * state[1] + (1.0 - b2) * g * g;
+                // g may be a difference of larger numbers; its square then has twice its error.
+                let v_size = b2 * state[1] + (1.0 - b2) * (g * g + 2.0 * g.abs() * (g_size - g.abs()));
+                let root = (v / dial(correction[1])).sqrt() + f64::from(eps);
+                let (d, d_size) = (m / dial(correction[0]) / root, m_size / dial(correction[0]) / root);
+                // The error of v counts half under the root.
+                let d_size = d_size + if v > 0.0 { d.abs() * 0.5 * (v_size / v - 1.0) } else { 0.0 };
+                [want(kept - lr * d, w.abs() + lr * d_size), want(m, m_size), want(v, v_size)]
+            }
+            _ => unreachable!("returned above"),
+        }
+    }
+}
+
+/// A parameter on a device; every buffer that is written has canaries behind it.
+pub(super) struct Parameter<B: Backend> {
+    master: Output<B>,
+    grad: B::Buffer,
+    state: [Option<Output<B>>; 2],
+    half: Option<Output<B>>,
+}
+
+/// The same on the host.
+#[derive(Clone, Debug)]
+pub(super) struct Values {
+    pub(super) master: Vec<f32>,
+    pub(super) grad: Vec<f32>,
+    state: [Option<Vec<f32>>; 2],
+    half: Option<Vec<f32>>,
+}
+
+impl Values {
+    /// Random weights and gradients, states from 0, half copies of nothing in particular for every other parameter.
+    pub(super) fn new(setup: &Setup, lengths: &[usize]) -> Vec<Self> {
+        let mut random = Random(90);
+        let one = |(i, &len): (usize, &usize)| Self {
+            master: random.many(len, |random| random.normal() * 1.1),
+            grad: gradient(len, &mut random),
+            state: setup.states().map(|kept| kept.then(|| vec![0.0; len])),
+            half: (i % 2 == 1 || len > 10).then(|| vec![2.5; len]),
+        };
+        lengths.iter().enumerate().map(one).collect()
+    }
+
+    /// Every buffer's values, one after the other.
+    fn all(&self) -> Vec<f32> {
+        let [first, second] = self.state.clone().map(Option::unwrap_or_default);
+        [self.master.clone(), first, second, self.half.clone().unwrap_or_default()].concat()
+    }
+}
+
+/// Gradients of many magnitudes, some 0.
+fn gradient(len: usize, random: &mut Random) -> Vec<f32> {
+    random.many(len, |random| random.normal() * 10f32.powi(random.below(5) as i32 - 4))
+}
+
+pub(super) fn place<B: Backend>(rig: &Rig<'_, B>, values: &[Values]) -> Result<Vec<Parameter<B>>, Fail> {
+    let one = |values: &Values| {
+        let state = |i: usize| values.state[i].as_ref().map(|v| rig.output_over(DType::F32, v)).transpose();
+        Ok(Parameter {
+            master: rig.output_over(DType::F32, &values.master)?,
+            grad: rig.input(DType::F32, &values.grad)?,
+            state: [state(0)?, state(1)?],
+            half: values.half.as_ref().map(|v| rig.output_over(DType::F16, v)).transpose()?,
+        })
+    };
+    values.iter().map(one).collect()
+}
+
+/// What the device holds now; the gradients, which it may not change, come along.
+pub(super) fn take<B: Backend>(rig: &Rig<'_, B>, parameters: &[Parameter<B>]) -> Result<Vec<Values>, Fail> {
+    let one = |parameter: &Parameter<B>| {
+        let state = |i: usize| parameter.state[i].as_ref().map(|v| rig.take(v)).transpose();
+        Ok(Values {
+            master: rig.take(&parameter.master)?,
+            grad: rig.read(&parameter.grad)?,
+            state: [state(0)?, state(1)?],
+            half: parameter.half.as_ref().map(|v| rig.take(v)).transpose()?,
+        })
+    };
+    parameters.iter().map(one).collect()
+}
+
+/// One launch.
+pub(super) fn launch<B: Backend>(
+    rig: &Rig<'_, B>, setup: &Setup, guard: Range<u16>, norm: Option<&B::Buffer>, parameters: &mut [Parameter<B>],
+) -> Result<(), Fail> {
+    let mut params: Vec<Param<'_, B::Buffer>> = parameters
+        .iter_mut()
+        .map(|parameter| Param {
+            master: &mut parameter.master.buffer,
+            grad: &parameter.grad,
+            state: parameter.state.each_mut().map(|state| state.as_mut().map(|state| &mut state.buffer)),
+            half: parameter.half.as_mut().map(|half| &mut half.buffer),
+        })
+        .collect();
+    Ok(rig.backend.optimize(&setup.build(), &rig.table, guard, norm, &mut params)?)
+}
+
+/// Two sets of parameters, bit for bit.
+pub(super) fn same(what: &str, got: &[Values], want: &[Values]) -> Result<(), Fail> {
+    got.iter()
+        .zip(want)
+        .enumerate()
+        .try_for_each(|(i, (got, want))| same_bits(&format!("{what}: parameter {i}"), &got.all(), &want.all()))
+}
+
+/// One step from `before` to `after`.
+pub(super) fn check_step<B: Backend>(
+    rig: &Rig<'_, B>, setup: &Setup, norm: Option<f64>, before: &[Values], after: &[Values],
+) -> Check {
+    let mut measured = vec![];
+    for (before, after) in before.iter().zip(after) {
+        let state = |s: usize, i: usize| before.state[s].as_ref().map_or(0.0, |state| f64::from(state[i]));
+        let wants: Vec<[Want; 3]> = (0..before.grad.len())
+            .map(|i| {
+                let (w, g) = (before.master[i].into(), before.grad[i].into());
+                setup.exact(&rig.dials, norm, w, g, [state(0, i), state(1, i)])
+            })
+            .collect();
+        same_bits("the gradient after its use", &after.grad, &before.grad)?;
+        for (i, got) in [Some(&after.master), after.state[0].as_ref(), after.state[1].as_ref()].into_iter().enumerate()
+        {
+            let want: Vec<Want> = wants.iter().map(|wants| wants[i]).collect();
+            if let Some(got) = got {
+                let seen = compare("optimize", DType::F32, &rig.backend.caps(), got, &want)?;
+                merge(&mut measured, &[seen]);
+            }
+        }
+        if let Some(half) = &after.half {
+            same_bits("the half copy", half, &stored(rig, DType::F16, &after.master))?;
+        }
+    }
+    Ok(measured)
+}
+
+/// Several steps; dials and gradients change from one to the next.
+fn follows<B: Backend>(b: &B, setup: &Setup, lengths: &[usize]) -> Check {
+    let mut rig = Rig::new(b)?;
+    let mut parameters = place(&rig, &Values::new(setup, lengths))?;
+    let (mut random, mut measured) = (Random(91), vec![]);
+    for t in 1..=4 {
+        for (parameter, &len) in parameters.iter_mut().zip(lengths) {
+            rig.fill(&mut parameter.grad, &gradient(len, &mut random))?;
+        }
+        setup.dials(&mut rig, t);
+        rig.upload()?;
+        let before = take(&rig, &parameters)?;
+        launch(&rig, setup, 2..5, None, &mut parameters)?;
+        merge(&mut measured, &check_step(&rig, setup, None, &before, &take(&rig, &parameters)?)?);
+    }
+    Ok(measured)
+}
