@@ -47,6 +47,10 @@ impl Fraction {
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "made from i32 exponents and kept between two")]
     pub const fn exponent(self) -> i32 {
-        self.units.div_euclid(self.per_exponent as i64) as i32
+        // Never None: there is at least one unit in an exponent. The compiler cannot see it, and would link a panic.
+        match self.units.checked_div_euclid(self.per_exponent as i64) {
+            Some(exponent) => exponent as i32,
+            None => 0,
+        }
     }
 }

@@ -4,18 +4,19 @@ use crate::Reference;
 use gradscale_core::{
     backend::DType,
     cast::{Round, f16_from_f32},
+    stats::Detail,
 };
 
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Casts to half round toward zero.
+    /// Stores of halves that observe nothing round toward zero.
     TruncatingCast,
     /// Subnormal halves become zeros.
     FlushToZero,
     /// What is too large becomes the largest half.
     InfinityToMax,
-    /// Sums are rounded to half after every addition.
+    /// The sums of a matrix product are rounded to half after every addition.
     HalfAccumulator,
     /// Statistics take NaN for zero.
     NanIgnored,
@@ -33,7 +34,7 @@ pub enum Fault {
     TransposedB,
     /// `add` overwrites.
     AddDropped,
-    /// Halves are written four at a time, also where fewer are left.
+    /// Stores of halves that observe nothing write four at a time, also where fewer are left.
     CanaryOverwritten,
     /// The optimizer steps although a gradient is not finite.
     GuardIgnored,
@@ -89,9 +90,10 @@ impl Reference {
         self.fault == Some(fault)
     }
 
-    /// An f32 as the half nearest to it.
-    pub(crate) fn round(&self, v: f32) -> f32 {
-        let y = f16_from_f32(v, if self.on(Fault::TruncatingCast) { Round::TowardZero } else { Round::NearestEven });
+    /// An f32 as the half that a store makes of it.
+    pub(crate) fn round(&self, v: f32, detail: Detail) -> f32 {
+        let truncates = self.on(Fault::TruncatingCast) && detail == Detail::None;
+        let y = f16_from_f32(v, if truncates { Round::TowardZero } else { Round::NearestEven });
         if self.on(Fault::FlushToZero) && y.to_bits() & 0x7C00 == 0 {
             0f32.copysign(v)
         } else if self.on(Fault::InfinityToMax) && y.is_infinite() {
@@ -101,19 +103,16 @@ impl Reference {
         }
     }
 
-    /// The next value of an f32 accumulator.
-    pub(crate) fn add(&self, sum: f32, v: f32) -> f32 {
-        if self.on(Fault::HalfAccumulator) { self.round(sum + v) } else { sum + v }
-    }
-
-    /// Σ of terms in the order given.
-    pub(crate) fn dot(&self, terms: impl Iterator<Item = f32>) -> f32 {
-        terms.fold(0.0, |sum, v| self.add(sum, v))
+    /// Σ of products in the order given.
+    pub(crate) fn dot(&self, products: impl Iterator<Item = f32>) -> f32 {
+        let half = self.on(Fault::HalfAccumulator);
+        products.fold(0.0, |sum, v| if half { self.round(sum + v, Detail::Counts) } else { sum + v })
     }
 
     /// What happens behind the last of `end` results.
-    pub(crate) fn overrun(&self, dtype: DType, memory: &mut [f64], end: usize) {
+    pub(crate) fn overrun(&self, dtype: DType, detail: Detail, memory: &mut [f64], end: usize) {
         if self.on(Fault::CanaryOverwritten)
+            && detail == Detail::None
             && dtype == DType::F16
             && !end.is_multiple_of(4)
             && let Some(next) = memory.get_mut(end)

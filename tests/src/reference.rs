@@ -1,6 +1,6 @@
 //! A scalar backend: the readable definition of every operator, and the template for a backend of your own.
 //!
-//! One loop for each operator, no speed. What a store does stands once. Tests break it on purpose, see [`crate::Fault`].
+//! One loop for each operator, no speed. Tests break it on purpose, see [`crate::Fault`].
 
 use crate::{
     Fault,
@@ -65,8 +65,8 @@ impl Reference {
         let [from, exponent] = [from, to].map(|slot| table.exponents[usize::from(slot.0)]);
         let factor = Factor::between(from, exponent);
         let integers = matches!(y.0, DType::U8 | DType::U32);
-        let round = |v: f32| if y.0 == DType::F16 { self.round(v) } else { v };
         let detail = if integers { Detail::None } else { detail.min(table.detail) };
+        let round = |v: f32| if y.0 == DType::F16 { self.round(v, detail) } else { v };
         let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST { Slot(to.0 - 1) } else { to };
         let mut rows = table.rows.borrow_mut();
         let row = &mut rows[usize::from(to.0)];
@@ -84,7 +84,7 @@ impl Reference {
             }
             end = end.max(i + 1);
         }
-        self.overrun(y.0, &mut y.1, end);
+        self.overrun(y.0, detail, &mut y.1, end);
         Ok(())
     }
 
@@ -168,11 +168,9 @@ impl Backend for Reference {
 
     fn sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
         let exponent = |slot: Slot| y.table.exponents[usize::from(slot.0)];
-        let term =
-            |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), exponent(y.to)).apply(t.data.get(i));
-        let sums: Vec<f32> = (0..terms.first().map_or(0, |t| t.data.len()))
-            .map(|i| terms.iter().fold(0.0, |sum, t| self.add(sum, term(t, i))))
-            .collect();
+        let (to, len) = (exponent(y.to), terms.first().map_or(0, |t| t.data.len()));
+        let term = |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), to).apply(t.data.get(i));
+        let sums: Vec<f32> = (0..len).map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i))).collect();
         self.put(Store { from: y.to, ..y }, sums)
     }
 
@@ -181,9 +179,9 @@ impl Backend for Reference {
         let value = |i: usize, l: usize| x.get((i / inner * len + l) * inner + i % inner);
         let best = |i| (1..len).fold(0, |best, l| if wins(value(i, l), value(i, best)) { l } else { best });
         let eval = |i: usize| match p.op() {
-            ReduceOp::Sum => self.dot((0..len).map(|l| value(i, l))),
-            ReduceOp::Mean => self.dot((0..len).map(|l| value(i, l))) / len as f32,
-            ReduceOp::SumSquares => self.dot((0..len).map(|l| value(i, l) * value(i, l))),
+            ReduceOp::Sum => (0..len).map(|l| value(i, l)).sum(),
+            ReduceOp::Mean => (0..len).map(|l| value(i, l)).sum::<f32>() / len as f32,
+            ReduceOp::SumSquares => (0..len).map(|l| value(i, l) * value(i, l)).sum(),
             ReduceOp::Max => value(i, best(i)),
             _ => best(i) as f32,
         };
@@ -231,7 +229,7 @@ impl Backend for Reference {
                     Pass::Data => (xi, a.get(yi) * b.get(wi)),
                     Pass::Weight => (wi, a.get(xi) * b.get(yi)),
                 };
-                sums[to] = self.add(sums[to], v);
+                sums[to] += v;
             }
         }
         let bias = |i: usize| bias.map_or(0.0, |bias| bias.get(i % channels));
@@ -248,7 +246,7 @@ impl Backend for Reference {
         let better = |v: f32, best: f32| wins(v, best) || self.on(Fault::LastOfTies) && v == best;
         let results = places(p.y()).enumerate().map(|(i, place)| {
             if p.op() == PoolOp::Average {
-                return self.dot(window(place).map(|(_, v)| v)) / area;
+                return window(place).map(|(_, v)| v).sum::<f32>() / area;
             }
             let best = window(place).reduce(|best, next| if better(next.1, best.1) { next } else { best });
             let (offset, value) = best.expect("a window always meets its image");
@@ -268,7 +266,7 @@ impl Backend for Reference {
                 let (Some(u), Some(v)) = (p.place(0, r, o / kw), p.place(1, s, o % kw)) else { continue };
                 let place = index(p.x(), [n, u, v, c]);
                 let (to, from) = if way == Way::Scatter { (place, i) } else { (i, place) };
-                sums[to] = self.add(sums[to], x.get(from) / share);
+                sums[to] += x.get(from) / share;
             }
         }
         self.put(y, sums)
@@ -281,7 +279,7 @@ impl Backend for Reference {
             let row = indices.1[i] as usize;
             for c in (0..width).filter(|_| row < table) {
                 let (to, from) = if way == Way::Gather { (i, row) } else { (row, i) };
-                sums[to * width + c] = self.add(sums[to * width + c], x.get(from * width + c));
+                sums[to * width + c] += x.get(from * width + c);
             }
         }
         self.put(y, sums)
@@ -294,9 +292,9 @@ impl Backend for Reference {
         let freedom = if self.on(Fault::UnbiasedVariance) { n - 1.0 } else { n };
         for group in (0..groups).filter(|_| !p.is_given()) {
             let members = || (0..len).filter(|&i| p.group_of(i) as usize == group).map(|i| x.get(i as usize));
-            let mean = if p.is_centered() { self.dot(members()) / n } else { 0.0 };
+            let mean = if p.is_centered() { members().sum::<f32>() / n } else { 0.0 };
             saved.1[group] = f64::from(mean);
-            saved.1[groups + group] = f64::from(self.dot(members().map(|v| (v - mean) * (v - mean))) / freedom);
+            saved.1[groups + group] = f64::from(members().map(|v| (v - mean) * (v - mean)).sum::<f32>() / freedom);
         }
         let normal = |i: u32| {
             let (group, channel) = (p.group_of(i) as usize, (i % p.x()[3]) as usize);
@@ -318,7 +316,7 @@ impl Backend for Reference {
         let mut means = vec![[0f32; 2]; groups];
         for i in (0..len).filter(|_| !p.is_given()) {
             let [plain, weighted] = means[group(i)];
-            means[group(i)] = [self.add(plain, upstream(i)), self.add(weighted, upstream(i) * normal(i))];
+            means[group(i)] = [plain + upstream(i), weighted + upstream(i) * normal(i)];
         }
         let gradient = |i| {
             let [plain, weighted] = means[group(i)].map(|sum| sum / n);
@@ -327,13 +325,13 @@ impl Backend for Reference {
         self.put(dx, (0..len).map(gradient))?;
         let column = |c: usize| (0..len).skip(c).step_by(channels);
         let Some([scale, shift]) = affine else { return Ok(()) };
-        self.put(scale, (0..channels).map(|c| self.dot(column(c).map(|i| dy.get(i) * normal(i)))))?;
-        self.put(shift, (0..channels).map(|c| self.dot(column(c).map(|i| dy.get(i)))))
+        self.put(scale, (0..channels).map(|c| column(c).map(|i| dy.get(i) * normal(i)).sum()))?;
+        self.put(shift, (0..channels).map(|c| column(c).map(|i| dy.get(i)).sum()))
     }
 
     fn xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &mut Memory) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
-        let (mut loss, mut weights, mut counted) = (0f32, 0f32, 0f32);
+        let [mut loss, mut weights, mut counted] = [0f32; 3];
         for r in 0..rows {
             let logits = || (0..classes).map(|c| x.logits.get(r * classes + c));
             let most = logits().fold(f32::NEG_INFINITY, |best, v| if wins(v, best) { v } else { best });
@@ -344,7 +342,7 @@ impl Backend for Reference {
                 XentRow::Class(c) => (weight(x, c), lse - x.logits.get(r * classes + c as usize)),
                 XentRow::Invalid | XentRow::Ignored => (1.0, f32::NAN),
             };
-            (loss, weights, counted) = (self.add(loss, weight * error), self.add(weights, weight), counted + 1.0);
+            (loss, weights, counted) = (loss + weight * error, weights + weight, counted + 1.0);
         }
         out.1[1] = f64::from(p.divisor().value(counted, weights));
         out.1[0] = if counted == 0.0 { 0.0 } else { f64::from(loss / out.get(1)) };
@@ -392,7 +390,7 @@ impl Backend for Reference {
                 for (s, v) in state.into_iter().enumerate() {
                     param.state[s].iter_mut().for_each(|state| state.1[i] = f64::from(v));
                 }
-                param.half.iter_mut().for_each(|half| half.1[i] = f64::from(self.round(w)));
+                param.half.iter_mut().for_each(|half| half.1[i] = f64::from(self.round(w, Detail::Counts)));
             }
         }
         Ok(())

@@ -19,7 +19,9 @@ const fn row(entry: &'static str, measured: f64, bound: f64) -> Tolerance {
 }
 
 /// Bounds for all operators, whatever the backend.
-pub const TOLERANCES: &[Tolerance] = &[row("unary", 3.3, 8.0), row("unary_vjp", 4.1, 12.0),
+pub const TOLERANCES: &[Tolerance] = &[
+    row("unary", 3.3, 8.0),
+    row("unary_vjp", 4.1, 12.0),
     row("div", 1.0, 4.0),
     row("average", 1.1, 4.0),
     row("norm", 3.1, 10.0),

@@ -20,18 +20,6 @@ pub struct Tally {
     pub invalid: u64,
 }
 
-impl Tally {
-    /// Without a branch: what happens to one element says little about the next.
-    #[inline(always)]
-    fn add(&mut self, status: Status) {
-        self.exact += u64::from(status == Status::Exact);
-        self.inexact += u64::from(status == Status::Inexact);
-        self.underflow += u64::from(status == Status::Underflow);
-        self.overflow += u64::from(status == Status::Overflow);
-        self.invalid += u64::from(status == Status::Invalid);
-    }
-}
-
 /// Why a slice cannot be cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -115,11 +103,24 @@ fn encode_each<W: PrimInt + Unsigned>(
         return Err(SliceError::Width { format: format.width(), word });
     }
     let mut tally = Tally::default();
-    for (&x, y) in src.iter().zip(dst) {
-        let Cast { bits, status } = format.encode(x, round());
-        // The width was checked above.
-        *y = W::from(bits).unwrap_or_else(W::max_value);
-        tally.add(status);
+    // Short blocks, so that counters are no wider than words; no branch, because what happens to one element says
+    // little about the next.
+    for (src, dst) in src.chunks(1 << 16).zip(dst.chunks_mut(1 << 16)) {
+        let (mut inexact, mut underflow, mut overflow, mut invalid) = (0usize, 0usize, 0usize, 0usize);
+        for (&x, y) in src.iter().zip(dst) {
+            let Cast { bits, status } = format.encode(x, round());
+            // The width was checked above.
+            *y = num_traits::cast(bits).unwrap_or_else(W::max_value);
+            inexact += usize::from(status == Status::Inexact);
+            underflow += usize::from(status == Status::Underflow);
+            overflow += usize::from(status == Status::Overflow);
+            invalid += usize::from(status == Status::Invalid);
+        }
+        tally.exact += (src.len() - inexact - underflow - overflow - invalid) as u64;
+        tally.inexact += inexact as u64;
+        tally.underflow += underflow as u64;
+        tally.overflow += overflow as u64;
+        tally.invalid += invalid as u64;
     }
     Ok(tally)
 }

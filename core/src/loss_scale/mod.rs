@@ -49,7 +49,8 @@ impl Bounds {
     }
 
     fn clamp(self, exponent: i32) -> i32 {
-        exponent.clamp(self.least, self.most)
+        // `clamp` asserts that the bounds are ordered, which `new` has done.
+        exponent.min(self.most).max(self.least)
     }
 }
 

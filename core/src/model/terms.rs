@@ -50,9 +50,9 @@ impl Terms {
     /// [`TermsError`] for a zero where none can be, or groups that do not divide the channels.
     pub fn conv(shape: ConvShape) -> Result<Self, TermsError> {
         let mut terms = Self::linear(shape.channels()?);
-        for axis in [0, 1] {
-            let (k, s, d) = (shape.kernel[axis], shape.stride[axis], shape.dilation[axis]);
-            let step = s / gcd(s, d);
+        for ((k, s), d) in shape.kernel.into_iter().zip(shape.stride).zip(shape.dilation) {
+            // Neither is 0, as `channels` has seen.
+            let step = s.checked_div(gcd(s, d)).unwrap_or(1).max(1);
             terms.typical *= f64::from(k) / f64::from(k.min(step));
             terms.worst *= f64::from(k.div_ceil(step));
         }

@@ -15,7 +15,7 @@ use crate::{
     solve::{Choice, NoDecision},
     stats::{Detail, Stats},
 };
-use heapless::HistoryBuf;
+use heapless::Deque;
 
 /// Steps that an amax history looks back.
 pub const AMAX_STEPS: usize = 16;
@@ -81,8 +81,8 @@ pub struct Site {
     alpha: Option<i32>,
     since: u32,
     at_once: bool,
-    ceilings: HistoryBuf<i64, AMAX_STEPS>,
-    history: HistoryBuf<Decision, HISTORY>,
+    ceilings: Deque<i64, AMAX_STEPS>,
+    history: Deque<Decision, HISTORY>,
 }
 
 impl Site {
@@ -94,14 +94,7 @@ impl Site {
         if config.interval == 0 {
             return Err(crate::solve::ConfigError::Interval);
         }
-        Ok(Self {
-            config,
-            alpha: None,
-            since: 0,
-            at_once: true,
-            ceilings: HistoryBuf::new(),
-            history: HistoryBuf::new(),
-        })
+        Ok(Self { config, alpha: None, since: 0, at_once: true, ceilings: Deque::new(), history: Deque::new() })
     }
 
     /// The configuration.
@@ -118,7 +111,7 @@ impl Site {
 
     /// The last decisions, oldest first.
     pub fn history(&self) -> impl Iterator<Item = &Decision> {
-        self.history.oldest_ordered()
+        self.history.iter()
     }
 
     /// Whether the row of the coming step is to decide.
@@ -229,13 +222,13 @@ impl Site {
             && row.counts().non_finite() == 0
             && let Some(k_of) = row.room_above()
         {
-            self.ceilings.write(i64::from(row.exponent()) + i64::from(k_of));
+            push(&mut self.ceilings, i64::from(row.exponent()) + i64::from(k_of));
         }
     }
 
     fn set(&mut self, choice: Choice, measured_at: i32, trigger: Trigger) {
         let alpha = measured_at.saturating_add(choice.k);
-        self.history.write(Decision { before: self.alpha, alpha, choice, trigger });
+        push(&mut self.history, Decision { before: self.alpha, alpha, choice, trigger });
         self.alpha = Some(alpha);
     }
 
@@ -246,7 +239,7 @@ impl Site {
             alpha: self.alpha,
             since: self.since,
             at_once: self.at_once,
-            ceilings: self.ceilings.oldest_ordered().copied().collect(),
+            ceilings: self.ceilings.iter().copied().collect(),
         }
     }
 
@@ -255,9 +248,17 @@ impl Site {
         self.alpha = state.alpha;
         self.since = state.since;
         self.at_once = state.at_once || state.alpha.is_none();
-        self.ceilings = HistoryBuf::new();
+        self.ceilings = Deque::new();
         for &ceiling in &state.ceilings {
-            self.ceilings.write(ceiling);
+            push(&mut self.ceilings, ceiling);
         }
     }
+}
+
+/// Appends to a ring, whose oldest entry makes room. (`HistoryBuf` would link a bounds check, and with it a panic.)
+fn push<T, const N: usize>(ring: &mut Deque<T, N>, item: T) {
+    if ring.is_full() {
+        ring.pop_front();
+    }
+    ring.push_back(item).ok();
 }

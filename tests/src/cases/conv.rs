@@ -341,7 +341,11 @@ fn deterministic<B: Backend>(b: &B) -> Check {
 
 /// Beside its operands a convolution may use a tenth of their memory: no copy of the image for each tap.
 fn scratch_memory<B: Backend>(b: &B) -> Check {
-    let shape = Convolution::new([2, 24, 32, 16], 16, [3, 3]).pad([1, 1]);
+    if b.scratch_peak().is_none() {
+        return Ok(vec![]);
+    }
+    // Large enough that what each thread or workgroup needs for itself is no matter, and an im2col would be.
+    let shape = Convolution::new([2, 192, 96, 32], 32, [3, 3]).pad([1, 1]);
     for pass in Pass::ALL {
         let rig = Rig::new(b)?;
         let result = if pass == Pass::Weight { DType::F32 } else { DType::F16 };
