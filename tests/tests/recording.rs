@@ -128,6 +128,7 @@ impl Backend for Recorder {
         });
         self.inner.upload(control, clear, &mut table.0.borrow_mut())
     }
+    #[expect(clippy::await_holding_refcell_ref, reason = "the future inside is ready at once")]
     async fn collect(
         &self, table: &SharedTable, rows: Range<u16>, out: &mut [Stats], _: &[&Shared], _: &mut [f32],
     ) -> Done<Self> {

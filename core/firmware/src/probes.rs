@@ -1,0 +1,139 @@
+//! What a device would call, each piece a function of its own so that it can be found in the binary and counted.
+
+use crate::inputs;
+use gradscale_core::{
+    cast::{self, Round, SliceError, Tally},
+    descriptor::{At, Unary},
+    format::Format,
+    loss_scale::{Feedback, LossScale, StateError},
+    model::terms::{ConvShape, Terms, TermsError},
+    rules,
+    scale::Factor,
+    scaled::Scaled,
+    site::{End, Site},
+    solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
+    stats::{Convention, MergeError, RowError, Stats, WORDS},
+};
+use half::f16;
+
+/// Halves of a gradient, nearest even.
+#[inline(never)]
+pub fn store(v: &[f32], y: &mut [f16]) -> Result<Tally, SliceError> {
+    cast::f16_slice_from_f32(v, y, Round::NearestEven)
+}
+
+/// Patterns of any format by any rounding: what no constant simplifies.
+#[inline(never)]
+pub fn encode(format: Format, v: &[f32], y: &mut [u16], round: Round) -> Result<Tally, SliceError> {
+    cast::encode_slice(format, v, y, round)
+}
+
+/// As [`encode`], with a random number for each element.
+#[inline(never)]
+pub fn dither(format: Format, v: &[f32], y: &mut [u16], seed: u32) -> Result<Tally, SliceError> {
+    let mut k = seed;
+    cast::encode_slice_stochastic(format, v, y, || {
+        k = k.wrapping_add(1);
+        inputs::random(k)
+    })
+}
+
+/// Values of halves.
+#[inline(never)]
+pub fn load(y: &[f16], v: &mut [f32]) -> Result<(), SliceError> {
+    cast::f16_slice_to_f32(y, v)
+}
+
+/// Multiplies by the factor between two exponents.
+#[inline(never)]
+pub fn rescale(v: &mut [f32], from: i32, to: i32) {
+    let factor = Factor::between(from, to);
+    // Of a slice of any length nothing is known here, also when all of the program is compiled at once.
+    #[cfg(feature = "planted-panic")]
+    core::hint::black_box(v[3]);
+    for v in v {
+        *v = factor.apply(*v);
+    }
+}
+
+/// Adds values to a row.
+#[inline(never)]
+pub fn observe(row: &mut Stats, u: &[f32]) {
+    row.observe(u);
+}
+
+/// Joins two rows.
+#[inline(never)]
+pub fn merge(row: &mut Stats, other: &Stats) -> Result<(), MergeError> {
+    *row = row.merge(other)?;
+    Ok(())
+}
+
+/// A row that goes elsewhere.
+#[inline(never)]
+pub fn send(row: &Stats) -> [u32; WORDS] {
+    row.to_words()
+}
+
+/// A row that came from elsewhere.
+#[inline(never)]
+pub fn receive(words: &[u32], convention: Convention, exponent: i32) -> Result<Stats, RowError> {
+    Stats::from_words(words, convention, exponent)
+}
+
+/// The default rule.
+#[inline(never)]
+pub fn decide(exact: &Exact, row: &Stats) -> Result<Choice, NoDecision> {
+    exact.decide(row)
+}
+
+/// A site's step: what it wants, what it decides at once, what it makes of the step's row.
+#[inline(never)]
+pub fn step(site: &mut Site, row: &Stats, end: End) -> Option<i32> {
+    if site.wish().at_once {
+        site.decide(site.exact(row), row.exponent());
+    }
+    site.finish(row, end);
+    site.alpha()
+}
+
+/// A step of a loss-scale schedule, saved and restored: what it is then.
+#[inline(never)]
+pub fn schedule(scale: &mut LossScale, feedback: &Feedback) -> Result<i32, StateError> {
+    scale.update(feedback);
+    *scale = LossScale::from_words(&scale.to_words())?;
+    Ok(scale.exponent())
+}
+
+/// The paper's rules, whose models need logarithms and the error function in f64.
+#[inline(never)]
+pub fn decide_by_models(gamma: f64, row: &Stats, w: &Stats, terms: Terms) -> Result<[Choice; 5], NoDecision> {
+    // A threshold outside (0, 1) is nobody's choice here.
+    let (Ok(paper), Ok(authors)) = (Paper::new(gamma), Authors::new(gamma)) else { return Err(NoDecision::Empty) };
+    let (dy, w) = (Operand::of(row)?, Operand::of(w)?);
+    Ok([
+        paper.product(&dy, &w, terms)?,
+        paper.softmax_cast(row)?,
+        paper.other_cast(row)?,
+        authors.product(&dy, &w, terms, row.exponent())?,
+        authors.softmax_cast(row)?,
+    ])
+}
+
+/// An element-wise operator, forwards and backwards.
+#[inline(never)]
+pub fn operator(op: Unary, x: f32, dy: f32, at: At) -> [f32; 2] {
+    [op.eval(x, at), op.vjp(x, dy, at)]
+}
+
+/// Numbers of terms of a convolution.
+#[inline(never)]
+pub fn terms(shape: ConvShape) -> Result<Terms, TermsError> {
+    Terms::conv(shape)
+}
+
+/// A branch.
+#[inline(never)]
+pub fn branch(parts: &[Scaled<f32>]) -> [Option<i32>; 3] {
+    [rules::sum(parts).map(|sum| sum.alpha), rules::branch_paper(parts), rules::split_paper(parts)]
+}
