@@ -96,7 +96,7 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     let xent = Xent::new(20_000, 11).unwrap();
     let logits = halves(cpu, 220_000, 8);
     let mut labels = cpu.alloc(DType::U8, 20_000).unwrap();
-    cpu.write(Data::U8(&(0..20_000).map(|i| (i % 11) as u8).collect::<Vec<_>>()), &mut labels).unwrap();
+    cpu.write(Data::U8(&(0..20_000u32).map(|i| (i % 11) as u8).collect::<Vec<_>>()), &mut labels).unwrap();
     let mut out = cpu.alloc(DType::F32, 20_002).unwrap();
     cpu.xent(&xent, Scored { logits: &logits, labels: &labels, weights: None }, &mut out).unwrap();
     all.push((read(cpu, &out, 20_002), Stats::new(Convention::FP16, 0, Detail::None)));

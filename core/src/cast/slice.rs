@@ -102,25 +102,22 @@ fn encode_each<W: PrimInt + Unsigned>(
     if format.width() > word {
         return Err(SliceError::Width { format: format.width(), word });
     }
-    let mut tally = Tally::default();
-    // Short blocks, so that counters are no wider than words; no branch, because what happens to one element says
-    // little about the next.
-    for (src, dst) in src.chunks(1 << 16).zip(dst.chunks_mut(1 << 16)) {
-        let (mut inexact, mut underflow, mut overflow, mut invalid) = (0usize, 0usize, 0usize, 0usize);
-        for (&x, y) in src.iter().zip(dst) {
-            let Cast { bits, status } = format.encode(x, round());
-            // The width was checked above.
-            *y = num_traits::cast(bits).unwrap_or_else(W::max_value);
-            inexact += usize::from(status == Status::Inexact);
-            underflow += usize::from(status == Status::Underflow);
-            overflow += usize::from(status == Status::Overflow);
-            invalid += usize::from(status == Status::Invalid);
-        }
-        tally.exact += (src.len() - inexact - underflow - overflow - invalid) as u64;
-        tally.inexact += inexact as u64;
-        tally.underflow += underflow as u64;
-        tally.overflow += overflow as u64;
-        tally.invalid += invalid as u64;
+    // No branch: what happens to one element says little about the next. A slice never has more elements than usize.
+    let (mut inexact, mut underflow, mut overflow, mut invalid) = (0usize, 0usize, 0usize, 0usize);
+    for (&x, y) in src.iter().zip(dst) {
+        let Cast { bits, status } = format.encode(x, round());
+        // The width was checked above.
+        *y = num_traits::cast(bits).unwrap_or_else(W::max_value);
+        inexact += usize::from(status == Status::Inexact);
+        underflow += usize::from(status == Status::Underflow);
+        overflow += usize::from(status == Status::Overflow);
+        invalid += usize::from(status == Status::Invalid);
     }
-    Ok(tally)
+    Ok(Tally {
+        exact: (src.len() - inexact - underflow - overflow - invalid) as u64,
+        inexact: inexact as u64,
+        underflow: underflow as u64,
+        overflow: overflow as u64,
+        invalid: invalid as u64,
+    })
 }
