@@ -112,6 +112,19 @@ fn f64_rounds_once() {
     assert!(count > 500 && traps > 50, "{count} rows, {traps} traps");
 }
 
+/// Exponents far above those of the format.
+#[test]
+fn f64_beyond_all_formats() {
+    for x in [f64::MAX, 2f64.powi(400), 2f64.powi(511), 2f64.powi(512), 2f64.powi(1023), 1e39] {
+        for format in [Format::FP16, Format::BF16, Format::E5M2, Format::FP32] {
+            let infinity = format.infinity_bits().expect("it has one");
+            assert_eq!(format.encode_f64(x, Round::NearestEven).bits, infinity, "{x:e} to {format}");
+            assert_eq!(format.encode_f64(x, Round::TowardZero).bits, format.max_bits(), "{x:e} to {format}");
+        }
+        assert_eq!(Format::E4M3.encode_f64(-x, Round::NearestEven).bits, 0xFF, "{x:e}");
+    }
+}
+
 /// binary32 is a format too, and the hardware converts f64 to it.
 #[test]
 fn f64_to_f32_as_the_hardware() {
