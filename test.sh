@@ -24,7 +24,8 @@ cargo clippy --quiet --workspace --all-targets --release --locked -- -D warnings
 step documentation
 RUSTDOCFLAGS=-Dwarnings cargo doc --quiet --workspace --no-deps --locked
 step tests
-cargo test --workspace --release --locked
+# Tests print what they have counted.
+cargo test --workspace --release --locked -- --nocapture
 step "a backend of somebody else's"
 cargo run --quiet --release --locked -p gradscale-conformance --example third_party -- --quiet --skip all_f32_down
 

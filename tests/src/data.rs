@@ -91,3 +91,10 @@ pub fn held(dtype: DType, values: &[f32]) -> Vec<f32> {
     let half = |&v: &f32| f16_from_f32(v, Round::NearestEven).to_f32();
     if dtype == DType::F16 { values.iter().map(half).collect() } else { values.to_vec() }
 }
+
+/// As [`held`], with 0 for subnormal halves: not every device reads those.
+#[must_use]
+pub fn readable(dtype: DType, values: &[f32]) -> Vec<f32> {
+    let is_fine = |v: &f32| dtype != DType::F16 || v.abs() >= 2f32.powi(-14);
+    held(dtype, values).into_iter().map(|v| if is_fine(&v) { v } else { 0.0 }).collect()
+}

@@ -4,7 +4,7 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     compare::{Want, compare, same_bits},
-    data::{Random, held},
+    data::{Random, readable},
     epilogue,
     property::merge,
     rig::Rig,
@@ -185,7 +185,7 @@ pub(super) fn wide(values: &[f32]) -> Vec<f64> {
 fn check<B: Backend>(b: &B, spec: &Spec, dtype: DType, x: &[f32]) -> Check {
     let rig = Rig::new(b)?;
     let (p, mut random, mut measured) = (spec.build(), Random(40), vec![]);
-    let values = wide(&held(dtype, x));
+    let values = wide(x);
     let statistics = spec.statistics(&values);
     let input = rig.padded(dtype, x)?;
     let [scale, shift] = [0, 1].map(|_| random.many(spec.channels(), Random::normal));
@@ -213,7 +213,7 @@ fn ordinary<B: Backend>(b: &B, specs: &[Spec]) -> Check {
             .map(|i| channel[i % spec.channels()])
             .map(|[mean, spread]| mean + spread * random.normal())
             .collect();
-        merge(&mut measured, &check(b, spec, dtype, &x)?);
+        merge(&mut measured, &check(b, spec, dtype, &readable(dtype, &x))?);
     }
     Ok(measured)
 }
@@ -231,7 +231,7 @@ fn given<B: Backend>(b: &B) -> Check {
         let groups = spec.groups().len();
         let means = random.many(groups, |random| if spec.center { random.normal() } else { 0.0 });
         let vars = random.many(groups, |random| random.unit() + 0.01);
-        let x = held(dtype, &random.many(spec.len(), |random| random.normal() * 1.3));
+        let x = readable(dtype, &random.many(spec.len(), |random| random.normal() * 1.3));
         let [scale, shift] = [0, 1].map(|_| random.many(spec.channels(), Random::normal));
         let (input, both) =
             (rig.padded(dtype, &x)?, [rig.padded(DType::F32, &scale)?, rig.padded(DType::F32, &shift)?]);

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     case::{Check, Fail},
     compare::{Want, compare, same_bits},
-    data::{Random, held},
+    data::{Random, readable},
     epilogue::{self, same_row, stored},
     property::merge,
     rig::Rig,
@@ -88,8 +88,8 @@ impl<B: Backend> Operands<B> {
     /// With the statistics of x, or some others if they are given.
     fn new(rig: &Rig<'_, B>, spec: &Spec, types: [DType; 2], seed: u64) -> Result<Self, Fail> {
         let mut random = Random(seed);
-        let x = held(types[0], &random.many(spec.len(), |random| random.normal() * 1.7 + 0.5));
-        let dy = held(types[1], &random.many(spec.len(), |random| random.normal() * 0.9));
+        let x = readable(types[0], &random.many(spec.len(), |random| random.normal() * 1.7 + 0.5));
+        let dy = readable(types[1], &random.many(spec.len(), |random| random.normal() * 0.9));
         let scale = random.many(spec.channels(), Random::normal);
         let statistics = if spec.given {
             let groups = spec.groups().len();

@@ -4,7 +4,7 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     compare::{Want, compare, same_bits},
-    data::{Random, held},
+    data::{Random, readable},
     property::merge,
     rig::Rig,
 };
@@ -56,7 +56,7 @@ impl Batch {
     /// Random logits and labels, no weights, nothing ignored.
     pub(super) fn new(rows: usize, classes: usize, dtype: DType, divisor: Divisor, seed: u64) -> Self {
         let mut random = Random(seed);
-        let logits = held(dtype, &random.many(rows * classes, |random| random.normal() * 3.1));
+        let logits = readable(dtype, &random.many(rows * classes, |random| random.normal() * 3.1));
         let labels = (0..rows).map(|_| random.below(classes as u64) as u32).collect();
         let label_type = if classes < 256 { DType::U8 } else { DType::U32 };
         Self { shape: [rows, classes], dtype, logits, label_type, labels, weights: None, ignore: None, divisor }
