@@ -289,7 +289,7 @@ pub trait Backend: Sized {
         no("global_norm")
     }
 
-    /// Updates all `params` and refreshes their half copies; changes nothing, bit for bit, if a row in `guard`
+    /// Updates all `params`, each as many elements as its gradient has, and refreshes their half copies; changes nothing, bit for bit, if a row in `guard`
     /// counted a value that is not finite. `norm` is needed where `p` clips by it.
     ///
     /// # Errors

@@ -14,7 +14,8 @@ pub enum NormOver {
 
 /// `y = (x − mean) / √(var + eps) · scale[c] + shift[c]` over x `[n, h, w, c]`, in f32 inside.
 ///
-/// `saved` is f32 `[2, groups]`: means, then biased variances (over the mean square where nothing is centred).
+/// `saved` is f32 `[2, groups]`: means, then biased variances. Where nothing is centred the means are 0, and the
+/// variances mean squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     x: [u32; 4],

@@ -39,7 +39,15 @@ impl Pool {
     /// [`ShapeError::Window`] for a window that is empty, larger than x, or (max) has more than 256 places, so that
     /// an offset would not fit a byte.
     pub fn new(op: PoolOp, x: [u32; 4], window: [u32; 2]) -> Result<Self, ShapeError> {
-        Self { op, x, window, stride: window, pad: [0; 2], ceil: false, out: [0; 2] }.check()
+        Self::padded(op, x, window, [0; 2])
+    }
+
+    /// As [`Pool::new`], with padding on each side from the start: for windows that are larger than x alone.
+    ///
+    /// # Errors
+    /// As [`Pool::new`] and [`Pool::pad`].
+    pub fn padded(op: PoolOp, x: [u32; 4], window: [u32; 2], pad: [u32; 2]) -> Result<Self, ShapeError> {
+        Self { op, x, window, stride: window, pad, ceil: false, out: [0; 2] }.check()
     }
 
     /// With other strides.
