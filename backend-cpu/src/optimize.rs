@@ -30,7 +30,8 @@ impl Cpu {
             let parts: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(PART)).collect();
             parts.par_iter().map(|part| part.iter().map(|&g| f64::from(g) * f64::from(g)).sum()).collect()
         });
-        norm.f32_mut()[0] = squares.iter().sum::<f64>().sqrt() as f32;
+        // The sum of nothing is −0.
+        norm.f32_mut()[0] = (0.0 + squares.iter().sum::<f64>()).sqrt() as f32;
     }
 
     pub(crate) fn run_optimize(
