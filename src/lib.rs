@@ -1,2 +1,29 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod compile;
+mod device;
+mod error;
+mod method;
+pub mod models;
+pub mod nn;
+pub mod optim;
+mod parameters;
+mod shape;
+mod sites;
+mod tensor;
+mod trace;
+mod train;
+
+pub use compile::PlanRow;
+#[cfg(feature = "cpu")]
+pub use device::{Cpu, Isa};
+pub use error::{Error, TraceError, TraceErrorKind};
+pub use gradscale_core as core;
+pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};
+pub use parameters::{Init, Parameter, Parameters, Scope};
+pub use shape::Shape;
+pub use sites::{SiteReport, SlotKind};
+pub use tensor::{Batch, Tensor};
+pub use trace::{CrossEntropy, Tape, Var};
+pub use train::{Gradients, MemoryReport, Skipped, StepOutcome, Trainer};

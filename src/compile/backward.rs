@@ -1,0 +1,126 @@
+//! The backward pass: one walk over the tape, handing ⟨α, ∇X⟩ from rule to rule (paper, Algorithm 1).
+
+use super::{Buf, Compiler, Fixed, Gradient, Launch, Operation, Part, Purpose, Rule, Target, Traced, Value};
+use crate::{TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind, trace::Work};
+use gradscale_core::{
+    backend::{DType, Slot},
+    descriptor::Unary,
+    rules::Flow,
+    stats::Detail,
+};
+
+impl Compiler<'_, '_> {
+    pub(super) fn backward(&mut self) -> Result<(), TraceError> {
+        let trace = self.trace;
+        let output = &trace.nodes[trace.output];
+        if output.shape.len() != 1 || !self.needs_gradient[trace.output] {
+            return Err(TraceError::new(&output.name, TraceErrorKind::Loss(output.shape)));
+        }
+        // Here ⟨α₀, ∂L⟩ begins, with α₀ = 0 and ∂L = 1.
+        let one = Gradient { value: Value { buf: self.fixed.one(), dtype: DType::F32 }, slot: Slot::ONE };
+        self.gradients[trace.output].push(one);
+        for (id, node) in trace.nodes.iter().enumerate().rev() {
+            if !self.live[id] || !self.needs_gradient[id] {
+                continue;
+            }
+            let Some(dy) = self.combined(id)? else { continue };
+            self.traced.push(Traced { name: node.name.clone(), gradient: dy, shape: node.shape });
+            self.vjp(id, node, dy)?;
+        }
+        Ok(())
+    }
+
+    /// The gradient of a node: the sum over its consumers.
+    fn combined(&mut self, id: usize) -> Result<Option<Gradient>, TraceError> {
+        let terms = std::mem::take(&mut self.gradients[id]);
+        let (Some(&first), more) = (terms.first(), terms.len() > 1) else { return Ok(None) };
+        if !more {
+            return Ok(Some(first));
+        }
+        let node = &self.trace.nodes[id];
+        // The f32 sum is a site like any other: one rounding. Behind an f32 value it stays f32, at the exponent of the
+        // first part.
+        let half = self.values[id].is_some_and(|value| value.dtype == DType::F16);
+        let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
+        let slots = terms.iter().map(|term| term.slot).collect();
+        let reads: Vec<Buf> = terms.iter().map(|term| term.value.buf).collect();
+        let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
+        let detail = if half { Detail::Moments } else { Detail::None };
+        let target = Target { y: y.buf, from: first.slot, to, detail, add: false };
+        let rule = if half { Rule::Branch } else { Rule::None };
+        self.launches.push(Launch { rule, ..Launch::new(Operation::Sum(slots), &reads, target) });
+        Ok(Some(Gradient { value: y, slot: to }))
+    }
+
+    /// Whether input `i` of a node wants a gradient.
+    pub(super) fn wants(&self, id: usize, i: usize) -> bool {
+        self.trace.nodes[id].inputs.get(i).is_some_and(|&input| self.needs_gradient[input])
+    }
+
+    /// Where the gradient of input `i` of node `id` goes, and by which rule. A parameter's goes to f32 at exponent 0.
+    /// Another's is stored as its operand was: in half that is a site if values are rounded there.
+    pub(super) fn destination(
+        &mut self, id: usize, i: usize, dy: Gradient, flow: Flow, rule: Rule,
+    ) -> Result<(Target, Rule), TraceError> {
+        let node = &self.trace.nodes[id];
+        let input = node.inputs[i];
+        if let Work::Parameter(p) = self.trace.nodes[input].work
+            && self.shared.parameters[p].role == Role::Weight
+        {
+            let again = self.contributes.contains(&p);
+            if !again {
+                self.contributes.push(p);
+            }
+            let add = again || self.purpose == (Purpose::Train { later: true });
+            let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
+            return Ok((Target { y, from: dy.slot, to, detail: Detail::Counts, add }, Rule::None));
+        }
+        let dtype = match self.operands[id].get(i).map(|operand| operand.dtype) {
+            Some(DType::F16) => DType::F16,
+            _ => DType::F32,
+        };
+        let y = self.new_buffer(dtype, self.trace.nodes[input].shape.len());
+        let rounds = dtype == DType::F16 && (flow != Flow::Pass || dy.value.dtype == DType::F32);
+        let (target, rule, slot) = if rounds {
+            let kind = if dy.value.dtype == DType::F32 { "cast" } else { "dgrad" };
+            let which = if i == 0 { String::new() } else { format!(".{i}") };
+            let to = self.slot(&format!("{}/{kind}{which}", node.name), SlotKind::Site)?;
+            (Target { y: y.buf, from: dy.slot, to, detail: Detail::Moments, add: false }, rule, to)
+        } else {
+            (Target::keep(y.buf, dy.slot), Rule::None, dy.slot)
+        };
+        self.gradients[input].push(Gradient { value: y, slot });
+        Ok((target, rule))
+    }
+
+    /// Hands a gradient on as it is: the same memory, unless it must be stored elsewhere or in another type.
+    pub(super) fn hand_on(&mut self, id: usize, i: usize, dy: Gradient) -> Result<(), TraceError> {
+        let input = self.trace.nodes[id].inputs[i];
+        let half = self.operands[id].get(i).is_some_and(|operand| operand.dtype == DType::F16);
+        let parameter = matches!(self.trace.nodes[input].work, Work::Parameter(_));
+        if parameter || half && dy.value.dtype == DType::F32 {
+            let (target, rule) = self.destination(id, i, dy, Flow::Site, Rule::Cast)?;
+            let launch = Launch::new(Operation::Unary(Unary::Id), &[dy.value.buf], target);
+            self.launches.push(Launch { rule, ..launch });
+        } else {
+            self.gradients[input].push(dy);
+        }
+        Ok(())
+    }
+
+    /// An f32 buffer at the exponent of `at`, filled by an operation that is not a site.
+    pub(super) fn temporary(&mut self, operation: Operation, reads: &[Buf], len: usize, at: Gradient) -> Gradient {
+        let value = self.new_buffer(DType::F32, len);
+        self.launches.push(Launch::new(operation, reads, Target::keep(value.buf, at.slot)));
+        Gradient { value, slot: at.slot }
+    }
+
+    /// Emits an operation whose result is the gradient of input `i`.
+    pub(super) fn contribute(
+        &mut self, id: usize, i: usize, operation: Operation, reads: &[Buf], dy: Gradient, flow: Flow, rule: Rule,
+    ) -> Result<(), TraceError> {
+        let (target, rule) = self.destination(id, i, dy, flow, rule)?;
+        self.launches.push(Launch { rule, ..Launch::new(operation, reads, target) });
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! The forward pass.
+
+use super::{Compiler, Fixed, Launch, Operation, Part, Purpose, Rule, Target, Value};
+use crate::{
+    TraceError,
+    error::TraceErrorKind,
+    sites::SlotKind,
+    trace::{Node, Work, size, sizes},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::{DType, Slot},
+    descriptor::{Binary, BinaryOp, Dim, Gemm, Over, Pass, PoolOp, Reduce, ReduceOp, Strided, Unary, Way},
+    stats::Detail,
+};
+
+impl Compiler<'_, '_> {
+    /// Emits all live nodes; returns the buffers of the inputs.
+    pub(super) fn forward(&mut self) -> Result<Vec<super::Buf>, TraceError> {
+        let trace = self.trace;
+        let mut inputs = Vec::new();
+        for (id, node) in trace.nodes.iter().enumerate() {
+            if let Work::Input(dtype) = node.work {
+                let value = self.new_buffer(dtype, node.shape.len());
+                inputs.push(value.buf);
+                self.values[id] = Some(value);
+            }
+        }
+        for (id, node) in trace.nodes.iter().enumerate() {
+            if self.live[id] {
+                self.node(id, node)?;
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn node(&mut self, id: usize, node: &Node) -> Result<(), TraceError> {
+        let (rows, channels) = (node.shape.rows(), node.shape.channels());
+        match &node.work {
+            Work::Input(_) => {
+                // Half data under O2 and O3.
+                if let (Some(Precision::Half), Some(value)) = (self.precision[id], self.values[id])
+                    && value.dtype == DType::F32
+                {
+                    let half = self.cast(id, DType::F16)?;
+                    self.values[id] = Some(half);
+                }
+            }
+            Work::Parameter(p) => {
+                self.values[id] = Some(Value { buf: Fixed::part(*p, Part::Master), dtype: DType::F32 })
+            }
+            Work::Linear => {
+                let read = self.products(id, node)?;
+                let depth = self.trace.nodes[node.inputs[0]].shape.channels();
+                let name = &node.name;
+                let p = Gemm::new(size(name, rows)?, size(name, channels)?, size(name, depth)?)
+                    .and_then(Gemm::transpose_b)
+                    .map_err(|error| TraceError::new(name, error))?;
+                self.store(id, node, Operation::Gemm(p), &read, None)?;
+            }
+            Work::Conv(p) => {
+                let read = self.products(id, node)?;
+                self.store(id, node, Operation::Conv(*p, Pass::Forward), &read, None)?;
+            }
+            Work::Unary(function) => {
+                let x = self.element_wise(id, node, 0)?;
+                self.store(id, node, Operation::Unary(*function), &[Some(x)], None)?;
+            }
+            Work::Binary(function, over) => {
+                let (a, b) = (self.element_wise(id, node, 0)?, self.element_wise(id, node, 1)?);
+                let p = binary(&node.name, *function, rows, channels, *over)?;
+                self.store(id, node, Operation::Binary(p), &[Some(a), Some(b)], None)?;
+            }
+            Work::Pool(p) => {
+                let x = self.element_wise(id, node, 0)?;
+                let at = (p.op() == PoolOp::Max).then(|| self.new_buffer(DType::U8, node.shape.len()));
+                self.extra[id] = at;
+                self.store(id, node, Operation::Pool(*p), &[Some(x)], at)?;
+            }
+            Work::Unpool(p, pooled) => {
+                let x = self.element_wise(id, node, 0)?;
+                let at = self.extra[*pooled];
+                self.store(id, node, Operation::Unpool(*p, Way::Scatter), &[Some(x), at], None)?;
+            }
+            Work::Norm(p, running) => self.norm(id, node, p, *running)?,
+            Work::Concat(axis) => self.concat(id, node, *axis)?,
+            Work::Slice { axis, start } => {
+                let x = self.element_wise(id, node, 0)?;
+                let whole = self.trace.nodes[node.inputs[0]].shape;
+                let p =
+                    part(&node.name, sizes(&node.name, whole)?, sizes(&node.name, node.shape)?, *axis, *start, true)?;
+                self.store(id, node, Operation::Copy(p), &[Some(x)], None)?;
+            }
+            Work::Reshape | Work::Detach => {
+                // The same memory under another shape.
+                let x = self.element_wise(id, node, 0)?;
+                self.values[id] = Some(x);
+            }
+            Work::Reduce(function) => {
+                let x = self.element_wise(id, node, 0)?;
+                let len = size(&node.name, self.trace.nodes[node.inputs[0]].shape.len())?;
+                let p = Reduce::new(*function, 1, len, 1).map_err(|error| TraceError::new(&node.name, error))?;
+                self.store(id, node, Operation::Reduce(p), &[Some(x)], None)?;
+            }
+            Work::ArgMax => {
+                let x = self.operand(node.inputs[0], None)?;
+                let shape = self.trace.nodes[node.inputs[0]].shape;
+                let p = Reduce::new(
+                    ReduceOp::ArgMax,
+                    size(&node.name, shape.rows())?,
+                    size(&node.name, shape.channels())?,
+                    1,
+                )
+                .map_err(|error| TraceError::new(&node.name, error))?;
+                let y = self.new_buffer(DType::U32, node.shape.len());
+                self.launches.push(Launch::new(Operation::Reduce(p), &[x.buf], Target::keep(y.buf, Slot::ONE)));
+                self.values[id] = Some(y);
+            }
+            Work::Xent(p) => {
+                let logits = self.operand(node.inputs[0], self.precision[id])?;
+                let labels = self.operand(node.inputs[1], None)?;
+                if !matches!(labels.dtype, DType::U8 | DType::U32) {
+                    return Err(TraceError::new(&node.name, TraceErrorKind::Type(labels.dtype)));
+                }
+                let weights = match node.inputs.get(2) {
+                    Some(&weights) => Some(self.operand(weights, Some(Precision::Single))?),
+                    None => None,
+                };
+                let out = self.new_buffer(DType::F32, 2 + p.shape()[0] as usize);
+                self.operands[id] = [Some(logits), Some(labels), weights].into_iter().flatten().collect();
+                self.launches.push(Launch {
+                    operation: Operation::Xent(*p),
+                    reads: vec![Some(logits.buf), Some(labels.buf), weights.map(|weights| weights.buf)],
+                    writes: Some(out.buf),
+                    targets: Vec::new(),
+                    rule: Rule::None,
+                });
+                self.extra[id] = Some(out);
+                let loss = self.new_buffer(DType::F32, 1);
+                let first = Strided::new(&[], 0, 0).map_err(|error| TraceError::new(&node.name, error))?;
+                self.launches.push(Launch::new(Operation::Copy(first), &[out.buf], Target::keep(loss.buf, Slot::ONE)));
+                self.values[id] = Some(loss);
+            }
+        }
+        Ok(())
+    }
+
+    /// x, weights and bias of a product, in its precision.
+    fn products(&mut self, id: usize, node: &Node) -> Result<Vec<Option<Value>>, TraceError> {
+        let mut read = Vec::new();
+        for &input in &node.inputs {
+            read.push(Some(self.operand(input, self.precision[id])?));
+        }
+        self.operands[id] = read.iter().flatten().copied().collect();
+        Ok(read)
+    }
+
+    /// Input `i` as its type is where operators of any type may read it.
+    fn element_wise(&mut self, id: usize, node: &Node, i: usize) -> Result<Value, TraceError> {
+        let input = node.inputs[i];
+        let integers = matches!(self.values[input].map(|value| value.dtype), Some(DType::U8 | DType::U32));
+        let takes_integers =
+            matches!(node.work, Work::Unary(_) | Work::Slice { .. } | Work::Concat(_) | Work::Reshape | Work::Detach);
+        let want = if integers && takes_integers { None } else { self.precision[id] };
+        // What only moves keeps its type.
+        let want = if matches!(node.work, Work::Reshape | Work::Detach) { None } else { want };
+        let value = self.operand(input, want)?;
+        self.operands[id].push(value);
+        Ok(value)
+    }
+
+    /// A node's value to be read in a precision. Half is read as it is where f32 is wanted: the cast is exact, and
+    /// the site behind it lies where its gradient is stored.
+    pub(super) fn operand(&mut self, node: usize, want: Option<Precision>) -> Result<Value, TraceError> {
+        if let (Work::Parameter(p), Some(Precision::Half)) = (&self.trace.nodes[node].work, want) {
+            if !self.halves.contains(p) {
+                self.halves.push(*p);
+            }
+            return Ok(Value { buf: Fixed::part(*p, Part::Half), dtype: DType::F16 });
+        }
+        let missing = || TraceError::new(&self.trace.nodes[node].name, TraceErrorKind::Range);
+        let value = self.values[node].ok_or_else(missing)?;
+        match (value.dtype, want) {
+            (DType::F32, Some(Precision::Half)) => self.cast(node, DType::F16),
+            (DType::U8 | DType::U32, Some(Precision::Half)) => self.cast(node, DType::F16),
+            (DType::U8 | DType::U32, Some(Precision::Single)) => self.cast(node, DType::F32),
+            _ => Ok(value),
+        }
+    }
+
+    fn cast(&mut self, node: usize, to: DType) -> Result<Value, TraceError> {
+        if let Some(&value) = self.casts.get(&(node, to)) {
+            return Ok(value);
+        }
+        let missing = || TraceError::new(&self.trace.nodes[node].name, TraceErrorKind::Range);
+        let from = self.values[node].ok_or_else(missing)?;
+        let y = self.new_buffer(to, self.trace.nodes[node].shape.len());
+        let name = format!("{}/cast/forward", self.trace.nodes[node].name);
+        let target = self.observed(&name, y)?;
+        self.launches.push(Launch::new(Operation::Unary(Unary::Id), &[from.buf], target));
+        self.casts.insert((node, to), y);
+        Ok(y)
+    }
+
+    /// A store of the forward pass: not scaled; halves are counted, so that what overflows has a name.
+    fn observed(&mut self, name: &str, y: Value) -> Result<Target, TraceError> {
+        if y.dtype == DType::F16 && matches!(self.purpose, Purpose::Train { .. }) {
+            let to = self.slot(name, SlotKind::Forward)?;
+            return Ok(Target { y: y.buf, from: Slot::ONE, to, detail: Detail::Counts, add: false });
+        }
+        Ok(Target::keep(y.buf, Slot::ONE))
+    }
+
+    /// Emits the launch of a node and its result.
+    fn store(
+        &mut self, id: usize, node: &Node, operation: Operation, read: &[Option<Value>], writes: Option<Value>,
+    ) -> Result<(), TraceError> {
+        let half = self.precision[id] == Some(Precision::Half) && node.shape.len() != 1;
+        let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
+        let target = self.observed(&format!("{}/forward", node.name), y)?;
+        self.launches.push(Launch {
+            operation,
+            reads: read.iter().map(|value| value.map(|value| value.buf)).collect(),
+            writes: writes.map(|value| value.buf),
+            targets: vec![target],
+            rule: Rule::None,
+        });
+        self.values[id] = Some(y);
+        Ok(())
+    }
+
+    fn norm(
+        &mut self, id: usize, node: &Node, p: &gradscale_core::descriptor::Norm, running: Option<usize>,
+    ) -> Result<(), TraceError> {
+        let x = self.operand(node.inputs[0], self.precision[id])?;
+        let scale = self.operand(node.inputs[1], Some(Precision::Single))?;
+        let shift = self.operand(node.inputs[2], Some(Precision::Single))?;
+        self.operands[id] = vec![x, scale, shift];
+        let groups = p.groups() as usize;
+        let saved = match running {
+            Some(running) if p.is_given() => Value { buf: Fixed::part(running, Part::Master), dtype: DType::F32 },
+            _ => self.new_buffer(DType::F32, 2 * groups),
+        };
+        self.extra[id] = Some(saved);
+        self.store(id, node, Operation::Norm(*p), &[Some(x), Some(scale), Some(shift)], Some(saved))?;
+        if let Some(running) = running.filter(|_| self.purpose.is_training() && !p.is_given()) {
+            // The running variance is the unbiased one: times n / (n − 1), as PyTorch's.
+            let n = f64::from(p.size());
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let unbiased = if n > 1.0 { (n / (n - 1.0)) as f32 } else { 1.0 };
+            let factors = [vec![1.0; groups], vec![unbiased; groups]].concat();
+            let known = self.shared.constants.iter().position(|constant| *constant == factors);
+            let index = known.unwrap_or_else(|| {
+                self.shared.constants.push(factors);
+                self.shared.constants.len() - 1
+            });
+            let p = binary(&node.name, BinaryOp::Mul, 1, 2 * groups, Over::All)?;
+            let add = self.purpose == Purpose::Train { later: true } || self.contributes.contains(&running);
+            let target = Target { add, ..Target::keep(Fixed::part(running, Part::Gradient), Slot::ONE) };
+            self.launches.push(Launch::new(Operation::Binary(p), &[saved.buf, self.fixed.constant(index)], target));
+            if !self.contributes.contains(&running) {
+                self.contributes.push(running);
+            }
+        }
+        Ok(())
+    }
+
+    fn concat(&mut self, id: usize, node: &Node, axis: usize) -> Result<(), TraceError> {
+        let half = self.precision[id] == Some(Precision::Half);
+        let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
+        let mut start = 0;
+        for i in 0..node.inputs.len() {
+            let x = self.element_wise(id, node, i)?;
+            let shape = self.trace.nodes[node.inputs[i]].shape;
+            let p = part(&node.name, sizes(&node.name, node.shape)?, sizes(&node.name, shape)?, axis, start, false)?;
+            start += shape.sizes()[axis];
+            self.launches.push(Launch::new(Operation::Copy(p), &[x.buf], Target::keep(y.buf, Slot::ONE)));
+        }
+        self.values[id] = Some(y);
+        Ok(())
+    }
+}
+
+pub(super) fn binary(name: &str, op: BinaryOp, rows: usize, cols: usize, over: Over) -> Result<Binary, TraceError> {
+    Binary::new(op, size(name, rows)?, size(name, cols)?, over).map_err(|error| TraceError::new(name, error))
+}
+
+/// A copy between a whole tensor and a dense part of it, along one axis; `out` of the whole or into it.
+pub(super) fn part(
+    name: &str, whole: [u32; 4], piece: [u32; 4], axis: usize, start: usize, out: bool,
+) -> Result<Strided, TraceError> {
+    let strides = |sizes: [u32; 4]| {
+        let [_, h, w, c] = sizes.map(i64::from);
+        [h * w * c, w * c, c, 1]
+    };
+    let (of_whole, of_piece) = (strides(whole), strides(piece));
+    let dims = [0, 1, 2, 3].map(|i| {
+        let (x, y) = if out { (of_whole[i], of_piece[i]) } else { (of_piece[i], of_whole[i]) };
+        Dim { len: piece[i], x, y }
+    });
+    let first = size(name, start)?.saturating_mul(u32::try_from(of_whole[axis]).unwrap_or(u32::MAX));
+    let (x0, y0) = if out { (first, 0) } else { (0, first) };
+    Strided::new(&dims, x0, y0).map_err(|error| TraceError::new(name, error))
+}

@@ -1,0 +1,219 @@
+//! From a trace to launches: precisions and casts, the backward pass, memory.
+//!
+//! A compiled [`Program`] depends on shapes and policy only; exponents, learning rates and data are not in it.
+
+mod backward;
+mod forward;
+mod launch;
+mod memory;
+mod plan;
+mod vjp;
+
+pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Rule, Target, Value};
+pub use plan::PlanRow;
+pub(crate) use plan::plan;
+
+use crate::{
+    Shape, TraceError,
+    parameters::Role,
+    sites::{Sites, SlotKind},
+    trace::{Trace, Work},
+};
+use gradscale_core::{
+    amp::{AmpPolicy, Precision},
+    backend::{DType, Slot},
+    descriptor::Unary,
+};
+use std::collections::HashMap;
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// Forward and backward pass; gradients replace (first micro-batch) or add.
+    Train { later: bool },
+    /// Forward pass in training mode, for running statistics alone.
+    Statistics,
+    /// Forward pass.
+    Evaluate,
+}
+
+impl Purpose {
+    pub const fn is_training(self) -> bool {
+        matches!(self, Self::Train { .. } | Self::Statistics)
+    }
+}
+
+/// What a compiler needs to know of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub role: Role,
+    pub slot: Slot,
+}
+
+/// What programs share.
+#[derive(Debug)]
+pub(crate) struct Shared<'a> {
+    pub policy: &'a AmpPolicy,
+    pub parameters: &'a [Known],
+    pub sites: &'a mut Sites,
+    /// Constants of programs, by index.
+    pub constants: &'a mut Vec<Vec<f32>>,
+    /// Put before the names of sites.
+    pub prefix: &'a str,
+    /// Whether to keep every buffer to the end of the step.
+    pub keep: bool,
+}
+
+/// A gradient of an intermediate value, for those who look into a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced {
+    pub name: String,
+    pub gradient: Gradient,
+    pub shape: Shape,
+}
+
+/// A compiled trace.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub trace: Trace,
+    pub purpose: Purpose,
+    pub prefix: String,
+    pub inputs: Vec<Buf>,
+    pub launches: Vec<Launch>,
+    pub output: Value,
+    /// Parameters that get a gradient (or new statistics).
+    pub contributes: Vec<usize>,
+    /// Parameters whose half copy is read.
+    pub halves: Vec<usize>,
+    /// Rows in the order in which they are stored.
+    pub order: Vec<Slot>,
+    /// What the arena must hold: type, length.
+    pub arena: Vec<(DType, usize)>,
+    pub gradients: Vec<Traced>,
+    pub plan: Vec<PlanRow>,
+}
+
+/// The state of a compilation.
+struct Compiler<'a, 's> {
+    trace: &'a Trace,
+    purpose: Purpose,
+    shared: &'a mut Shared<'s>,
+    fixed: Fixed,
+    /// Virtual buffers.
+    buffers: Vec<(DType, usize)>,
+    launches: Vec<Launch>,
+    /// Precision in which each node runs; none for integers.
+    precision: Vec<Option<Precision>>,
+    values: Vec<Option<Value>>,
+    /// What each node has read.
+    operands: Vec<Vec<Value>>,
+    casts: HashMap<(usize, DType), Value>,
+    /// Offsets of a pooling, statistics of a norm, losses.
+    extra: Vec<Option<Value>>,
+    needs_gradient: Vec<bool>,
+    live: Vec<bool>,
+    gradients: Vec<Vec<Gradient>>,
+    contributes: Vec<usize>,
+    halves: Vec<usize>,
+    order: Vec<Slot>,
+    traced: Vec<Traced>,
+}
+
+/// Compiles a trace.
+pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
+    let fixed = Fixed { parameters: shared.parameters.len() };
+    let (plan, mut precision) = plan(shared.policy, trace)?;
+    // Single numbers, losses above all, are f32 under every policy.
+    for (precision, node) in precision.iter_mut().zip(&trace.nodes) {
+        if node.shape.len() == 1 && !matches!(node.work, Work::Xent(_)) {
+            *precision = precision.map(|_| Precision::Single);
+        }
+    }
+    let count = trace.nodes.len();
+    let prefix = shared.prefix.to_owned();
+    let mut compiler = Compiler {
+        trace,
+        purpose,
+        fixed,
+        buffers: Vec::new(),
+        launches: Vec::new(),
+        precision,
+        values: vec![None; count],
+        operands: vec![Vec::new(); count],
+        casts: HashMap::new(),
+        extra: vec![None; count],
+        needs_gradient: vec![false; count],
+        live: vec![false; count],
+        gradients: vec![Vec::new(); count],
+        contributes: Vec::new(),
+        halves: Vec::new(),
+        order: Vec::new(),
+        traced: Vec::new(),
+        shared,
+    };
+    compiler.mark();
+    let inputs = compiler.forward()?;
+    let mut output = compiler.values[trace.output].unwrap_or(Value { buf: fixed.zero(), dtype: DType::F32 });
+    if let Purpose::Train { later } = purpose {
+        compiler.backward()?;
+        let target = Target { add: later, ..Target::keep(fixed.loss(), Slot::ONE) };
+        compiler.launches.push(Launch::new(Operation::Unary(Unary::Id), &[output.buf], target));
+        output = Value { buf: fixed.loss(), dtype: DType::F32 };
+    }
+    let Compiler { launches, buffers, contributes, halves, order, traced, values, shared, .. } = compiler;
+    let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
+    let mut program = Program {
+        trace: trace.clone(),
+        purpose,
+        prefix,
+        inputs,
+        launches,
+        output,
+        contributes,
+        halves,
+        order,
+        arena: Vec::new(),
+        gradients: traced,
+        plan,
+    };
+    memory::assign(&mut program, &buffers, shared.keep);
+    Ok(program)
+}
+
+impl Compiler<'_, '_> {
+    /// Which nodes the output depends on, and which depend on a weight.
+    fn mark(&mut self) {
+        self.live[self.trace.output] = true;
+        for (id, node) in self.trace.nodes.iter().enumerate().rev() {
+            if self.live[id] {
+                node.inputs.iter().for_each(|&input| self.live[input] = true);
+                if let Work::Unpool(_, pooled) = node.work {
+                    self.live[pooled] = true;
+                }
+            }
+        }
+        for (id, node) in self.trace.nodes.iter().enumerate() {
+            self.needs_gradient[id] = match node.work {
+                Work::Parameter(p) => self.shared.parameters[p].role == Role::Weight,
+                Work::Detach | Work::ArgMax => false,
+                _ => node.inputs.iter().any(|&input| self.needs_gradient[input]),
+            };
+        }
+    }
+
+    fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
+        self.buffers.push((dtype, len));
+        Value { buf: Buf::Arena(self.buffers.len() - 1), dtype }
+    }
+
+    fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
+        let name = format!("{}{name}", self.shared.prefix);
+        let slot = self.shared.sites.slot(&name, kind)?;
+        if self.order.contains(&slot) {
+            self.shared.sites.share(slot);
+        } else {
+            self.order.push(slot);
+        }
+        Ok(slot)
+    }
+}

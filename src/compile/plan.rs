@@ -1,0 +1,90 @@
+//! Which operator runs in which precision.
+
+use super::Value;
+use crate::{
+    TraceError,
+    trace::{Trace, Work},
+};
+use gradscale_core::{
+    amp::{AmpPolicy, Input, Node, Planned, Precision},
+    backend::DType,
+    op::Op,
+};
+use std::fmt;
+
+/// One operator of a network under a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRow {
+    /// Name of the layer or operator.
+    pub name: String,
+    /// Operator.
+    pub op: Op,
+    /// Precision in which it reads and stores.
+    pub precision: Precision,
+    /// Inputs that are cast for it.
+    pub casts: u32,
+    /// Type of the buffer that took its result; none if it was never run.
+    pub stored: Option<DType>,
+    node: usize,
+}
+
+impl PlanRow {
+    pub(super) fn stored(self, values: &[Option<Value>]) -> Self {
+        Self { stored: values[self.node].map(|value| value.dtype), ..self }
+    }
+}
+
+impl fmt::Display for PlanRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:32} {:20} {:4}", self.name, self.op, self.precision)?;
+        if self.casts != 0 { write!(f, "  {} cast", self.casts) } else { Ok(()) }
+    }
+}
+
+/// The plan that `core` makes of a trace, and the precision of each node (none for integers).
+pub(crate) fn plan(policy: &AmpPolicy, trace: &Trace) -> Result<(Vec<PlanRow>, Vec<Option<Precision>>), TraceError> {
+    let settings = policy.level().settings();
+    let mut precision: Vec<Option<Precision>> = vec![None; trace.nodes.len()];
+    // Place in the plan of each operator.
+    let mut rows: Vec<usize> = vec![usize::MAX; trace.nodes.len()];
+    let mut inputs: Vec<(usize, Vec<Input>)> = Vec::new();
+    for (id, node) in trace.nodes.iter().enumerate() {
+        match node.work {
+            Work::Input(DType::U8 | DType::U32) | Work::ArgMax => {}
+            Work::Input(_) => precision[id] = Some(settings.data),
+            Work::Parameter(_) => precision[id] = Some(settings.parameters),
+            _ => {
+                let labels = matches!(node.work, Work::Xent(_));
+                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| !(labels && i == 1));
+                let sources = inside.map(|(_, &input)| match trace.nodes[input].work {
+                    Work::Input(_) | Work::ArgMax => Input::Data,
+                    Work::Parameter(_) => Input::Parameter,
+                    _ => Input::Node(rows[input]),
+                });
+                let sources = sources.collect();
+                rows[id] = inputs.len();
+                inputs.push((id, sources));
+            }
+        }
+    }
+    let nodes: Vec<Node<'_>> = inputs
+        .iter()
+        .map(|(id, inputs)| Node { name: &trace.nodes[*id].name, op: trace.nodes[*id].op, inputs })
+        .collect();
+    let mut planned = vec![Planned::default(); nodes.len()];
+    gradscale_core::amp::plan(policy, &nodes, &mut planned).map_err(|error| TraceError::new("plan", error))?;
+    let mut table = Vec::new();
+    for ((id, _), planned) in inputs.iter().zip(&planned) {
+        precision[*id] = planned.precision;
+        let node = &trace.nodes[*id];
+        table.push(PlanRow {
+            name: node.name.clone(),
+            op: node.op,
+            precision: planned.precision.unwrap_or(Precision::Single),
+            casts: planned.casts.count_ones(),
+            stored: None,
+            node: *id,
+        });
+    }
+    Ok((table, precision))
+}

@@ -1,0 +1,4 @@
+//! The one file that names backends.
+
+#[cfg(feature = "cpu")]
+pub use gradscale_cpu::{Cpu, Isa};

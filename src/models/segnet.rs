@@ -1,0 +1,51 @@
+//! SegNetBasic (Badrinarayanan, Kendall, Cipolla 2017), as in the paper's section 5.4.
+
+use crate::{
+    Scope, TraceError, Var,
+    nn::{BatchNorm, Conv2d, LocalResponseNorm, Module},
+};
+
+/// Levels of the encoder, and of the decoder.
+const LEVELS: usize = 4;
+
+/// Local response norm; four times 7×7 convolution, batch norm, ReLU and max-pooling, which keeps its indices; four
+/// times unpooling to these, 7×7 convolution and batch norm; a 1×1 classifier. `[n, h, w, inputs]` to
+/// `[n, h, w, classes]`. Odd sizes round up.
+#[derive(Clone, Debug)]
+pub struct SegNet {
+    encoder: Vec<(Conv2d, BatchNorm)>,
+    decoder: Vec<(Conv2d, BatchNorm)>,
+    classifier: Conv2d,
+}
+
+impl SegNet {
+    /// `width` channels in every layer; SegNetBasic has 64.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, classes: usize) -> Self {
+        let level = |scope: &mut Scope<'_>, i: usize, from: usize| {
+            let conv = Conv2d::new(&mut scope.at(&format!("conv{}", i + 1)), from, width, 7);
+            (conv, BatchNorm::new(&mut scope.at(&format!("norm{}", i + 1)), width))
+        };
+        let mut encoder = scope.at("encoder");
+        let encoder = (0..LEVELS).map(|i| level(&mut encoder, i, if i == 0 { inputs } else { width })).collect();
+        let mut decoder = scope.at("decoder");
+        let decoder = (0..LEVELS).rev().map(|i| level(&mut decoder, i, width)).collect();
+        let mut last = scope.at("classifier");
+        let classifier = Conv2d::new(&mut last, width, classes, 1).bias(&mut last);
+        Self { encoder, decoder, classifier }
+    }
+}
+
+impl Module for SegNet {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let mut x = LocalResponseNorm::default().forward(x)?;
+        let mut pooled = Vec::new();
+        for (conv, norm) in &self.encoder {
+            x = norm.forward(conv.forward(x)?)?.relu().max_pool([2, 2])?;
+            pooled.push(x);
+        }
+        for ((conv, norm), pooled) in self.decoder.iter().zip(pooled.into_iter().rev()) {
+            x = norm.forward(conv.forward(x.unpool(pooled)?)?)?;
+        }
+        self.classifier.forward(x)
+    }
+}

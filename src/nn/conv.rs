@@ -1,0 +1,53 @@
+//! Convolutional layers.
+
+use super::Module;
+use crate::{Init, Parameter, Scope, TraceError, Var};
+use gradscale_core::descriptor::Conv2d as Descriptor;
+
+/// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`. Pads so that, at stride 1 and with an odd
+/// kernel, the size stays.
+#[derive(Clone, Debug)]
+pub struct Conv2d {
+    name: String,
+    weight: Parameter,
+    bias: Option<Parameter>,
+    outputs: usize,
+    kernel: usize,
+    stride: u32,
+}
+
+impl Conv2d {
+    /// Without a bias: for layers before a normalisation. Weights start as before a ReLU ([`Init::HeNormal`]).
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
+        let weight = scope.weight("weight", [outputs, kernel, kernel, inputs], Init::HeNormal);
+        Self { name: scope.path().to_owned(), weight, bias: None, outputs, kernel, stride: 1 }
+    }
+
+    /// With a bias, from 0.
+    #[must_use]
+    pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
+        self.bias = Some(scope.weight("bias", [self.outputs], Init::Constant(0.0)));
+        self
+    }
+
+    /// With a stride.
+    #[must_use]
+    pub const fn stride(mut self, stride: u32) -> Self {
+        self.stride = stride;
+        self
+    }
+}
+
+impl Module for Conv2d {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let tape = x.tape();
+        let size = |size| crate::trace::size(&self.name, size);
+        let (outputs, kernel, stride) = (size(self.outputs)?, size(self.kernel)?, self.stride);
+        let descriptor = |x| {
+            let pad = kernel.saturating_sub(1) / 2;
+            Descriptor::padded(x, outputs, [kernel; 2], [pad; 2])?.stride([stride; 2])
+        };
+        let bias = self.bias.as_ref().map(|bias| tape.parameter(bias));
+        x.conv(&self.name, descriptor, tape.parameter(&self.weight), bias)
+    }
+}

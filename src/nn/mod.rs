@@ -1,0 +1,27 @@
+//! Layers.
+
+mod conv;
+mod linear;
+mod norm;
+
+pub use conv::Conv2d;
+pub use linear::Linear;
+pub use norm::{BatchNorm, GroupNorm, LocalResponseNorm};
+
+use crate::{TraceError, Var};
+
+/// A part of a network: one value in, one out. Its parameters live in the trainer; it keeps their handles.
+pub trait Module {
+    /// Writes what the module does on the tape of `x`.
+    ///
+    /// # Errors
+    /// An input that does not fit.
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError>;
+}
+
+/// Modules one after the other.
+impl<M: Module> Module for Vec<M> {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        self.iter().try_fold(x, |x, module| module.forward(x))
+    }
+}

@@ -1,0 +1,106 @@
+//! Normalisations.
+
+use super::Module;
+use crate::{Init, Parameter, Scope, TraceError, Var};
+use gradscale_core::{
+    descriptor::{Norm, NormOver, Pool, PoolOp, Unary},
+    op::Op,
+};
+
+/// Over each channel of the batch; in evaluation with running statistics. f32 inside, stored as its input is.
+#[derive(Clone, Debug)]
+pub struct BatchNorm {
+    name: String,
+    scale: Parameter,
+    shift: Parameter,
+    running: Parameter,
+    eps: f32,
+}
+
+impl BatchNorm {
+    /// eps 1e-5.
+    pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
+            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
+            running: scope.statistics("running", channels),
+            eps: 1e-5,
+        }
+    }
+
+    /// With another eps.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for BatchNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
+        let norm = |shape| Norm::new(shape, NormOver::Batch, self.eps);
+        x.norm(&self.name, Op::BatchNorm, norm, affine, Some(&self.running))
+    }
+}
+
+/// Over groups of channels of each image; one group is layer normalisation.
+#[derive(Clone, Debug)]
+pub struct GroupNorm {
+    name: String,
+    scale: Parameter,
+    shift: Parameter,
+    groups: u32,
+}
+
+impl GroupNorm {
+    /// eps 1e-5; `groups` must divide the channels.
+    pub fn new(scope: &mut Scope<'_>, channels: usize, groups: u32) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
+            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
+            groups,
+        }
+    }
+}
+
+impl Module for GroupNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
+        let op = if self.groups == 1 { Op::LayerNorm } else { Op::GroupNorm };
+        x.norm(&self.name, op, |shape| Norm::new(shape, NormOver::Group(self.groups), 1e-5), affine, None)
+    }
+}
+
+/// Local response normalisation over neighbouring channels: `x / (k + α·mean of x² over n channels)^β`, computed in
+/// f32 from operators of the contract.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LocalResponseNorm {
+    /// Channels of the neighbourhood, odd.
+    pub n: u32,
+    /// Factor of the mean square.
+    pub alpha: f32,
+    /// Power.
+    pub beta: f32,
+    /// Summand.
+    pub k: f32,
+}
+
+impl Default for LocalResponseNorm {
+    fn default() -> Self {
+        Self { n: 5, alpha: 1e-4, beta: 0.75, k: 1.0 }
+    }
+}
+
+impl Module for LocalResponseNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let [n, h, w, c] = x.shape().sizes();
+        let square = x.square()?.reshape([n * h * w, 1, c, 1])?;
+        let pool = |shape| Pool::padded(PoolOp::Average, shape, [1, self.n], [0, self.n / 2])?.stride([1, 1]);
+        let mean = square.pool("average_pool", pool)?.reshape([n, h, w, c])?;
+        let power = mean.unary(Unary::Affine { a: self.alpha, b: self.k }).pow(-self.beta);
+        x.mul(power)
+    }
+}

@@ -1,0 +1,70 @@
+//! Learning rates over time.
+
+use std::f64::consts::PI;
+
+/// A factor for all learning rates, by the number of steps taken so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Schedule {
+    /// 1.
+    Constant,
+    /// Times `factor` after every `every` steps.
+    Step {
+        /// Steps between two changes.
+        every: u64,
+        /// Factor of one change.
+        factor: f64,
+    },
+    /// Half a cosine from 1 to 0 over `steps`, 0 after.
+    Cosine {
+        /// Length.
+        steps: u64,
+    },
+    /// (1 − t / steps)^power, 0 after.
+    Polynomial {
+        /// Length.
+        steps: u64,
+        /// Power.
+        power: f64,
+    },
+    /// From 1/`warmup` to 1 in equal parts, then half a cosine to 0 at `steps`.
+    WarmupCosine {
+        /// Steps of growth.
+        warmup: u64,
+        /// Length of all.
+        steps: u64,
+    },
+}
+
+impl Schedule {
+    /// The factor of the step that comes after `step` others.
+    ///
+    /// ```
+    /// use gradscale::optim::Schedule;
+    /// assert_eq!(Schedule::Step { every: 10, factor: 0.5 }.factor(25), 0.25);
+    /// assert_eq!(Schedule::Cosine { steps: 100 }.factor(100), 0.0);
+    /// ```
+    #[must_use]
+    pub fn factor(self, step: u64) -> f64 {
+        let progress = |from: u64, to: u64| {
+            let done = step.saturating_sub(from) as f64 / (to.saturating_sub(from)).max(1) as f64;
+            done.min(1.0)
+        };
+        match self {
+            Self::Constant => 1.0,
+            Self::Step { every, factor } => {
+                let times = step.checked_div(every).unwrap_or(0);
+                factor.powi(i32::try_from(times).unwrap_or(i32::MAX))
+            }
+            Self::Cosine { steps } => cosine(progress(0, steps)),
+            Self::Polynomial { steps, power } => (1.0 - progress(0, steps)).powf(power),
+            Self::WarmupCosine { warmup, .. } if step < warmup => (step + 1) as f64 / warmup as f64,
+            Self::WarmupCosine { warmup, steps } => cosine(progress(warmup, steps)),
+        }
+    }
+}
+
+/// 1 at 0, 0 at 1.
+fn cosine(progress: f64) -> f64 {
+    if progress >= 1.0 { 0.0 } else { 0.5 * (1.0 + (PI * progress).cos()) }
+}

@@ -1,0 +1,165 @@
+//! Parameters of a network: names, shapes and first values.
+
+use crate::Shape;
+use std::f64::consts::TAU;
+
+/// A handle of one parameter, kept by the layer that uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    pub(crate) id: usize,
+    pub(crate) shape: Shape,
+}
+
+/// What becomes of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The optimizer updates it.
+    Weight,
+    /// Running mean and variance: they follow the batches.
+    Statistics,
+    /// Nothing does.
+    Constant,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Definition {
+    pub name: String,
+    pub shape: Shape,
+    pub role: Role,
+    pub values: Vec<f32>,
+}
+
+/// All parameters of the networks that train together, with their first values, on the host.
+///
+/// Layers take them from a [`Scope`], which gives them their names.
+///
+/// ```
+/// use gradscale::{Parameters, nn::Linear};
+/// let mut parameters = Parameters::seeded(1);
+/// let layer = Linear::new(&mut parameters.at("head"), 64, 10);
+/// assert_eq!(parameters.names().collect::<Vec<_>>(), ["head.weight", "head.bias"]);
+/// # let _ = layer;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    pub(crate) all: Vec<Definition>,
+    random: Random,
+}
+
+impl Parameters {
+    /// None yet. The seed decides all first values.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self { all: Vec::new(), random: Random(seed) }
+    }
+
+    /// The part of the network that is called `name`.
+    pub fn at(&mut self, name: &str) -> Scope<'_> {
+        Scope { parameters: self, path: name.to_owned() }
+    }
+
+    /// Names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|definition| definition.name.as_str())
+    }
+
+    /// Number of trainable values.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.values.len()).sum()
+    }
+}
+
+/// A place in the tree of names.
+#[derive(Debug)]
+pub struct Scope<'a> {
+    parameters: &'a mut Parameters,
+    path: String,
+}
+
+impl Scope<'_> {
+    /// The part called `name` in here.
+    pub fn at(&mut self, name: &str) -> Scope<'_> {
+        Scope { path: format!("{}.{name}", self.path), parameters: self.parameters }
+    }
+
+    /// The names so far, joined by dots.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A trainable parameter.
+    pub fn weight(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Parameter {
+        let shape = shape.into();
+        let values = init.values(shape, &mut self.parameters.random);
+        self.add(name, shape, Role::Weight, values)
+    }
+
+    /// Values that stay as they are: class weights.
+    pub fn constant(&mut self, name: &str, shape: impl Into<Shape>, values: &[f32]) -> Parameter {
+        self.add(name, shape.into(), Role::Constant, values.to_vec())
+    }
+
+    /// Running means (0) and variances (1) of so many channels: shape `[2, channels]`.
+    pub fn statistics(&mut self, name: &str, channels: usize) -> Parameter {
+        let values = [vec![0.0; channels], vec![1.0; channels]].concat();
+        self.add(name, Shape::from([2, channels]), Role::Statistics, values)
+    }
+
+    fn add(&mut self, name: &str, shape: Shape, role: Role, values: Vec<f32>) -> Parameter {
+        let id = self.parameters.all.len();
+        self.parameters.all.push(Definition { name: format!("{}.{name}", self.path), shape, role, values });
+        Parameter { id, shape }
+    }
+}
+
+/// First values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// One number.
+    Constant(f32),
+    /// Normal with variance 2 / fan_in: for layers before a ReLU (He et al. 2015).
+    HeNormal,
+    /// Uniform in ±1/√fan_in: PyTorch's default for linear layers and convolutions.
+    FanIn,
+}
+
+impl Init {
+    /// fan_in is the number of values behind the first size.
+    fn values(self, shape: Shape, random: &mut Random) -> Vec<f32> {
+        let fan_in = (shape.len() / shape.sizes()[0].max(1)).max(1) as f64;
+        let mut draw = || match self {
+            Self::Constant(value) => f64::from(value),
+            Self::HeNormal => (2.0 / fan_in).sqrt() * random.normal(),
+            Self::FanIn => (2.0 * random.uniform() - 1.0) / fan_in.sqrt(),
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        (0..shape.len()).map(|_| draw() as f32).collect()
+    }
+}
+
+/// SplitMix64: one word of state, the same numbers on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    /// In [0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Box and Muller's cosine.
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (TAU * self.uniform()).cos()
+    }
+}

@@ -1,0 +1,237 @@
+//! Names, slots, exponents and state machines of all sites that train together.
+
+use crate::{Scaling, TraceError, error::TraceErrorKind};
+use gradscale_core::{
+    backend::Slot,
+    loss_scale::{Feedback, LossScale},
+    scaled::Scaled,
+    site::{Calls, End, Site},
+    solve::{Choice, ConfigError, Held, NoDecision},
+    stats::{Counts, Detail, Stats},
+    step::{self, Outcome},
+};
+use std::collections::HashMap;
+
+/// What a slot is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotKind {
+    /// 0 and 1: unscaled data, and the scratch of decisions.
+    Reserved,
+    /// Gradient of a parameter: f32, at exponent 0.
+    Parameter,
+    /// A store of the forward pass: half, at exponent 0.
+    Forward,
+    /// A cast site of the backward pass.
+    Site,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    kind: SlotKind,
+    site: Option<Site>,
+    /// The last row in which something was stored.
+    row: Option<Stats>,
+    /// Non-finite and overflowed values so far.
+    overflows: u64,
+}
+
+/// What is known of one cast site.
+#[derive(Clone, Debug)]
+pub struct SiteReport<'a> {
+    /// Layer and operator.
+    pub name: &'a str,
+    /// The exponent in force for the next step: the scale is 2^alpha.
+    pub alpha: i32,
+    /// The last row: counts, and a histogram after an update.
+    pub row: &'a Stats,
+    /// Share of the non-zero values that were flushed in the last step.
+    pub gamma_measured: f64,
+    /// Share that the last decision expected; none under a loss scale, NaN where a rule has no model.
+    pub gamma_predicted: Option<f64>,
+    /// What the last decision was bound by.
+    pub bound: Option<Held>,
+    /// Values that overflowed or arrived as ±∞ or NaN, over all steps.
+    pub overflows: u64,
+    /// Share of the non-zero values stored as subnormals in the last step.
+    pub subnormal_share: f64,
+    /// Largest true magnitude in the last step, as a power of two: log2 amax − alpha. None if all was zero.
+    pub log2_amax: Option<f64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sites {
+    entries: Vec<Entry>,
+    index: HashMap<String, Slot>,
+    exponents: Vec<i32>,
+    scaling: Scaling,
+}
+
+impl Sites {
+    pub fn new(scaling: Scaling) -> Result<Self, ConfigError> {
+        if let Scaling::Gradient(gradient) = &scaling {
+            Site::new(gradient.site)?;
+        }
+        let mut sites = Self { entries: Vec::new(), index: HashMap::new(), exponents: Vec::new(), scaling };
+        sites.push("one", SlotKind::Reserved);
+        sites.push("probe", SlotKind::Reserved);
+        Ok(sites)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub const fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
+    /// The slot of that name, new if there was none.
+    pub fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
+        if let Some(&slot) = self.index.get(name) {
+            return Ok(slot);
+        }
+        self.push(name, kind).ok_or_else(|| TraceError::new(name, TraceErrorKind::Sites))
+    }
+
+    fn push(&mut self, name: &str, kind: SlotKind) -> Option<Slot> {
+        // The table has u16 slots, and ranges of them.
+        let slot = u16::try_from(self.entries.len()).ok().filter(|&slot| slot < u16::MAX).map(Slot)?;
+        let site = match (&self.scaling, kind) {
+            (Scaling::Gradient(gradient), SlotKind::Site) => Site::new(gradient.site).ok(),
+            _ => None,
+        };
+        self.entries.push(Entry { name: name.to_owned(), kind, site, row: None, overflows: 0 });
+        self.exponents.push(0);
+        self.index.insert(name.to_owned(), slot);
+        self.spread();
+        Some(slot)
+    }
+
+    /// Several launches of a step store into this slot.
+    pub fn share(&mut self, slot: Slot) {
+        let entry = &mut self.entries[usize::from(slot.0)];
+        if let Some(site) = &entry.site
+            && site.config().calls == Calls::One
+            && let Ok(mut shared) =
+                Site::new(gradscale_core::site::SiteConfig { calls: Calls::Several, ..*site.config() })
+        {
+            shared.restore(&site.state());
+            entry.site = Some(shared);
+        }
+    }
+
+    /// Exponents in force.
+    pub fn exponents(&self) -> &[i32] {
+        &self.exponents
+    }
+
+    pub fn exponent(&self, slot: Slot) -> i32 {
+        self.exponents[usize::from(slot.0)]
+    }
+
+    pub fn set_probe(&mut self, exponent: i32) {
+        self.exponents[usize::from(Slot::PROBE.0)] = exponent;
+    }
+
+    /// The most that a site among `slots` wants to be observed.
+    pub fn detail(&self, slots: &[Slot]) -> Detail {
+        let wishes = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.wish().detail);
+        let schedule = Detail::Counts;
+        wishes.fold(schedule, Ord::max)
+    }
+
+    pub fn site(&self, slot: Slot) -> Option<&Site> {
+        self.entries[usize::from(slot.0)].site.as_ref()
+    }
+
+    /// Whether this site decides inside the step.
+    pub fn at_once(&self, slot: Slot) -> bool {
+        self.site(slot).is_some_and(|site| site.wish().at_once)
+    }
+
+    /// Takes a decision made at once. Without one, a site that never had one stores at the exponent that came in.
+    pub fn decide(&mut self, slot: Slot, verdict: Result<Choice, NoDecision>, measured_at: i32, incoming: i32) {
+        let index = usize::from(slot.0);
+        if let Some(site) = &mut self.entries[index].site {
+            self.exponents[index] = site.decide(verdict, measured_at).unwrap_or(incoming);
+        }
+    }
+
+    /// A global scale is the policy that writes the same number into all sites.
+    fn spread(&mut self) {
+        for (entry, exponent) in self.entries.iter().zip(&mut self.exponents) {
+            if entry.kind == SlotKind::Site {
+                match (&self.scaling, &entry.site) {
+                    (Scaling::Loss(schedule), _) => *exponent = schedule.exponent(),
+                    (_, Some(site)) => *exponent = site.alpha().unwrap_or(*exponent),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Takes the rows of a step, by slot; `order` is that of their stores. `skips` says whether the optimizer was to
+    /// step at all.
+    pub fn finish(&mut self, rows: &[Stats], order: &[Slot], found_inf: bool) -> Outcome {
+        let counts: Vec<&Counts> = order.iter().map(|slot| rows[usize::from(slot.0)].counts()).collect();
+        let blame = step::blame(counts.iter().copied());
+        let mut largest: Option<Scaled<f32>> = None;
+        for (at, slot) in order.iter().enumerate() {
+            let (row, entry) = (&rows[usize::from(slot.0)], &mut self.entries[usize::from(slot.0)]);
+            entry.row = Some(*row);
+            let counts = row.counts();
+            entry.overflows = entry.overflows.saturating_add(counts.overflowed).saturating_add(counts.non_finite());
+            if entry.kind == SlotKind::Site && counts.amax > largest.map_or(0.0, |largest| largest.data) {
+                largest = Some(Scaled::new(counts.amax, counts.exponent));
+            }
+            let end = match (found_inf, blame) {
+                (false, _) => End::Stepped,
+                (true, Some(blame)) if at > blame.site => End::SkippedAfter,
+                (true, _) => End::SkippedHere,
+            };
+            if let Some(site) = &mut entry.site {
+                site.finish(row, end);
+            }
+        }
+        if let Scaling::Loss(schedule) = &mut self.scaling {
+            schedule.update(&Feedback { found_inf, amax: largest });
+        }
+        self.spread();
+        if found_inf { Outcome::Skipped(blame) } else { Outcome::Stepped }
+    }
+
+    pub fn name(&self, slot: Slot) -> &str {
+        &self.entries[usize::from(slot.0)].name
+    }
+
+    pub fn reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
+        self.entries.iter().zip(&self.exponents).filter(|(entry, _)| entry.kind == SlotKind::Site).filter_map(
+            |(entry, &alpha)| {
+                let row = entry.row.as_ref()?;
+                let counts = row.counts();
+                let share = |part: u64| if counts.nonzero() == 0 { 0.0 } else { part as f64 / counts.nonzero() as f64 };
+                let last = entry.site.as_ref().and_then(|site| site.history().last());
+                Some(SiteReport {
+                    name: &entry.name,
+                    alpha,
+                    row,
+                    gamma_measured: share(counts.flushed),
+                    gamma_predicted: last.map(|decision| decision.choice.gamma),
+                    bound: last.map(|decision| decision.choice.held),
+                    overflows: entry.overflows,
+                    subnormal_share: share(counts.subnormal),
+                    log2_amax: (counts.amax > 0.0).then(|| f64::from(counts.amax).log2() - f64::from(counts.exponent)),
+                })
+            },
+        )
+    }
+
+    /// The exponent of a loss scale; 0 under gradient scaling.
+    pub fn loss_scale(&self) -> i32 {
+        match &self.scaling {
+            Scaling::Loss(schedule) => schedule.exponent(),
+            Scaling::Gradient(_) => LossScale::Gradient.exponent(),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The way in and out: host data with a shape.
+
+use crate::Shape;
+use gradscale_core::backend::Data;
+use half::f16;
+
+/// Data for one input of a step. It is copied to the device when the step begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    pub(crate) shape: Shape,
+    pub(crate) data: Data<'a>,
+}
+
+impl<'a> Batch<'a> {
+    /// f32 values, c running fastest.
+    pub fn f32(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
+        Self { shape: shape.into(), data: Data::F32(data) }
+    }
+
+    /// binary16 values.
+    pub fn f16(shape: impl Into<Shape>, data: &'a [f16]) -> Self {
+        Self { shape: shape.into(), data: Data::F16(data) }
+    }
+
+    /// Bytes: images as they are (0 … 255), labels.
+    pub fn u8(shape: impl Into<Shape>, data: &'a [u8]) -> Self {
+        Self { shape: shape.into(), data: Data::U8(data) }
+    }
+
+    /// Words: labels beyond 255.
+    pub fn u32(shape: impl Into<Shape>, data: &'a [u32]) -> Self {
+        Self { shape: shape.into(), data: Data::U32(data) }
+    }
+}
+
+/// Values on the host, as f32 whatever their type on the device was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Sizes.
+    pub shape: Shape,
+    /// Elements, c running fastest.
+    pub data: Vec<f32>,
+}

@@ -1,0 +1,203 @@
+//! The tape: what a network does, written down while its closure runs.
+//!
+//! Tracing computes nothing. The trace is compiled for a device once ([`crate::compile`]) and run as often as it
+//! comes again, so a step knows all of its sites before its first launch, and memory is planned as a whole.
+
+mod arithmetic;
+mod loss;
+mod moves;
+mod products;
+mod windows;
+
+pub use loss::CrossEntropy;
+
+use crate::{Parameter, Shape, TraceError, error::TraceErrorKind};
+use gradscale_core::{
+    backend::DType,
+    descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Unary, Xent},
+    op::Op,
+};
+use std::{cell::RefCell, collections::HashMap};
+
+/// What a node computes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Work {
+    Input(DType),
+    Parameter(usize),
+    /// x, weights `[out, in]`, perhaps bias.
+    Linear,
+    /// x, weights, perhaps bias.
+    Conv(Conv2d),
+    Unary(Unary),
+    /// a, b.
+    Binary(BinaryOp, Over),
+    Pool(Pool),
+    /// x; the offsets are those of the pooling node named.
+    Unpool(Pool, usize),
+    /// x, scale, shift; running statistics.
+    Norm(Norm, Option<usize>),
+    /// Parts, along an axis.
+    Concat(usize),
+    /// From where, along an axis.
+    Slice {
+        axis: usize,
+        start: usize,
+    },
+    Reshape,
+    /// The gradient stops here.
+    Detach,
+    /// All to one number: sum or mean.
+    Reduce(ReduceOp),
+    /// Index of the largest in each row.
+    ArgMax,
+    /// Logits, labels, perhaps class weights.
+    Xent(Xent),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub name: String,
+    pub op: Op,
+    pub work: Work,
+    pub inputs: Vec<usize>,
+    pub shape: Shape,
+}
+
+/// What has been written down.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Trace {
+    pub nodes: Vec<Node>,
+    pub output: usize,
+}
+
+/// Where a trace is written while the closure of a step runs.
+#[derive(Debug)]
+pub struct Tape {
+    trace: RefCell<Trace>,
+    names: RefCell<HashMap<&'static str, u32>>,
+    training: bool,
+}
+
+/// A value of the network being traced. It can be used as often as wanted: gradients of several uses add.
+#[derive(Clone, Copy, Debug)]
+pub struct Var<'t> {
+    tape: &'t Tape,
+    id: usize,
+}
+
+impl Tape {
+    pub(crate) fn new(training: bool) -> Self {
+        Self { trace: RefCell::default(), names: RefCell::default(), training }
+    }
+
+    /// Whether this is a training step; layers that behave otherwise in evaluation ask this.
+    #[must_use]
+    pub const fn training(&self) -> bool {
+        self.training
+    }
+
+    /// A parameter as a value.
+    pub fn parameter(&self, parameter: &Parameter) -> Var<'_> {
+        let work = Work::Parameter(parameter.id);
+        let known = self.trace.borrow().nodes.iter().position(|node| node.work == work);
+        let id = known.unwrap_or_else(|| {
+            self.push(Node {
+                name: format!("parameter{}", parameter.id),
+                op: Op::Reshape,
+                work,
+                inputs: Vec::new(),
+                shape: parameter.shape,
+            })
+        });
+        Var { tape: self, id }
+    }
+
+    pub(crate) fn input(&self, index: usize, shape: Shape, dtype: DType) -> Var<'_> {
+        let node = Node {
+            name: format!("input{index}"),
+            op: Op::Reshape,
+            work: Work::Input(dtype),
+            inputs: Vec::new(),
+            shape,
+        };
+        Var { tape: self, id: self.push(node) }
+    }
+
+    /// Ends the tracing.
+    pub(crate) fn finish(self, output: usize) -> Trace {
+        Trace { output, ..self.trace.into_inner() }
+    }
+
+    fn push(&self, node: Node) -> usize {
+        let nodes = &mut self.trace.borrow_mut().nodes;
+        nodes.push(node);
+        nodes.len() - 1
+    }
+
+    /// `relu`, `relu2`, …
+    fn number(&self, kind: &'static str) -> String {
+        let mut names = self.names.borrow_mut();
+        let number = names.entry(kind).or_default();
+        *number += 1;
+        if *number == 1 { kind.to_owned() } else { format!("{kind}{number}") }
+    }
+}
+
+impl<'t> Var<'t> {
+    /// The tape on which this value is written.
+    #[must_use]
+    pub const fn tape(self) -> &'t Tape {
+        self.tape
+    }
+
+    /// Sizes.
+    #[must_use]
+    pub fn shape(self) -> Shape {
+        self.tape.trace.borrow().nodes[self.id].shape
+    }
+
+    pub(crate) const fn id(self) -> usize {
+        self.id
+    }
+
+    /// Gives the last operator a name of your choice: its sites are called after it.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.tape.trace.borrow_mut().nodes[self.id].name = name.to_owned();
+        self
+    }
+
+    /// Writes an operator without a name of its own.
+    fn then(self, kind: &'static str, op: Op, work: Work, others: &[Self], shape: Shape) -> Self {
+        let name = self.tape.number(kind);
+        self.then_named(name, op, work, others, shape)
+    }
+
+    fn then_named(self, name: String, op: Op, work: Work, others: &[Self], shape: Shape) -> Self {
+        let inputs = std::iter::once(&self).chain(others).map(|var| var.id).collect();
+        Self { tape: self.tape, id: self.tape.push(Node { name, op, work, inputs, shape }) }
+    }
+
+    /// n, h, w, c as descriptors take them.
+    fn sizes(self, name: &str) -> Result<[u32; 4], TraceError> {
+        sizes(name, self.shape())
+    }
+}
+
+pub(crate) fn sizes(name: &str, shape: Shape) -> Result<[u32; 4], TraceError> {
+    let mut sizes = [0; 4];
+    for (to, from) in sizes.iter_mut().zip(shape.sizes()) {
+        *to = size(name, from)?;
+    }
+    size(name, shape.len())?;
+    Ok(sizes)
+}
+
+pub(crate) fn size(name: &str, size: usize) -> Result<u32, TraceError> {
+    let too_large = |_| TraceError::new(name, gradscale_core::descriptor::ShapeError::TooLarge);
+    u32::try_from(size).map_err(too_large)
+}
+
+fn mismatch(name: &str, got: Shape, with: Shape) -> TraceError {
+    TraceError::new(name, TraceErrorKind::Mismatch { got, with })
+}

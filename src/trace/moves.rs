@@ -1,0 +1,66 @@
+//! Operators that only move values.
+
+use super::{Var, Work, mismatch};
+use crate::{Shape, TraceError, error::TraceErrorKind};
+use gradscale_core::op::Op;
+
+impl<'t> Var<'t> {
+    /// The same values in another shape.
+    ///
+    /// # Errors
+    /// A shape of another length.
+    pub fn reshape(self, shape: impl Into<Shape>) -> Result<Self, TraceError> {
+        let shape = shape.into();
+        if shape.len() != self.shape().len() {
+            return Err(mismatch("reshape", shape, self.shape()));
+        }
+        Ok(self.then("reshape", Op::Reshape, Work::Reshape, &[], shape))
+    }
+
+    /// `[n, h, w, c]` as `[n, h·w·c]`.
+    ///
+    /// # Errors
+    /// None that a shape can cause; kept for chains.
+    pub fn flatten(self) -> Result<Self, TraceError> {
+        let [n, h, w, c] = self.shape().sizes();
+        self.reshape([n, h * w * c])
+    }
+
+    /// The same values; no gradient flows back through here.
+    #[must_use]
+    pub fn detach(self) -> Self {
+        self.then("detach", Op::Reshape, Work::Detach, &[], self.shape())
+    }
+
+    /// Joins tensors along an axis (0 n, 1 h, 2 w, 3 c); the other sizes must agree.
+    ///
+    /// # Errors
+    /// Sizes that do not, an axis beyond 3.
+    pub fn concat(self, others: &[Self], axis: usize) -> Result<Self, TraceError> {
+        let mut shape = self.shape().sizes();
+        for other in others {
+            let mut fits = other.shape().sizes();
+            let size = fits.get(axis).copied().ok_or(TraceError::new("concat", TraceErrorKind::Range))?;
+            fits[axis] = shape[axis];
+            if fits != shape {
+                return Err(mismatch("concat", other.shape(), self.shape()));
+            }
+            shape[axis] += size;
+        }
+        Ok(self.then("concat", Op::Concat, Work::Concat(axis), others, Shape::from(shape)))
+    }
+
+    /// `len` places from `start` on, along an axis.
+    ///
+    /// # Errors
+    /// A part that does not lie inside.
+    pub fn slice(self, axis: usize, start: usize, len: usize) -> Result<Self, TraceError> {
+        let mut shape = self.shape().sizes();
+        let end = start.checked_add(len);
+        if axis > 3 || end.is_none_or(|end| end > shape[axis]) {
+            return Err(TraceError::new("slice", TraceErrorKind::Range));
+        }
+        shape[axis] = len;
+        Ok(self.then("slice", Op::Slice, Work::Slice { axis, start }, &[], Shape::from(shape)))
+    }
+}

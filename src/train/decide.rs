@@ -1,0 +1,128 @@
+//! Deciding at once: inside the step, before the store.
+//!
+//! The operator runs into f32 scratch at the exponent it came with, observed into PROBE; the host reads that row and
+//! decides; the scratch is stored at the new exponent. The same kernels, and the same bits as the fused store.
+
+use super::{
+    Trainer,
+    run::{run, wait},
+};
+use crate::{
+    Preset, Scaling,
+    compile::{Buf, Launch, Operation, Rule, Target},
+};
+use gradscale_core::{
+    backend::{Backend, Buffer, Control, Slot},
+    descriptor::Unary,
+    rules::branch_paper,
+    scaled::Scaled,
+    solve::{Choice, Held, NoDecision, Operand},
+    stats::{Convention, Detail, Stats},
+};
+
+const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
+
+impl<B: Backend> Trainer<B> {
+    /// Runs a launch whose first target is a site that decides now.
+    pub(super) fn run_deciding(&mut self, launch: &Launch) -> Result<(), B::Error> {
+        let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.run_one(launch) };
+        let (preset, target) = (scaling.preset, launch.targets[0]);
+        let incoming = self.incoming(launch, target);
+        match (preset, launch.rule) {
+            (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
+                let (seen, weights) = (self.observe(dy.value.buf, dy.slot)?, self.observe(w.buf, Slot::ONE)?);
+                let verdict = Operand::of(&seen).and_then(|seen| {
+                    let weights = Operand::of(&weights)?;
+                    match preset {
+                        Preset::Paper(paper) => paper.product(&seen, &weights, terms),
+                        Preset::Authors(authors) => authors.product(&seen, &weights, terms, incoming),
+                        Preset::Exact => Err(NoDecision::Detail),
+                    }
+                });
+                self.sites.decide(target.to, verdict, incoming, incoming);
+                self.send(0..0)?;
+                self.run_one(launch)
+            }
+            _ => self.run_probing(launch, preset, target, incoming),
+        }
+    }
+
+    /// The exponent of what comes in; of several parts, the largest.
+    fn incoming(&self, launch: &Launch, target: Target) -> i32 {
+        match &launch.operation {
+            Operation::Sum(slots) => slots.iter().map(|&slot| self.sites.exponent(slot)).max().unwrap_or(0),
+            _ => self.sites.exponent(target.from),
+        }
+    }
+
+    fn run_probing(&mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32) -> Result<(), B::Error> {
+        let parts = match (&launch.operation, preset) {
+            (Operation::Sum(slots), Preset::Paper(_) | Preset::Authors(_)) => {
+                let mut parts = Vec::new();
+                for (buf, &slot) in launch.reads.iter().flatten().zip(slots) {
+                    let row = self.observe(*buf, slot)?;
+                    parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
+                }
+                Some(parts)
+            }
+            _ => None,
+        };
+        let len = self.memory.get(target.y).len();
+        let scratch = self.memory.scratch(&self.device, len)?;
+        self.sites.set_probe(incoming);
+        self.send(PROBE)?;
+        let mut probing = launch.clone();
+        probing.targets[0] = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
+        self.run_one(&probing)?;
+        let row = self.probe()?;
+        let site = self.sites.site(target.to);
+        let verdict = match (preset, launch.rule) {
+            (Preset::Exact, _) => site.map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
+            (Preset::Paper(paper), Rule::Softmax) => paper.softmax_cast(&row),
+            (Preset::Authors(authors), Rule::Softmax) => authors.softmax_cast(&row),
+            (Preset::Paper(_) | Preset::Authors(_), _) => match parts.and_then(|parts| branch_paper(&parts)) {
+                Some(alpha) => Ok(Choice { k: alpha.saturating_sub(incoming), held: Held::One, gamma: f64::NAN }),
+                None => other(&row),
+            },
+        };
+        self.sites.decide(target.to, verdict, row.exponent(), incoming);
+        self.send(0..0)?;
+        let store = Target { from: Slot::PROBE, ..target };
+        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[scratch], store))
+    }
+
+    /// The row of a buffer's values as they lie there.
+    fn observe(&mut self, buf: Buf, slot: Slot) -> Result<Stats, B::Error> {
+        self.sites.set_probe(self.sites.exponent(slot));
+        self.send(PROBE)?;
+        let scratch = self.memory.scratch(&self.device, self.memory.get(buf).len())?;
+        let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
+        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[buf], target))?;
+        self.probe()
+    }
+
+    fn probe(&mut self) -> Result<Stats, B::Error> {
+        let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
+        let table = self.table.as_ref().expect("a step has a table");
+        wait(self.device.collect(table, PROBE, &mut row, &[], &mut []))?;
+        Ok(row[0])
+    }
+
+    /// Uploads exponents decided meanwhile.
+    fn send(&mut self, clear: std::ops::Range<u16>) -> Result<(), B::Error> {
+        let control =
+            Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
+        let table = self.table.as_mut().expect("a step has a table");
+        self.device.upload(&control, clear, table)
+    }
+
+    pub(super) fn run_one(&mut self, launch: &Launch) -> Result<(), B::Error> {
+        let table = self.table.as_ref().expect("a step has a table");
+        run(&self.device, table, &mut self.memory, launch)
+    }
+}
+
+/// Any other cast of the paper's rules, as in the authors' code.
+fn other(row: &Stats) -> Result<Choice, NoDecision> {
+    gradscale_core::solve::Paper::new(1e-3).map_err(|_| NoDecision::Detail)?.other_cast(row)
+}

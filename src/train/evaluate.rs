@@ -1,0 +1,73 @@
+//! Forward passes: evaluation, and statistics of batch norm.
+
+use super::{Trainer, gradients::trace, run::wait};
+use crate::{Batch, Error, Tensor, TraceError, Var, compile::Purpose, parameters::Role};
+use gradscale_core::{
+    backend::{Backend, DType, DataMut, Slot},
+    stats::Detail,
+};
+use half::f16;
+
+impl<B: Backend> Trainer<B> {
+    /// Runs a network in evaluation mode and reads what it returns.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch, or the device's.
+    pub fn evaluate<const N: usize>(
+        &mut self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    ) -> Result<Tensor, Error<B::Error>> {
+        let trace = trace(&batch, false, net)?;
+        let shape = trace.nodes[trace.output].shape;
+        let program = self.program(trace, Purpose::Evaluate, "")?;
+        self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
+        let output = self.programs[program].output;
+        let data = self.read(output.buf, output.dtype, shape.len()).map_err(Error::Device)?;
+        Ok(Tensor { shape, data })
+    }
+
+    /// Runs a network in training mode for the sake of its running statistics alone: they keep the share `keep` and
+    /// take the rest from this batch. With keep = i / (i + 1) for i = 0, 1, 2 … they become the mean over all batches:
+    /// do that before an evaluation whose weights have moved quickly.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch, or the device's.
+    pub fn update_statistics<const N: usize>(
+        &mut self, keep: f32, batch: [Batch<'_>; N],
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    ) -> Result<(), Error<B::Error>> {
+        let trace = trace(&batch, true, net)?;
+        let program = self.program(trace, Purpose::Statistics, "")?;
+        self.dials = self.optimizer.dials(self.taken, keep);
+        self.detail = Detail::None;
+        self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
+        let statistics = self.of_role(&self.programs[program].contributes.clone(), Role::Statistics);
+        self.update_statistics_of(&statistics, 1, Slot::FIRST.0..Slot::FIRST.0)
+    }
+
+    /// Values of a buffer as f32.
+    pub(super) fn read(&self, buf: crate::compile::Buf, dtype: DType, len: usize) -> Result<Vec<f32>, B::Error> {
+        let buffer = self.memory.get(buf);
+        match dtype {
+            DType::F16 => {
+                let mut data = vec![f16::ZERO; len];
+                wait(self.device.read(buffer, DataMut::F16(&mut data)))?;
+                Ok(data.into_iter().map(f16::to_f32).collect())
+            }
+            DType::U8 => {
+                let mut data = vec![0u8; len];
+                wait(self.device.read(buffer, DataMut::U8(&mut data)))?;
+                Ok(data.into_iter().map(f32::from).collect())
+            }
+            DType::U32 => {
+                let mut data = vec![0u32; len];
+                wait(self.device.read(buffer, DataMut::U32(&mut data)))?;
+                Ok(data.into_iter().map(|word| word as f32).collect())
+            }
+            _ => {
+                let mut data = vec![0f32; len];
+                wait(self.device.read(buffer, DataMut::F32(&mut data)))?;
+                Ok(data)
+            }
+        }
+    }
+}

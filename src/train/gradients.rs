@@ -1,0 +1,298 @@
+//! Forward and backward pass: from a batch to gradients.
+
+use super::{Recorded, Trainer, run::run, zeros};
+use crate::{
+    Batch, Error, TraceError, Var,
+    compile::{Buf, Fixed, Launch, Operation, Part, Program, Purpose, Rule, Shared, Target, compile},
+    error::TraceErrorKind,
+    parameters::Role,
+    trace::{Tape, Trace},
+};
+use gradscale_core::{
+    amp::Level,
+    backend::{Backend, Control, DType, Data, Slot},
+    descriptor::Unary,
+    stats::Detail,
+};
+
+/// Gradients of all parameters that the last loss depends on: f32, unscaled, on the device. [`Trainer::step`] uses
+/// them up.
+#[derive(Debug)]
+#[must_use = "gradients do nothing until Trainer::step takes them"]
+pub struct Gradients {
+    pub(super) trainer: u64,
+    pub(super) serial: u64,
+    pub(super) program: usize,
+    pub(super) micro: u32,
+    /// Parameters that got one.
+    pub(super) contributes: Vec<usize>,
+    /// Rows in the order of their stores.
+    pub(super) order: Vec<Slot>,
+    pub(super) clip: Option<f32>,
+}
+
+impl Gradients {
+    /// Scales all down together to this norm in the coming step, where they exceed it; instead of the optimizer's own
+    /// limit.
+    ///
+    /// `most` must be positive, else the step ends with an error.
+    pub fn clip_norm(self, most: f32) -> Self {
+        Self { clip: Some(most), ..self }
+    }
+
+    /// Micro-batches that have added up here.
+    #[must_use]
+    pub const fn micro_batches(&self) -> u32 {
+        self.micro
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Runs a network forward and backward over a batch. The closure says what the network does; it is traced each
+    /// time and compiled when its trace is new.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch, or the device's.
+    pub fn backward<const N: usize>(
+        &mut self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        self.backward_of("", batch, net)
+    }
+
+    /// As [`Trainer::backward`], for one of several losses: each has scales of its own, under its name.
+    ///
+    /// # Errors
+    /// As [`Trainer::backward`].
+    pub fn backward_of<const N: usize>(
+        &mut self, loss: &str, batch: [Batch<'_>; N],
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let trace = trace(&batch, true, net)?;
+        let program = self.program(trace, Purpose::Train { later: false }, loss)?;
+        self.first(program, &batch)
+    }
+
+    /// Runs the last training program over another batch of the same shapes, without tracing.
+    ///
+    /// # Errors
+    /// Shapes that differ, no program yet, or the device's.
+    pub fn repeat<const N: usize>(
+        &mut self, gradients_of: usize, batch: [Batch<'_>; N],
+    ) -> Result<Gradients, Error<B::Error>> {
+        let fits =
+            |program: &Program| program.purpose == (Purpose::Train { later: false }) && program.inputs.len() == N;
+        let known = self.programs.iter().enumerate().filter(|(_, program)| fits(program)).nth(gradients_of);
+        let Some((index, program)) = known else { return Err(Error::Gradients) };
+        let shapes: Vec<_> = program.trace.nodes.iter().take(N).map(|node| node.shape).collect();
+        for (batch, shape) in batch.iter().zip(shapes) {
+            if batch.shape != shape {
+                let kind = TraceErrorKind::Mismatch { got: batch.shape, with: shape };
+                return Err(TraceError::new("repeat", kind).into());
+            }
+            check("repeat", batch)?;
+        }
+        self.first(index, &batch)
+    }
+
+    fn first<const N: usize>(&mut self, program: usize, batch: &[Batch<'_>; N]) -> Result<Gradients, Error<B::Error>> {
+        self.serial += 1;
+        let order = self.programs[program].order.clone();
+        let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
+        self.detail = if at_once { Detail::Moments } else { self.sites.detail(&order) };
+        self.dials = self.optimizer.dials(self.taken, self.momentum);
+        let all = 0..u16::try_from(self.slots).unwrap_or(u16::MAX);
+        self.run_program(program, batch, all).map_err(Error::Device)?;
+        let contributes = self.programs[program].contributes.clone();
+        let (trainer, serial) = (self.id, self.serial);
+        Ok(Gradients { trainer, serial, program, micro: 1, contributes, order, clip: None })
+    }
+
+    /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,
+    /// so divide each by the number of micro-batches.
+    ///
+    /// # Errors
+    /// As [`Trainer::backward`], and gradients that are not this trainer's latest.
+    pub fn backward_more<const N: usize>(
+        &mut self, gradients: Gradients, batch: [Batch<'_>; N],
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        self.check_gradients(&gradients)?;
+        let mut gradients = gradients;
+        let trace = trace(&batch, true, net)?;
+        let slots = self.sites.len();
+        let program = self.program(trace, Purpose::Train { later: true }, "")?;
+        if self.sites.len() != slots {
+            // A table cannot grow inside a step.
+            return Err(TraceError::new("backward_more", TraceErrorKind::NewSites).into());
+        }
+        // What gets its first gradient now adds to zeros.
+        for id in self.programs[program].contributes.clone() {
+            if !gradients.contributes.contains(&id) {
+                let zero = zeros(&self.device, self.definitions[id].shape.len()).map_err(Error::Device)?;
+                self.memory.put(Fixed::part(id, Part::Gradient), zero);
+                gradients.contributes.push(id);
+            }
+        }
+        for slot in self.programs[program].order.clone() {
+            if !gradients.order.contains(&slot) {
+                gradients.order.push(slot);
+            }
+        }
+        self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
+        gradients.micro += 1;
+        gradients.program = program;
+        Ok(gradients)
+    }
+
+    pub(super) fn check_gradients(&self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
+        let fits = gradients.trainer == self.id && gradients.serial == self.serial;
+        if fits { Ok(()) } else { Err(Error::Gradients) }
+    }
+
+    /// The compiled program of a trace.
+    pub(super) fn program(&mut self, trace: Trace, purpose: Purpose, prefix: &str) -> Result<usize, Error<B::Error>> {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
+        let same = |one: &Program| one.purpose == purpose && one.prefix == prefix && one.trace == trace;
+        if let Some(index) = self.programs.iter().position(same) {
+            return Ok(index);
+        }
+        let constants = self.constants.len();
+        let mut shared = Shared {
+            policy: &self.policy,
+            parameters: &self.known,
+            sites: &mut self.sites,
+            constants: &mut self.constants,
+            prefix: &prefix,
+            keep: self.keep,
+        };
+        let mut program = compile(&trace, purpose, &mut shared)?;
+        self.prepare(&mut program, constants).map_err(Error::Device)?;
+        self.programs.push(program);
+        self.recorded.push(Recorded::Cold);
+        Ok(self.programs.len() - 1)
+    }
+
+    /// Memory, constants, half copies and a table for a new program.
+    fn prepare(&mut self, program: &mut Program, constants: usize) -> Result<(), B::Error> {
+        for (index, values) in self.constants.iter().enumerate().skip(constants) {
+            let mut buffer = self.device.alloc(DType::F32, values.len())?;
+            self.device.write(Data::F32(values), &mut buffer)?;
+            self.memory.put(self.fixed.constant(index), buffer);
+        }
+        self.memory.link(&self.device, program)?;
+        if self.slots < self.sites.len() {
+            let slots = u16::try_from(self.sites.len()).unwrap_or(u16::MAX);
+            let dials = u16::try_from(self.dials.len()).unwrap_or(u16::MAX);
+            self.table = Some(self.device.table(slots, dials)?);
+            self.slots = self.sites.len();
+            // Recordings name the table that they were made with.
+            self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
+        }
+        // O3 has no masters: what the optimizer updates is rounded to half each time.
+        let rounds = self.level() == Level::O3;
+        let weights = |(id, one): (usize, &crate::compile::Known)| (rounds && one.role == Role::Weight).then_some(id);
+        let halves: Vec<usize> =
+            program.halves.iter().copied().chain(self.known.iter().enumerate().filter_map(weights)).collect();
+        for id in halves {
+            let half = Fixed::part(id, Part::Half);
+            if !self.memory.has(half) {
+                let buffer = self.device.alloc(DType::F16, self.definitions[id].shape.len())?;
+                self.memory.put(half, buffer);
+                self.convert(self.master(id), half)?;
+                if rounds {
+                    self.convert(half, self.master(id))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies one buffer into another of another type.
+    pub(super) fn convert(&mut self, from: Buf, to: Buf) -> Result<(), B::Error> {
+        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[from], Target::keep(to, Slot::ONE)))
+    }
+
+    /// Uploads, and runs all launches of a program.
+    pub(super) fn run_program<const N: usize>(
+        &mut self, program: usize, batch: &[Batch<'_>; N], clear: std::ops::Range<u16>,
+    ) -> Result<(), B::Error> {
+        for (buf, batch) in self.programs[program].inputs.clone().into_iter().zip(batch) {
+            let mut buffer = self.memory.take(buf);
+            let written = self.device.write(batch.data, &mut buffer);
+            self.memory.put(buf, buffer);
+            written?;
+        }
+        self.seed += 1;
+        let control =
+            Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
+        let first = !clear.is_empty();
+        if let Some(table) = &mut self.table {
+            self.device.upload(&control, clear, table)?;
+        }
+        let launches = std::mem::take(&mut self.programs[program].launches);
+        let done = self.run_launches(program, &launches, first);
+        self.programs[program].launches = launches;
+        done
+    }
+
+    fn run_launches(&mut self, program: usize, launches: &[Launch], first: bool) -> Result<(), B::Error> {
+        let order = &self.programs[program].order;
+        // Exponents are fixed within a step: later micro-batches take them as they are.
+        if first && order.iter().any(|&slot| self.sites.at_once(slot)) {
+            let mut stored: Vec<Slot> = Vec::new();
+            for launch in launches {
+                let site = launch.targets.first().filter(|_| launch.rule != Rule::None).map(|target| target.to);
+                match site {
+                    Some(slot) if self.sites.at_once(slot) && !stored.contains(&slot) => self.run_deciding(launch)?,
+                    _ => self.run_one(launch)?,
+                }
+                stored.extend(site);
+            }
+            self.recorded[program] = Recorded::Warm;
+            return Ok(());
+        }
+        self.memory.free_scratch();
+        let Self { device, table, memory, recorded, .. } = self;
+        let Some(table) = table.as_ref() else { return Ok(()) };
+        let mut all = || launches.iter().try_for_each(|launch| run(device, table, memory, launch));
+        match &recorded[program] {
+            Recorded::Ready(recording) => return device.repeat(recording),
+            Recorded::Plain => return all(),
+            Recorded::Cold => {
+                all()?;
+                recorded[program] = Recorded::Warm;
+            }
+            Recorded::Warm if self.recording => {
+                recorded[program] = device.record(all)?.map_or(Recorded::Plain, Recorded::Ready);
+            }
+            Recorded::Warm => return all(),
+        }
+        Ok(())
+    }
+}
+
+/// Traces a network over a batch.
+pub(super) fn trace<const N: usize>(
+    batch: &[Batch<'_>; N], training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+) -> Result<Trace, TraceError> {
+    for (i, batch) in batch.iter().enumerate() {
+        check(&format!("input{i}"), batch)?;
+    }
+    let tape = Tape::new(training);
+    let mut index = 0;
+    let inputs = batch.each_ref().map(|batch| {
+        index += 1;
+        tape.input(index - 1, batch.shape, batch.data.dtype())
+    });
+    let output = net(inputs)?.id();
+    Ok(tape.finish(output))
+}
+
+fn check(name: &str, batch: &Batch<'_>) -> Result<(), TraceError> {
+    crate::trace::sizes(name, batch.shape)?;
+    if batch.data.len() == batch.shape.len() {
+        Ok(())
+    } else {
+        Err(TraceError::new(name, TraceErrorKind::Length { got: batch.data.len(), shape: batch.shape }))
+    }
+}

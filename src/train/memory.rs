@@ -1,0 +1,128 @@
+//! Device memory of a training: fixed buffers, and an arena that all programs share.
+
+use crate::compile::{Buf, Program};
+use gradscale_core::backend::{Backend, Buffer, DType};
+
+/// Where memory goes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Activations and their gradients: all that programs use in a step beside the next two.
+    pub activations: u64,
+    /// Parameters: masters, gradients, optimizer state, half copies.
+    pub parameters: u64,
+}
+
+/// A place without memory: none that a program could be given.
+const FREED: (DType, usize) = (DType::F32, usize::MAX);
+
+/// Buffers; an empty place is lent to the launch in progress, or not allocated yet.
+pub(crate) struct Memory<B: Backend> {
+    fixed: Vec<Option<B::Buffer>>,
+    arena: Vec<Option<B::Buffer>>,
+    /// Type and length of each place of the arena.
+    kinds: Vec<(DType, usize)>,
+    /// f32 scratch of decisions made at once; its places lie in the arena.
+    scratch: Vec<usize>,
+}
+
+impl<B: Backend> Memory<B> {
+    pub const fn new() -> Self {
+        Self { fixed: Vec::new(), arena: Vec::new(), kinds: Vec::new(), scratch: Vec::new() }
+    }
+
+    fn place(&mut self, buf: Buf) -> &mut Option<B::Buffer> {
+        match buf {
+            Buf::Fixed(i) => {
+                if self.fixed.len() <= i {
+                    self.fixed.resize_with(i + 1, || None);
+                }
+                &mut self.fixed[i]
+            }
+            Buf::Arena(i) => &mut self.arena[i],
+        }
+    }
+
+    pub fn has(&mut self, buf: Buf) -> bool {
+        self.place(buf).is_some()
+    }
+
+    pub fn put(&mut self, buf: Buf, buffer: B::Buffer) {
+        *self.place(buf) = Some(buffer);
+    }
+
+    /// Lends a buffer to a launch.
+    pub fn take(&mut self, buf: Buf) -> B::Buffer {
+        self.place(buf).take().expect("a launch names each destination once, and all are allocated before it")
+    }
+
+    pub fn get(&self, buf: Buf) -> &B::Buffer {
+        let place = match buf {
+            Buf::Fixed(i) => self.fixed.get(i),
+            Buf::Arena(i) => self.arena.get(i),
+        };
+        place.and_then(Option::as_ref).expect("no launch reads where it writes, and all is allocated before it")
+    }
+
+    /// Gives a program's arena its places in the common one.
+    pub fn link(&mut self, device: &B, program: &mut Program) -> Result<(), B::Error> {
+        let mut taken = vec![false; self.arena.len()];
+        self.scratch.iter().for_each(|&place| taken[place] = true);
+        let mut places = Vec::new();
+        for kind in &program.arena {
+            let free = (0..self.kinds.len()).find(|&i| !taken[i] && self.kinds[i] == *kind);
+            let place = match free {
+                Some(place) => place,
+                None => self.push(device, *kind)?,
+            };
+            taken.resize(self.kinds.len(), false);
+            taken[place] = true;
+            places.push(place);
+        }
+        let map = |buf: &mut Buf| {
+            if let Buf::Arena(i) = buf {
+                *i = places[*i];
+            }
+        };
+        program.inputs.iter_mut().for_each(map);
+        program.launches.iter_mut().flat_map(|launch| launch.buffers_mut()).for_each(map);
+        map(&mut program.output.buf);
+        program.gradients.iter_mut().for_each(|traced| map(&mut traced.gradient.value.buf));
+        Ok(())
+    }
+
+    fn push(&mut self, device: &B, kind: (DType, usize)) -> Result<usize, B::Error> {
+        let buffer = device.alloc(kind.0, kind.1)?;
+        if let Some(place) = self.kinds.iter().position(|&kind| kind == FREED) {
+            (self.arena[place], self.kinds[place]) = (Some(buffer), kind);
+            return Ok(place);
+        }
+        self.arena.push(Some(buffer));
+        self.kinds.push(kind);
+        Ok(self.arena.len() - 1)
+    }
+
+    /// f32 scratch of that length, which no program uses.
+    pub fn scratch(&mut self, device: &B, len: usize) -> Result<Buf, B::Error> {
+        let kind = (DType::F32, len);
+        if let Some(&place) = self.scratch.iter().find(|&&place| self.kinds[place] == kind) {
+            return Ok(Buf::Arena(place));
+        }
+        let place = self.push(device, kind)?;
+        self.scratch.push(place);
+        Ok(Buf::Arena(place))
+    }
+
+    /// Frees the scratch of decisions made at once. Its places stay, empty, for the next.
+    pub fn free_scratch(&mut self) {
+        for place in std::mem::take(&mut self.scratch) {
+            (self.arena[place], self.kinds[place]) = (None, FREED);
+        }
+    }
+
+    pub fn report(&self) -> MemoryReport {
+        let bytes = |buffers: &[Option<B::Buffer>]| {
+            buffers.iter().flatten().map(|buffer| (buffer.len() * buffer.dtype().size()) as u64).sum()
+        };
+        MemoryReport { activations: bytes(&self.arena), parameters: bytes(&self.fixed) }
+    }
+}

@@ -1,0 +1,208 @@
+//! The update: from gradients to new parameters, exponents and an outcome.
+
+use super::{Gradients, Trainer, run::wait};
+use crate::{
+    Error,
+    compile::{Buf, Fixed, Launch, Operation, Part, Target},
+    optim::Optimizer,
+    parameters::Role,
+};
+use gradscale_core::{
+    amp::Level,
+    backend::{Backend, Param, Slot},
+    descriptor::{Optimizer as Descriptor, Unary},
+    stats::{Convention, Detail, Stats},
+    step::{Kind, Outcome, found_inf},
+};
+use std::{fmt, ops::Range};
+
+/// Why a step was skipped. Parameters, optimizer state, step counts, schedules and running statistics are as before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skipped {
+    /// The first site at which values stopped being finite, and what happened there; none if they did in f32, between
+    /// the last site and a parameter.
+    pub site: Option<(String, Kind)>,
+    /// The exponent in force there.
+    pub exponent: i32,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.exponent;
+        match &self.site {
+            None => f.write_str("skipped: a parameter gradient is not finite"),
+            Some((site, Kind::Overflow)) => write!(f, "skipped: {site} overflowed at 2^{at}"),
+            Some((site, Kind::Infinite)) => {
+                write!(f, "skipped: {site} received ±∞ at 2^{at}, though nothing before it overflowed")
+            }
+            Some((site, Kind::Nan)) => {
+                write!(f, "skipped: {site} received NaN at 2^{at}, which is not a scaling problem")
+            }
+        }
+    }
+}
+
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// The loss before the step; over several micro-batches their sum.
+    pub loss: f32,
+    /// None if the parameters were updated.
+    pub skipped: Option<Skipped>,
+    /// Norm of all gradients, if the step clips by it.
+    pub gradient_norm: Option<f32>,
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Updates the parameters; if a gradient is not finite, nothing changes but the scales.
+    ///
+    /// # Errors
+    /// Gradients of another trainer or of a step that is over, too many skips in a row, a limit that is not positive,
+    /// or the device's.
+    pub fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
+        self.check_gradients(&gradients)?;
+        self.serial += 1;
+        let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
+        let weights: Vec<usize> = self.of_role(&gradients.contributes, Role::Weight);
+        if clips {
+            self.global_norm(&weights).map_err(Error::Device)?;
+        }
+        for group in 0..self.optimizer.group_count() {
+            let members: Vec<usize> = weights.iter().copied().filter(|&id| self.groups[id] == group).collect();
+            let mut descriptor = self.optimizer.descriptor(group).map_err(Error::Optimizer)?;
+            if let Some(most) = gradients.clip {
+                descriptor = descriptor.max_norm(most).map_err(Error::Optimizer)?;
+            }
+            if !members.is_empty() {
+                self.update(&descriptor, self.guard(), &members, Part::Gradient, clips).map_err(Error::Device)?;
+            }
+        }
+        let statistics = self.of_role(&gradients.contributes, Role::Statistics);
+        self.update_statistics_of(&statistics, gradients.micro, self.guard())?;
+        if self.level() == Level::O3 {
+            for &id in &weights {
+                self.convert(Fixed::part(id, Part::Half), self.master(id)).map_err(Error::Device)?;
+            }
+        }
+        self.finish(&gradients, clips)
+    }
+
+    pub(super) fn of_role(&self, ids: &[usize], role: Role) -> Vec<usize> {
+        let mut ids: Vec<usize> = ids.iter().copied().filter(|&id| self.definitions[id].role == role).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Reads the rows and decides what the next step does.
+    fn finish(&mut self, gradients: &Gradients, clips: bool) -> Result<StepOutcome, Error<B::Error>> {
+        let mut rows = vec![Stats::new(Convention::FP16, 0, Detail::None); self.slots];
+        let mut values = [0.0; 2];
+        let scalars = [self.memory.get(self.fixed.loss()), self.memory.get(self.fixed.norm())];
+        let count = if clips { 2 } else { 1 };
+        if let Some(table) = &self.table {
+            let all = 0..u16::try_from(self.slots).unwrap_or(u16::MAX);
+            let collected = self.device.collect(table, all, &mut rows, &scalars[..count], &mut values[..count]);
+            wait(collected).map_err(Error::Device)?;
+        }
+        let guard = self.guard();
+        let parameters = &rows[usize::from(guard.start)..usize::from(guard.end)];
+        let found_inf = found_inf(parameters.iter().map(Stats::counts));
+        let outcome = self.sites.finish(&rows, &gradients.order, found_inf);
+        let skipped = match outcome {
+            Outcome::Stepped => {
+                self.taken += 1;
+                self.in_a_row = 0;
+                None
+            }
+            Outcome::Skipped(blame) => {
+                self.in_a_row += 1;
+                let site = blame.map(|blame| (self.sites.name(gradients.order[blame.site]).to_owned(), blame.kind));
+                Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent) })
+            }
+        };
+        if let Some(skipped) = skipped.as_ref().filter(|_| self.skip_limit != 0 && self.in_a_row >= self.skip_limit) {
+            return Err(Error::Skips { in_a_row: self.in_a_row, last: skipped.to_string() });
+        }
+        Ok(StepOutcome { loss: values[0], skipped, gradient_norm: clips.then_some(values[1]) })
+    }
+
+    fn global_norm(&mut self, weights: &[usize]) -> Result<(), B::Error> {
+        let mut norm = self.memory.take(self.fixed.norm());
+        let all: Vec<&B::Buffer> = weights.iter().map(|&id| self.memory.get(Fixed::part(id, Part::Gradient))).collect();
+        let done = self.device.global_norm(&all, &mut norm);
+        self.memory.put(self.fixed.norm(), norm);
+        done
+    }
+
+    /// New running statistics from those of the batch: the mean over micro-batches.
+    pub(super) fn update_statistics_of(
+        &mut self, statistics: &[usize], micro: u32, guard: Range<u16>,
+    ) -> Result<(), Error<B::Error>> {
+        if statistics.is_empty() {
+            return Ok(());
+        }
+        let mut source = Part::Gradient;
+        if micro > 1 {
+            source = Part::State0;
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let a = (1.0 / f64::from(micro)) as f32;
+            for &id in statistics {
+                let mean = Fixed::part(id, Part::State0);
+                if !self.memory.has(mean) {
+                    let len = self.definitions[id].shape.len();
+                    let buffer = self.device.alloc(gradscale_core::backend::DType::F32, len).map_err(Error::Device)?;
+                    self.memory.put(mean, buffer);
+                }
+                let operation = Operation::Unary(Unary::Affine { a, b: 0.0 });
+                let reads = [Fixed::part(id, Part::Gradient)];
+                self.run_one(&Launch::new(operation, &reads, Target::keep(mean, Slot::ONE))).map_err(Error::Device)?;
+            }
+        }
+        let descriptor = Optimizer::statistics().map_err(Error::Optimizer)?;
+        self.update(&descriptor, guard, statistics, source, false).map_err(Error::Device)
+    }
+
+    /// One launch over `members`.
+    fn update(
+        &mut self, descriptor: &Descriptor, guard: Range<u16>, members: &[usize], source: Part, clips: bool,
+    ) -> Result<(), B::Error> {
+        let weights = source == Part::Gradient && descriptor.states() > 0;
+        let parts = |id: usize| {
+            let states: &[Part] = if weights { &[Part::State0, Part::State1] } else { &[] };
+            let first = [Part::Master, Part::Half];
+            first.into_iter().chain(states.iter().copied()).map(move |part| Fixed::part(id, part)).collect::<Vec<Buf>>()
+        };
+        // What is written is lent to the launch.
+        let mut lent: Vec<[Option<B::Buffer>; 4]> = Vec::new();
+        for &id in members {
+            let mut buffers = [None, None, None, None];
+            for (buffer, buf) in buffers.iter_mut().zip(parts(id)) {
+                if self.memory.has(buf) {
+                    *buffer = Some(self.memory.take(buf));
+                }
+            }
+            lent.push(buffers);
+        }
+        let mut params = Vec::new();
+        for (&id, [master, half, state0, state1]) in members.iter().zip(&mut lent) {
+            if let Some(master) = master {
+                let grad = self.memory.get(Fixed::part(id, source));
+                params.push(Param { master, grad, state: [state0.as_mut(), state1.as_mut()], half: half.as_mut() });
+            }
+        }
+        let norm = clips.then(|| self.memory.get(self.fixed.norm()));
+        let done = match &self.table {
+            Some(table) => self.device.optimize(descriptor, table, guard, norm, &mut params),
+            None => Ok(()),
+        };
+        drop(params);
+        for (&id, buffers) in members.iter().zip(lent) {
+            for (buffer, buf) in buffers.into_iter().zip(parts(id)) {
+                if let Some(buffer) = buffer {
+                    self.memory.put(buf, buffer);
+                }
+            }
+        }
+        done
+    }
+}
