@@ -1,56 +1,22 @@
 //! The device.
 
-use crate::{Error, Isa, Memory, Table, table::indices};
+use crate::{Error, Isa, Memory, Table, scratch::Pool, table::indices};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
-    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    descriptor::{self, Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Reduce, Rows, Strided, Unary, Way, Xent},
     scaled::Scaled,
     stats::{FlushRule, Stats},
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The CPU as a device.
 #[derive(Debug)]
 pub struct Cpu {
-    pool: ThreadPool,
+    threads: ThreadPool,
     isa: Isa,
     name: String,
-    scratch: Meter,
-}
-
-/// Scratch memory in use, and the most that was.
-#[derive(Debug, Default)]
-struct Meter {
-    now: AtomicU64,
-    peak: AtomicU64,
-}
-
-/// f32 scratch memory, counted while it lives.
-pub struct Scratch<'a> {
-    data: Vec<f32>,
-    meter: &'a Meter,
-}
-
-impl Drop for Scratch<'_> {
-    fn drop(&mut self) {
-        self.meter.now.fetch_sub(size_of_val(self.data.as_slice()) as u64, Relaxed);
-    }
-}
-
-impl core::ops::Deref for Scratch<'_> {
-    type Target = [f32];
-
-    fn deref(&self) -> &[f32] {
-        &self.data
-    }
-}
-
-impl core::ops::DerefMut for Scratch<'_> {
-    fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.data
-    }
+    scratch: Pool,
 }
 
 impl Cpu {
@@ -69,7 +35,7 @@ impl Cpu {
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self, Error> {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(Error::Threads)?;
         let name = format!("CPU, {isa}, {} threads", pool.current_num_threads());
-        Ok(Self { pool, isa, name, scratch: Meter::default() })
+        Ok(Self { threads: pool, isa, name, scratch: Pool::default() })
     }
 
     pub(crate) const fn isa(&self) -> Isa {
@@ -78,15 +44,11 @@ impl Cpu {
 
     /// Runs parallel work on this device's threads.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.pool.install(work)
+        self.threads.install(work)
     }
 
-    /// So many zeros for the time of an operator.
-    pub(crate) fn scratch(&self, len: usize) -> Scratch<'_> {
-        let bytes = 4 * len as u64;
-        let now = self.scratch.now.fetch_add(bytes, Relaxed) + bytes;
-        self.scratch.peak.fetch_max(now, Relaxed);
-        Scratch { data: vec![0.0; len], meter: &self.scratch }
+    pub(crate) const fn pool(&self) -> &Pool {
+        &self.scratch
     }
 }
 
@@ -102,7 +64,7 @@ impl Backend for Cpu {
     }
 
     fn scratch_peak(&self) -> Option<u64> {
-        Some(self.scratch.peak.swap(0, Relaxed))
+        Some(self.scratch.peak())
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
@@ -172,12 +134,12 @@ impl Backend for Cpu {
         self.run_conv(p, pass, a, b, bias, y);
         Ok(())
     }
-    fn pool(&self, p: &Pool, x: &Memory, at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
+    fn pool(&self, p: &descriptor::Pool, x: &Memory, at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
         self.run_pool(p, x, at, y);
         Ok(())
     }
 
-    fn unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+    fn unpool(&self, p: &descriptor::Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
         self.run_unpool(p, way, x, at, y);
         Ok(())
     }

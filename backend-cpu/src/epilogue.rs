@@ -124,6 +124,39 @@ impl Cpu {
     }
 }
 
+/// Most parts that rows are divided into.
+const ROW_PARTS: usize = 128;
+
+impl Cpu {
+    /// Stores a result row by row; `sums` adds to the zeros of a row.
+    pub(crate) fn rows_of(
+        &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, y: Store<'_, Self>,
+        sums: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        let epilogue = Epilogue::of(&y, self.isa());
+        let Store { y, table, to, .. } = y;
+        let len = (pixels * channels).max(1);
+        let part = rows.div_ceil(ROW_PARTS).max(BLOCK / len).max(1);
+        let seen = self.run(|| {
+            destination(y, rows * pixels * channels).each(part * len, |i, mut y| {
+                let (mut row, mut line) = (epilogue.row(), self.scratch(len));
+                for (r, start) in (i * part..).zip((0..y.len()).step_by(len)) {
+                    line.fill(0.0);
+                    sums(r, &mut line);
+                    if let Some(bias) = &bias {
+                        for pixel in line.chunks_exact_mut(channels) {
+                            pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+                        }
+                    }
+                    epilogue.finish(&mut line, y.range(start..start + len), &mut row);
+                }
+                row
+            })
+        });
+        merge(&epilogue, &seen, |row| table.merge(to, row));
+    }
+}
+
 /// The start of a destination of floats.
 pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
     match y {

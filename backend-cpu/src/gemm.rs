@@ -6,10 +6,11 @@
 
 use crate::{
     Cpu, Memory,
-    arch::{Isa, TILE_COLUMNS, Tile, tile_rows},
-    backend::Scratch,
+    arch::{Isa, LANES, Run, TILE_COLUMNS, Tile, even, tile_rows},
     epilogue::{Epilogue, Part, destination, merge},
+    scratch::Scratch,
 };
+use core::ops::Range;
 use gradscale_core::{backend::Store, descriptor::Gemm, stats::Stats};
 
 /// Steps of k between two visits to the accumulators: 64 columns of b in 128 KiB.
@@ -49,37 +50,54 @@ pub struct Packed<'a> {
     width: usize,
 }
 
+/// Rows that one thread packs at a time.
+const PACKED_ROWS: usize = 64;
+
 impl<'a> Packed<'a> {
-    pub fn new(cpu: &'a Cpu, b: Matrix<'_>, depth: usize, columns: usize) -> Self {
-        let width = columns.next_multiple_of(16).min(TILE_COLUMNS);
+    /// Matrices of `rows` rows each, one below the other.
+    pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
+        let width = columns.next_multiple_of(LANES).min(TILE_COLUMNS);
+        let depth = matrices.len() * rows;
         let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);
-        let pack = |panel: usize, out: &mut [f32]| {
-            let from = panel * width;
-            let live = width.min(columns - from);
-            if b.steps[1] == 1 {
-                for (k, out) in out.chunks_exact_mut(width).enumerate() {
-                    b.row(cpu.isa(), k, from, &mut out[..live]);
-                }
-            } else {
-                // Stored by columns: read those in order.
-                let flipped = Matrix { steps: [b.steps[1], b.steps[0]], ..b };
-                let mut column = cpu.scratch(depth);
-                for c in 0..live {
-                    flipped.row(cpu.isa(), from + c, 0, &mut column);
-                    for (k, &v) in column.iter().enumerate() {
-                        out[k * width + c] = v;
-                    }
-                }
-            }
-        };
         cpu.run(|| {
-            Part::F32(&mut data).each(depth * width, |panel, part| {
-                if let Part::F32(out) = part {
-                    pack(panel, out);
+            Part::F32(&mut data).each(PACKED_ROWS * width, |i, part| {
+                let Part::F32(mut out) = part else { return };
+                let mut row = i * PACKED_ROWS;
+                // Cut where a panel or a matrix ends.
+                while !out.is_empty() {
+                    let (panel, k) = (row / depth, row % depth);
+                    let count = (out.len() / width).min(rows - k % rows);
+                    let (here, rest) = out.split_at_mut(count * width);
+                    let live = panel * width..columns.min((panel + 1) * width);
+                    pack(cpu, matrices[k / rows], k % rows, live, width, here);
+                    (row, out) = (row + count, rest);
                 }
             })
         });
         Self { data, depth, columns, width }
+    }
+}
+
+/// Packs rows of b from `k` on, some columns of them, `width` with zeros.
+fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize, out: &mut [f32]) {
+    if b.steps[1] == 1 {
+        for (k, out) in (k..).zip(out.chunks_exact_mut(width)) {
+            let (live, dead) = out.split_at_mut(columns.len());
+            b.row(cpu.isa(), k, columns.start, live);
+            dead.fill(0.0);
+        }
+        return;
+    }
+    // Stored by columns: read those in order.
+    let flipped = Matrix { steps: [b.steps[1], b.steps[0]], ..b };
+    let mut column = [0f32; PACKED_ROWS];
+    let column = &mut column[..out.len() / width];
+    out.fill(0.0);
+    for (c, from) in columns.enumerate() {
+        flipped.row(cpu.isa(), from, k, column);
+        for (out, &v) in out.chunks_exact_mut(width).zip(column.iter()) {
+            out[c] = v;
+        }
     }
 }
 
@@ -114,7 +132,7 @@ impl Cpu {
             // With a stride of 0 all products use one b.
             if stride_b != 0 || shared.is_none() {
                 let matrix = Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
-                shared = Some(Packed::new(self, matrix, k, n));
+                shared = Some(Packed::new(self, &[matrix], k, n));
             }
             let Some(b) = &shared else { continue };
             let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
@@ -137,7 +155,7 @@ impl Cpu {
         &self, a: Matrix<'_>, first: usize, rows: usize, b: &Packed<'_>, bias: Option<&[f32]>, ldy: usize,
         epilogue: &Epilogue, mut y: Part<'_>,
     ) -> Stats {
-        let mut sums = self.scratch(rows * b.columns);
+        let mut sums = self.zeros(rows * b.columns);
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));
         for start in (0..b.depth).step_by(DEPTH) {
             let depth = DEPTH.min(b.depth - start);
@@ -147,7 +165,7 @@ impl Cpu {
             for from in (0..b.columns).step_by(TILE_COLUMNS) {
                 let columns = TILE_COLUMNS.min(b.columns - from);
                 let panel = b.panel(start, from);
-                let height = tile_rows(columns);
+                let height = even(rows, tile_rows(columns));
                 for r in (0..rows).step_by(height) {
                     let tile = Tile {
                         a: &packed[r * depth..],
@@ -155,7 +173,7 @@ impl Cpu {
                         a_step: 1,
                         b: panel,
                         b_step: b.step(),
-                        depth,
+                        runs: &[Run { a: 0, b: 0, depth }],
                         rows: height.min(rows - r),
                         columns,
                     };

@@ -25,6 +25,7 @@ mod optimize;
 mod pool;
 mod reduce;
 mod rows;
+mod scratch;
 mod table;
 mod xent;
 

@@ -52,8 +52,11 @@ impl fmt::Display for Isa {
 
 /// Columns of the widest tile.
 pub const TILE_COLUMNS: usize = 64;
+/// Lanes of the columns of a tile.
+pub const LANES: usize = 16;
 
-/// Operands of one tile, `acc[r][c] += Σ_k a[r·a_row + k·a_step] · b[k·b_step + c]` for k below `depth`.
+/// Operands of one tile, `acc[r][c] += Σ a[run.a + r·a_row + k·a_step] · b[(run.b + k)·b_step + c]` over all runs, in
+/// order, and all k below their depths.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile<'a> {
     /// Scalars.
@@ -67,16 +70,37 @@ pub struct Tile<'a> {
     /// Elements between steps.
     pub b_step: usize,
     /// Steps.
-    pub depth: usize,
+    pub runs: &'a [Run],
     /// Rows, at most [`tile_rows`] of the columns.
     pub rows: usize,
     /// Columns, at most [`TILE_COLUMNS`]; b has so many at each step.
     pub columns: usize,
 }
 
-/// Rows of the largest tile with so many columns: what fits in registers.
+/// Steps that are evenly spaced in both operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First element of a.
+    pub a: usize,
+    /// First step of b.
+    pub b: usize,
+    /// Steps.
+    pub depth: usize,
+}
+
+/// Rows of the largest tile with so many columns: what fits in registers, 24 accumulators of 16 lanes.
 pub const fn tile_rows(columns: usize) -> usize {
-    if columns > 32 { 6 } else { 12 }
+    match columns.div_ceil(LANES) {
+        0 | 1 => 24,
+        2 => 12,
+        3 => 8,
+        _ => 6,
+    }
+}
+
+/// The height of tiles, at most `most`, that cover so many rows evenly.
+pub const fn even(rows: usize, most: usize) -> usize {
+    if rows == 0 { most } else { rows.div_ceil(rows.div_ceil(most)) }
 }
 
 impl Isa {

@@ -5,14 +5,16 @@ use gradscale_core::cast::{Round, f16_from_f32};
 use half::f16;
 
 pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    let Tile { a, a_row, a_step, b, b_step, depth, rows, columns } = *tile;
-    for k in 0..depth {
-        let b = &b[k * b_step..k * b_step + columns];
-        for r in 0..rows {
-            let a = a[r * a_row + k * a_step];
-            for (acc, &b) in acc[r * acc_row..r * acc_row + columns].iter_mut().zip(b) {
-                // No `mul_add`: without the instruction it is a call.
-                *acc += a * b;
+    let Tile { a, a_row, a_step, b, b_step, runs, rows, columns } = *tile;
+    for run in runs {
+        for k in 0..run.depth {
+            let b = &b[(run.b + k) * b_step..][..columns];
+            for r in 0..rows {
+                let a = a[run.a + r * a_row + k * a_step];
+                for (acc, &b) in acc[r * acc_row..][..columns].iter_mut().zip(b) {
+                    // No `mul_add`: without the instruction it is a call.
+                    *acc += a * b;
+                }
             }
         }
     }

@@ -1,0 +1,168 @@
+//! Everything else in a training step: elements, and the share of what a copy of the same bytes would reach.
+
+use crate::measure::Bench;
+use gradscale_core::{
+    backend::{Backend, DType, Dial, Normed, Param, Scored, Slot, Store},
+    descriptor::{
+        Binary, BinaryOp, Dim, Divisor, Norm, NormOver, Optimizer, Over, Pool, PoolOp, Reduce, ReduceOp, Rule,
+        Strided, Unary, Way, Xent,
+    },
+    scaled::Scaled,
+    stats::Detail,
+};
+use gradscale_cpu::{Cpu, Memory};
+
+/// Activations of two images.
+const SHAPE: [u32; 4] = [2, 180, 240, 32];
+const LEN: usize = 2 * 180 * 240 * 32;
+
+pub fn all(bench: &Bench<'_>) {
+    casts(bench);
+    functions(bench);
+    norms(bench);
+    pools(bench);
+    losses(bench);
+    rest(bench);
+}
+
+/// One operator over `len` elements that moves so many bytes for each.
+fn each(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: impl FnMut()) {
+    bench.line(name, len as f64, "Gelem/s", bench.copy / bytes as f64, run);
+}
+
+fn memory(bench: &Bench<'_>, dtype: DType, len: usize) -> Memory {
+    bench.cpu.alloc(dtype, len).expect("memory")
+}
+
+fn casts(bench: &Bench<'_>) {
+    let x = bench.filled(DType::F32, LEN);
+    let mut y = memory(bench, DType::F16, LEN);
+    for detail in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
+        let table = bench.table(detail);
+        each(bench, &format!("cast f32 to f16, {detail:?}"), LEN, 6, || {
+            bench.cpu.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        });
+    }
+}
+
+fn functions(bench: &Bench<'_>) {
+    let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
+    let (x, bytes) = (bench.filled(DType::F16, LEN), bench.bytes(LEN, 256));
+    let mut y = memory(bench, DType::F16, LEN);
+    for op in [Unary::Relu, Unary::Pow(-0.75), Unary::Exp, Unary::Sigmoid] {
+        each(bench, &format!("unary {op:?}"), LEN, 4, || {
+            cpu.unary(op, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        });
+    }
+    let affine = Unary::Affine { a: 1.0 / 255.0, b: -0.5 };
+    each(bench, "unary Affine of bytes", LEN, 3, || {
+        cpu.unary(affine, &bytes, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+    });
+    let [rows, cols] = [u32::try_from(LEN / 32).expect("small"), 32];
+    for (op, over) in [
+        (BinaryOp::Add, Over::All),
+        (BinaryOp::Mul, Over::All),
+        (BinaryOp::Grad(Unary::Relu), Over::All),
+        (BinaryOp::Add, Over::PerColumn),
+        (BinaryOp::Mul, Over::One),
+    ] {
+        let p = Binary::new(op, rows, cols, over).expect("valid");
+        each(bench, &format!("binary {op:?} over {over:?}"), LEN, 6, || {
+            cpu.binary(&p, &x, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        });
+    }
+    let other = bench.filled(DType::F16, LEN);
+    each(bench, "sum of two", LEN, 6, || {
+        let terms = [Scaled { alpha: Slot(1), data: &x }, Scaled { alpha: Slot(2), data: &other }];
+        cpu.sum(&terms, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+    });
+}
+
+fn norms(bench: &Bench<'_>) {
+    let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
+    let p = Norm::new(SHAPE, NormOver::Batch, 1e-5).expect("valid");
+    let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, LEN));
+    let (scale, shift) = (bench.filled(DType::F32, 32), bench.filled(DType::F32, 32));
+    let (mut saved, mut y) = (memory(bench, DType::F32, 64), memory(bench, DType::F16, LEN));
+    each(bench, "norm", LEN, 6, || {
+        let store = Store::site(Slot(2), Slot(3), &table, &mut y);
+        cpu.norm(&p, &x, Some([&scale, &shift]), &mut saved, store).expect("runs");
+    });
+    let (mut dscale, mut dshift) = (memory(bench, DType::F32, 32), memory(bench, DType::F32, 32));
+    each(bench, "norm_vjp", LEN, 10, || {
+        let store = Store::site(Slot(2), Slot(3), &table, &mut y);
+        let affine = [&mut dscale, &mut dshift].map(|y| Store::param(Slot(2), Slot(1), false, &table, y));
+        let normed = Normed { x: &x, saved: &saved, scale: Some(&scale) };
+        cpu.norm_vjp(&p, normed, &dy, store, Some(affine)).expect("runs");
+    });
+}
+
+fn pools(bench: &Bench<'_>) {
+    let (cpu, table, small) = (bench.cpu, bench.table(Detail::Counts), LEN / 4);
+    let p = Pool::new(PoolOp::Max, SHAPE, [2, 2]).and_then(Pool::ceil).expect("valid");
+    let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, small));
+    let (mut at, mut y) = (memory(bench, DType::U8, small), memory(bench, DType::F16, small));
+    each(bench, "pool 2×2, of the large tensor", LEN, 3, || {
+        cpu.pool(&p, &x, Some(&mut at), Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+    });
+    each(bench, "unpool Gather, of the large tensor", LEN, 3, || {
+        let store = Store::site(Slot(2), Slot(3), &table, &mut y);
+        cpu.unpool(&p, Way::Gather, &x, Some(&at), store).expect("runs");
+    });
+    let mut y = memory(bench, DType::F16, LEN);
+    each(bench, "unpool Scatter, of the large tensor", LEN, 3, || {
+        let store = Store::site(Slot(2), Slot(3), &table, &mut y);
+        cpu.unpool(&p, Way::Scatter, &dy, Some(&at), store).expect("runs");
+    });
+}
+
+fn losses(bench: &Bench<'_>) {
+    const ROWS: usize = 2 * 360 * 480;
+    let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
+    let p = Xent::new(u32::try_from(ROWS).expect("small"), 11).expect("valid").ignoring(11);
+    let p = p.divided_by(Divisor::Fixed(1000.0)).expect("valid");
+    let (logits, labels) = (bench.filled(DType::F16, ROWS * 11), bench.bytes(ROWS, 12));
+    let (weights, g) = (bench.filled(DType::F32, 11), bench.filled(DType::F32, 1));
+    let (mut out, mut y) = (memory(bench, DType::F32, ROWS + 2), memory(bench, DType::F16, ROWS * 11));
+    let scored = Scored { logits: &logits, labels: &labels, weights: Some(&weights) };
+    each(bench, "xent, 11 classes", ROWS * 11, 2, || cpu.xent(&p, scored, &mut out).expect("runs"));
+    each(bench, "xent_vjp, 11 classes", ROWS * 11, 4, || {
+        cpu.xent_vjp(&p, scored, &out, &g, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+    });
+}
+
+fn rest(bench: &Bench<'_>) {
+    let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
+    let x = bench.filled(DType::F16, LEN);
+    for inner in [11u32, 16, 64] {
+        let rows = LEN / inner as usize;
+        let p = Reduce::new(ReduceOp::Sum, 1, u32::try_from(rows).expect("small"), inner).expect("valid");
+        let mut y = memory(bench, DType::F32, inner as usize);
+        each(bench, &format!("reduce to {inner}"), LEN, 2, || {
+            cpu.reduce(&p, &x, Store::param(Slot(2), Slot(3), false, &table, &mut y)).expect("runs");
+        });
+    }
+    let mut y = memory(bench, DType::F16, LEN);
+    let [rows, half] = [u32::try_from(LEN / 64).expect("small"), 64];
+    // Half of the channels of something wider, as where tensors are concatenated.
+    let dims = [Dim { len: rows / 2, x: 64, y: 128 }, Dim { len: half, x: 1, y: 1 }];
+    let p = Strided::new(&dims, 0, 64).expect("valid");
+    each(bench, "copy of channels", LEN / 2, 4, || {
+        cpu.copy(&p, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+    });
+    update(bench, cpu);
+}
+
+fn update(bench: &Bench<'_>, cpu: &Cpu) {
+    const COUNT: usize = 1 << 22;
+    let table = bench.table(Detail::Counts);
+    let rule = Rule::Sgd { momentum: 0.9, nesterov: false };
+    let p = Optimizer::new(rule, Dial(0)).and_then(|p| p.decay(5e-4)).expect("valid");
+    let [mut master, grad, mut state] = [0; 3].map(|_| bench.filled(DType::F32, COUNT));
+    let mut half = memory(bench, DType::F16, COUNT);
+    each(bench, "optimize, SGD with momentum", COUNT, 22, || {
+        let param =
+            Param { master: &mut master, grad: &grad, state: [Some(&mut state), None], half: Some(&mut half) };
+        cpu.optimize(&p, &table, 0..1, None, &mut [param]).expect("runs");
+    });
+}

@@ -1,0 +1,187 @@
+//! Rows of a result from rows of an operand: the forward and the data pass.
+
+use super::{Shape, lines::Lines};
+use crate::{
+    Cpu, Memory,
+    arch::{LANES, Run, TILE_COLUMNS, Tile, even, tile_rows},
+    gemm::Packed,
+};
+
+/// Elements of the weights that a tile meets before the next tile does: half or all of the first cache.
+const WEIGHTS: usize = 8192;
+/// Steps of the longest run: where longer ones are cut.
+const STEPS: usize = WEIGHTS / TILE_COLUMNS;
+
+/// How a row of the result follows from rows of the operand.
+pub struct Correlation {
+    /// Rows of an image, pixels and channels of the operand.
+    pub rows: usize,
+    pixels: usize,
+    channels: usize,
+    /// Channels of one group of the operand and of the result, and of all of the result.
+    depth: usize,
+    columns: usize,
+    results: usize,
+    /// Zeros before the pixels of a line, and its pixels with all zeros.
+    before: usize,
+    line: usize,
+    /// Steps of one kernel row.
+    steps: usize,
+    phases: Vec<Phase>,
+}
+
+/// Results that read their operands alike.
+struct Phase {
+    /// First pixel, pixels from one to the next, and how many.
+    first: usize,
+    step: usize,
+    count: usize,
+    /// Pixels of the line from one result to the next.
+    spacing: usize,
+    /// Runs of one kernel row.
+    runs: Vec<Run>,
+}
+
+impl Correlation {
+    pub fn forward(shape: &Shape) -> Self {
+        let (kernel, depth) = (shape.kernel[1], shape.depth);
+        let mut runs = Vec::new();
+        (0..kernel).for_each(|j| push(&mut runs, j * shape.dilation[1] * depth, j * depth, depth));
+        let phase = Phase { first: 0, step: 1, count: shape.y[2], spacing: shape.stride[1], runs };
+        Self {
+            rows: shape.x[1],
+            pixels: shape.x[2],
+            channels: shape.x[3],
+            depth,
+            columns: shape.outs,
+            results: shape.y[3],
+            before: shape.pad[1],
+            line: shape.line(),
+            steps: kernel * depth,
+            phases: vec![phase],
+        }
+    }
+
+    pub fn data(shape: &Shape) -> Self {
+        let (stride, width, kernel, depth) = (shape.stride[1], shape.x[2], shape.kernel[1], shape.outs);
+        // Zeros before and behind a row of dy, for taps that point outside.
+        let before = ((kernel - 1) * shape.dilation[1]).div_ceil(stride);
+        let phase = |phase: usize| {
+            let mut runs = Vec::new();
+            for j in (0..kernel).rev() {
+                // v + pad − j·d = s·q for the first v of this phase, counted from `before`.
+                let place = phase + shape.pad[1] + before * stride - j * shape.dilation[1];
+                if place.is_multiple_of(stride) {
+                    push(&mut runs, place / stride * depth, (kernel - 1 - j) * depth, depth);
+                }
+            }
+            Phase { first: phase, step: stride, count: (width - phase).div_ceil(stride), spacing: 1, runs }
+        };
+        Self {
+            rows: shape.y[1],
+            pixels: shape.y[2],
+            channels: shape.y[3],
+            depth,
+            columns: shape.depth,
+            results: shape.x[3],
+            before,
+            line: before + ((width + shape.pad[1]).saturating_sub(1) / stride + 1).max(shape.y[2]),
+            steps: kernel * depth,
+            phases: (0..stride.min(width)).map(phase).collect(),
+        }
+    }
+
+    /// Adds a row of results to `sums`; `from` are the rows of the operand that each kernel row reads.
+    pub fn add(
+        &self, cpu: &Cpu, operand: &Memory, from: impl Iterator<Item = Option<usize>>, weights: &[Packed<'_>],
+        sums: &mut [f32],
+    ) {
+        let from: Vec<(usize, usize)> = from.enumerate().filter_map(|(i, row)| Some((i, row?))).collect();
+        // As many lines at a time as their weights fit.
+        let width = self.columns.next_multiple_of(LANES).min(TILE_COLUMNS);
+        let together = (WEIGHTS / width.max(1) / self.steps.max(1)).clamp(1, from.len().max(1));
+        for (group, weights) in weights.iter().enumerate() {
+            let lines = Lines {
+                data: operand,
+                pixels: self.pixels,
+                channels: self.channels,
+                from: group * self.depth,
+                depth: self.depth,
+                before: self.before,
+                line: self.line,
+            };
+            let mut data = cpu.scratch(together * lines.step());
+            for rows in from.chunks(together) {
+                for (line, &(_, row)) in data.chunks_exact_mut(lines.step().max(1)).zip(rows) {
+                    lines.convert(cpu, row, line);
+                }
+                for phase in &self.phases {
+                    let mut runs = Vec::new();
+                    for (line, &(i, _)) in rows.iter().enumerate() {
+                        let there = |run: &Run| Run { a: run.a + line * lines.step(), b: run.b + i * self.steps, ..*run };
+                        runs.extend(phase.runs.iter().map(there));
+                    }
+                    let sums = &mut sums[phase.first * self.results + group * self.columns..];
+                    self.multiply(cpu, phase, &runs, &data, weights, sums);
+                }
+            }
+        }
+    }
+
+    /// Adds the products along `runs` to the sums of a phase.
+    fn multiply(&self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>, sums: &mut [f32]) {
+        for from in (0..self.columns).step_by(TILE_COLUMNS) {
+            let columns = TILE_COLUMNS.min(self.columns - from);
+            let height = even(phase.count, tile_rows(columns));
+            for runs in blocks(runs, WEIGHTS / columns.next_multiple_of(LANES)) {
+                for pixel in (0..phase.count).step_by(height) {
+                    let tile = Tile {
+                        a: &data[pixel * phase.spacing * self.depth..],
+                        a_row: phase.spacing * self.depth,
+                        a_step: 1,
+                        b: weights.panel(0, from),
+                        b_step: weights.step(),
+                        runs,
+                        rows: height.min(phase.count - pixel),
+                        columns,
+                    };
+                    let row = phase.step * self.results;
+                    cpu.isa().tile(&tile, &mut sums[pixel * row + from..], row);
+                }
+            }
+        }
+    }
+}
+
+/// Adds steps to a list of runs: they lengthen the last one, where they go on with it.
+fn push(runs: &mut Vec<Run>, mut a: usize, mut b: usize, mut depth: usize) {
+    while depth != 0 {
+        let room = match runs.last_mut() {
+            Some(run) if run.a + run.depth == a && run.b + run.depth == b && run.depth < STEPS => {
+                let more = depth.min(STEPS - run.depth);
+                run.depth += more;
+                more
+            }
+            _ => {
+                runs.push(Run { a, b, depth: 0 });
+                0
+            }
+        };
+        (a, b, depth) = (a + room, b + room, depth - room);
+    }
+}
+
+/// Cuts runs into blocks of so many steps at most.
+fn blocks(mut runs: &[Run], steps: usize) -> impl Iterator<Item = &[Run]> {
+    core::iter::from_fn(move || {
+        let mut total = 0;
+        let fits = |run: &&Run| {
+            total += run.depth;
+            total <= steps
+        };
+        let count = runs.iter().take_while(fits).count().max(1).min(runs.len());
+        let (block, rest) = runs.split_at(count);
+        runs = rest;
+        (count != 0).then_some(block)
+    })
+}

@@ -1,0 +1,118 @@
+//! Convolutions as products over lines: no im2col.
+//!
+//! A row of the result needs a few rows of its operand. These are converted to f32 lines with zeros around them, in
+//! which the pixels that a tile multiplies are evenly spaced, so that the tile kernel reads them where they are. A tile
+//! keeps its sums in registers over as many taps as it has weights in the first cache.
+//!
+//! ```text
+//! forward   y[q, o]     = Σ line[q·s + j·d, c] · w[o, i, j, c]         columns o, steps (i, j, c)
+//! data      dx[v, c]    = Σ line[(v + pad − j·d)/s, o] · w[o, i, j, c]   columns c, steps (i, j, o), one phase of v mod s at a time
+//! weight    dw[o, j, c] = Σ dy[q, o] · line[q·s + j·d, c]               columns (j, c), steps q
+//! ```
+
+mod correlate;
+mod lines;
+mod weight;
+
+use crate::{
+    Cpu, Memory,
+    gemm::{Matrix, Packed},
+};
+use correlate::Correlation;
+use gradscale_core::{
+    backend::Store,
+    descriptor::{Conv2d, Pass},
+};
+
+/// The numbers of a convolution, as usize.
+#[derive(Clone, Copy)]
+struct Shape {
+    x: [usize; 4],
+    y: [usize; 4],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    pad: [usize; 2],
+    dilation: [usize; 2],
+    groups: usize,
+    /// Input and output channels of one group.
+    depth: usize,
+    outs: usize,
+}
+
+impl Shape {
+    fn of(p: &Conv2d) -> Self {
+        let (w, groups) = (p.w().map(|size| size as usize), p.group_count() as usize);
+        Self {
+            x: p.x().map(|size| size as usize),
+            y: p.y().map(|size| size as usize),
+            kernel: [w[1], w[2]],
+            stride: p.strides().map(|size| size as usize),
+            pad: p.padding().map(|size| size as usize),
+            dilation: p.dilations().map(|size| size as usize),
+            groups,
+            depth: w[3],
+            outs: w[0] / groups,
+        }
+    }
+
+    /// Taps of one group's kernel.
+    const fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Weights of one output channel.
+    const fn weights(&self) -> usize {
+        self.taps() * self.depth
+    }
+
+    /// The row of x that output row `p` reads with kernel row `i`.
+    fn row(&self, p: usize, i: usize) -> Option<usize> {
+        (p * self.stride[0] + i * self.dilation[0]).checked_sub(self.pad[0]).filter(|&row| row < self.x[1])
+    }
+
+    /// The row of y that reads row `u` of x with kernel row `i`.
+    fn row_of(&self, u: usize, i: usize) -> Option<usize> {
+        let at = (u + self.pad[0]).checked_sub(i * self.dilation[0])?;
+        (at.is_multiple_of(self.stride[0]) && at / self.stride[0] < self.y[1]).then_some(at / self.stride[0])
+    }
+
+    /// Pixels of a line of x, padding included.
+    const fn line(&self) -> usize {
+        (self.y[2] - 1) * self.stride[1] + (self.kernel[1] - 1) * self.dilation[1] + 1
+    }
+}
+
+impl Cpu {
+    pub(crate) fn run_conv(
+        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
+    ) {
+        let shape = Shape::of(p);
+        let matrix = |start: usize, steps: [usize; 2]| Matrix { data: b, start, steps };
+        let weights = |group: usize| {
+            let first = group * shape.outs * shape.weights();
+            if pass == Pass::Forward {
+                return Packed::new(self, &[matrix(first, [1, shape.weights()])], shape.weights(), shape.outs);
+            }
+            // Taps of a row in reverse, as dy is read.
+            let taps = (0..shape.taps()).map(|tap| tap + shape.kernel[1] - 1 - 2 * (tap % shape.kernel[1]));
+            let taps: Vec<Matrix<'_>> =
+                taps.map(|tap| matrix(first + tap * shape.depth, [shape.weights(), 1])).collect();
+            Packed::new(self, &taps, shape.outs, shape.depth)
+        };
+        let correlation = match pass {
+            Pass::Forward => Correlation::forward(&shape),
+            Pass::Data => Correlation::data(&shape),
+            Pass::Weight => return self.weight(&shape, a, b, y),
+        };
+        let weights: Vec<Packed<'_>> = (0..shape.groups).map(weights).collect();
+        let [images, rows, pixels, channels] = if pass == Pass::Forward { shape.y } else { shape.x };
+        let bias = bias.map(|bias| (0..channels).map(|c| bias.get(c)).collect::<Vec<f32>>());
+        self.rows_of([images * rows, pixels, channels], bias, y, |row, sums| {
+            let from = (0..shape.kernel[0]).map(|i| {
+                let at = if pass == Pass::Forward { shape.row(row % rows, i) } else { shape.row_of(row % rows, i) };
+                at.map(|at| row / rows * correlation.rows + at)
+            });
+            correlation.add(self, a, from, &weights, sums);
+        });
+    }
+}

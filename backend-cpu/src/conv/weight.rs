@@ -1,0 +1,151 @@
+//! The weight pass: sums over all pixels of all images.
+//!
+//! A piece of the work is one kernel row of some output channels over one slice of the result's rows. How many slices
+//! there are depends on the shape alone; the sums of all slices are added in order.
+
+use super::{Shape, lines::Lines};
+use crate::{
+    Cpu, Memory,
+    arch::{Run, TILE_COLUMNS, Tile, even, tile_rows},
+    epilogue::{Epilogue, Part, destination, merge},
+};
+use core::ops::Range;
+use gradscale_core::backend::Store;
+
+/// Pieces that the work should have at least, for many cores.
+const PIECES: usize = 48;
+/// Pixels that all output channels meet before the next do: 64 columns of them are half of the first cache.
+const PIXELS: usize = 64;
+/// Most slices.
+const SLICES: usize = 16;
+
+/// The pieces of a weight pass.
+struct Plan {
+    /// Slices of the rows of dy.
+    slices: usize,
+    /// Blocks of output channels of one group, and the channels of one.
+    blocks: usize,
+    block: usize,
+    /// Elements of one kernel row, and of the sums of a piece.
+    run: usize,
+    piece: usize,
+}
+
+impl Plan {
+    fn of(shape: &Shape) -> Self {
+        let rows = shape.y[0] * shape.y[1];
+        let bytes = 2 * (shape.x.iter().product::<usize>() + shape.y.iter().product::<usize>());
+        let gradient = 4 * (shape.y[3] * shape.weights()).max(1);
+        // A sixteenth of the operands' memory for sums.
+        let slices = (bytes / 16 / gradient).clamp(1, SLICES.min(rows.max(1)));
+        let run = shape.kernel[1] * shape.depth;
+        let wanted = PIECES.div_ceil(slices * shape.groups * shape.kernel[0]);
+        let height = tile_rows(run.min(TILE_COLUMNS));
+        let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
+        Self { slices, blocks: shape.outs.div_ceil(block), block, run, piece: block * run }
+    }
+
+    /// The piece of a slice that holds kernel row `i` of output channel `o`, and the channel's place in it.
+    fn place(&self, shape: &Shape, slice: usize, o: usize, i: usize) -> (usize, usize) {
+        let (group, o) = (o / shape.outs, o % shape.outs);
+        let block = (slice * shape.groups + group) * self.blocks + o / self.block;
+        (block * shape.kernel[0] + i, o % self.block)
+    }
+}
+
+impl Cpu {
+    pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
+        let epilogue = Epilogue::of(&y, self.isa());
+        let Store { y, table, to, .. } = y;
+        let (plan, len) = (Plan::of(shape), shape.weights());
+        let rows = shape.y[0] * shape.y[1];
+        let pieces = plan.slices * shape.groups * plan.blocks * shape.kernel[0];
+        let mut sums = self.zeros(pieces * plan.piece);
+        let seen = self.run(|| {
+            Part::F32(&mut sums).each(plan.piece, |piece, part| {
+                let Part::F32(sums) = part else { return };
+                let (i, rest) = (piece % shape.kernel[0], piece / shape.kernel[0]);
+                let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
+                let (group, slice) = (rest % shape.groups, rest / shape.groups);
+                let first = block * plan.block;
+                let outs = group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block);
+                let rows = rows * slice / plan.slices..rows * (slice + 1) / plan.slices;
+                self.kernel_row(shape, x, dy, rows, outs, i, sums);
+            });
+            let sums = &*sums;
+            destination(y, shape.y[3] * len).each(len, |o, part| {
+                let (mut row, mut total) = (epilogue.row(), self.zeros(len));
+                for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
+                    for slice in 0..plan.slices {
+                        let (piece, o) = plan.place(shape, slice, o, i);
+                        let sums = &sums[piece * plan.piece + o * plan.run..][..plan.run];
+                        total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+                    }
+                }
+                epilogue.finish(&mut total, part, &mut row);
+                row
+            })
+        });
+        merge(&epilogue, &seen, |row| table.merge(to, row));
+    }
+
+    /// Adds the gradient of kernel row `i` of some output channels of one group, over some rows of dy.
+    #[expect(clippy::too_many_arguments, reason = "what a piece of the work depends on")]
+    fn kernel_row(
+        &self, shape: &Shape, x: &Memory, dy: &Memory, rows: Range<usize>, outs: Range<usize>, i: usize,
+        sums: &mut [f32],
+    ) {
+        // All channels of a row are converted fastest.
+        let all = shape.groups == 1;
+        let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
+        let gradients =
+            Lines { data: dy, pixels: shape.y[2], channels: shape.y[3], from, depth, before: 0, line: shape.y[2] };
+        let inputs = Lines {
+            data: x,
+            pixels: shape.x[2],
+            channels: shape.x[3],
+            from: outs.start / shape.outs * shape.depth,
+            depth: shape.depth,
+            before: shape.pad[1],
+            line: shape.line(),
+        };
+        let (mut gradient, mut line) = (self.scratch(gradients.step()), self.scratch(inputs.step()));
+        let run = shape.kernel[1] * shape.depth;
+        // Taps whose values lie side by side are one run of columns.
+        let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
+        for row in rows {
+            let (image, p) = (row / shape.y[1], row % shape.y[1]);
+            let Some(u) = shape.row(p, i) else { continue };
+            gradients.convert(self, row, &mut gradient);
+            inputs.convert(self, image * shape.x[1] + u, &mut line);
+            for j in (0..shape.kernel[1]).step_by(together) {
+                let columns = together * shape.depth;
+                for (from, q) in tiles(columns, shape.y[2]) {
+                    let width = TILE_COLUMNS.min(columns - from);
+                    let height = even(outs.len(), tile_rows(width));
+                    let pixels = PIXELS.min(shape.y[2] - q);
+                    let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
+                    for o in (0..outs.len()).step_by(height) {
+                        let tile = Tile {
+                            a: &gradient[q * depth + outs.start - gradients.from + o..],
+                            a_row: 1,
+                            a_step: depth,
+                            b: &line[start..],
+                            b_step: shape.stride[1] * shape.depth,
+                            runs: &[Run { a: 0, b: 0, depth: pixels }],
+                            rows: height.min(outs.len() - o),
+                            columns: width,
+                        };
+                        self.isa().tile(&tile, &mut sums[o * run + j * shape.depth + from..], run);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// First column and first pixel of all tiles of a row.
+fn tiles(columns: usize, pixels: usize) -> impl Iterator<Item = (usize, usize)> {
+    let pixels = move |from| (0..pixels).step_by(PIXELS).map(move |q| (from, q));
+    (0..columns).step_by(TILE_COLUMNS).flat_map(pixels)
+}
