@@ -1,1 +1,6 @@
 //! The parts of the `gradscale` program.
+
+#![forbid(unsafe_code)]
+
+pub mod data;
+pub mod metrics;

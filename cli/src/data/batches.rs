@@ -1,0 +1,165 @@
+//! Batches for training and for scores.
+
+use super::{Cause, Order, Split};
+
+/// Endless batches of one size in random order, images and labels mirrored together with probability ½.
+///
+/// An epoch's last batch is filled up from the next epoch. The state is the seed and [`Batches::position`], and
+/// [`Batches::at`] continues from there to the bit.
+#[derive(Clone, Debug)]
+pub struct Batches<'a> {
+    split: &'a Split,
+    batch: usize,
+    order: Order,
+}
+
+impl<'a> Batches<'a> {
+    /// Batches of `batch` images.
+    ///
+    /// # Errors
+    /// The split has not so many images, `batch` is 0, or the split's vectors have other lengths than it says.
+    pub fn new(split: &'a Split, batch: usize, seed: u64) -> Result<Self, Cause> {
+        split.consistent()?;
+        if batch == 0 || batch > split.count {
+            return Err(Cause::Batch { batch, count: split.count });
+        }
+        Ok(Self { split, batch, order: Order::new(split.count, seed) })
+    }
+
+    /// The same sequence, to be continued after `position` images.
+    #[must_use]
+    pub fn at(self, position: u64) -> Self {
+        Self { order: self.order.at(position), ..self }
+    }
+
+    /// Images handed out since the sequence began: after n batches, n·batch.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.order.position()
+    }
+
+    /// Replaces what is in the vectors by the next batch: images [batch, h, w, 3], labels [batch, h, w].
+    pub fn next(&mut self, images: &mut Vec<u8>, labels: &mut Vec<u8>) {
+        images.clear();
+        labels.clear();
+        let (width, pixels) = (self.split.width, self.split.pixels());
+        for sample in self.order.by_ref().take(self.batch) {
+            let rows = sample.index * pixels..(sample.index + 1) * pixels;
+            let (image, label) = (&self.split.images[rows.start * 3..rows.end * 3], &self.split.labels[rows]);
+            if sample.flip {
+                image.chunks_exact(width * 3).for_each(|row| images.extend(row.rchunks_exact(3).flatten()));
+                label.chunks_exact(width).for_each(|row| labels.extend(row.iter().rev()));
+            } else {
+                images.extend_from_slice(image);
+                labels.extend_from_slice(label);
+            }
+        }
+    }
+}
+
+/// All images of a split in their order; see [`in_order`].
+#[derive(Clone, Debug)]
+pub struct InOrder<'a> {
+    images: &'a [u8],
+    labels: &'a [u8],
+    batch: usize,
+    pixels: usize,
+}
+
+/// Batches of `batch` images of a split in its order, the last one shorter: images [n, h, w, 3], labels [n, h, w] and n.
+///
+/// # Errors
+/// `batch` is 0, or the split is empty or its vectors have other lengths than it says.
+pub fn in_order(split: &Split, batch: usize) -> Result<InOrder<'_>, Cause> {
+    split.consistent()?;
+    if batch == 0 {
+        return Err(Cause::Batch { batch, count: split.count });
+    }
+    Ok(InOrder { images: &split.images, labels: &split.labels, batch, pixels: split.pixels() })
+}
+
+impl<'a> Iterator for InOrder<'a> {
+    type Item = (&'a [u8], &'a [u8], usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let count = self.batch.min(self.labels.len() / self.pixels);
+        if count == 0 {
+            return None;
+        }
+        let (images, labels);
+        (images, self.images) = self.images.split_at(count * self.pixels * 3);
+        (labels, self.labels) = self.labels.split_at(count * self.pixels);
+        Some((images, labels, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Five images of 2 × 3, every byte of every pixel telling where it is.
+    fn split() -> Split {
+        let labels = 0..30_u8;
+        let images = labels.clone().flat_map(|pixel| [pixel, pixel + 100, pixel + 200]).collect();
+        Split { count: 5, height: 2, width: 3, images, labels: labels.collect() }
+    }
+
+    #[test]
+    fn a_batch_is_whole_images_and_their_mirrors() {
+        let split = split();
+        let mut batches = Batches::new(&split, 2, 1).unwrap();
+        let (mut images, mut labels) = (vec![7], vec![7]);
+        let (mut seen, mut flips) = (vec![0; 5], 0);
+        for _ in 0..50 {
+            batches.next(&mut images, &mut labels);
+            let pixels: Vec<_> = labels.iter().flat_map(|&pixel| [pixel, pixel + 100, pixel + 200]).collect();
+            assert_eq!(images, pixels);
+            for label in labels.chunks(6) {
+                let index = label[0] / 6;
+                let plain: Vec<_> = [0, 1, 2, 3, 4, 5].map(|at| index * 6 + at).into();
+                let mirror: Vec<_> = [2, 1, 0, 5, 4, 3].map(|at| index * 6 + at).into();
+                assert!(label == plain || label == mirror, "{label:?}");
+                flips += usize::from(label == mirror);
+                seen[usize::from(index)] += 1;
+            }
+        }
+        assert_eq!(batches.position(), 100);
+        assert_eq!(seen, [20; 5]);
+        assert!((25..75).contains(&flips), "{flips} of 100"); // 5 standard deviations
+    }
+
+    #[test]
+    fn continues_from_a_position() {
+        let split = split();
+        let (mut images, mut labels, mut other, mut others) = (vec![], vec![], vec![], vec![]);
+        let mut batches = Batches::new(&split, 3, 8).unwrap();
+        for _ in 0..20 {
+            let mut resumed = Batches::new(&split, 3, 8).unwrap().at(batches.position());
+            batches.next(&mut images, &mut labels);
+            resumed.next(&mut other, &mut others);
+            assert_eq!((&images, &labels), (&other, &others));
+        }
+    }
+
+    #[test]
+    fn in_order_shows_everything_once() {
+        let split = split();
+        let batches: Vec<_> = in_order(&split, 2).unwrap().collect();
+        assert_eq!(batches.iter().map(|batch| batch.2).collect::<Vec<_>>(), [2, 2, 1]);
+        assert_eq!(batches.iter().map(|batch| batch.0).collect::<Vec<_>>().concat(), split.images);
+        assert_eq!(batches.iter().map(|batch| batch.1).collect::<Vec<_>>().concat(), split.labels);
+        assert_eq!(in_order(&split, usize::MAX).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_batched() {
+        let mut split = split();
+        assert_eq!(Batches::new(&split, 6, 0).unwrap_err().to_string(), "batches of 6 from 5 images");
+        assert!(Batches::new(&split, 5, 0).is_ok());
+        assert!(Batches::new(&split, 0, 0).is_err() && in_order(&split, 0).is_err());
+        split.width = usize::MAX;
+        assert!(Batches::new(&split, 1, 0).is_err() && in_order(&split, 1).is_err());
+        let empty = Split { count: 0, height: 0, width: 0, images: vec![], labels: vec![] };
+        assert_eq!(in_order(&empty, 1).unwrap_err().to_string(), "no images");
+    }
+}

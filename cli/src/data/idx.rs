@@ -1,0 +1,96 @@
+//! IDX, the container of MNIST: an array of bytes with its sizes.
+//!
+//! ```text
+//! 00 00 08 N      N dimensions of unsigned bytes
+//! N × u32         the sizes, big-endian, the slowest first
+//! bytes           as many as the sizes' product
+//! ```
+
+use super::{Cause, DataError};
+use flate2::read::MultiGzDecoder;
+use std::{
+    fs::File,
+    io::{self, BufReader, Cursor, Read},
+    path::Path,
+};
+
+/// An array of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idx {
+    /// Its sizes, the slowest first; at least one.
+    pub dims: Vec<usize>,
+    /// Its elements; as many as the product of the sizes.
+    pub data: Vec<u8>,
+}
+
+impl Idx {
+    /// Reads a file, plain or gzip'ed, whatever its name.
+    ///
+    /// # Errors
+    /// See [`Idx::from_reader`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| Cause::Io(error).at(path))?;
+        Self::from_reader(BufReader::new(file)).map_err(|cause| cause.at(path))
+    }
+
+    /// Reads from memory, plain or gzip'ed.
+    ///
+    /// # Errors
+    /// See [`Idx::from_reader`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Cause> {
+        Self::from_reader(bytes)
+    }
+
+    /// Reads all of a stream, plain or gzip'ed.
+    ///
+    /// Memory grows with what arrives, not with what the header announces, and reading stops one byte after that.
+    ///
+    /// # Errors
+    /// The stream is not IDX of bytes, ends early or late, is corrupt gzip, or cannot be read.
+    pub fn from_reader(mut reader: impl Read) -> Result<Self, Cause> {
+        let first = up_to(&mut reader, 2).map_err(Cause::Io)?;
+        let packed = first == [0x1f, 0x8b];
+        let reader = Cursor::new(first).chain(reader);
+        if packed { unpacked(MultiGzDecoder::new(reader), Cause::Gzip) } else { unpacked(reader, Cause::Io) }
+    }
+}
+
+/// Reads all of a plain stream.
+fn unpacked(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<Idx, Cause> {
+    let magic = up_to(&mut reader, 4).map_err(failed)?;
+    let &[zero, nought, element, dimensions] = &magic[..] else {
+        return Err(Cause::Header(magic.len()));
+    };
+    if [zero, nought] != [0, 0] || dimensions == 0 {
+        return Err(Cause::NotIdx([zero, nought, element, dimensions]));
+    }
+    if element != 0x08 {
+        return Err(Cause::Element(element));
+    }
+    let header = up_to(&mut reader, 4 * usize::from(dimensions)).map_err(failed)?;
+    if header.len() < 4 * usize::from(dimensions) {
+        return Err(Cause::Header(4 + header.len()));
+    }
+    let sizes: Vec<u32> =
+        header.chunks_exact(4).map(|b| b.iter().fold(0, |size, &byte| size << 8 | u32::from(byte))).collect();
+    let dims: Option<Vec<usize>> = sizes.iter().map(|&size| size.try_into().ok()).collect();
+    let product = dims.as_ref().and_then(|dims| dims.iter().try_fold(1_usize, |product, &d| product.checked_mul(d)));
+    // One more byte must be readable, to see that there is none.
+    let (Some(dims), Some(expected @ ..usize::MAX)) = (dims, product) else {
+        return Err(Cause::TooLarge(sizes));
+    };
+    let data = up_to(&mut reader, expected + 1).map_err(failed)?;
+    match data.len() {
+        found if found < expected => Err(Cause::Truncated { expected, found }),
+        found if found > expected => Err(Cause::Trailing { expected }),
+        _ => Ok(Idx { dims, data }),
+    }
+}
+
+/// The next bytes: `most`, or fewer if the stream ends.
+fn up_to(reader: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.by_ref().take(most as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

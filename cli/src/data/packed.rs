@@ -1,0 +1,43 @@
+//! Segmentation data as two IDX files for each split.
+
+use super::{Cause, DataError, Idx, Split, split::Loaded};
+use std::path::{Path, PathBuf};
+
+/// The plain file if it is there, else the gzip'ed one.
+pub(super) fn find(dir: &Path, name: &str) -> Result<PathBuf, DataError> {
+    let plain = dir.join(name);
+    let packed = dir.join(format!("{name}.gz"));
+    if plain.exists() {
+        Ok(plain)
+    } else if packed.exists() {
+        Ok(packed)
+    } else {
+        Err(Cause::Missing(format!("nor is there {name}.gz")).at(plain))
+    }
+}
+
+/// The split for scores: `test`, or `val` if only that is there.
+pub(super) fn test(dir: &Path) -> &'static str {
+    let there = |split: &str| find(dir, &format!("{split}-images-idx4-ubyte")).is_ok();
+    if !there("test") && there("val") { "val" } else { "test" }
+}
+
+/// Reads a split.
+pub(super) fn split(dir: &Path, name: &str) -> Result<Loaded, DataError> {
+    let images_path = find(dir, &format!("{name}-images-idx4-ubyte"))?;
+    let labels_path = find(dir, &format!("{name}-labels-idx3-ubyte"))?;
+    let images = Idx::read(&images_path)?;
+    let &[count, height, width, 3] = &images.dims[..] else {
+        return Err(Cause::Shape { expected: "images × rows × columns × 3".into(), found: images.dims }.at(images_path));
+    };
+    if images.data.is_empty() {
+        return Err(Cause::Empty.at(images_path));
+    }
+    let labels = Idx::read(&labels_path)?;
+    if labels.dims != [count, height, width] {
+        let expected = format!("{count} × {height} × {width} as the images have");
+        return Err(Cause::Shape { expected, found: labels.dims }.at(labels_path));
+    }
+    let split = Split { count, height, width, images: images.data, labels: labels.data };
+    Ok(Loaded { split, labels_from: vec![labels_path] })
+}

@@ -1,0 +1,109 @@
+//! A made-up data set: small road scenes with classes as unequal in area as those of real ones.
+//!
+//! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
+//! part of the data set's definition, which a checksum pins.
+
+use super::{Segmentation, Split, random::Random, scene};
+
+/// Rows of an image.
+pub(super) const HEIGHT: usize = 48;
+/// Columns of an image.
+pub(super) const WIDTH: usize = 64;
+
+/// Names and colours for display; ids are positions. Shares of all pixels, in percent: sky 18, building 33, pole 1.1,
+/// road 25, pavement 7, tree 6, sign 0.6, car 5.5, pedestrian 1.0; unlabelled 3.2. About as in CamVid, and so the
+/// weights of the classes differ as there.
+const CLASSES: [(&str, [u8; 3]); 9] = [
+    ("Sky", [128, 128, 128]),
+    ("Building", [128, 0, 0]),
+    ("Pole", [192, 192, 128]),
+    ("Road", [128, 64, 128]),
+    ("Pavement", [60, 40, 222]),
+    ("Tree", [128, 128, 0]),
+    ("Sign", [192, 128, 128]),
+    ("Car", [64, 0, 128]),
+    ("Pedestrian", [64, 64, 0]),
+];
+
+/// The label of pixels that count for nothing.
+pub(super) const UNLABELLED: u8 = 9;
+
+/// The whole data set.
+pub(super) fn segmentation(seed: u64) -> Segmentation {
+    Segmentation {
+        name: "synthetic".into(),
+        classes: CLASSES.map(|(name, _)| name.into()).into(),
+        colours: CLASSES.map(|(_, colour)| colour).into(),
+        ignore: Some(UNLABELLED),
+        train: split(&[seed, 0], 160),
+        test: split(&[seed, 1], 40),
+    }
+}
+
+fn split(key: &[u64; 2], count: usize) -> Split {
+    let (mut images, mut labels) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let mut random = Random::of(&[key[0], key[1], number as u64]);
+        let scene = scene::draw(&mut random);
+        // The light of the whole image, in 256ths, and two uniform noises for each value: its deviation is 10.
+        let light = random.between(150, 300);
+        for (colour, label) in scene {
+            let noisy = colour.map(|value| value * light / 256 + random.between(-12, 12) + random.between(-12, 12));
+            images.extend(noisy.map(|value| u8::try_from(value.clamp(0, 255)).unwrap_or(u8::MAX)));
+            labels.push(label);
+        }
+    }
+    Split { count, height: HEIGHT, width: WIDTH, images, labels }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checksum(data: &Segmentation) -> u32 {
+        let mut crc = flate2::Crc::new();
+        for bytes in [&data.train.images, &data.train.labels, &data.test.images, &data.test.labels] {
+            crc.update(bytes);
+        }
+        crc.sum()
+    }
+
+    #[test]
+    fn same_seed_same_bytes() {
+        let data = segmentation(0);
+        assert_eq!(data, segmentation(0));
+        assert_eq!(format!("{:08x}", checksum(&data)), "d0f5c36e");
+        assert_ne!(checksum(&data), checksum(&segmentation(1)));
+        for (split, count) in [(&data.train, 160), (&data.test, 40)] {
+            assert_eq!((split.count, split.height, split.width), (count, 48, 64));
+            assert!(split.consistent().is_ok());
+        }
+        assert_ne!(data.train.images[..1000], data.test.images[..1000]);
+    }
+
+    #[test]
+    fn shares_of_classes() {
+        for seed in 0..3 {
+            let data = segmentation(seed);
+            for split in [&data.train, &data.test] {
+                let mut counts = [0; 10];
+                split.labels.iter().for_each(|&label| counts[usize::from(label)] += 1);
+                let shares = counts.map(|count| 1e2 * f64::from(count) / split.labels.len() as f64);
+                let expected = [18.0, 33.0, 1.1, 25.0, 7.0, 6.0, 0.6, 5.5, 1.0, 3.2];
+                for (class, (share, expected)) in shares.into_iter().zip(expected).enumerate() {
+                    // A split of 40 images scatters.
+                    assert!((share / expected - 1.0_f64).abs() < 0.35, "class {class}: {share:.2} %");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_class_in_many_images() {
+        let train = segmentation(0).train;
+        for class in 0..=UNLABELLED {
+            let images = train.labels.chunks(train.pixels()).filter(|image| image.contains(&class)).count();
+            assert!(images >= 80, "class {class} occurs in {images} of {}", train.count);
+        }
+    }
+}

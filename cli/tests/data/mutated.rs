@@ -1,0 +1,85 @@
+//! Random changes to valid files: each is read or refused, and nothing panics.
+
+use crate::{
+    files::{gzip, idx, photographs, png, put},
+    load,
+};
+use gradscale_cli::data::Idx;
+
+/// Pseudo-random numbers, each below its argument.
+fn numbers() -> impl FnMut(usize) -> usize {
+    let mut state = 1_u64;
+    move |n| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(state >> 33).expect("31 bits") % n
+    }
+}
+
+/// Up to five changes: a bit, a byte, the end, a byte more.
+fn mutate(bytes: &mut Vec<u8>, random: &mut impl FnMut(usize) -> usize) {
+    for _ in 0..=random(5) {
+        let at = random(bytes.len());
+        match random(4) {
+            0 => bytes[at] ^= 1 << random(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0xff][random(4)],
+            2 if random(4) == 0 => bytes.truncate(at.max(1)),
+            _ => bytes.insert(at, 0),
+        }
+    }
+}
+
+#[test]
+fn mutated_idx_is_read_or_refused() {
+    let file = idx(&[2, 3, 2], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let gzipped = gzip(&file);
+    let mut random = numbers();
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..300_000 {
+        let mut bytes = if round % 3 == 0 { gzipped.clone() } else { file.clone() };
+        mutate(&mut bytes, &mut random);
+        let result = Idx::parse(&bytes);
+        if let Ok(idx) = &result {
+            assert_eq!(idx.dims.iter().product::<usize>(), idx.data.len());
+        }
+        // What a plain file is follows from its first bytes and its length.
+        if bytes.get(..2) != Some(&[0x1f, 0x8b]) {
+            let sizes = bytes.get(3).map_or(0, |&n| usize::from(n));
+            let start = 4 + 4 * sizes;
+            let valid = bytes.get(..3) == Some(&[0, 0, 8])
+                && sizes > 0
+                && bytes.get(4..start).is_some_and(|header| {
+                    let size = |b: &[u8]| f64::from(u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
+                    header.chunks(4).map(size).product::<f64>() == (bytes.len() - start) as f64
+                });
+            assert_eq!(result.is_ok(), valid, "{bytes:02x?}: {result:?}");
+        }
+        if result.is_ok() { read += 1 } else { refused += 1 }
+    }
+    println!("of 300000 mutated files {read} were read and {refused} refused");
+    assert!(read > 1_000 && refused > 100_000);
+}
+
+#[test]
+fn mutated_image_files_are_read_or_refused() {
+    let (dir, jpeg) = photographs();
+    let labels = png([64, 64], 8, 0, None, &[&[0; 64][..]; 64]);
+    let mut random = numbers();
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..2_000 {
+        let (name, file) = [("images/train/a.jpeg", &jpeg), ("labels/train/a.png", &labels)][round % 2];
+        let mut bytes = file.clone();
+        mutate(&mut bytes, &mut random);
+        put(&dir, name, &bytes);
+        match load(&dir) {
+            Ok(_) => read += 1,
+            Err(error) => {
+                refused += 1;
+                assert!(error.path().ends_with(name) || error.path().ends_with("labels/train/a.png"), "{error}");
+                assert!(!error.to_string().chars().any(char::is_control), "{error}");
+            }
+        }
+        put(&dir, name, file);
+    }
+    println!("of 2000 mutated image files {read} were read and {refused} refused");
+    assert!(refused > 500);
+}

@@ -1,0 +1,150 @@
+//! Real data, where they are at hand: `GRADSCALE_DATA` names the folder that has camvid-90x120 and its sisters.
+//!
+//! Expected values are from the descriptions that came with the data, made with other programs.
+
+use gradscale_cli::data::{Classification, Segmentation, Split, median_frequency};
+use std::{env, path::PathBuf, time::Instant};
+
+/// Median-frequency weights of the 11 classes at full size.
+const WEIGHTS: [f64; 11] = [
+    0.279_297_56,
+    0.201_729,
+    4.786_517_35,
+    0.149_018_32,
+    1.0,
+    0.421_699_72,
+    3.846_682_25,
+    1.973_585_51,
+    0.788_939_57,
+    6.374_724_29,
+    8.858_733_23,
+];
+
+/// A folder of the real data; None, and a word about it, if it is not there.
+fn real(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("GRADSCALE_DATA").map(|folder| PathBuf::from(folder).join(name));
+    let path = path.filter(|path| path.is_dir());
+    match &path {
+        Some(_) => println!("{name}: running"),
+        None => println!("SKIPPED: {name} (GRADSCALE_DATA does not name a folder that has it)"),
+    }
+    path
+}
+
+fn histogram(labels: &[u8]) -> [u64; 12] {
+    let mut counts = [0; 12];
+    labels.iter().for_each(|&label| counts[usize::from(label)] += 1);
+    counts
+}
+
+/// Mean of each channel.
+fn means(split: &Split) -> [f64; 3] {
+    [0, 1, 2].map(|channel| {
+        let values = split.images[channel..].iter().step_by(3);
+        values.map(|&value| f64::from(value)).sum::<f64>() / split.labels.len() as f64
+    })
+}
+
+struct Expected {
+    size: [usize; 2],
+    train: [u64; 12],
+    test: [u64; 12],
+    train_mean: [f64; 3],
+    test_mean: [f64; 3],
+    /// How far the means may be off: JPEG decoders differ.
+    mean_off: f64,
+    /// How far, relatively, the weights may be off.
+    weights_off: f64,
+}
+
+fn camvid(name: &str, expected: &Expected) {
+    let Some(path) = real(name) else { return };
+    let start = Instant::now();
+    let data = Segmentation::load(path).expect("the data set");
+    println!("{name}: loaded in {:.2} s", start.elapsed().as_secs_f64());
+    assert_eq!((data.name.as_str(), data.ignore, data.classes.len()), (name, Some(11), 11));
+    assert_eq!((data.classes[9].as_str(), data.colours[10]), ("Pedestrian", [0, 128, 192]));
+    assert_eq!((data.train.count, data.test.count), (367, 233));
+    for (split, histogram_, mean) in
+        [(&data.train, expected.train, expected.train_mean), (&data.test, expected.test, expected.test_mean)]
+    {
+        assert_eq!([split.height, split.width], expected.size);
+        assert_eq!(histogram(&split.labels), histogram_);
+        for (found, mean) in means(split).into_iter().zip(mean) {
+            assert!((found - mean).abs() <= expected.mean_off, "mean {found}, expected {mean}");
+        }
+    }
+    let weights = median_frequency(&data.train, 11, data.ignore);
+    let off =
+        weights.iter().zip(WEIGHTS).map(|(found, weight)| (f64::from(*found) / weight - 1.0).abs()).fold(0.0, f64::max);
+    println!("{name}: weights are off by {off:.1e} at most");
+    assert!(off <= expected.weights_off, "{weights:?}");
+}
+
+#[test]
+fn camvid_quarter() {
+    camvid(
+        "camvid-90x120",
+        &Expected {
+            size: [90, 120],
+            train: [664311, 920813, 39165, 1259868, 177706, 384685, 46516, 44536, 232340, 25251, 11545, 156864],
+            test: [427277, 618410, 29953, 651993, 233448, 282080, 25725, 29793, 99923, 16042, 4743, 97013],
+            train_mean: [105.065, 108.440, 110.361],
+            test_mean: [96.823, 99.546, 101.094],
+            mean_off: 0.0005,
+            weights_off: 0.02,
+        },
+    );
+}
+
+#[test]
+fn camvid_half() {
+    camvid(
+        "camvid-180x240",
+        &Expected {
+            size: [180, 240],
+            train: [2655759, 3682975, 156038, 5040098, 710515, 1539084, 185523, 178727, 929651, 101362, 46192, 628476],
+            test: [1708023, 2474575, 118487, 2609234, 933119, 1130253, 101637, 119001, 400141, 63700, 19053, 388377],
+            train_mean: [105.099, 108.483, 110.386],
+            test_mean: [96.849, 99.591, 101.121],
+            mean_off: 0.2,
+            weights_off: 0.01,
+        },
+    );
+}
+
+#[test]
+fn camvid_full() {
+    camvid(
+        "camvid-360x480",
+        &Expected {
+            size: [360, 480],
+            train: [
+                10682767, 14750079, 623349, 20076880, 2845085, 6166762, 743859, 714595, 3719877, 405385, 184967,
+                2503995,
+            ],
+            test: [
+                6870982, 9906732, 473895, 10390661, 3731857, 4530895, 406612, 476807, 1599124, 255232, 76220, 1543383,
+            ],
+            train_mean: [104.982, 108.351, 110.240],
+            test_mean: [96.743, 99.453, 100.976],
+            mean_off: 0.2,
+            weights_off: 1e-7,
+        },
+    );
+}
+
+#[test]
+fn fashion_mnist() {
+    let Some(path) = real("fashion-mnist-10k") else { return };
+    let (train, test) = Classification::load_idx(path).unwrap();
+    for (part, count, mean, expected) in [
+        (&train, 10000, 0.286_309, [942, 1027, 1016, 1019, 974, 989, 1021, 1022, 990, 1000, 0, 0]),
+        (&test, 2000, 0.287_023, [200, 203, 214, 190, 219, 195, 197, 200, 194, 188, 0, 0]),
+    ] {
+        assert_eq!((part.count, part.height, part.width, part.channels, part.classes), (count, 28, 28, 1, 10));
+        assert_eq!(histogram(&part.labels), expected);
+        let sum: f64 = part.features.iter().map(|&value| f64::from(value)).sum();
+        assert!((sum / 255.0 / part.features.len() as f64 - mean).abs() < 5e-7);
+    }
+}
