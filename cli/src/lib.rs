@@ -2,5 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod args;
+pub mod compare;
 pub mod data;
+mod failure;
+mod machine;
 pub mod metrics;
+mod output;
+pub mod task;
+
+pub use failure::Failure;

@@ -1,0 +1,152 @@
+//! The command line.
+
+use crate::task::Pixels;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use gradscale::Method;
+use serde::Serialize;
+use std::{path::PathBuf, str::FromStr};
+
+/// Trains neural networks in 16-bit floating point, with a scale of its own for every gradient.
+#[derive(Debug, Parser)]
+#[command(name = "gradscale", version, max_term_width = 110, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  gradscale compare
+      five methods on made-up road scenes: some minutes on two cores
+  gradscale compare --data camvid-90x120 --batch 12 --iters 600
+      the same on CamVid
+  gradscale compare --methods fp32,gs:paper,gs:exact,interval=100 --seeds 0,1,2";
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Trains one network by several methods from the same start, and compares them.
+    Compare(Compare),
+}
+
+/// Networks with their data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// SegNetBasic: a class for every pixel.
+    Segnet,
+}
+
+/// Devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The processor, with all of its cores.
+    Cpu,
+}
+
+/// `gradscale compare`.
+#[derive(Clone, Debug, Args, Serialize)]
+#[command(after_help = METHODS)]
+pub struct Compare {
+    /// Network and kind of data.
+    #[arg(long, value_enum, default_value = "segnet")]
+    pub task: Task,
+    /// Directory with images and labels; without it, small road scenes are made up.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Methods, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
+    pub methods: Methods,
+    /// Training steps.
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
+    pub iters: u64,
+    /// Images in a batch.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
+    pub batch: usize,
+    /// Channels of each layer; SegNetBasic has 64.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
+    pub width: usize,
+    /// What the sum of losses is divided by: a number of pixels (learning rate and weight decay make up for it, so
+    /// that training in f32 stays the same), or `batch` for those of the batch that have a label.
+    #[arg(long, value_name = "N|batch", default_value = "2073600")]
+    pub pixels: Pixels,
+    /// Decides first weights, order and flips.
+    #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
+    pub seed: u64,
+    /// Several seeds, separated by commas; the table gives means and spreads.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub seeds: Vec<u64>,
+    /// Scores after so many steps; 0: at the end only.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub eval_every: u64,
+    /// Where to run.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub device: Device,
+    /// Threads of the CPU; 0: one for each core. Results do not depend on it.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Directory for table.md and results.json, which must not hold results yet [default: the first of compare-1,
+    /// compare-2, … that does not]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+const METHODS: &str = "Methods:
+  fp32             all in f32: the baseline
+  fp16             mixed precision without any scale
+  fixed:SCALE      one scale for all gradients, a power of two
+  dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
+  dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
+  logmax           one scale from the distribution of the largest gradients
+  gs               a scale for every gradient, from its histogram (= gs:exact)
+  gs:paper         the same by the paper's models; gs:paper-literal, gs:authors: as printed, as in the authors' code
+  Options of gs:   gs:exact,gamma=1e-4,interval=100,window=11,room=6,history=1
+
+Results: table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
+
+impl Compare {
+    /// The seeds to run.
+    #[must_use]
+    pub fn all_seeds(&self) -> Vec<u64> {
+        if self.seeds.is_empty() { vec![self.seed] } else { self.seeds.clone() }
+    }
+}
+
+/// Methods with the names by which they were asked for.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
+
+fn names<S: serde::Serializer>(methods: &[(String, Method)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(methods.iter().map(|(name, _)| name))
+}
+
+impl FromStr for Methods {
+    type Err = String;
+
+    /// Commas separate methods, and the options of one.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut names: Vec<String> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            match names.last_mut() {
+                Some(last) if part.contains('=') => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => names.push(part.to_owned()),
+            }
+        }
+        if let Some(twice) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
+            return Err(format!("{} stands there twice", twice.1));
+        }
+        let parse = |name: String| {
+            name.parse().map(|method| (name, method)).map_err(|error: gradscale::MethodError| error.to_string())
+        };
+        names.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "must be a whole number above 0".to_owned())
+}

@@ -1,0 +1,95 @@
+//! `gradscale compare`: one network, several methods.
+
+mod record;
+mod table;
+
+use crate::{
+    Failure,
+    args::{Compare, Device, Task},
+    data::Segmentation,
+    machine::Origin,
+    output,
+    task::segnet::{Run, Settings},
+};
+use gradscale::{Cpu, Method};
+use indicatif::{ProgressBar, ProgressStyle};
+use record::{Record, Recorder, Results};
+use std::{path::Path, time::Instant};
+
+/// Trains by all methods and seeds, and writes the results.
+///
+/// # Errors
+/// Data that cannot be read, a device that fails, results that cannot be written.
+pub fn run(arguments: &Compare) -> Result<(), Failure> {
+    let Task::Segnet = arguments.task;
+    let data = match &arguments.data {
+        Some(directory) => Segmentation::load(directory)?,
+        None => Segmentation::synthetic(arguments.seed),
+    };
+    let seeds = arguments.all_seeds();
+    let directory = output::directory(arguments.out.as_deref(), "compare")?;
+    let mut results = Results::new(Origin::here(), arguments, &data);
+    let runs = seeds.len() * arguments.methods.0.len();
+    let bar = progress(arguments.iters * runs as u64);
+    for &seed in &seeds {
+        for (name, method) in &arguments.methods.0 {
+            let record = train(arguments, &data, name, method, seed, &bar)?;
+            bar.suspend(|| println!("{}", table::line(&record)));
+            results.runs.push(record);
+            // After each run, so that nothing is lost when a later one fails.
+            write(&directory, &results)?;
+        }
+    }
+    bar.finish_and_clear();
+    println!("\n{}", table::table(&results));
+    println!("{}", directory.join("results.json").display());
+    Ok(())
+}
+
+fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
+    let path = directory.join("results.json");
+    let mut json = serde_json::to_vec_pretty(results).map_err(|error| Failure::file(&path, error))?;
+    json.push(b'\n');
+    output::write(&path, &json)?;
+    output::write(&directory.join("table.md"), table::table(results).as_bytes())
+}
+
+/// One method, one seed.
+fn train(
+    arguments: &Compare, data: &Segmentation, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
+) -> Result<Record, Failure> {
+    let Device::Cpu = arguments.device;
+    let device = Cpu::new(arguments.threads).map_err(|error| Failure::at("--threads", error))?;
+    let settings = Settings { batch: arguments.batch, width: arguments.width, pixels: arguments.pixels };
+    let mut run = Run::new(device, data, settings, method.clone(), seed)?;
+    let mut recorder = Recorder::new(name, seed, arguments.iters);
+    let mut seconds = 0.0;
+    for iteration in 1..=arguments.iters {
+        let start = Instant::now();
+        let outcome = match run.step() {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                // A method that cannot train is a result too.
+                bar.inc(arguments.iters - iteration + 1);
+                return Ok(recorder.failed(&error, seconds));
+            }
+        };
+        seconds += start.elapsed().as_secs_f64();
+        recorder.step(iteration, &outcome, run.trainer());
+        bar.set_message(format!("{name}, seed {seed}: loss {:.4}, {} skipped", outcome.loss, recorder.skipped()));
+        bar.inc(1);
+        if iteration < arguments.iters && arguments.eval_every != 0 && iteration.is_multiple_of(arguments.eval_every) {
+            recorder.score(iteration, run.evaluate()?);
+        }
+    }
+    let metrics = run.evaluate()?;
+    recorder.score(arguments.iters, metrics);
+    Ok(recorder.done(metrics, seconds, run.trainer().memory()))
+}
+
+/// Hidden where the output is no terminal.
+fn progress(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");
+    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+}

@@ -1,0 +1,43 @@
+//! What the program says when it cannot go on: one line with place and cause.
+
+use crate::data::DataError;
+use std::{fmt, path::Path};
+
+/// Why the program ends.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    /// About something that has a name: a file, an option.
+    pub fn at(place: impl fmt::Display, cause: impl fmt::Display) -> Self {
+        Self(format!("{place}: {cause}"))
+    }
+
+    /// About a file.
+    pub fn file(path: &Path, cause: impl fmt::Display) -> Self {
+        Self::at(path.display(), cause)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names come from outside and may hold anything; a message is one line.
+        self.0
+            .chars()
+            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl<E: std::error::Error + 'static> From<gradscale::Error<E>> for Failure {
+    fn from(error: gradscale::Error<E>) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,0 +1,29 @@
+//! Where a result comes from.
+
+use serde::Serialize;
+use std::fs;
+
+/// Version, commit and machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Origin {
+    /// Version of the program.
+    pub version: &'static str,
+    /// Commit that it was built from.
+    pub commit: &'static str,
+    /// Processor, cores, system.
+    pub machine: String,
+}
+
+impl Origin {
+    /// Of this program on this machine.
+    pub fn here() -> Self {
+        let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            line.split_once(':').map(|(_, name)| name.trim().to_owned())
+        });
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let model = model.unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        let machine = format!("{model}, {cores} cores, {}", std::env::consts::OS);
+        Self { version: env!("CARGO_PKG_VERSION"), commit: env!("GRADSCALE_COMMIT"), machine }
+    }
+}

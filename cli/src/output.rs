@@ -1,0 +1,46 @@
+//! Files that are either whole or not there.
+
+use crate::Failure;
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// Writes a file: to a temporary one beside it, synced, then renamed.
+pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let temporary = path.with_extension("part");
+    let steps = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        // The rename itself is on disk once the directory is.
+        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    };
+    steps().map_err(|error: std::io::Error| {
+        fs::remove_file(&temporary).ok();
+        Failure::file(path, error)
+    })
+}
+
+/// The directory for results: the one asked for, or the first of compare-1, compare-2 … that is not there.
+pub fn directory(asked: Option<&Path>, stem: &str) -> Result<PathBuf, Failure> {
+    if let Some(path) = asked {
+        fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
+        let results = path.join("results.json");
+        if results.exists() {
+            return Err(Failure::file(&results, "there are results already; choose another directory for --out"));
+        }
+        return Ok(path.to_owned());
+    }
+    for number in 1u32.. {
+        let path = PathBuf::from(format!("{stem}-{number}"));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Failure::file(&path, error)),
+        }
+    }
+    Err(Failure::at(stem, "there are too many"))
+}

@@ -1,0 +1,52 @@
+//! By what a loss over pixels is divided.
+
+use serde::{Serialize, Serializer};
+use std::{fmt, str::FromStr};
+
+/// The divisor of the sum of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pixels {
+    /// The pixels of the batch that have a label.
+    Batch,
+    /// A number.
+    Fixed(u64),
+}
+
+impl Pixels {
+    /// What the loss, weight decay and clipping thresholds are divided by, and the learning rate multiplied by,
+    /// against a mean over the batch's own `pixels`.
+    #[must_use]
+    pub fn ratio(self, pixels: usize) -> f64 {
+        match self {
+            Self::Batch => 1.0,
+            Self::Fixed(divisor) => divisor as f64 / pixels as f64,
+        }
+    }
+}
+
+impl FromStr for Pixels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "batch" {
+            return Ok(Self::Batch);
+        }
+        let number = text.parse().ok().filter(|number| (1..=1 << 40).contains(number));
+        number.map(Self::Fixed).ok_or_else(|| "must be `batch` or a number of pixels from 1 to 2^40".to_owned())
+    }
+}
+
+impl fmt::Display for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch => f.write_str("batch"),
+            Self::Fixed(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+impl Serialize for Pixels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

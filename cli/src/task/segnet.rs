@@ -1,0 +1,167 @@
+//! SegNetBasic on segmentation data, as in the paper's section 5.4.
+
+use super::Pixels;
+use crate::{
+    Failure,
+    data::{Batches, Segmentation, Split, in_order, median_frequency},
+    metrics::Confusion,
+};
+use gradscale::{
+    Batch, CrossEntropy, Method, Parameter, Parameters, StepOutcome, TraceError, Trainer, Var,
+    core::{backend::Backend, descriptor::Divisor},
+    models::SegNet,
+    nn::Module,
+    optim::Optimizer,
+};
+use serde::Serialize;
+
+/// The paper's settings.
+const LR: f64 = 0.1;
+const MOMENTUM: f32 = 0.9;
+const DECAY: f64 = 5e-4;
+/// Most batches that batch norm's statistics are recomputed from.
+const STATISTICS_BATCHES: usize = 32;
+
+/// What a run depends on beside method and seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Images in a batch.
+    pub batch: usize,
+    /// Channels.
+    pub width: usize,
+    /// Divisor of the loss.
+    pub pixels: Pixels,
+}
+
+/// Scores, as shares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Mean intersection over union.
+    pub miou: f64,
+    /// Mean over classes of the share of its pixels that is right.
+    pub class_accuracy: f64,
+    /// Share of all pixels that is right.
+    pub global_accuracy: f64,
+}
+
+/// One training.
+#[derive(Debug)]
+pub struct Run<'a, B: Backend> {
+    data: &'a Segmentation,
+    settings: Settings,
+    net: SegNet,
+    weights: Parameter,
+    trainer: Trainer<B>,
+    batches: Batches<'a>,
+    images: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl<'a, B: Backend> Run<'a, B>
+where
+    B::Error: 'static,
+{
+    /// A network with first weights by `seed`.
+    ///
+    /// # Errors
+    /// A batch larger than the training set, a device without memory.
+    pub fn new(
+        device: B, data: &'a Segmentation, settings: Settings, method: Method, seed: u64,
+    ) -> Result<Self, Failure> {
+        let batches =
+            Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
+        let classes = outputs(data);
+        let mut parameters = Parameters::seeded(seed);
+        let net = SegNet::new(&mut parameters.at("segnet"), 3, settings.width, classes);
+        let frequencies = median_frequency(&data.train, classes, data.ignore);
+        let weights = parameters.at("loss").constant("weights", [classes], &frequencies);
+        let ratio = settings.pixels.ratio(settings.batch * data.train.pixels());
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let decay = (DECAY / ratio) as f32;
+        let optimizer = Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay);
+        let trainer = Trainer::new(device, parameters, optimizer, method)?;
+        Ok(Self { data, settings, net, weights, trainer, batches, images: Vec::new(), labels: Vec::new() })
+    }
+
+    /// One step. The loss is that of a pixel.
+    ///
+    /// # Errors
+    /// Too many skips in a row, or the device's.
+    pub fn step(&mut self) -> Result<StepOutcome, Failure> {
+        self.batches.next(&mut self.images, &mut self.labels);
+        let Split { height, width, .. } = self.data.train;
+        let count = self.settings.batch;
+        let batch =
+            [Batch::u8([count, height, width, 3], &self.images), Batch::u8([count, height, width, 1], &self.labels)];
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let divisor = match self.settings.pixels {
+            Pixels::Batch => Divisor::Rows,
+            Pixels::Fixed(number) => Divisor::Fixed(number as f32),
+        };
+        let (net, weights, ignore) = (&self.net, &self.weights, self.data.ignore);
+        let gradients = self.trainer.backward(batch, |[x, labels]| {
+            let options =
+                CrossEntropy { weights: Some(x.tape().parameter(weights)), ignore: ignore.map(u32::from), divisor };
+            net.forward(x)?.cross_entropy_with(labels, &options)
+        })?;
+        let outcome = self.trainer.step(gradients)?;
+        let ratio = self.settings.pixels.ratio(count * self.data.train.pixels());
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let loss = (f64::from(outcome.loss) * ratio) as f32;
+        Ok(StepOutcome { loss, ..outcome })
+    }
+
+    /// Scores on the test images, with batch norm's statistics recomputed from training images.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn evaluate(&mut self) -> Result<Metrics, Failure> {
+        let train = &self.data.train;
+        let fit = |cause| Failure::at(&self.data.name, cause);
+        for (i, (images, _, count)) in
+            in_order(train, self.settings.batch).map_err(fit)?.take(STATISTICS_BATCHES).enumerate()
+        {
+            if count < self.settings.batch {
+                break;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a small number")]
+            let keep = i as f32 / (i + 1) as f32;
+            let batch = [Batch::u8([count, train.height, train.width, 3], images)];
+            let net = &self.net;
+            self.trainer.update_statistics(keep, batch, |[x]| net.forward(x))?;
+        }
+        let mut confusion = Confusion::new(outputs(self.data));
+        let test = &self.data.test;
+        for (images, labels, count) in in_order(test, self.settings.batch.min(test.count)).map_err(fit)? {
+            let batch = [Batch::u8([count, test.height, test.width, 3], images)];
+            let predictions = self.predict(batch)?;
+            confusion.add(labels, &predictions, self.data.ignore);
+        }
+        Ok(Metrics {
+            miou: confusion.miou(),
+            class_accuracy: confusion.class_accuracy(),
+            global_accuracy: confusion.global_accuracy(),
+        })
+    }
+
+    /// The class of every pixel.
+    fn predict(&mut self, batch: [Batch<'_>; 1]) -> Result<Vec<u8>, Failure> {
+        let net = &self.net;
+        let best = self
+            .trainer
+            .evaluate(batch, |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
+        Ok(best.data.into_iter().map(|class| class as u8).collect())
+    }
+
+    /// The trainer, to look into.
+    pub const fn trainer(&self) -> &Trainer<B> {
+        &self.trainer
+    }
+}
+
+/// Classes that the network tells apart: an ignored one at the end is none of them.
+fn outputs(data: &Segmentation) -> usize {
+    let last = data.classes.len().saturating_sub(1);
+    if data.ignore.map(usize::from) == Some(last) { last } else { data.classes.len() }
+}
