@@ -32,7 +32,7 @@ impl Cpu {
 /// Copies through the epilogue: values and places are gathered into a block, finished there, and written back.
 fn scattered<T: Copy + Default>(
     p: &Strided, x: &Memory, y: &mut [T], epilogue: &Epilogue, part: impl Fn(&mut [T]) -> Part<'_>,
-) -> gradscale_core::stats::Stats {
+) -> crate::seen::Seen {
     let mut row = epilogue.row();
     let (mut values, mut at, mut block) = ([0f32; BLOCK], [0usize; BLOCK], [T::default(); BLOCK]);
     let mut count = 0;

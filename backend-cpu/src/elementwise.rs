@@ -13,6 +13,7 @@ pub fn load(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
     match x {
         Memory::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),
         Memory::F16(x) => isa.widen(&x[start..start + out.len()], out),
+        Memory::U8(x) => isa.bytes(&x[start..start + out.len()], out),
         other => out.iter_mut().enumerate().for_each(|(i, out)| *out = other.get(start + i)),
     }
 }

@@ -4,11 +4,11 @@
 //! belong to parts, whose number depends on the length alone; parts may run on any thread, and their rows merge in
 //! order, so that the sums of a row are the same for every number of threads.
 
-use crate::{Cpu, Memory, arch::Isa};
+use crate::{Cpu, Memory, arch::Isa, seen::Seen};
 use gradscale_core::{
     backend::Store,
     scale::Factor,
-    stats::{Convention, Detail, Stats},
+    stats::{Detail, Stats},
 };
 use half::f16;
 use rayon::prelude::*;
@@ -22,9 +22,10 @@ const PARTS: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue {
     factor: Factor,
-    is_one: bool,
     add: bool,
-    empty: Stats,
+    /// Exponent and detail of the row.
+    to: i32,
+    detail: Detail,
     isa: Isa,
 }
 
@@ -65,40 +66,45 @@ impl Epilogue {
     /// The epilogue of a store.
     pub fn of(store: &Store<'_, Cpu>, isa: Isa) -> Self {
         let (from, to) = (store.table.exponent(store.from), store.table.exponent(store.to));
-        let detail = store.detail.min(store.table.detail);
         Self {
             factor: Factor::between(from, to),
-            is_one: from == to,
             add: store.add,
-            empty: Stats::new(Convention::FP16, to, detail),
+            to,
+            detail: store.detail.min(store.table.detail),
             isa,
         }
     }
 
     /// The row before anything is stored.
-    pub const fn row(&self) -> Stats {
-        self.empty
+    pub const fn row(&self) -> Seen {
+        Seen::new(self.to, self.detail)
     }
 
     /// Finishes values, which it uses up, and writes them to `y`, as long as they.
-    pub fn finish(&self, values: &mut [f32], y: Part<'_>, row: &mut Stats) {
-        if !self.is_one {
-            for v in values.iter_mut() {
-                *v = self.factor.apply(*v);
+    pub fn finish(&self, values: &mut [f32], mut y: Part<'_>, row: &mut Seen) {
+        let [first, second, third] = self.factor.parts();
+        for (i, values) in values.chunks_mut(BLOCK).enumerate() {
+            let y = y.range(i * BLOCK..i * BLOCK + values.len());
+            if second != 1.0 {
+                self.isa.map(values, |v| v * first * second * third);
+            } else if first != 1.0 {
+                self.isa.map(values, |v| v * first);
             }
-        }
-        if self.add {
-            match &y {
-                Part::F32(y) => values.iter_mut().zip(y.iter()).for_each(|(v, y)| *v += y),
-                Part::F16(y) => values.iter_mut().zip(y.iter()).for_each(|(v, y)| *v += y.to_f32()),
+            if self.add {
+                match &y {
+                    Part::F32(y) => self.isa.zip(values, y, |v, y| v + y),
+                    Part::F16(y) => {
+                        let mut before = [0f32; BLOCK];
+                        self.isa.widen(y, &mut before[..y.len()]);
+                        self.isa.zip(values, &before, |v, y| v + y);
+                    }
+                }
             }
-        }
-        if row.detail() != Detail::None {
-            self.isa.observe(row, values);
-        }
-        match y {
-            Part::F32(y) => y.copy_from_slice(values),
-            Part::F16(y) => self.isa.narrow(values, y),
+            row.observe(self.isa, values);
+            match y {
+                Part::F32(y) => y.copy_from_slice(values),
+                Part::F16(y) => self.isa.narrow(values, y),
+            }
         }
     }
 }
@@ -167,9 +173,11 @@ pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
 }
 
 /// Hands the rows of all parts on as one, in order; none if nothing is observed.
-pub fn merge(epilogue: &Epilogue, rows: &[Stats], then: impl FnOnce(&Stats)) {
-    if epilogue.row().detail() != Detail::None {
-        let all = rows.iter().fold(epilogue.row(), |all, row| all.merge(row).expect("parts of one store"));
+pub fn merge(epilogue: &Epilogue, rows: &[Seen], then: impl FnOnce(&Stats)) {
+    if epilogue.detail != Detail::None {
+        let all = rows.iter().fold(epilogue.row().stats(), |all, row| {
+            all.merge(&row.stats()).expect("parts of one store")
+        });
         then(&all);
     }
 }

@@ -9,9 +9,10 @@ use crate::{
     arch::{Isa, LANES, Run, TILE_COLUMNS, Tile, even, tile_rows},
     epilogue::{Epilogue, Part, destination, merge},
     scratch::Scratch,
+    seen::Seen,
 };
 use core::ops::Range;
-use gradscale_core::{backend::Store, descriptor::Gemm, stats::Stats};
+use gradscale_core::{backend::Store, descriptor::Gemm};
 
 /// Steps of k between two visits to the accumulators: 64 columns of b in 128 KiB.
 const DEPTH: usize = 512;
@@ -154,7 +155,7 @@ impl Cpu {
     fn block(
         &self, a: Matrix<'_>, first: usize, rows: usize, b: &Packed<'_>, bias: Option<&[f32]>, ldy: usize,
         epilogue: &Epilogue, mut y: Part<'_>,
-    ) -> Stats {
+    ) -> Seen {
         let mut sums = self.zeros(rows * b.columns);
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));
         for start in (0..b.depth).step_by(DEPTH) {

@@ -26,6 +26,7 @@ mod pool;
 mod reduce;
 mod rows;
 mod scratch;
+mod seen;
 mod table;
 mod xent;
 

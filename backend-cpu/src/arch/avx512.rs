@@ -1,14 +1,14 @@
 //! AVX-512.
 
+mod count;
 mod tile;
 
-use super::{LANES, Tile};
+use super::{LANES, Limits, Tile};
 use core::arch::x86_64::{
     __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_mask_storeu_epi16,
     _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, 
 };
-use gradscale_core::stats::Stats;
 use half::f16;
 
 /// Proof that this machine has AVX-512 F, BW, DQ, VL, FMA and F16C.
@@ -41,9 +41,9 @@ impl Avx512 {
         unsafe { narrow(x, y) }
     }
 
-    pub fn observe(self, row: &mut Stats, values: &[f32]) {
+    pub fn count(self, values: &[f32], limits: Limits) -> [u32; 4] {
         // SAFETY: the token proves the features.
-        unsafe { observe(row, values) }
+        unsafe { count::count(values, limits) }
     }
 }
 
@@ -80,13 +80,4 @@ unsafe fn narrow(x: &[f32], y: &mut [f16]) {
             _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
         }
     }
-}
-
-/// core's statistics, compiled for wider vectors.
-///
-/// # Safety
-/// The features.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn observe(row: &mut Stats, values: &[f32]) {
-    row.observe(values);
 }

@@ -5,10 +5,13 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod elements;
+mod kernels;
+pub mod math;
+mod observe;
 mod portable;
 
 use core::fmt;
-use gradscale_core::stats::Stats;
 use half::f16;
 
 /// An instruction set that this machine has.
@@ -88,6 +91,17 @@ pub struct Run {
     pub depth: usize,
 }
 
+/// Thresholds of counters, as bits of magnitudes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The least that does not flush.
+    pub flush: u32,
+    /// The least that is stored as a normal number.
+    pub subnormal: u32,
+    /// The least that overflows.
+    pub overflow: u32,
+}
+
 /// Rows of the largest tile with so many columns: what fits in registers, 24 accumulators of 16 lanes.
 pub const fn tile_rows(columns: usize) -> usize {
     match columns.div_ceil(LANES) {
@@ -137,13 +151,15 @@ impl Isa {
         }
     }
 
-    /// Adds values to a row.
+    /// Zeros, values below the first two limits and the largest magnitude's bits, of fewer than 2^32 values; `None`
+    /// where core counts as fast.
     #[inline]
-    pub(crate) fn observe(self, row: &mut Stats, values: &[f32]) {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "core counts"))]
+    pub(crate) fn count(self, values: &[f32], limits: Limits) -> Option<[u32; 4]> {
         match self {
-            Self::Portable => row.observe(values),
+            Self::Portable => None,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) => token.observe(row, values),
+            Self::Avx512(token) => Some(token.count(values, limits)),
         }
     }
 }

@@ -109,6 +109,7 @@ impl Correlation {
                 depth: self.depth,
                 before: self.before,
                 line: self.line,
+                spacing: self.depth,
             };
             let mut data = cpu.scratch(together * lines.step());
             for rows in from.chunks(together) {

@@ -1,0 +1,58 @@
+//! Loops of statistics.
+
+use super::{LANES, kernels::kernels, math};
+
+kernels! {
+    /// Adds finite magnitudes of nearest even to a histogram. Key 0 is that of zeros, which do not count.
+    fn histogram[](values: &[f32], constant: u32, bins: &mut [u32; 256]) {
+        const BLOCK: usize = 4096;
+        let mut keys = [0u8; BLOCK];
+        for block in values.chunks(BLOCK) {
+            for (key, value) in keys.iter_mut().zip(block) {
+                let [byte, ..] = (((value.to_bits() & 0x7FFF_FFFF) + constant) >> 23).to_le_bytes();
+                *key = byte;
+            }
+            // Four tables, so that equal neighbours do not wait for each other.
+            let mut tables = [[0u16; 256]; 4];
+            let mut quads = keys[..block.len()].chunks_exact(4);
+            for quad in &mut quads {
+                for (table, &key) in tables.iter_mut().zip(quad) {
+                    table[usize::from(key)] += 1;
+                }
+            }
+            quads.remainder().iter().for_each(|&key| tables[0][usize::from(key)] += 1);
+            for (key, bin) in bins.iter_mut().enumerate().skip(1) {
+                *bin += tables.iter().map(|table| u32::from(table[key])).sum::<u32>();
+            }
+        }
+    }
+
+    /// Adds Σu, Σu², Σ ln|u| and Σ ln²|u|, in the lanes and blocks that core states.
+    fn moments[](values: &[f32], sums: &mut [f64; 4]) {
+        const BLOCK: usize = 4096;
+        for block in values.chunks(BLOCK) {
+            let mut lanes = [[0f32; LANES]; 4];
+            let mut add = |row: &[f32; LANES]| {
+                for i in 0..LANES {
+                    let magnitude = row[i].to_bits() & 0x7FFF_FFFF;
+                    // What does not count adds 0, and ln 1.
+                    let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
+                    let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
+                    let log = math::ln(size);
+                    lanes[0][i] += u;
+                    lanes[1][i] += u * u;
+                    lanes[2][i] += log;
+                    lanes[3][i] += log * log;
+                }
+            };
+            let (rows, rest) = block.as_chunks();
+            rows.iter().for_each(&mut add);
+            let mut last = [0f32; LANES];
+            last[..rest.len()].copy_from_slice(rest);
+            add(&last);
+            for (sum, lanes) in sums.iter_mut().zip(&lanes) {
+                *sum += lanes.iter().fold(0.0, |total, &lane| total + f64::from(lane));
+            }
+        }
+    }
+}
