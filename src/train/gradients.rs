@@ -263,7 +263,14 @@ impl<B: Backend> Trainer<B> {
                 recorded[program] = Recorded::Warm;
             }
             Recorded::Warm if self.recording => {
-                recorded[program] = device.record(all)?.map_or(Recorded::Plain, Recorded::Ready);
+                // With a recording nothing has run yet.
+                recorded[program] = match device.record(all)? {
+                    Some(recording) => {
+                        device.repeat(&recording)?;
+                        Recorded::Ready(recording)
+                    }
+                    None => Recorded::Plain,
+                };
             }
             Recorded::Warm => return all(),
         }

@@ -117,7 +117,8 @@ pub trait Backend: Sized {
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
     ) -> impl Future<Output = Done<Self>>;
 
-    /// Runs `work`, which calls operators only, and keeps its launches if the device can.
+    /// Keeps the launches of `work`, which calls operators only. With a recording nothing has run yet: repeat it. A
+    /// device that keeps nothing runs `work` and returns `None`.
     ///
     /// # Errors
     /// Those of `work`, and the device's.

@@ -102,8 +102,7 @@ fn repeat_is_eager<B: Backend>(b: &B) -> Check {
     let Some(recording) = b.record(|| work.step(b, &rig.table))? else {
         return Err(Fail::Unsupported("steps are not recorded".into()));
     };
-    // Whether recording also runs the work is the device's choice: begin again.
-    rig.fill(&mut work.master, &masters)?;
+    same_bits("a recording that has not been repeated", &rig.read(&work.master)?, &masters)?;
     for (i, (values, rows)) in want.iter().enumerate() {
         set(&mut rig, i as i32)?;
         b.repeat(&recording)?;

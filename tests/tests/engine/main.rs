@@ -1,0 +1,7 @@
+//! The engine tested by someone who did not write it: against naive f64, by properties, by hand-made traces.
+
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data is small and known")]
+
+mod f64;
+mod gradients;
+mod graph;
