@@ -1,0 +1,106 @@
+//! Where one scale for all gradients cannot do it: two heads whose losses differ by 2^46 in weight.
+//!
+//! A trunk with a head for the ten classes of Fashion-MNIST, and on a detached copy of its features a second tower
+//! that tells classes 0 … 4 from 5 … 9. The second loss counts 2^-46 of the first; the tower's learning rate is 2^46
+//! times as large, so that training in f32 is the same as with equal weights. Gradients of the two towers lie 2^46
+//! apart, and FP16 reaches from 2^-24 to 2^16.
+//!
+//! Needs `fashion-mnist-10k` in the directory that GRADSCALE_DATA names.
+
+use gradscale::{
+    Batch, Cpu, Method, Parameters, TraceError, Trainer, Var,
+    models::Mlp,
+    nn::Module,
+    optim::{Optimizer, Schedule},
+};
+use gradscale_cli::data::Classification;
+use std::path::PathBuf;
+
+const STEPS: usize = 600;
+const BATCH: usize = 64;
+const GAP: i32 = 46;
+const LR: f64 = 0.05;
+
+/// Accuracies of both heads, and skipped steps. A training that ends early keeps the weights it has.
+#[derive(Clone, Copy, Debug)]
+struct Result {
+    ten: f64,
+    two: f64,
+    skipped: usize,
+}
+
+struct Net {
+    trunk: Mlp,
+    ten: Mlp,
+    tower: Mlp,
+}
+
+impl Net {
+    fn heads<'t>(&self, x: Var<'t>) -> std::result::Result<[Var<'t>; 2], TraceError> {
+        let features = self.trunk.forward(x.scale(1.0 / 255.0))?.relu();
+        Ok([self.ten.forward(features)?, self.tower.forward(features.detach())?])
+    }
+}
+
+fn train(method: &str, train: &Classification, test: &Classification) -> Result {
+    let method: Method = method.parse().expect("a method");
+    let mut parameters = Parameters::seeded(0);
+    let net = Net {
+        trunk: Mlp::new(&mut parameters.at("trunk"), &[784, 128]),
+        ten: Mlp::new(&mut parameters.at("ten"), &[128, 10]),
+        tower: Mlp::new(&mut parameters.at("tower"), &[128, 64, 2]),
+    };
+    let optimizer =
+        Optimizer::sgd(LR).momentum(0.9).decay(1e-4).group("tower", LR * f64::from(GAP).exp2(), 1e-4 * 2f32.powi(-GAP));
+    let optimizer = optimizer.schedule(Schedule::Cosine { steps: STEPS as u64 });
+    let device = Cpu::new(0).expect("threads");
+    let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_skip_limit(0);
+    let mut skipped = 0;
+    for step in 0..STEPS {
+        let from = step * BATCH % (train.count - BATCH);
+        let images = &train.features[from * 784..(from + BATCH) * 784];
+        let labels = &train.labels[from..from + BATCH];
+        let upper: Vec<u8> = labels.iter().map(|&label| u8::from(label >= 5)).collect();
+        let batch = [Batch::u8([BATCH, 784], images), Batch::u8([BATCH], labels), Batch::u8([BATCH], &upper)];
+        let gradients = trainer.backward(batch, |[x, labels, upper]| {
+            let [ten, two] = net.heads(x)?;
+            ten.cross_entropy(labels)?.add(two.cross_entropy(upper)?.scale(2f32.powi(-GAP)))
+        });
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        skipped += usize::from(outcome.skipped.is_some());
+    }
+    let mut right = |head: usize| {
+        let images = [Batch::u8([test.count, 784], &test.features)];
+        let best = trainer.evaluate(images, |[x]| net.heads(x)?[head].argmax()).expect("an evaluation");
+        let truth = |label: u8| f32::from(if head == 0 { label } else { u8::from(label >= 5) });
+        let right = best.data.iter().zip(&test.labels).filter(|(best, label)| **best == truth(**label)).count();
+        right as f64 / test.count as f64
+    };
+    Result { ten: right(0), two: right(1), skipped }
+}
+
+#[test]
+fn only_gradient_scaling_trains_both_heads() {
+    let Some(root) = std::env::var_os("GRADSCALE_DATA").map(PathBuf::from) else {
+        println!("SKIPPED: two heads on Fashion-MNIST; set GRADSCALE_DATA to the directory with fashion-mnist-10k");
+        return;
+    };
+    let (images, test) = Classification::load_idx(root.join("fashion-mnist-10k")).expect("Fashion-MNIST");
+    let run = |method: &str| {
+        let result = train(method, &images, &test);
+        let Result { ten, two, skipped } = result;
+        println!("{method:14} ten classes {:.1} %, two {:.1} %, {skipped} skipped", 100.0 * ten, 100.0 * two);
+        result
+    };
+    let f32 = run("fp32");
+    assert!(f32.ten > 0.8 && f32.two > 0.85, "in f32 both heads train");
+    // Two points are noise at this size.
+    let as_good = |result: Result| [result.ten > f32.ten - 0.02, result.two > f32.two - 0.02];
+    assert_eq!(as_good(run("gs")), [true, true]);
+    let fixed: Vec<String> = (0..=40).step_by(4).map(|k| format!("fixed:{}", 2f64.powi(k))).collect();
+    let others = fixed.iter().map(String::as_str).chain(["fp16", "dynamic", "dynamic:10"]);
+    for method in others {
+        assert_ne!(as_good(run(method)), [true, true], "{method} got both");
+    }
+    println!("two heads on Fashion-MNIST: PASSED");
+}
