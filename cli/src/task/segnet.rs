@@ -70,7 +70,7 @@ where
     ) -> Result<Self, Failure> {
         let batches =
             Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
-        let classes = outputs(data);
+        let classes = data.classes.len();
         let mut parameters = Parameters::seeded(seed);
         let net = SegNet::new(&mut parameters.at("segnet"), 3, settings.width, classes);
         let frequencies = median_frequency(&data.train, classes, data.ignore);
@@ -130,7 +130,7 @@ where
             let net = &self.net;
             self.trainer.update_statistics(keep, batch, |[x]| net.forward(x))?;
         }
-        let mut confusion = Confusion::new(outputs(self.data));
+        let mut confusion = Confusion::new(self.data.classes.len());
         let test = &self.data.test;
         for (images, labels, count) in in_order(test, self.settings.batch.min(test.count)).map_err(fit)? {
             let batch = [Batch::u8([count, test.height, test.width, 3], images)];
@@ -158,10 +158,4 @@ where
     pub const fn trainer(&self) -> &Trainer<B> {
         &self.trainer
     }
-}
-
-/// Classes that the network tells apart: an ignored one at the end is none of them.
-fn outputs(data: &Segmentation) -> usize {
-    let last = data.classes.len().saturating_sub(1);
-    if data.ignore.map(usize::from) == Some(last) { last } else { data.classes.len() }
 }
