@@ -65,7 +65,7 @@ pub struct Compare {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
     pub batch: usize,
     /// Channels of each layer; SegNetBasic has 64.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
     /// What the sum of losses is divided by: a number of pixels (learning rate and weight decay make up for it, so
     /// that training in f32 stays the same), or `batch` for those of the batch that have a label.
@@ -84,7 +84,7 @@ pub struct Compare {
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: Device,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
     /// Directory for table.md and results.json, which must not hold results yet [default: the first of compare-1,
     /// compare-2, … that does not]
@@ -147,6 +147,19 @@ impl FromStr for Methods {
     }
 }
 
+fn whole(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+}
+
 fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "must be a whole number above 0".to_owned())
+    whole(text, 1..=1 << 20)
+}
+
+fn width(text: &str) -> Result<usize, String> {
+    whole(text, 1..=4096)
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    whole(text, 0..=4096)
 }

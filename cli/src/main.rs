@@ -1,11 +1,14 @@
 //! The `gradscale` program.
 
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use gradscale_cli::args::{Arguments, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return explain(&error),
+    };
     let done = match arguments.command {
         Command::Compare(compare) => gradscale_cli::compare::run(&compare),
     };
@@ -13,6 +16,27 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("gradscale: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Help as it is; errors in one line.
+fn explain(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            error.print().ok();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.print().ok();
+            ExitCode::from(2)
+        }
+        _ => {
+            let text = error.to_string();
+            let lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+            let line = lines.collect::<Vec<_>>().join(" ");
+            eprintln!("gradscale: {}", line.trim_start_matches("error: "));
             ExitCode::from(2)
         }
     }

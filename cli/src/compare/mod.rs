@@ -6,7 +6,7 @@ mod table;
 use crate::{
     Failure,
     args::{Compare, Device, Task},
-    data::Segmentation,
+    data::{Batches, Segmentation},
     machine::Origin,
     output,
     task::segnet::{Run, Settings},
@@ -26,6 +26,8 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
         Some(directory) => Segmentation::load(directory)?,
         None => Segmentation::synthetic(arguments.seed),
     };
+    // What does not fit is said before a directory is made.
+    Batches::new(&data.train, arguments.batch, 0).map_err(|cause| Failure::at("--batch", cause))?;
     let seeds = arguments.all_seeds();
     let directory = output::directory(arguments.out.as_deref(), "compare")?;
     let mut results = Results::new(Origin::here(), arguments, &data);

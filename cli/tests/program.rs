@@ -1,0 +1,110 @@
+//! The program as people call it: results of a small comparison, and errors in one line with exit code 2.
+
+use serde_json::Value;
+use std::{fs, path::Path, process::Command};
+
+fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_gradscale")).args(arguments).current_dir(directory).output();
+    let output = output.expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A training too small to learn anything.
+const SMALL: [&str; 9] = ["compare", "--iters", "3", "--batch", "2", "--width", "2", "--threads", "1"];
+
+#[test]
+fn compares_and_writes_results() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let methods = ["--methods", "fp32,gs:exact,gamma=1e-4,interval=2", "--seeds", "0,1", "--eval-every", "2"];
+    let (code, out, error) = gradscale(directory.path(), &[&SMALL[..], &methods].concat());
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    let results = directory.path().join("compare-1");
+    let json = fs::read(results.join("results.json")).expect("results");
+    let json: Value = serde_json::from_slice(&json).expect("JSON");
+    for field in ["version", "commit", "machine"] {
+        assert!(json[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
+    }
+    assert_eq!(json["arguments"]["methods"], serde_json::json!(["fp32", "gs:exact,gamma=1e-4,interval=2"]));
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        assert_eq!(run["iterations"], 3);
+        assert_eq!(run["loss"].as_array().map(Vec::len), Some(3));
+        assert!(run["final_loss"].as_f64().is_some_and(f64::is_finite));
+        assert!(run["metrics"]["miou"].as_f64().is_some_and(|miou| (0.0..=1.0).contains(&miou)));
+        assert_eq!(run["scores"].as_array().map(Vec::len), Some(2));
+        let sites = run["sites"].as_array().expect("sites");
+        assert_eq!(sites.is_empty(), run["method"] == "fp32");
+        for site in sites {
+            let fields =
+                ["alpha", "gamma_measured", "gamma_predicted", "overflows", "subnormal_share", "amax", "bound"];
+            for field in fields {
+                assert_eq!(site[field].as_array().map(Vec::len), Some(3), "{field} of {}", site["name"]);
+            }
+        }
+    }
+    let table = fs::read_to_string(results.join("table.md")).expect("a table");
+    assert!(table.contains("loss divided by 2073600 pixels") && table.contains("| fp32 |"), "{table}");
+    assert!(out.contains(&table), "the table is shown as it is written");
+    assert_eq!(fs::read_dir(&results).expect("a directory").count(), 2, "no temporary files are left");
+
+    // A second comparison goes beside the first; none overwrites results.
+    gradscale(directory.path(), &[&SMALL[..], &["--methods", "fp32"]].concat());
+    assert!(directory.path().join("compare-2/results.json").exists());
+    let (code, _, error) = gradscale(directory.path(), &[&SMALL[..], &["--out", "compare-1"]].concat());
+    assert_eq!(code, Some(2));
+    assert!(error.contains("results.json") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn the_seed_decides_everything() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = |seed: &str, threads: &str, out: &str| {
+        let more = ["--seed", seed, "--methods", "gs", "--out", out];
+        let mut arguments = [&SMALL[..7], &["--threads", threads], &more].concat();
+        arguments[2] = "6";
+        assert_eq!(gradscale(directory.path(), &arguments).0, Some(0));
+        let json = fs::read(directory.path().join(out).join("results.json")).expect("results");
+        let json: Value = serde_json::from_slice(&json).expect("JSON");
+        (json["runs"][0]["loss"].clone(), json["runs"][0]["sites"].clone(), json["runs"][0]["metrics"].clone())
+    };
+    let one = run("5", "1", "a");
+    assert_eq!(one, run("5", "3", "b"), "the number of threads must not matter");
+    assert_ne!(one.0, run("6", "1", "c").0);
+}
+
+#[test]
+fn errors_are_one_line_with_exit_code_2() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("file"), b"x").expect("a file");
+    fs::create_dir(directory.path().join("empty")).expect("a directory");
+    fs::create_dir(directory.path().join("cut")).expect("a directory");
+    fs::write(directory.path().join("cut/train-images-idx4-ubyte.gz"), [0x1F, 0x8B, 8, 0]).expect("a file");
+    let cases: [(&[&str], &str); 17] = [
+        (&["--methods", "fp64"], "fp64"),
+        (&["--methods", "fixed:100"], "fixed:100"),
+        (&["--methods", "fixed"], "fixed"),
+        (&["--methods", "gs:exact,gamma=2"], "gamma=2"),
+        (&["--methods", "gs:best"], "best"),
+        (&["--methods", "gs:paper,room=3"], "room"),
+        (&["--methods", "gs,gs"], "twice"),
+        (&["--task", "detection"], "detection"),
+        (&["--device", "tpu"], "tpu"),
+        (&["--pixels", "-1"], "-1"),
+        (&["--width", "0"], "--width"),
+        (&["--threads", "1000000"], "--threads"),
+        (&["--batch", "500"], "500"),
+        (&["--data", "nowhere"], "nowhere"),
+        (&["--data", "empty"], "empty"),
+        (&["--data", "cut"], "train-"),
+        (&["--out", "file/x"], "file/x"),
+    ];
+    for (arguments, named) in cases {
+        let (code, _, error) = gradscale(directory.path(), &[&["compare", "--iters", "1"], arguments].concat());
+        assert_eq!(code, Some(2), "{arguments:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{arguments:?}: {error}");
+        assert!(error.contains(named), "{arguments:?}: {error}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 3, "errors leave nothing behind");
+}
