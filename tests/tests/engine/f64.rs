@@ -207,9 +207,7 @@ pub enum Divisor {
     Fixed(f64),
 }
 
-pub fn cross_entropy(
-    x: &Tensor, labels: &[u8], weights: Option<&Tensor>, ignore: Option<u8>, divisor: Divisor,
-) -> f64 {
+pub fn cross_entropy(x: &Tensor, labels: &[u8], weights: Option<&Tensor>, ignore: Option<u8>, divisor: Divisor) -> f64 {
     let (mut sum, mut rows, mut total) = (0.0, 0.0, 0.0);
     for (row, &label) in x.data.chunks(x.shape[3]).zip(labels) {
         if Some(label) == ignore {

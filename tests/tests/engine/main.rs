@@ -5,3 +5,6 @@
 mod f64;
 mod gradients;
 mod graph;
+mod networks;
+mod plan;
+mod traces;

@@ -1,0 +1,146 @@
+//! The plan printed before training, and what the tape records.
+
+use crate::{gradients, graph::Run};
+use gradscale::{
+    Batch, Cpu, Method, Parameters, PlanRow, TraceError, Trainer, Var,
+    core::{
+        amp::{AmpPolicy, Level, List, Precision},
+        backend::DType,
+        op::Op,
+    },
+    models::{Mlp, SegNet},
+    nn::{BatchNorm, Conv2d, GroupNorm, Module},
+    optim::Optimizer,
+};
+
+/// Rows of the plan against those of the run. Single numbers are f32 under every policy.
+fn same(plan: &[PlanRow], ran: &[PlanRow], single: impl Fn(&PlanRow) -> bool) {
+    assert!(!plan.is_empty());
+    assert_eq!(plan.len(), ran.len());
+    for (plan, ran) in plan.iter().zip(ran) {
+        assert_eq!((&plan.name, plan.op, plan.precision), (&ran.name, ran.op, ran.precision));
+        let half = plan.precision == Precision::Half && !single(plan);
+        assert_eq!(ran.stored == Some(DType::F16), half, "{} is {:?}, but {}", plan.name, ran.stored, plan);
+    }
+}
+
+fn is_number(row: &PlanRow) -> bool {
+    matches!(row.op, Op::CrossEntropy | Op::Mean | Op::Sum)
+}
+
+/// A network under a policy: plan, run, compare.
+fn check<const N: usize>(
+    policy: &AmpPolicy, parameters: Parameters, batch: [Batch<'_>; N],
+    net: impl for<'t> Fn([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+) -> Vec<PlanRow> {
+    let method = Method::mixed().with_amp(policy.clone());
+    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
+    let plan = trainer.plan(batch, &net).unwrap();
+    let gradients = trainer.backward(batch, &net).unwrap();
+    let ran = trainer.ran(&gradients).unwrap().to_vec();
+    same(&plan, &ran, is_number);
+    plan
+}
+
+fn mlp(policy: &AmpPolicy) -> Vec<PlanRow> {
+    let mut parameters = Parameters::seeded(1);
+    let net = Mlp::new(&mut parameters.at("net"), &[4, 8, 3]);
+    let (x, labels) = ([0.5; 20], [0u8; 5]);
+    let batch = [Batch::f32([5, 4], &x), Batch::u8([5], &labels)];
+    check(policy, parameters, batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))
+}
+
+fn segnet(policy: &AmpPolicy) -> Vec<PlanRow> {
+    let mut parameters = Parameters::seeded(1);
+    let net = SegNet::new(&mut parameters.at("net"), 3, 4, 3);
+    // Bytes, as images come.
+    let x: Vec<u8> = (0..2 * 16 * 17 * 3).map(|i| (i * 37 % 251) as u8).collect();
+    let labels = vec![1u8; 2 * 16 * 17];
+    let batch = [Batch::u8([2, 16, 17, 3], &x), Batch::u8([2, 16, 17, 1], &labels)];
+    check(policy, parameters, batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))
+}
+
+/// Norms, concatenation, exp.
+fn mixture(policy: &AmpPolicy) -> Vec<PlanRow> {
+    let mut parameters = Parameters::seeded(1);
+    let mut scope = parameters.at("net");
+    let conv = Conv2d::new(&mut scope.at("conv"), 3, 4, 3);
+    let batch_norm = BatchNorm::new(&mut scope.at("bn"), 4);
+    let group_norm = GroupNorm::new(&mut scope.at("gn"), 4, 2);
+    let head = Conv2d::new(&mut scope.at("head"), 8, 3, 1);
+    let x: Vec<f32> = (0..2 * 5 * 6 * 3).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect();
+    let batch = [Batch::f32([2, 5, 6, 3], &x), Batch::f32([2, 5, 6, 4], &[0.25; 240])];
+    check(policy, parameters, batch, |[x, more]| {
+        let y = batch_norm.forward(conv.forward(x)?)?.relu();
+        let z = group_norm.forward(y)?.affine(0.125, 0.0).exp();
+        let both = y.concat(&[z], 3)?.concat(&[y.add(more)?], 3)?.slice(3, 2, 8)?;
+        let pooled = head.forward(both)?.tanh().average_pool([2, 2])?.flatten()?;
+        pooled.square()?.mean()
+    })
+}
+
+fn all(policy: &AmpPolicy) -> [Vec<PlanRow>; 3] {
+    [mlp(policy), segnet(policy), mixture(policy)]
+}
+
+#[test]
+fn plan_is_what_the_tape_records() {
+    for level in Level::ALL {
+        let plans = all(&AmpPolicy::new(level));
+        for row in plans.iter().flatten() {
+            match level {
+                Level::O0 => assert_eq!(row.precision, Precision::Single, "{row}"),
+                Level::O3 => assert_eq!(row.precision, Precision::Half, "{row}"),
+                _ if matches!(row.op, Op::Linear | Op::Conv) => assert_eq!(row.precision, Precision::Half, "{row}"),
+                _ if matches!(row.op, Op::Exp | Op::Mean | Op::Pow | Op::CrossEntropy) => {
+                    assert_eq!(row.precision, Precision::Single, "{row}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Another list for one operator changes plan and tape alike.
+#[test]
+fn an_override_changes_both() {
+    let ops = [Op::Relu, Op::BatchNorm, Op::MaxPool, Op::Conv, Op::Concat, Op::Exp, Op::Tanh, Op::Add, Op::Linear];
+    for op in ops {
+        for list in [List::Allow, List::Deny] {
+            for level in [Level::O1, Level::O2] {
+                let mut policy = AmpPolicy::new(level);
+                policy.set(op, list).unwrap();
+                let precision = if list == List::Allow { Precision::Half } else { Precision::Single };
+                let plans = all(&policy);
+                assert!(plans.iter().flatten().filter(|row| row.op == op).all(|row| row.precision == precision));
+                assert!(plans.iter().flatten().any(|row| row.op == op), "{op} is nowhere");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "known: a denied reshape is planned with a cast that the tape does not make"]
+fn a_reshape_denied_is_stored_as_planned() {
+    let mut policy = AmpPolicy::new(Level::O1);
+    policy.set(Op::Reshape, List::Deny).unwrap();
+    mixture(&policy);
+}
+
+/// Every operator of the engine, each in its small graph.
+#[test]
+fn plan_of_every_operator() {
+    for level in Level::ALL {
+        for (_, graph) in gradients::all() {
+            let method = Method::mixed().with_amp(AmpPolicy::new(level));
+            let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Optimizer::sgd(0.0), &method);
+            let plan = run.plan();
+            let gradients = run.backward().unwrap();
+            let number = |row: &PlanRow| {
+                let node = graph.nodes.iter().position(|node| node.name == row.name);
+                is_number(row) || node.is_some_and(|id| graph.eval(&graph.first()).0[id].data.len() == 1)
+            };
+            same(&plan, run.trainer.ran(&gradients).unwrap(), number);
+        }
+    }
+}
