@@ -8,3 +8,4 @@ mod graph;
 mod networks;
 mod plan;
 mod traces;
+mod training;

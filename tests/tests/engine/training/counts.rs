@@ -1,0 +1,59 @@
+//! What a step costs a device beside its operators.
+
+use super::{Data, Training};
+use gradscale::{Cpu, optim::Optimizer};
+use gradscale_conformance::{Calls, Counting};
+
+#[test]
+fn one_upload_and_one_collect_a_step() {
+    for method in ["gs:exact", "dynamic", "fp32", "gs:exact,interval=1"] {
+        let device = Counting::new(Cpu::new(1).unwrap());
+        let mut training = Training::on(device, Optimizer::adam(0.01), method.parse().unwrap());
+        let data = Data::new(1, 8);
+        for _ in 0..3 {
+            training.step(&data);
+        }
+        let mut operators = None;
+        for step in 3..25 {
+            training.trainer.device().take();
+            assert_eq!(training.step(&data).skipped, None);
+            let calls = training.trainer.device().take();
+            let Calls { uploads, collects, reads, allocs, writes, .. } = calls;
+            // The batch is three writes.
+            assert_eq!([uploads, collects, reads, allocs, writes], [1, 1, 0, 0, 3], "{method}, step {step}");
+            assert_eq!(*operators.get_or_insert(calls.operators), calls.operators, "{method}, step {step}");
+        }
+    }
+}
+
+/// Deciding at once waits once for each site; `paper` does so in the first of its 100 steps.
+#[test]
+fn paper_decides_at_once_in_update_steps_only() {
+    let device = Counting::new(Cpu::new(1).unwrap());
+    let mut training = Training::on(device, Optimizer::sgd(0.0), "gs:paper,interval=5".parse().unwrap());
+    let data = Data::new(1, 8);
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        training.trainer.device().take();
+        training.step(&data);
+        waits.push(training.trainer.device().take().collects > 1);
+    }
+    let deciding: Vec<usize> = (0..12).filter(|&step| waits[step]).collect();
+    assert_eq!(deciding, [0, 5, 10]);
+}
+
+/// A skip makes all sites decide at once in the next step, and only there.
+#[test]
+fn a_skip_is_followed_by_one_step_that_waits() {
+    let device = Counting::new(Cpu::new(1).unwrap());
+    let mut training = Training::on(device, Optimizer::sgd(0.0), "gs:exact".parse().unwrap());
+    let data = Data::new(1, 8);
+    let mut collects = Vec::new();
+    for step in 0..8 {
+        training.trainer.device().take();
+        training.step(&data.times(if step < 4 { 1.0 } else { 2f32.powi(40) }));
+        collects.push(training.trainer.device().take().collects);
+    }
+    let sites = training.trainer.sites().count() as u64;
+    assert_eq!(collects, [1 + sites, 1, 1, 1, 1, 1 + sites, 1, 1]);
+}

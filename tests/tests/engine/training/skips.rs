@@ -1,0 +1,182 @@
+//! Steps that are not taken.
+
+use super::{Data, Training, batches};
+use gradscale::{
+    Batch, Cpu, Error, Method, Parameters, StepOutcome, Trainer,
+    core::{
+        amp::{AmpPolicy, Level},
+        step::Kind,
+    },
+    nn::{Linear, Module},
+    optim::{Optimizer, Schedule},
+};
+
+fn blamed(outcome: &StepOutcome) -> (&str, Kind, i32) {
+    let skipped = outcome.skipped.as_ref().expect("the step should be skipped");
+    let (site, kind) = skipped.site.as_ref().expect("a site should be blamed");
+    (site, *kind, skipped.exponent)
+}
+
+/// The bad batches that a loss scale of 2^10 cannot take: a loss times 2^60, ∞ and NaN in the input.
+fn bad() -> [(Data, &'static str, Kind, i32); 3] {
+    let data = Data::new(77, 8);
+    let (mut infinite, mut nan) = (data.clone(), data.clone());
+    infinite.x[5] = f32::INFINITY;
+    nan.x[9] = f32::NAN;
+    let huge = data.times(2f32.powi(60));
+    [
+        (huge, "mse_loss/cast", Kind::Overflow, 10),
+        (infinite, "input0/cast/forward", Kind::Infinite, 0),
+        (nan, "input0/cast/forward", Kind::Nan, 0),
+    ]
+}
+
+/// A run that saw bad batches goes on as one that never did, bit for bit: parameters, momentum, Adam's states and
+/// step count, schedule, running statistics, half copies.
+#[test]
+fn a_skipped_step_leaves_no_trace() {
+    let schedule = Schedule::WarmupCosine { warmup: 3, steps: 9 };
+    let optimizers = [
+        Optimizer::sgd(0.1).momentum(0.9).nesterov().decay(0.01).schedule(schedule),
+        Optimizer::adam(0.01).decay(0.01).schedule(schedule),
+        Optimizer::adamw(0.01).clip_norm(0.5).schedule(Schedule::Step { every: 2, factor: 0.5 }),
+    ];
+    let good = batches(6);
+    for optimizer in optimizers {
+        for level in [Level::O1, Level::O2, Level::O3] {
+            let method = "fixed:1024".parse::<Method>().unwrap().with_amp(AmpPolicy::new(level));
+            let mut clean = Training::on(Cpu::new(1).unwrap(), optimizer.clone(), method.clone());
+            let mut dirty = Training::on(Cpu::new(1).unwrap(), optimizer.clone(), method);
+            for (i, data) in good.iter().enumerate() {
+                let before = dirty.bits();
+                for (bad, ..) in &bad()[..i % 4] {
+                    let outcome = dirty.step(bad);
+                    assert!(outcome.skipped.is_some(), "{level:?} {i}");
+                    assert_eq!(dirty.bits(), before, "{level:?} {i}");
+                }
+                assert_eq!(dirty.trainer.steps(), i as u64);
+                let [one, two] = [clean.step(data), dirty.step(data)];
+                assert_eq!((&one, one.loss.to_bits()), (&two, two.loss.to_bits()));
+                assert_eq!(one.skipped, None);
+                assert_eq!(clean.bits(), dirty.bits(), "{level:?} {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_outcome_names_site_and_kind() {
+    for (data, site, kind, exponent) in bad() {
+        let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1024");
+        training.step(&Data::new(1, 8));
+        let outcome = training.step(&data);
+        assert_eq!(blamed(&outcome), (site, kind, exponent));
+    }
+    let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1073741824");
+    let outcome = training.step(&Data::new(1, 8).times(2f32.powi(20)));
+    assert_eq!(blamed(&outcome), ("mse_loss/cast", Kind::Overflow, 30));
+    let text = outcome.skipped.unwrap().to_string();
+    assert_eq!(text, "skipped: mse_loss/cast overflowed at 2^30");
+}
+
+/// Overflow and NaN of the forward pass are named where they are stored, whatever follows.
+#[test]
+fn the_forward_pass_is_blamed_for_its_own() {
+    for method in ["gs:exact", "fixed:1024", "dynamic", "gs:paper"] {
+        let mut parameters = Parameters::seeded(1);
+        let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
+        let method: Method = method.parse().unwrap();
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.1), method).unwrap();
+        let mut step = |x: [f32; 4], first: f32| {
+            trainer.set_parameter("one.weight", &[first; 16]).unwrap();
+            let gradients =
+                trainer.backward([Batch::f32([1, 4], &x)], |[x]| two.forward(one.forward(x)?.ln())?.mean()).unwrap();
+            trainer.step(gradients).unwrap()
+        };
+        assert_eq!(step([0.5; 4], 1.0).skipped, None);
+        assert_eq!(blamed(&step([60000.0; 4], 1.0)), ("one/forward", Kind::Overflow, 0));
+        assert_eq!(blamed(&step([0.5; 4], -1.0)), ("ln/cast/forward", Kind::Nan, 0));
+        assert_eq!(step([0.5; 4], 1.0).skipped, None);
+    }
+}
+
+/// A NaN of the forward pass is no reason for smaller scales.
+#[test]
+fn nan_does_not_move_exponents() {
+    let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+    let data = Data::new(1, 8);
+    for _ in 0..3 {
+        assert_eq!(training.step(&data).skipped, None);
+    }
+    let before = training.exponents();
+    for (bad, ..) in &bad()[1..] {
+        assert!(training.step(bad).skipped.is_some());
+        assert_eq!(training.step(&data).skipped, None);
+        assert_eq!(training.exponents(), before);
+    }
+}
+
+/// A loss that is 2^20 times as large from one step on costs one step, wherever in the interval it falls.
+#[test]
+fn a_persistent_jump_costs_one_step() {
+    for at in [1, 5, 10, 11, 12, 17] {
+        let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+        let data = Data::new(1, 8);
+        let mut skipped = Vec::new();
+        for step in 0..30 {
+            let data = data.times(if step < at { 1.0 } else { 2f32.powi(20) });
+            if training.step(&data).skipped.is_some() {
+                skipped.push(step);
+            }
+        }
+        assert_eq!(skipped, [at]);
+    }
+}
+
+/// Sites fall by exactly the jump, and rise again after it.
+#[test]
+fn exponents_follow_the_loss() {
+    let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+    let data = Data::new(1, 8);
+    let mut after = |factor: f32| {
+        for _ in 0..25 {
+            training.step(&data.times(factor));
+        }
+        training.exponents()
+    };
+    let before = after(1.0);
+    let lower: Vec<_> = before.iter().map(|(name, alpha)| (name.clone(), alpha - 20)).collect();
+    assert_eq!(after(2f32.powi(20)), lower);
+    assert_eq!(after(1.0), before);
+}
+
+#[test]
+fn training_ends_after_too_many_skips() {
+    let [(bad, ..), ..] = bad();
+    let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1024");
+    training.trainer = training.trainer.with_skip_limit(3);
+    for _ in 0..2 {
+        // A step that is taken starts the count again.
+        for _ in 0..2 {
+            assert!(training.step(&bad).skipped.is_some());
+        }
+        assert_eq!(training.step(&Data::new(1, 8)).skipped, None);
+    }
+    training.step(&bad);
+    training.step(&bad);
+    let Err(Error::Skips { in_a_row, last }) = training.try_step(&bad) else { panic!("the limit is 3") };
+    assert_eq!((in_a_row, last.as_str()), (3, "skipped: mse_loss/cast overflowed at 2^10"));
+}
+
+/// Dynamic loss scaling halves at a skip.
+#[test]
+fn dynamic_halves() {
+    let mut training = Training::new(Optimizer::sgd(0.0), "dynamic");
+    let data = Data::new(1, 8);
+    training.step(&data);
+    assert_eq!(training.trainer.loss_scale(), 16);
+    let outcome = training.step(&data.times(2f32.powi(20)));
+    assert_eq!(blamed(&outcome).2, 16);
+    assert_eq!(training.trainer.loss_scale(), 15);
+    assert!(training.exponents().iter().all(|(_, alpha)| *alpha == 15));
+}
