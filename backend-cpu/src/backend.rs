@@ -139,7 +139,9 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn unpool(&self, p: &descriptor::Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+    fn unpool(
+        &self, p: &descriptor::Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>,
+    ) -> Done<Self> {
         self.run_unpool(p, way, x, at, y);
         Ok(())
     }

@@ -1,80 +1,211 @@
 //! Strided copies.
+//!
+//! Dimensions are put in the order in which they lie in y, which nests: a step of the outermost one writes a stretch of
+//! its own. These stretches are the parts of the work. Along the innermost one a run of elements is copied at a time.
 
 use crate::{
     Cpu, Memory,
+    elementwise::load,
     epilogue::{BLOCK, Epilogue, Part, merge},
+    seen::Seen,
 };
+use core::ops::Range;
 use gradscale_core::{backend::Store, descriptor::Strided};
 use half::f16;
+use rayon::prelude::*;
+
+/// Elements of a part at least.
+const PART: usize = 1 << 15;
+
+/// Steps along one dimension, of x and of y.
+#[derive(Clone, Copy, Debug)]
+struct Dim {
+    len: usize,
+    x: i64,
+    y: usize,
+}
+
+/// A copy whose dimensions are those of y, outermost first.
+#[derive(Debug)]
+struct Walk {
+    dims: Vec<Dim>,
+    x: i64,
+    y: usize,
+}
+
+impl Walk {
+    fn of(p: &Strided) -> Self {
+        let [mut x, mut y] = p.start().map(i64::from);
+        let mut dims: Vec<Dim> = Vec::new();
+        let mut given: Vec<_> = p.dims().to_vec();
+        given.sort_by_key(|dim| core::cmp::Reverse(dim.y.unsigned_abs()));
+        for dim in given.into_iter().filter(|dim| dim.len != 1) {
+            let (mut step_x, step_y) = (dim.x, dim.y.unsigned_abs() as usize);
+            if dim.y < 0 {
+                // From the other end.
+                let last = i64::from(dim.len) - 1;
+                (x, y) = (x + last * dim.x, y + last * dim.y);
+                step_x = -dim.x;
+            }
+            let inner = Dim { len: dim.len as usize, x: step_x, y: step_y };
+            match dims.last_mut() {
+                // One dimension in both.
+                Some(outer) if outer.x == inner.x * i64::from(dim.len) && outer.y == inner.y * inner.len => {
+                    *outer = Dim { len: outer.len * inner.len, ..inner };
+                }
+                _ => dims.push(inner),
+            }
+        }
+        // A single long run is cut, if it can be: so many threads have something to do.
+        if let [Dim { len, x, y }] = dims[..]
+            && len > PART
+            && let Some(run) = (BLOCK / 16..=BLOCK).rev().find(|&run| len.is_multiple_of(run))
+        {
+            dims = vec![Dim { len: len / run, x: x * run as i64, y: y * run }, Dim { len: run, x, y }];
+        }
+        // A run, and steps outside of it.
+        while dims.len() < 2 {
+            dims.insert(0, Dim { len: 1, x: 0, y: 1 });
+        }
+        // The descriptor keeps both inside their buffers.
+        Self { dims, x, y: usize::try_from(y).unwrap_or(usize::MAX) }
+    }
+
+    /// The innermost dimension.
+    fn run(&self) -> Dim {
+        self.dims[self.dims.len() - 1]
+    }
+
+    /// Elements that one step of the outermost dimension copies.
+    fn step(&self) -> usize {
+        self.dims[1..].iter().map(|dim| dim.len).product()
+    }
+
+    /// Calls with the first places in x and y of all runs in some steps of the outermost dimension, y counted from the
+    /// first of these steps.
+    fn runs(&self, steps: Range<usize>, mut each: impl FnMut(usize, usize)) {
+        let (outer, middle) = (self.dims[0], &self.dims[1..self.dims.len() - 1]);
+        let count: usize = middle.iter().map(|dim| dim.len).product();
+        for (i, step) in steps.enumerate() {
+            for run in 0..count {
+                let (mut rest, mut x, mut y) = (run, self.x + step as i64 * outer.x, i * outer.y);
+                for dim in middle.iter().rev() {
+                    let at = rest % dim.len;
+                    rest /= dim.len;
+                    x += at as i64 * dim.x;
+                    y += at * dim.y;
+                }
+                each(usize::try_from(x).unwrap_or(usize::MAX), y);
+            }
+        }
+    }
+
+    /// Works on all stretches of y; results in order. `work` gets steps of the outermost dimension and their stretch.
+    fn each<T: Send, R: Send>(&self, y: &mut [T], work: impl Fn(Range<usize>, &mut [T]) -> R + Sync) -> Vec<R> {
+        let (outer, step) = (self.dims[0], self.step());
+        if step == 0 || outer.len == 0 {
+            return vec![];
+        }
+        let steps = PART.div_ceil(step).clamp(1, outer.len);
+        // A stretch ends where the last run of its last step does.
+        let span = self.dims[1..].iter().map(|dim| (dim.len - 1) * dim.y).sum::<usize>() + 1;
+        let y = &mut y[self.y..][..(outer.len - 1) * outer.y + span];
+        let parts = y.par_chunks_mut((steps * outer.y).max(span)).enumerate();
+        parts.map(|(i, y)| work(i * steps..outer.len.min((i + 1) * steps), y)).collect()
+    }
+}
 
 impl Cpu {
     pub(crate) fn run_copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        match (x, y) {
-            (Memory::U8(x), Memory::U8(y)) => places(p, |from, to| y[to] = x[from]),
-            (Memory::U32(x), Memory::U32(y)) => places(p, |from, to| y[to] = x[from]),
+        let walk = Walk::of(p);
+        let rows = match (x, y) {
+            (Memory::U8(x), Memory::U8(y)) => return self.integers(&walk, x, y),
+            (Memory::U32(x), Memory::U32(y)) => return self.integers(&walk, x, y),
             (x, Memory::U8(_) | Memory::U32(_)) => {
                 panic!("a copy of {:?} into integers", gradscale_core::backend::Buffer::dtype(x))
             }
-            (x, Memory::F32(y)) => {
-                let row = scattered(p, x, y, &epilogue, |y: &mut [f32]| Part::F32(y));
-                merge(&epilogue, &[row], |row| table.merge(to, row));
-            }
-            (x, Memory::F16(y)) => {
-                let row = scattered(p, x, y, &epilogue, |y: &mut [f16]| Part::F16(y));
-                merge(&epilogue, &[row], |row| table.merge(to, row));
-            }
-        }
+            (x, Memory::F32(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f32]| Part::F32(y)),
+            (x, Memory::F16(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f16]| Part::F16(y)),
+        };
+        merge(&epilogue, &rows, |row| table.merge(to, row));
+    }
+
+    fn integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
+        let run = walk.run();
+        let work = |steps: Range<usize>, y: &mut [T]| {
+            walk.runs(steps, |from, to| {
+                for (i, y) in y[to..].iter_mut().step_by(run.y).take(run.len).enumerate() {
+                    *y = x[along(from, i, run.x)];
+                }
+            });
+        };
+        self.run(|| walk.each(y, work));
+    }
+
+    /// Copies through the epilogue: runs are gathered into a block, finished there, and written back.
+    fn floats<T: Copy + Default + Send>(
+        &self, walk: &Walk, x: &Memory, y: &mut [T], epilogue: &Epilogue, part: impl Fn(&mut [T]) -> Part<'_> + Sync,
+    ) -> Vec<Seen> {
+        let run = walk.run();
+        let work = |steps: Range<usize>, y: &mut [T]| {
+            let mut row = epilogue.row();
+            let (mut values, mut block) = ([0f32; BLOCK], [T::default(); BLOCK]);
+            // Pieces of runs in the block: how many elements, and where they go.
+            let (mut pieces, mut count) = (Vec::new(), 0);
+            let mut flush = |values: &mut [f32], pieces: &mut Vec<(usize, usize)>| {
+                let block = &mut block[..values.len()];
+                // What is there counts where the store adds to it.
+                if epilogue.adds() {
+                    exchange(pieces, block, y, run.y, |block, y| *block = *y);
+                }
+                epilogue.finish(values, part(block), &mut row);
+                exchange(pieces, block, y, run.y, |block, y| *y = *block);
+                pieces.clear();
+            };
+            walk.runs(steps, |from, to| {
+                let mut done = 0;
+                while done < run.len {
+                    let len = (run.len - done).min(BLOCK - count);
+                    let here = &mut values[count..count + len];
+                    if run.x == 1 {
+                        load(self.isa(), x, from + done, here);
+                    } else {
+                        (done..).zip(here).for_each(|(i, v)| *v = x.get(along(from, i, run.x)));
+                    }
+                    pieces.push((len, to + done * run.y));
+                    (done, count) = (done + len, count + len);
+                    if count == BLOCK {
+                        flush(&mut values, &mut pieces);
+                        count = 0;
+                    }
+                }
+            });
+            flush(&mut values[..count], &mut pieces);
+            row
+        };
+        self.run(|| walk.each(y, work))
     }
 }
 
-/// Copies through the epilogue: values and places are gathered into a block, finished there, and written back.
-fn scattered<T: Copy + Default>(
-    p: &Strided, x: &Memory, y: &mut [T], epilogue: &Epilogue, part: impl Fn(&mut [T]) -> Part<'_>,
-) -> crate::seen::Seen {
-    let mut row = epilogue.row();
-    let (mut values, mut at, mut block) = ([0f32; BLOCK], [0usize; BLOCK], [T::default(); BLOCK]);
-    let mut count = 0;
-    let mut flush = |values: &mut [f32], at: &[usize]| {
-        let block = &mut block[..at.len()];
-        // What is there counts where the store adds to it.
-        block.iter_mut().zip(at).for_each(|(block, &at)| *block = y[at]);
-        epilogue.finish(values, part(block), &mut row);
-        block.iter().zip(at).for_each(|(&block, &at)| y[at] = block);
-    };
-    places(p, |from, to| {
-        (values[count], at[count]) = (x.get(from), to);
-        count += 1;
-        if count == BLOCK {
-            flush(&mut values, &at);
-            count = 0;
-        }
-    });
-    flush(&mut values[..count], &at[..count]);
-    row
+/// Element `i` of a run.
+fn along(from: usize, i: usize, step: i64) -> usize {
+    from.wrapping_add_signed(i as isize * step as isize)
 }
 
-/// Calls with the places in x and y of every element, the last dimension running fastest.
-fn places(p: &Strided, mut each: impl FnMut(usize, usize)) {
-    let dims = p.dims();
-    let [x0, y0] = p.start().map(i64::from);
-    let (outer, last) = dims.split_at(dims.len().saturating_sub(1));
-    let rows: u64 = outer.iter().map(|dim| u64::from(dim.len)).product();
-    for row in 0..rows {
-        let (mut rest, mut x, mut y) = (row, x0, y0);
-        for dim in outer.iter().rev() {
-            let step = (rest % u64::from(dim.len)).cast_signed();
-            rest /= u64::from(dim.len);
-            x += step * dim.x;
-            y += step * dim.y;
-        }
-        let (len, step) = last.first().map_or((1, [0, 0]), |dim| (dim.len, [dim.x, dim.y]));
-        for _ in 0..len {
-            // The descriptor keeps both inside their buffers.
-            each(usize::try_from(x).unwrap_or(usize::MAX), usize::try_from(y).unwrap_or(usize::MAX));
-            x += step[0];
-            y += step[1];
+/// Works on the elements of a block, each with its place in y.
+fn exchange<T>(
+    pieces: &[(usize, usize)], block: &mut [T], y: &mut [T], step: usize, work: impl Fn(&mut T, &mut T) + Copy,
+) {
+    let mut rest = block;
+    for &(len, to) in pieces {
+        let (here, left) = rest.split_at_mut(len);
+        rest = left;
+        if step == 1 {
+            here.iter_mut().zip(&mut y[to..to + len]).for_each(|(block, y)| work(block, y));
+        } else {
+            here.iter_mut().zip(y[to..].iter_mut().step_by(step)).for_each(|(block, y)| work(block, y));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Element by element: unary and binary functions, sums of several sources.
 
-use crate::{Cpu, Memory, arch::Isa};
+use crate::{Cpu, Memory, arch::Isa, channels::Pattern, epilogue::BLOCK};
 use gradscale_core::{
     backend::{Buffer, Slot, Store},
-    descriptor::{At, Binary, Over, Unary},
+    descriptor::{At, Binary, BinaryOp, Over, Unary},
     scale::Factor,
     scaled::Scaled,
 };
@@ -23,51 +23,83 @@ impl Cpu {
         let (isa, seed) = (self.isa(), y.table.seed);
         self.dense(y, x.len(), |start, out| {
             load(isa, x, start, out);
-            if op != Unary::Id {
-                for (i, v) in (start..).zip(out) {
-                    *v = op.eval(*v, at(seed, i));
-                }
-            }
+            unary(isa, op, seed, start, out);
         });
     }
 
     pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) {
-        let (isa, seed, [rows, cols]) = (self.isa(), y.table.seed, p.shape());
-        self.dense(y, rows as usize * cols as usize, |start, out| {
+        let (isa, seed, [rows, cols]) = (self.isa(), y.table.seed, p.shape().map(|size| size as usize));
+        // What is broadcast is converted once.
+        let few: Vec<f32> =
+            if p.over() == Over::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
+        let columns = (p.over() == Over::PerColumn && cols != 0).then(|| Pattern::new(&few));
+        self.dense(y, rows * cols, |start, out| {
             load(isa, a, start, out);
-            if p.over() == Over::All {
-                let mut other = [0f32; crate::epilogue::BLOCK];
-                let other = &mut other[..out.len()];
-                load(isa, b, start, other);
-                for ((i, v), &b) in (start..).zip(out).zip(other.iter()) {
-                    *v = p.op().eval(*v, b, at(seed, i));
-                }
-            } else {
-                for (i, v) in (start..).zip(out) {
-                    let at = at(seed, i);
-                    *v = p.op().eval(*v, b.get(p.b_index(at.index) as usize), at);
-                }
+            let mut other = [0f32; BLOCK];
+            let other = &mut other[..out.len()];
+            match (p.over(), &columns) {
+                (Over::All, _) => load(isa, b, start, other),
+                (Over::One, _) => other.fill(few[0]),
+                (_, Some(columns)) => columns.lay(start, other),
+                _ => (start..).zip(&mut *other).for_each(|(i, other)| *other = few[i / cols]),
             }
+            binary(isa, p.op(), seed, start, out, other);
         });
     }
 
     pub(crate) fn run_sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) {
         let isa = self.isa();
         let to = y.table.exponent(y.to);
-        let factors: Vec<Factor> = terms.iter().map(|term| Factor::between(y.table.exponent(term.alpha), to)).collect();
+        let factors: Vec<[f32; 3]> =
+            terms.iter().map(|term| Factor::between(y.table.exponent(term.alpha), to).parts()).collect();
         let len = terms.first().map_or(0, |term| term.data.len());
         // The terms are brought to the exponent of the sum one by one; the store itself does not scale.
         self.dense(Store { from: y.to, ..y }, len, |start, out| {
             out.fill(0.0);
-            let mut block = [0f32; crate::epilogue::BLOCK];
+            let mut block = [0f32; BLOCK];
             let block = &mut block[..out.len()];
-            for (term, factor) in terms.iter().zip(&factors) {
+            for (term, &[first, second, third]) in terms.iter().zip(&factors) {
                 load(isa, term.data, start, block);
-                for (sum, &v) in out.iter_mut().zip(block.iter()) {
-                    *sum += factor.apply(v);
-                }
+                isa.zip(out, block, |sum, v| sum + v * first * second * third);
             }
         });
+    }
+}
+
+/// Applies a function to the elements from index `start` on. Core's own meaning, but for exponentials and powers.
+fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
+    match op {
+        Unary::Id => {}
+        Unary::Neg => isa.map(x, |x| -x),
+        Unary::Abs => isa.map(x, f32::abs),
+        Unary::Relu => isa.map(x, |x| if x <= 0.0 { 0.0 } else { x }),
+        Unary::Affine { a, b } => isa.map(x, |x| a * x + b),
+        Unary::Sqrt => isa.map(x, f32::sqrt),
+        Unary::Recip => isa.map(x, |x| 1.0 / x),
+        Unary::Exp => isa.exp(x),
+        Unary::Sigmoid => isa.sigmoid(x),
+        Unary::Pow(p) if p.is_finite() => isa.pow(x, p, |x| op.eval(x, At::default())),
+        _ => (start..).zip(x).for_each(|(i, x)| *x = op.eval(*x, at(seed, i))),
+    }
+}
+
+/// Applies a function of two numbers.
+fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f32]) {
+    match op {
+        BinaryOp::Add => isa.zip(a, b, |a, b| a + b),
+        BinaryOp::Sub => isa.zip(a, b, |a, b| a - b),
+        BinaryOp::Mul => isa.zip(a, b, |a, b| a * b),
+        BinaryOp::Div => isa.zip(a, b, |a, b| a / b),
+        BinaryOp::Grad(Unary::Relu) => isa.zip(a, b, |kept, dy| if kept > 0.0 { dy } else { 0.0 }),
+        BinaryOp::Grad(Unary::Affine { a: slope, .. }) => isa.zip(a, b, |_, dy| dy * slope),
+        BinaryOp::Grad(Unary::Tanh) => isa.zip(a, b, |kept, dy| dy * (1.0 - kept * kept)),
+        BinaryOp::Grad(Unary::Sigmoid) => isa.zip(a, b, |kept, dy| dy * (kept * (1.0 - kept))),
+        BinaryOp::Grad(Unary::Exp) => isa.zip(a, b, |kept, dy| dy * kept),
+        BinaryOp::Grad(Unary::Pow(p)) => {
+            unary(isa, Unary::Pow(p - 1.0), seed, start, a);
+            isa.zip(a, b, |power, dy| dy * (p * power));
+        }
+        _ => (start..).zip(a).zip(b).for_each(|((i, a), &b)| *a = op.eval(*a, b, at(seed, i))),
     }
 }
 

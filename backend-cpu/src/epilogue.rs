@@ -75,6 +75,11 @@ impl Epilogue {
         }
     }
 
+    /// Whether the store adds to what is there.
+    pub const fn adds(&self) -> bool {
+        self.add
+    }
+
     /// The row before anything is stored.
     pub const fn row(&self) -> Seen {
         Seen::new(self.to, self.detail)
@@ -175,9 +180,8 @@ pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
 /// Hands the rows of all parts on as one, in order; none if nothing is observed.
 pub fn merge(epilogue: &Epilogue, rows: &[Seen], then: impl FnOnce(&Stats)) {
     if epilogue.detail != Detail::None {
-        let all = rows.iter().fold(epilogue.row().stats(), |all, row| {
-            all.merge(&row.stats()).expect("parts of one store")
-        });
+        let all =
+            rows.iter().fold(epilogue.row().stats(), |all, row| all.merge(&row.stats()).expect("parts of one store"));
         then(&all);
     }
 }

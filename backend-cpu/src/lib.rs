@@ -13,6 +13,7 @@
 
 mod arch;
 mod backend;
+mod channels;
 mod conv;
 mod copy;
 mod elementwise;

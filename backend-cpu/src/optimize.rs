@@ -1,10 +1,10 @@
 //! Updates of parameters, and the norm of their gradients.
 
-use crate::{Cpu, Memory, Table, table::indices};
+use crate::{Cpu, Memory, Table, arch::Sgd, table::indices};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Buffer, Param},
-    descriptor::{Optimizer, Step},
+    descriptor::{Optimizer, Rule, Step},
     stats::Stats,
     step::found_inf,
 };
@@ -42,21 +42,36 @@ impl Cpu {
         }
         let step = p.step(|dial| table.dials[usize::from(dial.0)], norm.map(|norm| norm.f32()[0]));
         let slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
-        self.run(|| slices.into_par_iter().for_each(|slice| self.update(&step, slice)));
+        self.run(|| slices.into_par_iter().for_each(|slice| self.update(p, &step, slice)));
     }
 
-    fn update(&self, step: &Step, slice: Slice<'_>) {
+    fn update(&self, p: &Optimizer, step: &Step, slice: Slice<'_>) {
         let Slice { master, grad, mut state, half } = slice;
-        for (i, (w, &g)) in master.iter_mut().zip(grad).enumerate() {
-            let before = [0, 1].map(|s| state[s].as_ref().map_or(0.0, |state| state[i]));
-            let (new, after) = step.update(*w, g, before);
-            *w = new;
-            for (state, after) in state.iter_mut().zip(after) {
-                state.iter_mut().for_each(|state| state[i] = after);
+        if let Rule::Sgd { momentum, nesterov } = p.rule() {
+            let ([lr, coefficient, ..], [most, _]) = (step.numbers(), p.limits());
+            let most = most.unwrap_or(f32::INFINITY);
+            let step = Sgd { lr, momentum, nesterov, decay: p.weight_decay(), most, coefficient };
+            match &mut state[0] {
+                Some(state) => self.isa().sgd(master, grad, state, step),
+                None => self.isa().sgd(master, grad, &mut self.zeros(grad.len()), step),
             }
+        } else {
+            each(step, master, grad, &mut state);
         }
         if let Some(half) = half {
             self.isa().narrow(master, half);
+        }
+    }
+}
+
+/// Updates weight by weight.
+fn each(step: &Step, master: &mut [f32], grad: &[f32], state: &mut [Option<&mut [f32]>; 2]) {
+    for (i, (w, &g)) in master.iter_mut().zip(grad).enumerate() {
+        let before = [0, 1].map(|s| state[s].as_ref().map_or(0.0, |state| state[i]));
+        let (new, after) = step.update(*w, g, before);
+        *w = new;
+        for (state, after) in state.iter_mut().zip(after) {
+            state.iter_mut().for_each(|state| state[i] = after);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pooling and unpooling, one row of the result at a time.
 
-use crate::{Cpu, Memory, elementwise::load};
+use crate::{Cpu, Memory, arch::Along, elementwise::load};
 use gradscale_core::{
     backend::Store,
     descriptor::{Pool, PoolOp, Way},
@@ -42,6 +42,12 @@ impl Shape {
         (first..last).map(move |p| (p, end - p * self.stride[axis]))
     }
 
+    /// Row `i` of the windows.
+    const fn along(&self, i: usize) -> Along {
+        let [channels, window, stride, pad] = [self.x[3], self.window[1], self.stride[1], self.pad[1]];
+        Along { channels, window, stride, pad, offset: i * window }
+    }
+
     fn area(&self) -> f32 {
         (self.window[0] * self.window[1]) as f32
     }
@@ -51,11 +57,15 @@ impl Cpu {
     pub(crate) fn run_pool(&self, p: &Pool, x: &Memory, at: Option<&mut Memory>, y: Store<'_, Self>) {
         let shape = Shape::of(p);
         let [images, rows, pixels, channels] = shape.y;
+        let result = [images * rows, pixels, channels];
+        if !shape.max {
+            return self.rows_of(result, None, y, |row, sums| self.average(&shape, x, row, sums));
+        }
         let at: Option<Vec<Mutex<&mut [u8]>>> = at.map(|at| match at {
             Memory::U8(at) => at.chunks_mut((pixels * channels).max(1)).map(Mutex::new).collect(),
             _ => panic!("pooling offsets are U8"),
         });
-        self.rows_of([images * rows, pixels, channels], None, y, |row, best| {
+        self.rows_of(result, None, y, |row, best| {
             let (image, p) = (row / rows, row % rows);
             let mut unused = Vec::new();
             let mut guard = at.as_ref().map(|at| at[row].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
@@ -66,36 +76,31 @@ impl Cpu {
                     &mut unused[..]
                 }
             };
-            let mut seen = vec![false; pixels];
+            best.fill(f32::NEG_INFINITY);
+            at.fill(u8::MAX);
             let mut line = self.scratch(shape.x[2] * channels);
             for i in 0..shape.window[0] {
-                let Some(u) = shape.place(0, p, i) else { continue };
-                load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
-                for (q, seen) in seen.iter_mut().enumerate() {
-                    let here = q * channels..(q + 1) * channels;
-                    for j in 0..shape.window[1] {
-                        let Some(v) = shape.place(1, q, j) else { continue };
-                        let values = &line[v * channels..(v + 1) * channels];
-                        let (best, at) = (&mut best[here.clone()], &mut at[here.clone()]);
-                        if !shape.max {
-                            best.iter_mut().zip(values).for_each(|(sum, &v)| *sum += v);
-                            continue;
-                        }
-                        // A window of at most 256 places.
-                        let [offset, ..] = (i * shape.window[1] + j).to_le_bytes();
-                        for ((best, at), &v) in best.iter_mut().zip(at).zip(values) {
-                            if !*seen || v > *best || v.is_nan() && !best.is_nan() {
-                                (*best, *at) = (v, offset);
-                            }
-                        }
-                        *seen = true;
-                    }
+                if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
+                    load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
+                    self.isa().largest(&line, best, at, shape.along(i));
                 }
             }
-            if !shape.max {
-                best.iter_mut().for_each(|sum| *sum /= shape.area());
-            }
         });
+    }
+
+    /// Row `row` of means.
+    fn average(&self, shape: &Shape, x: &Memory, row: usize, sums: &mut [f32]) {
+        let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
+        let mut line = self.scratch(shape.x[2] * channels);
+        for u in (0..shape.window[0]).filter_map(|i| shape.place(0, p, i)) {
+            load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
+            for (q, sums) in sums.chunks_exact_mut(channels.max(1)).enumerate() {
+                for v in (0..shape.window[1]).filter_map(|j| shape.place(1, q, j)) {
+                    sums.iter_mut().zip(&line[v * channels..]).for_each(|(sum, &v)| *sum += v);
+                }
+            }
+        }
+        sums.iter_mut().for_each(|sum| *sum /= shape.area());
     }
 
     pub(crate) fn run_unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) {
@@ -112,7 +117,7 @@ impl Cpu {
             }
             (Way::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
-                self.rows_of(result, None, y, |row, values| gather(&shape, x, at, row, values));
+                self.rows_of(result, None, y, |row, values| self.gather(&shape, x, at, row, values));
             }
             (Way::Gather, None) => self.run_pool(p, x, None, y),
         }
@@ -122,39 +127,35 @@ impl Cpu {
     fn scatter(&self, shape: &Shape, x: &Memory, at: Option<&[u8]>, row: usize, sums: &mut [f32]) {
         let (image, u, channels) = (row / shape.x[1], row % shape.x[1], shape.x[3]);
         let mut line = self.scratch(shape.y[2] * channels);
+        if channels == 0 {
+            return;
+        }
         for (p, i) in shape.windows(0, u) {
             let start = (image * shape.y[1] + p) * line.len();
             load(self.isa(), x, start, &mut line);
-            for (q, values) in line.chunks_exact(channels.max(1)).enumerate() {
-                for j in 0..shape.window[1] {
-                    let Some(v) = shape.place(1, q, j) else { continue };
+            if let Some(at) = at {
+                self.isa().to_places(&line, &at[start..start + line.len()], sums, shape.along(i));
+                continue;
+            }
+            for (q, values) in line.chunks_exact(channels).enumerate() {
+                for v in (0..shape.window[1]).filter_map(|j| shape.place(1, q, j)) {
                     let sums = &mut sums[v * channels..(v + 1) * channels];
-                    match at {
-                        None => sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += v / shape.area()),
-                        Some(at) => {
-                            let at = &at[start + q * channels..start + (q + 1) * channels];
-                            let offset = i * shape.window[1] + j;
-                            for ((sum, &v), &at) in sums.iter_mut().zip(values).zip(at) {
-                                // A select: the value may be ∞ where it does not belong.
-                                *sum += if usize::from(at) == offset { v } else { 0.0 };
-                            }
-                        }
-                    }
+                    sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += v / shape.area());
                 }
             }
         }
     }
-}
 
-/// Row `row` of the pooled tensor, from the places that were chosen.
-fn gather(shape: &Shape, x: &Memory, at: &[u8], row: usize, values: &mut [f32]) {
-    let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.y[3]);
-    let at = &at[row * values.len()..(row + 1) * values.len()];
-    for (i, (value, &at)) in values.iter_mut().zip(at).enumerate() {
-        let (q, c, at) = (i / channels, i % channels, usize::from(at));
-        let places = (shape.place(0, p, at / shape.window[1]), shape.place(1, q, at % shape.window[1]));
-        if let (Some(u), Some(v)) = places {
-            *value = x.get(((image * shape.x[1] + u) * shape.x[2] + v) * channels + c);
+    /// Row `row` of the pooled tensor, from the places that were chosen.
+    fn gather(&self, shape: &Shape, x: &Memory, at: &[u8], row: usize, values: &mut [f32]) {
+        let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
+        let at = &at[row * values.len()..(row + 1) * values.len()];
+        let mut line = self.scratch(shape.x[2] * channels);
+        for i in 0..shape.window[0] {
+            if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
+                load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
+                self.isa().from_places(&line, at, values, shape.along(i));
+            }
         }
     }
 }

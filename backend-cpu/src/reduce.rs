@@ -5,9 +5,14 @@ use gradscale_core::{
     backend::Store,
     descriptor::{Reduce, ReduceOp},
 };
+use rayon::prelude::*;
 
-/// Partial sums of one long sum.
+/// Partial sums of one short sum.
 const LANES: usize = 16;
+/// From so many values side by side on, they are cut into parts of so many, for all threads.
+const PART: usize = 1 << 16;
+/// Results that lie so close together are formed several times over, side by side, and added in the end.
+const LEAST: usize = 256;
 
 impl Cpu {
     pub(crate) fn run_reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) {
@@ -16,70 +21,111 @@ impl Cpu {
             return argmax(x, [outer, len, inner], y.y);
         }
         self.dense(y, outer * inner, |start, out| {
-            if inner == 1 {
+            if inner == 1 && len < LEAST {
                 for (i, out) in (start..).zip(out) {
                     *out = self.along(p.op(), x, i * len, len);
                 }
-            } else {
-                // Neighbouring results take their values from neighbouring places.
-                for (run, out) in runs(start, out, inner) {
-                    let first = run / inner * len * inner + run % inner;
+                return;
+            }
+            // Neighbouring results take their values from neighbouring places.
+            for (run, out) in runs(start, out, inner) {
+                let first = run / inner * len * inner + run % inner;
+                if out.len() == inner && inner <= LEAST {
+                    self.side_by_side(p.op(), x, first, len, out);
+                } else {
                     self.across(p.op(), x, first, len, inner, out);
                 }
+                out.iter_mut().for_each(|total| *total = finish(p.op(), *total, len));
             }
         });
     }
 
-    /// Reduces `len` values side by side.
+    /// Reduces a few values side by side.
     fn along(&self, op: ReduceOp, x: &Memory, start: usize, len: usize) -> f32 {
-        let mut lanes = [if op == ReduceOp::Max { f32::NEG_INFINITY } else { 0.0 }; LANES];
-        let mut block = [0f32; BLOCK];
-        for from in (0..len).step_by(BLOCK) {
-            let block = &mut block[..BLOCK.min(len - from)];
-            load(self.isa(), x, start + from, block);
-            for row in block.chunks(LANES) {
-                lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane = next(op, *lane, v));
-            }
+        let mut lanes = [first(op); LANES];
+        let mut block = [0f32; LEAST];
+        load(self.isa(), x, start, &mut block[..len]);
+        for row in block[..len].chunks(LANES) {
+            lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane = next(op, *lane, v));
         }
-        let total = match op {
-            ReduceOp::Max => lanes.into_iter().fold(f32::NEG_INFINITY, |best, v| next(op, best, v)),
-            _ => lanes.into_iter().sum(),
+        finish(op, lanes.into_iter().fold(first(op), |total, v| join(op, total, v)), len)
+    }
+
+    /// Reduces `len` rows of as many values as `out` has, one behind the other.
+    fn side_by_side(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, out: &mut [f32]) {
+        let inner = out.len();
+        let (wide, rows) = (LEAST.div_ceil(inner) * inner, (PART / inner).max(1));
+        let part = |part: usize| {
+            let (start, end) = (from + part * rows * inner, from + len.min((part + 1) * rows) * inner);
+            let (mut totals, mut block) = (vec![first(op); wide], [0f32; BLOCK]);
+            let step = BLOCK / wide * wide;
+            for at in (start..end).step_by(step) {
+                let block = &mut block[..step.min(end - at)];
+                load(self.isa(), x, at, block);
+                for block in block.chunks(wide) {
+                    let totals = &mut totals[..block.len()];
+                    match op {
+                        ReduceOp::Max => self.isa().zip(totals, block, |best, v| next(ReduceOp::Max, best, v)),
+                        ReduceOp::SumSquares => self.isa().zip(totals, block, |sum, v| sum + v * v),
+                        _ => self.isa().zip(totals, block, |sum, v| sum + v),
+                    }
+                }
+            }
+            totals
         };
-        finish(op, total, len)
+        let parts: Vec<Vec<f32>> = (0..len.div_ceil(rows)).into_par_iter().map(part).collect();
+        out.fill(first(op));
+        for totals in parts.iter().flat_map(|part| part.chunks_exact(inner)) {
+            out.iter_mut().zip(totals).for_each(|(total, &v)| *total = join(op, *total, v));
+        }
     }
 
     /// Reduces `len` rows of values, each `inner` after the last.
-    fn across(&self, op: ReduceOp, x: &Memory, first: usize, len: usize, inner: usize, out: &mut [f32]) {
-        out.fill(if op == ReduceOp::Max { f32::NEG_INFINITY } else { 0.0 });
+    fn across(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, inner: usize, out: &mut [f32]) {
+        out.fill(first(op));
         let mut block = [0f32; BLOCK];
         let block = &mut block[..out.len()];
         for l in 0..len {
-            load(self.isa(), x, first + l * inner, block);
-            out.iter_mut().zip(block.iter()).for_each(|(sum, &v)| *sum = next(op, *sum, v));
+            load(self.isa(), x, from + l * inner, block);
+            out.iter_mut().zip(block.iter()).for_each(|(total, &v)| *total = next(op, *total, v));
         }
-        out.iter_mut().for_each(|sum| *sum = finish(op, *sum, len));
     }
 }
 
-/// Cuts results from `start` on where the outer index changes.
-fn runs(start: usize, out: &mut [f32], inner: usize) -> impl Iterator<Item = (usize, &mut [f32])> {
-    let (mut at, mut rest) = (start, out);
-    core::iter::from_fn(move || {
-        let len = (inner - at % inner).min(rest.len());
-        let (run, left) = core::mem::take(&mut rest).split_at_mut(len);
-        rest = left;
-        at += len;
-        (len != 0).then_some((at - len, run))
-    })
+/// Cuts elements from `start` on where the outer index changes; with the index of the first one of each.
+pub fn runs(start: usize, out: &mut [f32], inner: usize) -> impl Iterator<Item = (usize, &mut [f32])> {
+    // The rest of what began before.
+    let (head, rest) = out.split_at_mut(((inner - start % inner) % inner).min(out.len()));
+    let after = start + head.len();
+    let whole = rest.chunks_mut(inner).enumerate().map(move |(i, run)| (after + i * inner, run));
+    let head = if head.is_empty() { None } else { Some((start, head)) };
+    head.into_iter().chain(whole)
 }
 
+/// The reduction of nothing.
+fn first(op: ReduceOp) -> f32 {
+    if op == ReduceOp::Max { f32::NEG_INFINITY } else { 0.0 }
+}
+
+/// A reduction and one more value.
+#[inline(always)]
 fn next(op: ReduceOp, best: f32, v: f32) -> f32 {
     match op {
         ReduceOp::SumSquares => best + v * v,
-        ReduceOp::Max if v > best || v.is_nan() => v,
-        ReduceOp::Max => best,
+        ReduceOp::Max => {
+            if (v > best) | v.is_nan() {
+                v
+            } else {
+                best
+            }
+        }
         _ => best + v,
     }
+}
+
+/// Two reductions.
+fn join(op: ReduceOp, a: f32, b: f32) -> f32 {
+    if op == ReduceOp::Max { next(op, a, b) } else { a + b }
 }
 
 fn finish(op: ReduceOp, total: f32, len: usize) -> f32 {

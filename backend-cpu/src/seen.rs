@@ -27,10 +27,6 @@ impl Seen {
         Self { exponent, detail, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
     }
 
-    pub const fn detail(&self) -> Detail {
-        self.detail
-    }
-
     /// Adds values.
     pub fn observe(&mut self, isa: Isa, values: &[f32]) {
         const LIMITS: Limits = Limits {

@@ -1,6 +1,6 @@
 //! Softmax and cross-entropy.
 
-use crate::{Cpu, Memory, elementwise::load};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, reduce::runs};
 use gradscale_core::{
     backend::{Scored, Store},
     descriptor::{Xent, XentRow},
@@ -26,21 +26,22 @@ impl Cpu {
                 .enumerate()
                 .map(|(part, lse)| {
                     let mut sums = [0f64; 3];
-                    let mut logits = self.scratch(classes);
-                    for (r, lse) in (part * PART..).zip(lse) {
-                        load(self.isa(), x.logits, r * classes, &mut logits);
-                        let most = logits
-                            .iter()
-                            .fold(f32::NEG_INFINITY, |most, &v| if v > most || v.is_nan() { v } else { most });
-                        *lse = most + logits.iter().map(|v| (v - most).exp()).sum::<f32>().ln();
-                        let (weight, error) = match p.row(x.labels.integer(r)) {
-                            XentRow::Ignored => continue,
-                            XentRow::Class(class) => (weight(x, class), *lse - logits[class as usize]),
-                            XentRow::Invalid => (1.0, f32::NAN),
-                        };
-                        sums[0] += f64::from(weight) * f64::from(error);
-                        sums[1] += f64::from(weight);
-                        sums[2] += 1.0;
+                    let (first, block) = (part * PART, (BLOCK / classes).max(1).next_multiple_of(LANES));
+                    let (mut logits, mut turned) = (self.scratch(block * classes), self.zeros(LANES * classes));
+                    for (i, lse) in lse.chunks_mut(block).enumerate() {
+                        let (start, logits) = (first + i * block, &mut logits[..lse.len() * classes]);
+                        load(self.isa(), x.logits, start * classes, logits);
+                        self.isa().log_sum_exp(logits, classes, &mut turned, lse);
+                        for ((r, lse), logits) in (start..).zip(lse).zip(logits.chunks_exact(classes)) {
+                            let (weight, error) = match p.row(x.labels.integer(r)) {
+                                XentRow::Ignored => continue,
+                                XentRow::Class(class) => (weight(x, class), *lse - logits[class as usize]),
+                                XentRow::Invalid => (1.0, f32::NAN),
+                            };
+                            sums[0] += f64::from(weight) * f64::from(error);
+                            sums[1] += f64::from(weight);
+                            sums[2] += 1.0;
+                        }
                     }
                     sums
                 })
@@ -58,19 +59,31 @@ impl Cpu {
         let (out, g) = (out.f32(), g.f32()[0]);
         self.dense(dx, rows * classes, |start, values| {
             load(self.isa(), x.logits, start, values);
-            let (mut r, mut c) = (start / classes, start % classes);
-            for value in values {
-                *value = match p.row(x.labels.integer(r)) {
-                    XentRow::Ignored => 0.0,
-                    XentRow::Invalid => f32::NAN,
-                    XentRow::Class(label) => {
-                        let truth = if label as usize == c { 1.0 } else { 0.0 };
-                        g * weight(x, label) / out[1] * ((*value - out[2 + r]).exp() - truth)
+            // A number of its row for each element: first what is subtracted, then the factor.
+            let mut numbers = [0f32; BLOCK];
+            let numbers = &mut numbers[..values.len()];
+            let first = start / classes;
+            let rows: Vec<XentRow> =
+                (first..=(start + values.len() - 1) / classes).map(|r| p.row(x.labels.integer(r))).collect();
+            for (r, (_, numbers)) in (first..).zip(runs(start, numbers, classes)) {
+                numbers.fill(out[2 + r]);
+            }
+            self.isa().exp_of_difference(values, numbers);
+            for ((r, row), (at, numbers)) in (first..).zip(&rows).zip(runs(start, numbers, classes)) {
+                if let XentRow::Class(label) = *row {
+                    numbers.fill(g * weight(x, label) / out[1]);
+                    let truth = (r * classes + label as usize).wrapping_sub(at);
+                    if truth < numbers.len() {
+                        values[at - start + truth] -= 1.0;
                     }
-                };
-                c += 1;
-                if c == classes {
-                    (r, c) = (r + 1, 0);
+                }
+            }
+            self.isa().zip(values, numbers, |value, factor| factor * value);
+            for (row, (_, values)) in rows.iter().zip(runs(start, values, classes)) {
+                match row {
+                    XentRow::Ignored => values.fill(0.0),
+                    XentRow::Invalid => values.fill(f32::NAN),
+                    XentRow::Class(_) => {}
                 }
             }
         });

@@ -115,7 +115,8 @@ mod tests {
         for i in 0..1_000_000 {
             let x = from + (to - from) * (i as f32 / 1e6);
             let want = want(f64::from(x));
-            let error = (f64::from(got(x)) - want).abs() / (want.abs().max(f64::from(f32::MIN_POSITIVE)) * 2f64.powi(-24));
+            let error =
+                (f64::from(got(x)) - want).abs() / (want.abs().max(f64::from(f32::MIN_POSITIVE)) * 2f64.powi(-24));
             worst = worst.max(error);
         }
         worst
@@ -136,6 +137,9 @@ mod tests {
         assert_eq!([exp(f32::NEG_INFINITY), exp(f32::INFINITY), exp(-200.0), exp(0.0)], [0.0, f32::INFINITY, 0.0, 1.0]);
         assert!(exp(f32::NAN).is_nan());
         assert_eq!(exp(-103.0), f32::from_bits(1));
-        assert_eq!([ln(1.0), pow(1.0, 7.5), pow(2.0, -149.0), pow(3.0, 100.0)], [0.0, 1.0, f32::from_bits(1), f32::INFINITY]);
+        assert_eq!(
+            [ln(1.0), pow(1.0, 7.5), pow(2.0, -149.0), pow(3.0, 100.0)],
+            [0.0, 1.0, f32::from_bits(1), f32::INFINITY]
+        );
     }
 }

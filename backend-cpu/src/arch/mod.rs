@@ -5,11 +5,18 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod channels;
+mod classes;
 mod elements;
 mod kernels;
 pub mod math;
 mod observe;
 mod portable;
+mod update;
+mod windows;
+
+pub use update::Sgd;
+pub use windows::Along;
 
 use core::fmt;
 use half::f16;

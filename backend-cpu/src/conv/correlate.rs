@@ -119,7 +119,8 @@ impl Correlation {
                 for phase in &self.phases {
                     let mut runs = Vec::new();
                     for (line, &(i, _)) in rows.iter().enumerate() {
-                        let there = |run: &Run| Run { a: run.a + line * lines.step(), b: run.b + i * self.steps, ..*run };
+                        let there =
+                            |run: &Run| Run { a: run.a + line * lines.step(), b: run.b + i * self.steps, ..*run };
                         runs.extend(phase.runs.iter().map(there));
                     }
                     let sums = &mut sums[phase.first * self.results + group * self.columns..];

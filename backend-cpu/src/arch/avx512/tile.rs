@@ -57,8 +57,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize>(tile: &Tile<'_>, acc: 
     for run in tile.runs {
         let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
         // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
-        let mut a: [*const f32; 6] =
-            core::array::from_fn(|i| tile.a.as_ptr().wrapping_add(run.a + 4 * i * tile.a_row));
+        let mut a: [*const f32; 6] = core::array::from_fn(|i| tile.a.as_ptr().wrapping_add(run.a + 4 * i * tile.a_row));
         for _ in 0..run.depth {
             // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
             let row: [__m512; VECTORS] =

@@ -1,0 +1,72 @@
+//! Loops over a row of windows.
+
+use super::kernels::kernels;
+
+/// How windows lie along a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Along {
+    pub channels: usize,
+    pub window: usize,
+    pub stride: usize,
+    pub pad: usize,
+    /// The offset of the row's first place in a window.
+    pub offset: usize,
+}
+
+impl Along {
+    /// Calls with (window, place, offset) of all places that lie in a row of so many pixels, as elements.
+    #[inline(always)]
+    fn each(self, windows: usize, pixels: usize, mut work: impl FnMut(usize, usize, u8)) {
+        for q in 0..windows {
+            for j in 0..self.window {
+                let place = q * self.stride + j;
+                if place >= self.pad && place - self.pad < pixels {
+                    // A window of at most 256 places.
+                    let [offset, ..] = (self.offset + j).to_le_bytes();
+                    work(q * self.channels, (place - self.pad) * self.channels, offset);
+                }
+            }
+        }
+    }
+}
+
+kernels! {
+    /// The largest of each window so far, and where it lies: offset 255 before there was one. Only the last place of the
+    /// largest window has that offset itself, and none comes after it.
+    fn largest[](row: &[f32], best: &mut [f32], at: &mut [u8], along: Along) {
+        let c = along.channels;
+        along.each(best.len() / c, row.len() / c, |q, place, offset| {
+            let (best, at) = (&mut best[q..q + c], &mut at[q..q + c]);
+            for ((best, at), &v) in best.iter_mut().zip(at).zip(&row[place..place + c]) {
+                // The first one of a window wins against nothing.
+                let wins = (v > *best) | (v.is_nan() & !best.is_nan()) | (*at == u8::MAX);
+                *best = if wins { v } else { *best };
+                *at = if wins { offset } else { *at };
+            }
+        });
+    }
+
+    /// Adds values to the places that were chosen. A select: a value may be ∞ where it does not belong.
+    fn to_places[](values: &[f32], at: &[u8], row: &mut [f32], along: Along) {
+        let c = along.channels;
+        along.each(values.len() / c, row.len() / c, |q, place, offset| {
+            let row = &mut row[place..place + c];
+            for ((sum, &v), &at) in row.iter_mut().zip(&values[q..q + c]).zip(&at[q..q + c]) {
+                *sum += if at == offset { v } else { 0.0 };
+            }
+        });
+    }
+
+    /// Takes values from the places that were chosen.
+    fn from_places[](row: &[f32], at: &[u8], values: &mut [f32], along: Along) {
+        let c = along.channels;
+        along.each(values.len() / c, row.len() / c, |q, place, offset| {
+            let values = &mut values[q..q + c];
+            for ((value, &v), &at) in values.iter_mut().zip(&row[place..place + c]).zip(&at[q..q + c]) {
+                // By bits: a branch would guess wrong in half of all cases.
+                let mask = u32::from(at == offset).wrapping_neg();
+                *value = f32::from_bits((v.to_bits() & mask) | (value.to_bits() & !mask));
+            }
+        });
+    }
+}

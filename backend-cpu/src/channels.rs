@@ -1,0 +1,38 @@
+//! Numbers of channels, laid over pixels.
+
+/// Least elements of a pattern: loops over it are long enough for wide vectors.
+const LEAST: usize = 256;
+
+/// One value for each channel, repeated over several pixels, once more than fits so that it may begin anywhere.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    values: Vec<f32>,
+    channels: usize,
+}
+
+impl Pattern {
+    /// At least one channel.
+    pub fn new(values: &[f32]) -> Self {
+        let pixels = LEAST.div_ceil(values.len()) + 1;
+        Self { values: values.repeat(pixels), channels: values.len() }
+    }
+
+    /// Elements before the pattern repeats: whole pixels.
+    pub const fn len(&self) -> usize {
+        self.values.len() - self.channels
+    }
+
+    /// The pattern as elements from `start` on meet it.
+    pub fn from(&self, start: usize) -> &[f32] {
+        let channel = start % self.channels;
+        &self.values[channel..channel + self.len()]
+    }
+
+    /// Lays the pattern over elements from `start` on.
+    pub fn lay(&self, start: usize, out: &mut [f32]) {
+        let pattern = self.from(start);
+        for out in out.chunks_mut(pattern.len()) {
+            out.copy_from_slice(&pattern[..out.len()]);
+        }
+    }
+}
