@@ -48,6 +48,13 @@ pub enum TraceErrorKind {
     NewSites,
     /// More sites than a table holds.
     Sites,
+    /// A number of inputs that is not that of the step to repeat.
+    Inputs {
+        /// What came.
+        got: usize,
+        /// What was traced.
+        with: usize,
+    },
     /// A part of a tensor beyond its end.
     Range,
 }
@@ -65,6 +72,7 @@ impl fmt::Display for TraceError {
             }
             TraceErrorKind::Terms(error) => write!(f, "{error}"),
             TraceErrorKind::Plan(error) => write!(f, "{error}"),
+            TraceErrorKind::Inputs { got, with } => write!(f, "{got} inputs for a step of {with}"),
             TraceErrorKind::NewSites => f.write_str("a later micro-batch has operators that the first had not"),
             TraceErrorKind::Sites => f.write_str("more than 65534 sites"),
             TraceErrorKind::Range => f.write_str("a part beyond the end of its tensor"),
@@ -123,7 +131,7 @@ pub enum Error<E> {
     Duplicate(String),
     /// No parameter of that name, or not of that size.
     Parameter(String),
-    /// Gradients of another trainer, or of a step that is over.
+    /// Gradients of another trainer, or of a step that is over; or none yet to repeat.
     Gradients,
 }
 
@@ -140,7 +148,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::Duplicate(name) => write!(f, "two parameters are called {name}"),
             Self::Parameter(name) => write!(f, "there is no parameter {name} of that size"),
-            Self::Gradients => f.write_str("these gradients belong to another trainer or to a step that is over"),
+            Self::Gradients => {
+                f.write_str("there are no such gradients: of another trainer, of a step that is over, or none yet")
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// What a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotKind {
+pub(crate) enum SlotKind {
     /// 0 and 1: unscaled data, and the scratch of decisions.
     Reserved,
     /// Gradient of a parameter: f32, at exponent 0.
@@ -171,8 +171,7 @@ impl Sites {
         }
     }
 
-    /// Takes the rows of a step, by slot; `order` is that of their stores. `skips` says whether the optimizer was to
-    /// step at all.
+    /// Takes the rows of a step, by slot; `order` is that of their stores.
     pub fn finish(&mut self, rows: &[Stats], order: &[Slot], found_inf: bool) -> Outcome {
         let counts: Vec<&Counts> = order.iter().map(|slot| rows[usize::from(slot.0)].counts()).collect();
         let blame = step::blame(counts.iter().copied());

@@ -115,9 +115,9 @@ impl Compiler<'_, '_> {
         Gradient { value, slot: at.slot }
     }
 
-    /// Emits an operation whose result is the gradient of input `i`.
+    /// Emits an operation whose result is the gradient of input `i` of node `id`.
     pub(super) fn contribute(
-        &mut self, id: usize, i: usize, operation: Operation, reads: &[Buf], dy: Gradient, flow: Flow, rule: Rule,
+        &mut self, (id, i): (usize, usize), operation: Operation, reads: &[Buf], dy: Gradient, flow: Flow, rule: Rule,
     ) -> Result<(), TraceError> {
         let (target, rule) = self.destination(id, i, dy, flow, rule)?;
         self.launches.push(Launch { rule, ..Launch::new(operation, reads, target) });

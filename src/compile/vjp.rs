@@ -28,14 +28,14 @@ impl Compiler<'_, '_> {
             Work::Conv(p) => {
                 if self.wants(id, 1) {
                     let reads = [operands[0].buf, dy_buf];
-                    self.contribute(id, 1, Operation::Conv(*p, Pass::Weight), &reads, dy, Flow::Site, Rule::Cast)?;
+                    self.contribute((id, 1), Operation::Conv(*p, Pass::Weight), &reads, dy, Flow::Site, Rule::Cast)?;
                 }
                 self.bias_vjp(id, node, dy, rows, channels)?;
                 if self.wants(id, 0) {
                     let terms = Terms::conv(p.terms_shape()).map_err(|error| TraceError::new(&node.name, error))?;
                     let rule = Rule::Product { dy, w: operands[1], terms };
                     let reads = [dy_buf, operands[1].buf];
-                    self.contribute(id, 0, Operation::Conv(*p, Pass::Data), &reads, dy, flow, rule)?;
+                    self.contribute((id, 0), Operation::Conv(*p, Pass::Data), &reads, dy, flow, rule)?;
                 }
             }
             Work::Unary(function) => {
@@ -45,7 +45,7 @@ impl Compiler<'_, '_> {
                     Kept::Output => self.values[id].unwrap_or(dy.value),
                 };
                 let p = binary(&node.name, BinaryOp::Grad(*function), rows, channels, Over::All)?;
-                self.contribute(id, 0, Operation::Binary(p), &[kept.buf, dy_buf], dy, flow, Rule::Cast)?;
+                self.contribute((id, 0), Operation::Binary(p), &[kept.buf, dy_buf], dy, flow, Rule::Cast)?;
             }
             Work::Binary(function, over) => self.binary_vjp(id, node, dy, *function, *over)?,
             Work::Pool(p) => {
@@ -84,7 +84,7 @@ impl Compiler<'_, '_> {
                     let shape = self.trace.nodes[input].shape;
                     if self.wants(id, i) {
                         let p = part(&node.name, whole, sizes(&node.name, shape)?, *axis, start, true)?;
-                        self.contribute(id, i, Operation::Copy(p), &[dy_buf], dy, flow, Rule::Cast)?;
+                        self.contribute((id, i), Operation::Copy(p), &[dy_buf], dy, flow, Rule::Cast)?;
                     }
                     start += shape.sizes()[*axis];
                 }
@@ -110,7 +110,7 @@ impl Compiler<'_, '_> {
                     g = self.temporary(Operation::Unary(Unary::Affine { a, b: 0.0 }), &[dy_buf], 1, dy);
                 }
                 let spread = Operation::Copy(repeat(&node.name, len)?);
-                self.contribute(id, 0, spread, &[g.value.buf], g, Flow::Site, Rule::Cast)?;
+                self.contribute((id, 0), spread, &[g.value.buf], g, Flow::Site, Rule::Cast)?;
             }
             Work::Xent(p) => {
                 let Some(out) = self.extra[id] else { return Ok(()) };
@@ -144,7 +144,7 @@ impl Compiler<'_, '_> {
         if self.wants(id, 2) {
             let p = Reduce::new(ReduceOp::Sum, 1, size(&node.name, rows)?, size(&node.name, channels)?)
                 .map_err(|error| TraceError::new(&node.name, error))?;
-            self.contribute(id, 2, Operation::Reduce(p), &[dy.value.buf], dy, Flow::Site, Rule::Cast)?;
+            self.contribute((id, 2), Operation::Reduce(p), &[dy.value.buf], dy, Flow::Site, Rule::Cast)?;
         }
         Ok(())
     }
@@ -158,14 +158,14 @@ impl Compiler<'_, '_> {
         if self.wants(id, 1) {
             let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(error)?;
             let reads = [dy.value.buf, operands[0].buf];
-            self.contribute(id, 1, Operation::Gemm(p), &reads, dy, Flow::Site, Rule::Cast)?;
+            self.contribute((id, 1), Operation::Gemm(p), &reads, dy, Flow::Site, Rule::Cast)?;
         }
         self.bias_vjp(id, node, dy, rows, out)?;
         if self.wants(id, 0) {
             let p = Gemm::new(m, k, n).map_err(error)?;
             let rule = Rule::Product { dy, w: operands[1], terms: Terms::linear(n) };
             let reads = [dy.value.buf, operands[1].buf];
-            self.contribute(id, 0, Operation::Gemm(p), &reads, dy, Flow::Site, rule)?;
+            self.contribute((id, 0), Operation::Gemm(p), &reads, dy, Flow::Site, rule)?;
         }
         Ok(())
     }
@@ -182,10 +182,10 @@ impl Compiler<'_, '_> {
         if self.wants(id, 0) {
             match function {
                 BinaryOp::Mul => {
-                    self.contribute(id, 0, of(BinaryOp::Mul, over)?, &[g, b], dy, Flow::Site, Rule::Cast)?
+                    self.contribute((id, 0), of(BinaryOp::Mul, over)?, &[g, b], dy, Flow::Site, Rule::Cast)?
                 }
                 BinaryOp::Div => {
-                    self.contribute(id, 0, of(BinaryOp::Div, over)?, &[g, b], dy, Flow::Site, Rule::Cast)?
+                    self.contribute((id, 0), of(BinaryOp::Div, over)?, &[g, b], dy, Flow::Site, Rule::Cast)?
                 }
                 _ => self.hand_on(id, 0, dy)?,
             }
@@ -211,7 +211,7 @@ impl Compiler<'_, '_> {
             return match operation {
                 Some(operation) => {
                     let flow = if function == BinaryOp::Sub { Flow::Pass } else { Flow::Site };
-                    self.contribute(id, 1, operation, &reads, dy, flow, Rule::Cast)
+                    self.contribute((id, 1), operation, &reads, dy, flow, Rule::Cast)
                 }
                 None => self.hand_on(id, 1, dy),
             };
@@ -227,7 +227,7 @@ impl Compiler<'_, '_> {
         };
         let p = Reduce::new(ReduceOp::Sum, size(name, outer)?, size(name, length)?, size(name, inner)?)
             .map_err(|error| TraceError::new(name, error))?;
-        self.contribute(id, 1, Operation::Reduce(p), &[full.value.buf], full, Flow::Site, Rule::Cast)
+        self.contribute((id, 1), Operation::Reduce(p), &[full.value.buf], full, Flow::Site, Rule::Cast)
     }
 }
 

@@ -156,6 +156,14 @@ impl Optimizer {
         self.groups.iter().position(|group| name.starts_with(&group.prefix)).unwrap_or(self.groups.len())
     }
 
+    /// Adam's eps; 0 without.
+    pub(crate) const fn eps_in_force(&self) -> f32 {
+        match self.kind {
+            Kind::Adam { eps, .. } => eps,
+            Kind::Sgd { .. } => 0.0,
+        }
+    }
+
     pub(crate) const fn clips_norm(&self) -> bool {
         self.max_norm.is_some()
     }

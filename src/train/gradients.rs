@@ -6,7 +6,7 @@ use crate::{
     compile::{Buf, Fixed, Launch, Operation, Part, Program, Purpose, Rule, Shared, Target, compile},
     error::TraceErrorKind,
     parameters::Role,
-    trace::{Tape, Trace},
+    trace::{Tape, Trace, Work},
 };
 use gradscale_core::{
     amp::Level,
@@ -69,27 +69,30 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Gradients, Error<B::Error>> {
         let trace = trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
+        self.last = Some(program);
         self.first(program, &batch)
     }
 
-    /// Runs the last training program over another batch of the same shapes, without tracing.
+    /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
     ///
     /// # Errors
-    /// Shapes that differ, no program yet, or the device's.
-    pub fn repeat<const N: usize>(
-        &mut self, gradients_of: usize, batch: [Batch<'_>; N],
-    ) -> Result<Gradients, Error<B::Error>> {
-        let fits =
-            |program: &Program| program.purpose == (Purpose::Train { later: false }) && program.inputs.len() == N;
-        let known = self.programs.iter().enumerate().filter(|(_, program)| fits(program)).nth(gradients_of);
-        let Some((index, program)) = known else { return Err(Error::Gradients) };
-        let shapes: Vec<_> = program.trace.nodes.iter().take(N).map(|node| node.shape).collect();
-        for (batch, shape) in batch.iter().zip(shapes) {
-            if batch.shape != shape {
-                let kind = TraceErrorKind::Mismatch { got: batch.shape, with: shape };
-                return Err(TraceError::new("repeat", kind).into());
+    /// Shapes or types that differ, no backward pass yet, or the device's.
+    pub fn repeat<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Gradients, Error<B::Error>> {
+        let Some(index) = self.last else { return Err(Error::Gradients) };
+        let nodes = &self.programs[index].trace.nodes;
+        let inputs = nodes.iter().take_while(|node| matches!(node.work, Work::Input(_))).count();
+        for (i, (batch, node)) in batch.iter().zip(nodes).enumerate() {
+            if batch.shape != node.shape {
+                let kind = TraceErrorKind::Mismatch { got: batch.shape, with: node.shape };
+                return Err(TraceError::new(&format!("input{i}"), kind).into());
             }
-            check("repeat", batch)?;
+            if node.work != Work::Input(batch.data.dtype()) {
+                return Err(TraceError::new(&format!("input{i}"), TraceErrorKind::Type(batch.data.dtype())).into());
+            }
+            check(&format!("input{i}"), batch)?;
+        }
+        if inputs != N {
+            return Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs }).into());
         }
         self.first(index, &batch)
     }

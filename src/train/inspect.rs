@@ -11,6 +11,9 @@ use gradscale_core::{
     scaled::Scaled,
 };
 
+/// The gradient of an intermediate value, under the name of the operator that made the value.
+pub type Named = (String, Scaled<Tensor>);
+
 impl<B: Backend> Trainer<B> {
     /// The device.
     pub const fn device(&self) -> &B {
@@ -97,7 +100,7 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Gradients of another step, or the device's.
-    pub fn scaled_gradients(&self, gradients: &Gradients) -> Result<Vec<(String, Scaled<Tensor>)>, Error<B::Error>> {
+    pub fn scaled_gradients(&self, gradients: &Gradients) -> Result<Vec<Named>, Error<B::Error>> {
         self.check_gradients(gradients)?;
         if !self.keep {
             return Ok(Vec::new());
@@ -124,6 +127,9 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// The operators that the last backward pass ran, with the types of their results.
+    ///
+    /// # Errors
+    /// Gradients of another step.
     pub fn ran(&self, gradients: &Gradients) -> Result<&[PlanRow], Error<B::Error>> {
         self.check_gradients(gradients)?;
         Ok(&self.programs[gradients.program].plan)

@@ -9,6 +9,7 @@ mod run;
 mod step;
 
 pub use gradients::Gradients;
+pub use inspect::Named;
 pub use memory::MemoryReport;
 pub use step::{Skipped, StepOutcome};
 
@@ -100,6 +101,8 @@ pub struct Trainer<B: Backend> {
     constants: Vec<Vec<f32>>,
     programs: Vec<Program>,
     recorded: Vec<Recorded<B::Recording>>,
+    /// The program of the last backward pass.
+    last: Option<usize>,
     recording: bool,
     keep: bool,
     /// Steps taken.
@@ -167,6 +170,7 @@ impl<B: Backend> Trainer<B> {
             constants: Vec::new(),
             programs: Vec::new(),
             recorded: Vec::new(),
+            last: None,
             recording: true,
             keep: false,
             taken: 0,

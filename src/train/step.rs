@@ -51,6 +51,9 @@ pub struct StepOutcome {
     pub skipped: Option<Skipped>,
     /// Norm of all gradients, if the step clips by it.
     pub gradient_norm: Option<f32>,
+    /// Under Adam, parameters whose largest gradient is below eps: their updates are smaller than the learning rate
+    /// promises.
+    pub below_eps: Vec<String>,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -106,6 +109,13 @@ impl<B: Backend> Trainer<B> {
         }
         let guard = self.guard();
         let parameters = &rows[usize::from(guard.start)..usize::from(guard.end)];
+        let eps = self.optimizer.eps_in_force();
+        let small = |id: &&usize| {
+            let counts = rows[usize::from(self.known[**id].slot.0)].counts();
+            counts.nonzero() != 0 && counts.amax < eps
+        };
+        let weights = self.of_role(&gradients.contributes, Role::Weight);
+        let below_eps = weights.iter().filter(small).map(|&id| self.definitions[id].name.clone()).collect();
         let found_inf = found_inf(parameters.iter().map(Stats::counts));
         let outcome = self.sites.finish(&rows, &gradients.order, found_inf);
         let skipped = match outcome {
@@ -123,7 +133,7 @@ impl<B: Backend> Trainer<B> {
         if let Some(skipped) = skipped.as_ref().filter(|_| self.skip_limit != 0 && self.in_a_row >= self.skip_limit) {
             return Err(Error::Skips { in_a_row: self.in_a_row, last: skipped.to_string() });
         }
-        Ok(StepOutcome { loss: values[0], skipped, gradient_norm: clips.then_some(values[1]) })
+        Ok(StepOutcome { loss: values[0], skipped, gradient_norm: clips.then_some(values[1]), below_eps })
     }
 
     fn global_norm(&mut self, weights: &[usize]) -> Result<(), B::Error> {

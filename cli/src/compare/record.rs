@@ -80,6 +80,8 @@ pub struct SiteSeries {
     pub worst_at_decision: f64,
     /// Over all steps that were not bound by overflow: the largest share measured.
     pub worst_between: f64,
+    /// Steps of those in which more than 3·10^-3 were flushed.
+    pub steps_above: u64,
     /// Steps in which the last decision was bound by overflow.
     pub bound_by_overflow: u64,
     /// Over all steps: the largest share measured.
@@ -141,6 +143,7 @@ impl Recorder {
                 series.bound_by_overflow += 1;
             } else {
                 series.worst_between = series.worst_between.max(site.gamma_measured);
+                series.steps_above += u64::from(site.gamma_measured > 3e-3);
                 // f64::max takes the number beside a NaN.
                 series.worst_at_decision = series.worst_at_decision.max(site.gamma_predicted.unwrap_or(0.0));
             }

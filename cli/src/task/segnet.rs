@@ -93,7 +93,6 @@ where
         let count = self.settings.batch;
         let batch =
             [Batch::u8([count, height, width, 3], &self.images), Batch::u8([count, height, width, 1], &self.labels)];
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let divisor = match self.settings.pixels {
             Pixels::Batch => Divisor::Rows,
             Pixels::Fixed(number) => Divisor::Fixed(number as f32),
