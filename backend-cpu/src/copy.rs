@@ -40,7 +40,7 @@ impl Walk {
         let mut given: Vec<_> = p.dims().to_vec();
         given.sort_by_key(|dim| core::cmp::Reverse(dim.y.unsigned_abs()));
         for dim in given.into_iter().filter(|dim| dim.len != 1) {
-            let (mut step_x, step_y) = (dim.x, dim.y.unsigned_abs() as usize);
+            let (mut step_x, step_y) = (dim.x, usize::try_from(dim.y.unsigned_abs()).unwrap_or(usize::MAX));
             if dim.y < 0 {
                 // From the other end.
                 let last = i64::from(dim.len) - 1;
@@ -191,7 +191,8 @@ impl Cpu {
 
 /// Element `i` of a run.
 fn along(from: usize, i: usize, step: i64) -> usize {
-    from.wrapping_add_signed(i as isize * step as isize)
+    // The descriptor keeps it inside the buffer.
+    usize::try_from(from as i64 + i as i64 * step).unwrap_or(usize::MAX)
 }
 
 /// Works on the elements of a block, each with its place in y.

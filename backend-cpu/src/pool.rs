@@ -134,7 +134,7 @@ impl Cpu {
             let start = (image * shape.y[1] + p) * line.len();
             load(self.isa(), x, start, &mut line);
             if let Some(at) = at {
-                self.isa().to_places(&line, &at[start..start + line.len()], sums, shape.along(i));
+                self.isa().scatter(&line, &at[start..start + line.len()], sums, shape.along(i));
                 continue;
             }
             for (q, values) in line.chunks_exact(channels).enumerate() {
@@ -154,7 +154,7 @@ impl Cpu {
         for i in 0..shape.window[0] {
             if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
                 load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
-                self.isa().from_places(&line, at, values, shape.along(i));
+                self.isa().chosen(&line, at, values, shape.along(i));
             }
         }
     }

@@ -75,6 +75,7 @@ impl Seen {
     }
 
     /// The row.
+    #[expect(clippy::cast_possible_truncation, reason = "a sum is kept as two f32: it and what it lost")]
     pub fn stats(&self) -> Stats {
         let mut words = [0u32; WORDS];
         let low = |x: u64| [(x & 0xFFFF_FFFF) as u32, (x >> 32) as u32];

@@ -6,6 +6,9 @@
 const ROUND: f32 = 12_582_912.0;
 const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
 
+/// ln 2 in two parts, the first with so few digits that an exponent times it is exact.
+const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
+
 /// e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
@@ -14,15 +17,20 @@ pub fn exp(x: f32) -> f32 {
     let x = if x < -104.0 { -104.0 } else { x };
     let shifted = x * core::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
-    // ln 2 in two parts, the first with few digits: n times it is exact.
-    let r = (x - n * 0.693_359_375) - n * -2.121_944_4e-4;
+    let r = (x - n * LN_2[0]) - n * LN_2[1];
+    times_power(exp_near_0(r), shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed())
+}
+
+/// e^r for |r| ≤ ln 2 / 2.
+#[inline(always)]
+fn exp_near_0(r: f32) -> f32 {
     let p = 1.987_569_1e-4;
     let p = p * r + 1.398_199_9e-3;
     let p = p * r + 8.333_452e-3;
     let p = p * r + 4.166_579_6e-2;
     let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 5.000_000_1e-1;
-    times_power(p * (r * r) + r + 1.0, shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed())
+    let p = p * r + 0.5;
+    p * (r * r) + r + 1.0
 }
 
 /// x · 2^n for |n| ≤ 252, rounded once.
@@ -46,10 +54,10 @@ pub fn ln(x: f32) -> f32 {
     let p = p * f - 1.666_805_8e-1;
     let p = p * f + 2.000_071_5e-1;
     let p = p * f - 2.499_999_4e-1;
-    let p = p * f + 3.333_333_1e-1;
+    let p = p * f + 0.333_333_3;
     let square = f * f;
-    let tail = p * f * square + e * -2.121_944_4e-4 - 0.5 * square;
-    f + tail + e * 0.693_359_375
+    let tail = p * f * square + e * LN_2[1] - 0.5 * square;
+    f + tail + e * LN_2[0]
 }
 
 /// x = m · 2^e with √½ ≤ m < √2.
@@ -89,13 +97,7 @@ pub fn pow(x: f32, p: f32) -> f32 {
         ((y - (shifted - ROUND_WIDE)) * core::f64::consts::LN_2) as f32,
         shifted.to_bits().wrapping_sub(ROUND_WIDE.to_bits()) as i32,
     );
-    let p = 1.987_569_1e-4;
-    let p = p * r + 1.398_199_9e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 5.000_000_1e-1;
-    times_power(p * (r * r) + r + 1.0, n)
+    times_power(exp_near_0(r), n)
 }
 
 /// 1 / (1 + e^-x), by the exponential that does not overflow.

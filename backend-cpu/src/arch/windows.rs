@@ -47,7 +47,7 @@ kernels! {
     }
 
     /// Adds values to the places that were chosen. A select: a value may be ∞ where it does not belong.
-    fn to_places[](values: &[f32], at: &[u8], row: &mut [f32], along: Along) {
+    fn scatter[](values: &[f32], at: &[u8], row: &mut [f32], along: Along) {
         let c = along.channels;
         along.each(values.len() / c, row.len() / c, |q, place, offset| {
             let row = &mut row[place..place + c];
@@ -58,7 +58,7 @@ kernels! {
     }
 
     /// Takes values from the places that were chosen.
-    fn from_places[](row: &[f32], at: &[u8], values: &mut [f32], along: Along) {
+    fn chosen[](row: &[f32], at: &[u8], values: &mut [f32], along: Along) {
         let c = along.channels;
         along.each(values.len() / c, row.len() / c, |q, place, offset| {
             let values = &mut values[q..q + c];
