@@ -2,9 +2,11 @@
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data is small and known")]
 
+mod bound;
 mod f64;
 mod gradients;
 mod graph;
+mod invariant;
 mod networks;
 mod plan;
 mod traces;
