@@ -52,31 +52,41 @@ fn mask(columns: usize, v: usize) -> __mmask16 {
     if left == LANES { __mmask16::MAX } else { (1 << left) - 1 }
 }
 
-/// # Safety
-/// The features, and slices of one length.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn widen(x: &[f16], y: &mut [f32]) {
-    for i in (0..x.len()).step_by(LANES) {
-        let mask = mask(x.len() - i, 0);
-        // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
-        unsafe {
-            let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
-            _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, _mm512_cvtph_ps(bits));
-        }
+/// Calls with the places and masks of all vectors of `len` elements. Full ones have a constant mask, which costs nothing.
+#[inline(always)]
+fn vectors(len: usize, mut work: impl FnMut(usize, __mmask16)) {
+    let whole = len / LANES * LANES;
+    for i in (0..whole).step_by(LANES) {
+        work(i, __mmask16::MAX);
+    }
+    if whole != len {
+        work(whole, mask(len - whole, 0));
     }
 }
 
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+unsafe fn widen(x: &[f16], y: &mut [f32]) {
+    vectors(x.len(), |i, mask| {
+        // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
+        unsafe {
+            let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
+            _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, _mm512_cvtph_ps(bits));
+        }
+    });
+}
+
+/// # Safety
+/// The features, and slices of one length.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 unsafe fn narrow(x: &[f32], y: &mut [f16]) {
-    for i in (0..x.len()).step_by(LANES) {
-        let mask = mask(x.len() - i, 0);
+    vectors(x.len(), |i, mask| {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
             let values = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(i));
             let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(values);
             _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
         }
-    }
+    });
 }

@@ -1,11 +1,11 @@
 //! Counters of a light row.
 
-use super::{LANES, mask};
+use super::vectors;
 use crate::arch::Limits;
 use core::arch::x86_64::{
-    __m512i, __mmask16, _mm512_and_si512, _mm512_mask_cmpeq_epi32_mask, _mm512_mask_cmplt_epu32_mask,
-    _mm512_mask_sub_epi32, _mm512_maskz_loadu_epi32, _mm512_max_epu32, _mm512_reduce_add_epi32,
-    _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_setzero_si512,
+    _mm512_and_si512, _mm512_mask_cmpeq_epi32_mask, _mm512_mask_cmplt_epu32_mask, _mm512_mask_sub_epi32,
+    _mm512_maskz_loadu_epi32, _mm512_max_epu32, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32,
+    _mm512_setzero_si512,
 };
 
 /// Zeros, values below `flush`, values below `subnormal`, and the bits of the largest magnitude, of fewer than 2^32
@@ -20,7 +20,10 @@ pub unsafe fn count(values: &[f32], limits: Limits) -> [u32; 4] {
     let (flush, subnormal) = (set(limits.flush), set(limits.subnormal));
     let mut counters = [zero; 3];
     let mut most = zero;
-    let mut add = |magnitude: __m512i, live: __mmask16| {
+    vectors(values.len(), |i, live| {
+        // SAFETY: masked lanes are not read.
+        let bits = unsafe { _mm512_maskz_loadu_epi32(live, values.as_ptr().add(i).cast()) };
+        let magnitude = _mm512_and_si512(bits, all);
         most = _mm512_max_epu32(most, magnitude);
         let masks = [
             _mm512_mask_cmpeq_epi32_mask(live, magnitude, zero),
@@ -30,13 +33,7 @@ pub unsafe fn count(values: &[f32], limits: Limits) -> [u32; 4] {
         for (counter, mask) in counters.iter_mut().zip(masks) {
             *counter = _mm512_mask_sub_epi32(*counter, mask, *counter, one);
         }
-    };
-    for i in (0..values.len()).step_by(LANES) {
-        let live = mask(values.len() - i, 0);
-        // SAFETY: masked lanes are not read.
-        let bits = unsafe { _mm512_maskz_loadu_epi32(live, values.as_ptr().add(i).cast()) };
-        add(_mm512_and_si512(bits, all), live);
-    }
+    });
     let [zeros, small, low] = counters.map(|counter| _mm512_reduce_add_epi32(counter).cast_unsigned());
     [zeros, small, low, _mm512_reduce_max_epu32(most)]
 }
