@@ -62,20 +62,22 @@ impl Cpu {
             // A number of its row for each element: first what is subtracted, then the factor.
             let mut numbers = [0f32; BLOCK];
             let numbers = &mut numbers[..values.len()];
-            let first = start / classes;
-            let rows: Vec<XentRow> =
-                (first..=(start + values.len() - 1) / classes).map(|r| p.row(x.labels.integer(r))).collect();
-            for (r, (_, numbers)) in (first..).zip(runs(start, numbers, classes)) {
-                numbers.fill(out[2 + r]);
-            }
+            let (first, last) = (start / classes, (start + values.len() - 1) / classes);
+            let head = ((classes - start % classes) % classes).min(values.len());
+            let rows: Vec<XentRow> = (first..=last).map(|r| p.row(x.labels.integer(r))).collect();
+            self.isa().spread(&out[2 + first..=2 + last], head, classes, numbers);
             self.isa().exp_of_difference(values, numbers);
-            for ((r, row), (at, numbers)) in (first..).zip(&rows).zip(runs(start, numbers, classes)) {
-                if let XentRow::Class(label) = *row {
-                    numbers.fill(g * weight(x, label) / out[1]);
-                    let truth = (r * classes + label as usize).wrapping_sub(at);
-                    if truth < numbers.len() {
-                        values[at - start + truth] -= 1.0;
-                    }
+            let factor =
+                |row: &XentRow| if let XentRow::Class(label) = *row { g * weight(x, label) / out[1] } else { 0.0 };
+            let factors: Vec<f32> = rows.iter().map(factor).collect();
+            self.isa().spread(&factors, head, classes, numbers);
+            for (r, row) in (first..).zip(&rows) {
+                // A block may begin and end inside a row.
+                if let XentRow::Class(label) = *row
+                    && let Some(truth) = (r * classes + label as usize).checked_sub(start)
+                    && truth < values.len()
+                {
+                    values[truth] -= 1.0;
                 }
             }
             self.isa().zip(values, numbers, |value, factor| factor * value);

@@ -9,7 +9,7 @@
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Normed, Scored, Slot, Store},
     cast::{Round, f16_from_f32},
-    descriptor::{Conv2d, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Unary, Xent},
+    descriptor::{Conv2d, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary, Xent},
     stats::{Convention, Detail, Stats},
 };
 use gradscale_cpu::{Cpu, Isa, Memory, Table};
@@ -76,6 +76,18 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     all.push(store(cpu, DType::F16, len * 22, |y| cpu.conv(&conv, Pass::Forward, &x, &w, None, y).unwrap()));
     all.push(store(cpu, DType::F16, len * 10, |y| cpu.conv(&conv, Pass::Data, &dy, &w, None, y).unwrap()));
     all.push(store(cpu, DType::F32, 22 * 150, |y| cpu.conv(&conv, Pass::Weight, &x, &dy, None, y).unwrap()));
+    // Narrow enough for the highest tiles, and for slices of the weight gradient.
+    let conv = Conv2d::new([2, 45, 60, 16], 11, [7, 7]).and_then(Conv2d::same).unwrap();
+    let (x16, w16, dy11) = (halves(cpu, 86_400, 11), halves(cpu, 49 * 176, 12), halves(cpu, 59_400, 13));
+    all.push(store(cpu, DType::F16, 59_400, |y| cpu.conv(&conv, Pass::Forward, &x16, &w16, None, y).unwrap()));
+    all.push(store(cpu, DType::F16, 86_400, |y| cpu.conv(&conv, Pass::Data, &dy11, &w16, None, y).unwrap()));
+    all.push(store(cpu, DType::F32, 49 * 176, |y| cpu.conv(&conv, Pass::Weight, &x16, &dy11, None, y).unwrap()));
+    // A bias gradient, which many threads share, and channels put beside others.
+    let bias = Reduce::new(ReduceOp::Sum, 1, 35_409, 2).unwrap();
+    all.push(store(cpu, DType::F32, 2, |y| cpu.reduce(&bias, &dy, y).unwrap()));
+    let dims = [Dim { len: 5400, x: 16, y: 48 }, Dim { len: 16, x: 1, y: 2 }];
+    let strided = Strided::new(&dims, 0, 3).unwrap();
+    all.push(store(cpu, DType::F16, 5400 * 48, |y| cpu.copy(&strided, &x16, y).unwrap()));
     let gemm = Gemm::new(201, 130, 700).unwrap();
     let (a, b) = (halves(cpu, 201 * 700, 4), halves(cpu, 700 * 130, 5));
     all.push(store(cpu, DType::F16, 201 * 130, |y| cpu.gemm(&gemm, &a, &b, None, y).unwrap()));
@@ -100,6 +112,9 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     let mut out = cpu.alloc(DType::F32, 20_002).unwrap();
     cpu.xent(&xent, Scored { logits: &logits, labels: &labels, weights: None }, &mut out).unwrap();
     all.push((read(cpu, &out, 20_002), Stats::new(Convention::FP16, 0, Detail::None)));
+    let up = store_f32(cpu, &halves(cpu, 1, 9), 1);
+    let scored = Scored { logits: &logits, labels: &labels, weights: None };
+    all.push(store(cpu, DType::F16, 220_000, |y| cpu.xent_vjp(&xent, scored, &out, &up, y).unwrap()));
     let long = store_f32(cpu, &dy, len * 22);
     let mut norm = cpu.alloc(DType::F32, 1).unwrap();
     cpu.global_norm(&[&long], &mut norm).unwrap();

@@ -34,6 +34,18 @@ kernels! {
         }
     }
 
+    /// Lays one number over each row of `width` elements; of the first row only the last `head` are there, if any.
+    fn spread[](numbers: &[f32], head: usize, width: usize, out: &mut [f32]) {
+        let (first, rest) = out.split_at_mut(head);
+        let whole = if head == 0 { numbers } else { &numbers[1..] };
+        first.fill(numbers[0]);
+        for (row, &number) in rest.chunks_mut(width).zip(whole) {
+            for out in row {
+                *out = number;
+            }
+        }
+    }
+
     /// x becomes e^(x − y).
     fn exp_of_difference[](x: &mut [f32], y: &[f32]) {
         for (x, &y) in x.iter_mut().zip(y) {
