@@ -131,6 +131,8 @@ pub enum Error<E> {
     Duplicate(String),
     /// No parameter of that name, or not of that size.
     Parameter(String),
+    /// A checkpoint that is none, or of another training.
+    Checkpoint(String),
     /// Gradients of another trainer, or of a step that is over; or none yet to repeat.
     Gradients,
 }
@@ -148,6 +150,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::Duplicate(name) => write!(f, "two parameters are called {name}"),
             Self::Parameter(name) => write!(f, "there is no parameter {name} of that size"),
+            Self::Checkpoint(cause) => write!(f, "checkpoint: {cause}"),
             Self::Gradients => {
                 f.write_str("there are no such gradients: of another trainer, of a step that is over, or none yet")
             }

@@ -5,15 +5,16 @@ use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, LossScale},
     scaled::Scaled,
-    site::{Calls, End, Site},
+    site::{AMAX_STEPS, Calls, End, Site, SiteState},
     solve::{Choice, ConfigError, Held, NoDecision},
     stats::{Counts, Detail, Stats},
     step::{self, Outcome},
 };
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// What a slot is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum SlotKind {
     /// 0 and 1: unscaled data, and the scratch of decisions.
     Reserved,
@@ -23,6 +24,25 @@ pub(crate) enum SlotKind {
     Forward,
     /// A cast site of the backward pass.
     Site,
+}
+
+/// A slot in a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedSite {
+    name: String,
+    kind: SlotKind,
+    overflows: u64,
+    /// Of a site that decides for itself.
+    state: Option<SavedState>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SavedState {
+    alpha: Option<i32>,
+    since: u32,
+    at_once: bool,
+    ceilings: Vec<i64>,
+    several: bool,
 }
 
 #[derive(Debug)]
@@ -198,6 +218,58 @@ impl Sites {
         }
         self.spread();
         if found_inf { Outcome::Skipped(blame) } else { Outcome::Stepped }
+    }
+
+    /// All slots beyond the reserved ones, in order.
+    pub fn save(&self) -> Vec<SavedSite> {
+        let saved = |entry: &Entry| SavedSite {
+            name: entry.name.clone(),
+            kind: entry.kind,
+            overflows: entry.overflows,
+            state: entry.site.as_ref().map(|site| {
+                let state = site.state();
+                SavedState {
+                    alpha: state.alpha,
+                    since: state.since,
+                    at_once: state.at_once,
+                    ceilings: state.ceilings.to_vec(),
+                    several: site.config().calls == Calls::Several,
+                }
+            }),
+        };
+        self.entries.iter().skip(2).map(saved).collect()
+    }
+
+    /// Takes the place of what is here: slots that this network has keep their numbers, so those saved must begin
+    /// with the same ones.
+    pub fn restore(&mut self, schedule: Option<LossScale>, saved: &[SavedSite]) -> Result<(), String> {
+        let own = self.entries.iter().skip(2).filter(|entry| entry.kind == SlotKind::Parameter).count();
+        let parameters = saved.iter().take_while(|site| site.kind == SlotKind::Parameter).count();
+        let same = self.entries.iter().skip(2).zip(saved).take(own).all(|(entry, site)| entry.name == site.name);
+        if parameters != own || !same {
+            return Err("made by another network".to_owned());
+        }
+        for site in saved {
+            let slot = self.slot(&site.name, site.kind).map_err(|error| error.to_string())?;
+            if self.entries[usize::from(slot.0)].kind != site.kind {
+                return Err(format!("{} is something else there", site.name));
+            }
+            if site.state.as_ref().is_some_and(|state| state.several) {
+                self.share(slot);
+            }
+            let entry = &mut self.entries[usize::from(slot.0)];
+            entry.overflows = site.overflows;
+            entry.row = None;
+            if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
+                let ceilings = state.ceilings.iter().copied().take(AMAX_STEPS).collect();
+                own.restore(&SiteState { alpha: state.alpha, since: state.since, at_once: state.at_once, ceilings });
+            }
+        }
+        if let Some(schedule) = schedule {
+            self.scaling = Scaling::Loss(schedule);
+        }
+        self.spread();
+        Ok(())
     }
 
     pub fn name(&self, slot: Slot) -> &str {

@@ -183,14 +183,7 @@ impl<B: Backend> Trainer<B> {
             self.memory.put(self.fixed.constant(index), buffer);
         }
         self.memory.link(&self.device, program)?;
-        if self.slots < self.sites.len() {
-            let slots = u16::try_from(self.sites.len()).unwrap_or(u16::MAX);
-            let dials = u16::try_from(self.dials.len()).unwrap_or(u16::MAX);
-            self.table = Some(self.device.table(slots, dials)?);
-            self.slots = self.sites.len();
-            // Recordings name the table that they were made with.
-            self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
-        }
+        self.fit_table()?;
         // O3 has no masters: what the optimizer updates is rounded to half each time.
         let rounds = self.level() == Level::O3;
         let weights = |(id, one): (usize, &crate::compile::Known)| (rounds && one.role == Role::Weight).then_some(id);
@@ -206,6 +199,19 @@ impl<B: Backend> Trainer<B> {
                     self.convert(half, self.master(id))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A table for all sites.
+    pub(super) fn fit_table(&mut self) -> Result<(), B::Error> {
+        if self.slots < self.sites.len() {
+            let slots = u16::try_from(self.sites.len()).unwrap_or(u16::MAX);
+            let dials = u16::try_from(self.dials.len()).unwrap_or(u16::MAX);
+            self.table = Some(self.device.table(slots, dials)?);
+            self.slots = self.sites.len();
+            // Recordings name the table that they were made with.
+            self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
         }
         Ok(())
     }

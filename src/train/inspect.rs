@@ -73,11 +73,7 @@ impl<B: Backend> Trainer<B> {
         let written = self.device.write(Data::F32(values), &mut master);
         self.memory.put(self.master(id), master);
         written.map_err(Error::Device)?;
-        let half = Fixed::part(id, Part::Half);
-        if self.memory.has(half) && self.table.is_some() {
-            self.convert(self.master(id), half).map_err(Error::Device)?;
-        }
-        Ok(())
+        self.refresh_halves().map_err(Error::Device)
     }
 
     /// The gradient of a parameter: f32, unscaled. None if the loss does not depend on it.
@@ -133,6 +129,17 @@ impl<B: Backend> Trainer<B> {
     pub fn ran(&self, gradients: &Gradients) -> Result<&[PlanRow], Error<B::Error>> {
         self.check_gradients(gradients)?;
         Ok(&self.programs[gradients.program].plan)
+    }
+
+    /// Half copies after masters were written.
+    pub(super) fn refresh_halves(&mut self) -> Result<(), B::Error> {
+        for id in 0..self.definitions.len() {
+            let half = Fixed::part(id, Part::Half);
+            if self.memory.has(half) {
+                self.convert(self.master(id), half)?;
+            }
+        }
+        Ok(())
     }
 
     fn find(&self, name: &str) -> Result<usize, Error<B::Error>> {

@@ -1,0 +1,126 @@
+//! A training that is saved and restored goes on bit for bit, whatever the method and wherever it is cut.
+#![expect(clippy::cast_possible_truncation, reason = "small numbers made up for a test")]
+
+use gradscale::{
+    Batch, Cpu, Error, Method, Parameters, Trainer,
+    models::SegNet,
+    nn::Module,
+    optim::{Optimizer, Schedule},
+};
+use std::collections::BTreeMap;
+
+struct Training {
+    net: SegNet,
+    trainer: Trainer<Cpu>,
+    /// Whether a loss of 1e30 is survived: f32 steps, and is ruined.
+    skips: bool,
+}
+
+fn training(method: &str, optimizer: Optimizer, width: usize) -> Training {
+    let skips = method != "fp32";
+    let method: Method = method.parse().expect("a method");
+    let mut parameters = Parameters::seeded(1);
+    let net = SegNet::new(&mut parameters.at("net"), 3, width, 4);
+    let device = Cpu::new(1).expect("a thread");
+    Training { net, trainer: Trainer::new(device, parameters, optimizer, method).expect("a trainer"), skips }
+}
+
+impl Training {
+    /// Losses of some steps; the sixth has a loss so large that it overflows everywhere.
+    fn run(&mut self, steps: std::ops::Range<u8>) -> Vec<(u32, bool)> {
+        let step = |i: u8| {
+            let images: Vec<u8> = (0..2 * 18 * 20 * 3).map(|k: u32| (k * 31 % 251) as u8 ^ i).collect();
+            let labels: Vec<u8> = (0..2 * 18 * 20).map(|k: u32| (k / 50 % 4) as u8).collect();
+            let batch = [Batch::u8([2, 18, 20, 3], &images), Batch::u8([2, 18, 20, 1], &labels)];
+            let factor = if i == 6 && self.skips { 1e30 } else { 1e-4 };
+            let net = &self.net;
+            let gradients = self
+                .trainer
+                .backward(batch, |[x, labels]| Ok(net.forward(x)?.dropout(0.9)?.cross_entropy(labels)?.scale(factor)));
+            let outcome = self.trainer.step(gradients.expect("gradients")).expect("a step");
+            (outcome.loss.to_bits(), outcome.skipped.is_some())
+        };
+        steps.map(step).collect()
+    }
+
+    fn weights(&self) -> Vec<(String, Vec<u32>)> {
+        let all = self.trainer.parameters().expect("parameters");
+        all.into_iter().map(|(name, tensor)| (name, tensor.data.iter().map(|x| x.to_bits()).collect())).collect()
+    }
+}
+
+#[test]
+fn a_restored_training_goes_on_bit_for_bit() {
+    let sgd = Optimizer::sgd(0.05).momentum(0.9).schedule(Schedule::Cosine { steps: 30 });
+    let adam = Optimizer::adam(1e-3).clip_norm(0.1);
+    for method in
+        ["gs", "gs:exact,interval=3,history=1", "gs:paper,interval=4", "dynamic", "dynamic:2", "logmax", "fp32"]
+    {
+        for optimizer in [&sgd, &adam] {
+            let mut whole = training(method, optimizer.clone(), 4);
+            let expected = whole.run(0..14);
+            let skipped = expected.iter().filter(|step| step.1).count();
+            assert_eq!(skipped > 0, method != "fp32", "{method} skipped {skipped}");
+            // 7: right after the overflow.
+            for cut in [1, 4, 7, 11] {
+                let mut first = training(method, optimizer.clone(), 4);
+                let mut got = first.run(0..cut);
+                let mine = BTreeMap::from([("position".to_owned(), cut.to_string())]);
+                let bytes = first.trainer.save(&mine).expect("a checkpoint");
+                let mut second = training(method, optimizer.clone(), 4);
+                assert_eq!(second.trainer.load(&bytes).expect("the same training"), mine);
+                got.extend(second.run(cut..14));
+                assert_eq!(got, expected, "{method}, cut at {cut}");
+                assert_eq!(second.weights(), whole.weights(), "{method}, cut at {cut}");
+                // Also into a trainer that has gone elsewhere meanwhile.
+                first.run(20..23);
+                first.trainer.load(&bytes).expect("the same training");
+                assert_eq!(first.run(cut..14), expected[usize::from(cut)..], "{method}, rewound to {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_and_broken_checkpoints_change_nothing() {
+    let sgd = Optimizer::sgd(0.05).momentum(0.9);
+    let mut training_ = training("gs", sgd.clone(), 4);
+    training_.run(0..3);
+    let good = training_.trainer.save(&BTreeMap::new()).expect("a checkpoint");
+    let foreign = |method: &str, optimizer: Optimizer, width: usize| {
+        training(method, optimizer, width).trainer.save(&BTreeMap::new()).expect("a checkpoint")
+    };
+    let mut broken = vec![
+        Vec::new(),
+        b"no checkpoint".to_vec(),
+        good[..good.len() / 2].to_vec(),
+        good[..good.len() - 1].to_vec(),
+        foreign("gs", sgd.clone(), 5),
+        foreign("gs:exact,room=4", sgd.clone(), 4),
+        foreign("dynamic", sgd.clone(), 4),
+        foreign("gs", Optimizer::adam(1e-3), 4),
+        foreign("gs", Optimizer::sgd(0.05), 4),
+    ];
+    // Every byte of the header, damaged.
+    for i in (0..good.len().min(3000)).step_by(7) {
+        let mut bytes = good.clone();
+        bytes[i] ^= 0x5A;
+        broken.push(bytes);
+    }
+    let before = training_.weights();
+    let mut refused = 0;
+    for bytes in &broken {
+        match training_.trainer.load(bytes) {
+            Err(Error::Checkpoint(cause)) => {
+                assert!(!cause.is_empty());
+                assert_eq!(training_.weights(), before, "changed by a checkpoint that was refused: {cause}");
+                refused += 1;
+            }
+            // Damage can hit a number, a name of the caller's or a space.
+            Ok(_) => training_.trainer.load(&good).map(|_| ()).expect("the good one"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    println!("{refused} of {} refused", broken.len());
+    assert!(refused >= 9);
+}
