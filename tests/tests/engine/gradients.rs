@@ -184,8 +184,35 @@ pub fn all() -> Vec<(String, Graph)> {
         g.push(Op::Add, &[product, y]);
     };
     add("detach", one(IMAGE, 26, detach));
+    shared(&mut add);
     losses(&mut add);
     all
+}
+
+/// Parameters that several operators read: their gradients add.
+fn shared(add: &mut impl FnMut(&str, Graph)) {
+    let linear = |g: &mut Graph, x: usize| {
+        let (w, b) = (g.parameter([4, 1, 1, 4], values(31, 16)), g.parameter([4, 1, 1, 1], values(32, 4)));
+        let once = g.named(Op::Linear, &[x, w, b], "shared".to_owned());
+        let twice = g.named(Op::Linear, &[once, w, b], "shared".to_owned());
+        let sum = g.push(Op::Add, &[once, twice]);
+        g.push(Op::Mul, &[sum, b]);
+    };
+    add("linear shared", one(IMAGE, 33, linear));
+    let conv = |g: &mut Graph, x: usize| {
+        let w = g.parameter([4, 3, 3, 4], values(34, 144));
+        let p = Conv { stride: 1, pad: 1, dilation: 1, groups: 1 };
+        let once = g.named(Op::Conv(p), &[x, w], "shared".to_owned());
+        g.named(Op::Conv(p), &[once, w], "shared".to_owned());
+    };
+    add("convolution shared", one(IMAGE, 35, conv));
+    let norm = |g: &mut Graph, x: usize| {
+        let (scale, shift) = (g.parameter([4, 1, 1, 1], positive(36, 4)), g.parameter([4, 1, 1, 1], values(37, 4)));
+        let once = g.named(Op::Norm(None), &[x, scale, shift], "shared".to_owned());
+        let once = g.push(Op::Unary(Unary::Tanh), &[once]);
+        g.named(Op::Norm(None), &[once, scale, shift], "shared".to_owned());
+    };
+    add("norm shared", one(IMAGE, 38, norm));
 }
 
 fn losses(add: &mut impl FnMut(&str, Graph)) {

@@ -3,11 +3,13 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data is small and known")]
 
 mod bound;
+mod corners;
 mod f64;
 mod gradients;
 mod graph;
 mod invariant;
 mod networks;
 mod plan;
+mod spec12;
 mod traces;
 mod training;

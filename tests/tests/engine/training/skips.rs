@@ -125,7 +125,14 @@ fn a_persistent_jump_costs_one_step() {
         let mut skipped = Vec::new();
         for step in 0..30 {
             let data = data.times(if step < at { 1.0 } else { 2f32.powi(20) });
-            if training.step(&data).skipped.is_some() {
+            let before = training.exponents();
+            let outcome = training.step(&data);
+            if outcome.skipped.is_some() {
+                // The site to blame has come down already, from its own row.
+                let (name, kind, exponent) = blamed(&outcome);
+                let of = |all: &[(String, i32)]| all.iter().find(|(site, _)| site == name).map(|(_, alpha)| *alpha);
+                assert_eq!((kind, Some(exponent)), (Kind::Overflow, of(&before)));
+                assert!(of(&training.exponents()) <= Some(exponent - 10), "{outcome:?}");
                 skipped.push(step);
             }
         }
