@@ -1,6 +1,9 @@
 //! The command line.
 
-use crate::task::Pixels;
+use crate::{
+    commands::{inspect::Inspect, plan::Plan},
+    task::Pixels,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gradscale::Method;
 use serde::Serialize;
@@ -27,6 +30,12 @@ const EXAMPLES: &str = "Examples:
 pub enum Command {
     /// Trains one network by several methods from the same start, and compares them.
     Compare(Compare),
+    /// Takes a number apart: bits by field, value, neighbours, what a cast does.
+    Inspect(Inspect),
+    /// Shows which operator runs in which precision.
+    Plan(Plan),
+    /// Shows what there is to run on, and what it does with small numbers.
+    Devices,
 }
 
 /// Networks with their data.

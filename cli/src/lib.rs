@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod commands;
 pub mod compare;
 pub mod data;
 mod failure;

@@ -1,7 +1,10 @@
 //! The `gradscale` program.
 
 use clap::{Parser, error::ErrorKind};
-use gradscale_cli::args::{Arguments, Command};
+use gradscale_cli::{
+    args::{Arguments, Command},
+    commands,
+};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -11,6 +14,9 @@ fn main() -> ExitCode {
     };
     let done = match arguments.command {
         Command::Compare(compare) => gradscale_cli::compare::run(&compare),
+        Command::Inspect(inspect) => commands::inspect::run(&inspect),
+        Command::Plan(plan) => commands::plan::run(&plan),
+        Command::Devices => commands::devices::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Writes to the standard output. A reader that has gone away (`| head`) is no error.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::at("standard output", error)),
+        _ => Ok(()),
+    }
+}
+
 /// Writes a file: to a temporary one beside it, synced, then renamed.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let temporary = path.with_extension("part");

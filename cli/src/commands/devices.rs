@@ -1,0 +1,74 @@
+//! `gradscale devices`: what there is to run on, and what it does with small numbers.
+
+use crate::{Failure, output};
+use gradscale::{
+    Cpu, Isa,
+    core::{
+        backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
+        descriptor::Unary,
+        stats::Detail,
+    },
+};
+use std::{
+    fmt::Write,
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+/// Prints all devices.
+///
+/// # Errors
+/// A device that cannot be opened.
+pub fn run() -> Result<(), Failure> {
+    let mut text = String::new();
+    for isa in Isa::available() {
+        let device = Cpu::with_isa(0, isa).map_err(|error| Failure::at("cpu", error))?;
+        let caps = device.caps();
+        let best = if isa == Isa::best() { "--device cpu" } else { "not used: a faster one is there" };
+        writeln!(text, "{} ({best})", caps.name).ok();
+        writeln!(text, "  f32 subnormals    {}", if caps.f32_subnormals { "kept" } else { "flushed" }).ok();
+        writeln!(text, "  stores of half    {:?}, by its own account", caps.flush).ok();
+        for (name, value, [stored, loaded]) in probe(&device).map_err(|error| Failure::at("cpu", error))? {
+            writeln!(text, "  {name:17} {value:e} is stored as {stored:e} and loaded as {loaded:e}").ok();
+        }
+    }
+    output::print(&text)
+}
+
+/// The numbers that tell the flush rules apart: name, value, what a store makes of it, and what a load of that.
+fn probe<B: Backend>(device: &B) -> Result<Vec<(&'static str, f32, [f32; 2])>, B::Error> {
+    let power = |k: i32| 2f32.powi(k);
+    let numbers = [
+        ("2^-24", power(-24)),
+        ("2^-25", power(-25)),
+        ("2^-14", power(-14)),
+        ("2^-14 − 2^-25", power(-14) - power(-25)),
+        ("2^-14 − 2^-26", power(-14) - power(-26)),
+        ("65519", 65519.0),
+    ];
+    let mut table = device.table(Slot::FIRST.0, 1)?;
+    let control = Control { exponents: &[0, 0], dials: &[0.0], seed: 0, detail: Detail::None };
+    device.upload(&control, 0..Slot::FIRST.0, &mut table)?;
+    let mut x = device.alloc(DType::F32, numbers.len())?;
+    device.write(Data::F32(&numbers.map(|(_, value)| value)), &mut x)?;
+    let mut half = device.alloc(DType::F16, numbers.len())?;
+    device.unary(Unary::Id, &x, Store::keep(Slot::ONE, &table, &mut half))?;
+    let mut stored = numbers.map(|_| half::f16::ZERO);
+    wait(device.read(&half, DataMut::F16(&mut stored)))?;
+    device.unary(Unary::Id, &half, Store::keep(Slot::ONE, &table, &mut x))?;
+    let mut loaded = numbers.map(|_| 0f32);
+    wait(device.read(&x, DataMut::F32(&mut loaded)))?;
+    let results = stored.iter().zip(loaded).map(|(stored, loaded)| [stored.to_f32(), loaded]);
+    Ok(numbers.into_iter().zip(results).map(|((name, value), result)| (name, value, result)).collect())
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,5 @@
+//! Small commands that print.
+
+pub mod devices;
+pub mod inspect;
+pub mod plan;
