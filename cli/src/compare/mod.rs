@@ -36,16 +36,14 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
     for &seed in &seeds {
         for (name, method) in &arguments.methods.0 {
             let record = train(arguments, &data, name, method, seed, &bar)?;
-            bar.suspend(|| println!("{}", table::line(&record)));
+            bar.suspend(|| output::print(&format!("{}\n", table::line(&record))))?;
             results.runs.push(record);
             // After each run, so that nothing is lost when a later one fails.
             write(&directory, &results)?;
         }
     }
     bar.finish_and_clear();
-    println!("\n{}", table::table(&results));
-    println!("{}", directory.join("results.json").display());
-    Ok(())
+    output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("results.json").display()))
 }
 
 fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
