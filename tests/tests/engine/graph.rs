@@ -276,7 +276,7 @@ impl<B: Backend> Run<B>
 where
     B::Error: std::fmt::Debug,
 {
-    /// With all buffers kept.
+    /// On a device, from the graph's values.
     pub fn new(device: B, graph: &Graph, optimizer: Optimizer, method: &Method) -> Self {
         let mut all = Parameters::seeded(0);
         let shape = |(shape, _): &([usize; 4], Vec<f32>)| *shape;
@@ -287,12 +287,16 @@ where
         let mut scope = all.at("c");
         let constants = graph.constants.iter().enumerate();
         let constants = constants.map(|(i, one)| scope.constant(&i.to_string(), shape(one), &one.1)).collect();
-        let trainer = Trainer::new(device, all, optimizer, method.clone()).expect("these numbers make sense");
-        let mut trainer = trainer.with_all_kept();
+        let mut trainer = Trainer::new(device, all, optimizer, method.clone()).expect("these numbers make sense");
         for (i, (_, values)) in graph.parameters.iter().enumerate() {
             trainer.set_parameter(&format!("p.{i}"), values).expect("a parameter of that size");
         }
         Self { trainer, graph: graph.clone(), known: Known { parameters, constants } }
+    }
+
+    /// With all buffers kept.
+    pub fn kept(self) -> Self {
+        Self { trainer: self.trainer.with_all_kept(), ..self }
     }
 
     pub fn backward(&mut self) -> Result<Gradients, Error<B::Error>> {

@@ -134,7 +134,7 @@ fn fail(text: String) -> TestCaseError {
 fn check(graph: &Graph, method: &str, steps: usize) -> Result<f64, TestCaseError> {
     let parsed: Method = method.parse().map_err(|error| fail(format!("{error}")))?;
     let device = Cpu::new(1).map_err(|error| fail(error.to_string()))?;
-    let mut run = Run::new(device, graph, Optimizer::sgd(0.0), &parsed);
+    let mut run = Run::new(device, graph, Optimizer::sgd(0.0), &parsed).kept();
     for _ in 1..steps {
         let gradients = run.backward().map_err(|error| fail(error.to_string()))?;
         run.trainer.step(gradients).map_err(|error| fail(error.to_string()))?;

@@ -25,16 +25,18 @@ struct Network<'a> {
 impl Network<'_> {
     /// Parameters and gradients after one backward pass.
     fn gradients(&self, parameters: Parameters, method: Method) -> (Named, BTreeMap<String, Vec<f32>>) {
-        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
+        let mut trainer =
+            Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.0), method).expect("a trainer");
         let x: Vec<f32> = self.x.data.iter().map(|&x| x as f32).collect();
         let [n, h, w, _] = self.x.shape;
         let batch = [Batch::f32(self.x.shape, &x), Batch::u8([n, h, w, 1], self.labels)];
-        let gradients = trainer.backward(batch, |[x, labels]| self.net.forward(x)?.cross_entropy(labels)).unwrap();
-        let all = trainer.parameters().unwrap();
+        let gradients =
+            trainer.backward(batch, |[x, labels]| self.net.forward(x)?.cross_entropy(labels)).expect("it fits");
+        let all = trainer.parameters().expect("parameters");
         let all: Named = all.into_iter().map(|(name, t)| (name, Tensor::new(t.shape.sizes(), &t.data))).collect();
-        let read = |name: &String| Some((name.clone(), trainer.gradient(&gradients, name).unwrap()?.data));
+        let read = |name: &String| Some((name.clone(), trainer.gradient(&gradients, name).expect("a parameter")?.data));
         let found = all.keys().filter(|name| !name.ends_with("running")).filter_map(read).collect();
-        let outcome = trainer.step(gradients).unwrap();
+        let outcome = trainer.step(gradients).expect("a step");
         assert_eq!(outcome.skipped, None);
         let right = (self.oracle)(&all);
         let tolerance = 4e-3 * right;
@@ -52,7 +54,7 @@ impl Network<'_> {
                 let i = random.below(found.len());
                 let at = |to: f64| {
                     let mut all = all.clone();
-                    all.get_mut(name).unwrap().data[i] += to;
+                    all.get_mut(name).expect("a parameter").data[i] += to;
                     (self.oracle)(&all)
                 };
                 let right = (at(1e-6) - at(-1e-6)) / 2e-6;
@@ -121,7 +123,7 @@ fn segnet_of_odd_sizes() {
             y = small;
         }
         for i in (1..=4).rev() {
-            let (at, shape) = pooled.pop().unwrap();
+            let (at, shape) = pooled.pop().expect("as many levels");
             y = level(&oracle::unpool(&y, &at, shape), "net.decoder", i);
         }
         let y = same(&y, "net.classifier", Some(&all["net.classifier.bias"]));

@@ -34,10 +34,11 @@ fn check<const N: usize>(
     net: impl for<'t> Fn([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
 ) -> Vec<PlanRow> {
     let method = Method::mixed().with_amp(policy.clone());
-    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
-    let plan = trainer.plan(batch, &net).unwrap();
-    let gradients = trainer.backward(batch, &net).unwrap();
-    let ran = trainer.ran(&gradients).unwrap().to_vec();
+    let mut trainer =
+        Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.0), method).expect("a trainer");
+    let plan = trainer.plan(batch, &net).expect("it fits");
+    let gradients = trainer.backward(batch, &net).expect("it fits");
+    let ran = trainer.ran(&gradients).expect("just run").to_vec();
     same(&plan, &ran, is_number);
     plan
 }

@@ -29,10 +29,10 @@ fn net(w2: f32, w3: f32, t: f32) -> Graph {
 
 /// The exponents of all sites after the first step.
 fn exponents(graph: &Graph, method: &str) -> BTreeMap<String, i32> {
-    let method: Method = method.parse().unwrap();
-    let mut run = Run::new(Cpu::new(1).unwrap(), graph, Optimizer::sgd(0.0), &method);
-    let gradients = run.backward().unwrap();
-    assert_eq!(run.trainer.step(gradients).unwrap().skipped, None);
+    let method: Method = method.parse().expect("a method");
+    let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Optimizer::sgd(0.0), &method);
+    let gradients = run.backward().expect("it fits");
+    assert_eq!(run.trainer.step(gradients).expect("a step").skipped, None);
     run.trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect()
 }
 

@@ -8,12 +8,17 @@ use gradscale::{
 };
 use gradscale::{Cpu, Method, optim::Optimizer};
 
+/// Rows between these.
+fn parts(cuts: &[usize]) -> Vec<std::ops::Range<usize>> {
+    cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+}
+
 /// Gradients of a linear net: of twelve rows at once, and of parts of them with their share of the mean.
 #[test]
 fn micro_batches_add_to_one_batch() {
     let data = Data::new(1, 12);
     for (method, bound) in [(Method::fp32(), 3e-7), (Method::mixed(), 2f64.powi(-10))] {
-        for parts in [vec![0..12], vec![0..4, 4..8, 8..12], vec![0..7, 7..8, 8..12]] {
+        for parts in [parts(&[0, 12]), parts(&[0, 4, 8, 12]), parts(&[0, 7, 8, 12])] {
             let mut parameters = Parameters::seeded(1);
             let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
             let three = Linear::new(&mut parameters.at("three"), 4, 3);
@@ -61,7 +66,7 @@ fn micro_batches_add_to_one_batch() {
 #[test]
 fn running_statistics() {
     let data = Data::new(5, 12);
-    for parts in [vec![0..12], vec![0..4, 4..8, 8..12]] {
+    for parts in [parts(&[0, 12]), parts(&[0, 4, 8, 12])] {
         let mut training = Training::new(Optimizer::sgd(0.0), "fp32");
         let first = |name: &str, training: &Training<Cpu>| {
             let read = training.trainer.parameter(&format!("net.first.{name}")).unwrap();
