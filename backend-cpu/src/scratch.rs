@@ -8,10 +8,11 @@ use std::sync::{
 
 /// Bytes of a cache line, and of a vector of 16 lanes.
 const LINE: usize = 64;
-/// Elements of the largest piece that is kept.
+/// Elements of the largest piece that is kept, and of all that are kept.
 const KEPT: usize = 1 << 20;
-/// Most pieces that are kept.
-const PIECES: usize = 256;
+const KEPT_IN_ALL: usize = 1 << 23;
+/// Lengths are multiples of this, so that pieces of similar length take each other's place.
+const STEP: usize = 1024;
 
 /// Scratch memory in use, the most that was, and pieces that wait for their next use.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ impl Pool {
         let fits = free.iter().enumerate().filter(|(_, data)| data.len() >= room).min_by_key(|(_, data)| data.len());
         let found = fits.map(|(i, _)| i).map(|i| free.swap_remove(i));
         drop(free);
-        let data = found.unwrap_or_else(|| vec![0.0; room.next_power_of_two()]);
+        let data = found.unwrap_or_else(|| vec![0.0; room.next_multiple_of(STEP)]);
         let from = data.as_ptr().align_offset(LINE).min(data.len() - len);
         Scratch { data, from, len, pool: self }
     }
@@ -56,7 +57,7 @@ impl Drop for Scratch<'_> {
         self.pool.now.fetch_sub(4 * self.len as u64, Relaxed);
         if self.data.len() <= KEPT {
             let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.len() < PIECES {
+            if free.iter().map(Vec::len).sum::<usize>() + self.data.len() <= KEPT_IN_ALL {
                 free.push(core::mem::take(&mut self.data));
             }
         }

@@ -109,7 +109,6 @@ impl Correlation {
                 depth: self.depth,
                 before: self.before,
                 line: self.line,
-                spacing: self.depth,
             };
             let mut data = cpu.scratch(together * lines.step());
             for rows in from.chunks(together) {

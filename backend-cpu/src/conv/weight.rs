@@ -6,7 +6,7 @@
 use super::{Shape, lines::Lines};
 use crate::{
     Cpu, Memory,
-    arch::{LANES, Run, TILE_COLUMNS, Tile, even, tile_rows},
+    arch::{Run, TILE_COLUMNS, Tile, even, tile_rows},
     epilogue::{Epilogue, Part, destination, merge},
 };
 use core::ops::Range;
@@ -14,10 +14,8 @@ use gradscale_core::backend::Store;
 
 /// Pieces that the work should have at least, for many cores.
 const PIECES: usize = 48;
-/// Pixels that all output channels meet before the next do: 64 columns of them are half of the first cache.
-const PIXELS: usize = 64;
-/// Elements whose multiples share a quarter of the first cache's sets.
-const SETS: usize = 64;
+/// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
+const PIXELS: usize = 128;
 /// Most slices.
 const SLICES: usize = 16;
 
@@ -100,17 +98,8 @@ impl Cpu {
         // All channels of a row are converted fastest.
         let all = shape.groups == 1;
         let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
-        let gradients = Lines {
-            data: dy,
-            pixels: shape.y[2],
-            channels: shape.y[3],
-            from,
-            depth,
-            before: 0,
-            line: shape.y[2],
-            // A tile reads a few channels of each pixel, which must not all fall into the same sets of the cache.
-            spacing: if depth.is_multiple_of(SETS) { depth + LANES } else { depth },
-        };
+        let gradients =
+            Lines { data: dy, pixels: shape.y[2], channels: shape.y[3], from, depth, before: 0, line: shape.y[2] };
         let inputs = Lines {
             data: x,
             pixels: shape.x[2],
@@ -119,7 +108,6 @@ impl Cpu {
             depth: shape.depth,
             before: shape.pad[1],
             line: shape.line(),
-            spacing: shape.depth,
         };
         let (mut gradient, mut line) = (self.scratch(gradients.step()), self.scratch(inputs.step()));
         let run = shape.kernel[1] * shape.depth;
@@ -139,9 +127,9 @@ impl Cpu {
                     let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
                     for o in (0..outs.len()).step_by(height) {
                         let tile = Tile {
-                            a: &gradient[q * gradients.spacing + outs.start - gradients.from + o..],
+                            a: &gradient[q * depth + outs.start - gradients.from + o..],
                             a_row: 1,
-                            a_step: gradients.spacing,
+                            a_step: depth,
                             b: &line[start..],
                             b_step: shape.stride[1] * shape.depth,
                             runs: &[Run { a: 0, b: 0, depth: pixels }],
