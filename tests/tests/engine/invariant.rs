@@ -7,11 +7,18 @@
 use crate::{
     bound::{Bounded, backward},
     f64::{Conv, Divisor, Tensor},
-    graph::{Graph, Op, Random, Run, values},
+    gradients,
+    graph::{Graph, Op, Random, values},
+    run::Run,
 };
 use gradscale::{
     Cpu, Method,
-    core::{descriptor::Unary, solve::Held},
+    core::{
+        amp::{Level, List},
+        descriptor::Unary,
+        op::Op as Name,
+        solve::Held,
+    },
     optim::Optimizer,
 };
 use half::f16;
@@ -132,7 +139,14 @@ fn fail(text: String) -> TestCaseError {
 
 /// Gradients of all nodes after `steps` steps, against the bound. Returns its largest use.
 fn check(graph: &Graph, method: &str, steps: usize) -> Result<f64, TestCaseError> {
-    let parsed: Method = method.parse().map_err(|error| fail(format!("{error}")))?;
+    let (name, lists) = method.split_once(" lists ").unwrap_or((method, ""));
+    let mut parsed: Method = name.parse().map_err(|error| fail(format!("{error}")))?;
+    if let Ok(seed) = lists.parse() {
+        let mut policy = gradients::lists(Level::O1, seed);
+        // Several operators in one, whose squares are no halves.
+        policy.set(Name::MseLoss, List::Deny).map_err(|_| fail("no room".to_owned()))?;
+        parsed = parsed.with_amp(policy);
+    }
     let device = Cpu::new(1).map_err(|error| fail(error.to_string()))?;
     let mut run = Run::new(device, graph, Optimizer::sgd(0.0), &parsed).kept();
     for _ in 1..steps {
@@ -216,6 +230,16 @@ fn invariant(methods: &[&str], steps: usize, cases: u32) {
 
 const ALL: [&str; 5] = ["fp32", "gs:exact", "gs:paper", "gs:authors", "fixed:1024"];
 
+/// Operators on other lists, so that halves and f32 values meet.
+const LISTS: [&str; 6] = [
+    "gs:exact lists 1",
+    "gs:exact lists 2",
+    "gs:exact lists 3",
+    "gs:exact lists 4",
+    "gs:paper lists 5",
+    "fixed:1024 lists 6",
+];
+
 #[test]
 fn at_once() {
     invariant(&ALL, 1, 64);
@@ -224,4 +248,10 @@ fn at_once() {
 #[test]
 fn between_steps() {
     invariant(&ALL, 12, 64);
+}
+
+#[test]
+fn under_other_lists() {
+    invariant(&LISTS, 1, 48);
+    invariant(&LISTS, 12, 16);
 }

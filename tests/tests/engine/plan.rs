@@ -1,6 +1,6 @@
 //! The plan printed before training, and what the tape records.
 
-use crate::{gradients, graph::Run};
+use crate::{operators, run::Run};
 use gradscale::{
     Batch, Cpu, Method, Parameters, PlanRow, TraceError, Trainer, Var,
     core::{
@@ -132,7 +132,7 @@ fn a_reshape_denied_is_stored_as_planned() {
 #[test]
 fn plan_of_every_operator() {
     for level in Level::ALL {
-        for (_, graph) in gradients::all() {
+        for (_, graph) in operators::all() {
             let method = Method::mixed().with_amp(AmpPolicy::new(level));
             let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Optimizer::sgd(0.0), &method);
             let plan = run.plan();

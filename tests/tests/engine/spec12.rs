@@ -2,7 +2,8 @@
 
 use crate::{
     f64::Divisor,
-    graph::{Graph, Op, Run, values},
+    graph::{Graph, Op, values},
+    run::Run,
 };
 use gradscale::{
     Batch, Cpu, Init, Method, Parameters, Trainer,

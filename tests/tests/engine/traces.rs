@@ -6,7 +6,8 @@
 
 use crate::{
     f64::Divisor,
-    graph::{Graph, Op, Run},
+    graph::{Graph, Op},
+    run::Run,
 };
 use gradscale::{Cpu, Method, core::descriptor::Unary, optim::Optimizer};
 use std::collections::BTreeMap;
