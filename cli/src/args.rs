@@ -3,10 +3,11 @@
 use crate::{
     commands::{inspect::Inspect, plan::Plan},
     task::Pixels,
+    train::Train,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gradscale::Method;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, str::FromStr};
 
 /// Trains neural networks in 16-bit floating point, with a scale of its own for every gradient.
@@ -30,6 +31,8 @@ const EXAMPLES: &str = "Examples:
 pub enum Command {
     /// Trains one network by several methods from the same start, and compares them.
     Compare(Compare),
+    /// Trains by one method, with checkpoints; goes on where a training was stopped.
+    Train(Train),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
@@ -39,7 +42,7 @@ pub enum Command {
 }
 
 /// Networks with their data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
     /// SegNetBasic: a class for every pixel.
@@ -47,7 +50,7 @@ pub enum Task {
 }
 
 /// Devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
     /// The processor, with all of its cores.
@@ -161,11 +164,11 @@ fn whole(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, St
     number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
 }
 
-fn positive(text: &str) -> Result<usize, String> {
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
     whole(text, 1..=1 << 20)
 }
 
-fn width(text: &str) -> Result<usize, String> {
+pub(crate) fn width(text: &str) -> Result<usize, String> {
     whole(text, 1..=4096)
 }
 

@@ -11,5 +11,6 @@ mod machine;
 pub mod metrics;
 mod output;
 pub mod task;
+pub mod train;
 
 pub use failure::Failure;

@@ -33,11 +33,12 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// The directory for results: the one asked for, or the first of compare-1, compare-2 … that is not there.
-pub fn directory(asked: Option<&Path>, stem: &str) -> Result<PathBuf, Failure> {
+/// The directory for results: the one asked for, which must not hold the file `result` yet, or the first of STEM-1,
+/// STEM-2 … that is not there.
+pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathBuf, Failure> {
     if let Some(path) = asked {
         fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
-        let results = path.join("results.json");
+        let results = path.join(result);
         if results.exists() {
             return Err(Failure::file(&results, "there are results already; choose another directory for --out"));
         }

@@ -42,6 +42,17 @@ enum SavedScaling {
     Gradient(String),
 }
 
+/// The caller's metadata of a checkpoint, without a trainer to load it into.
+///
+/// # Errors
+/// Bytes that are no safetensors file, in words.
+pub fn checkpoint_metadata(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
+    let mut metadata: BTreeMap<String, String> = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    metadata.remove(KEY);
+    Ok(metadata)
+}
+
 impl<B: Backend> Trainer<B> {
     /// Everything as the bytes of a safetensors file, with metadata of your own (the data's position, for instance).
     /// Save between steps: gradients that have not been stepped with are not in it.

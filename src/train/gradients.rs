@@ -231,7 +231,10 @@ impl<B: Backend> Trainer<B> {
             self.memory.put(buf, buffer);
             written?;
         }
-        self.seed += 1;
+        // Evaluation in between changes nothing about a training.
+        if let Purpose::Train { .. } = self.programs[program].purpose {
+            self.seed += 1;
+        }
         let control =
             Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
         let first = !clear.is_empty();

@@ -9,6 +9,7 @@ mod memory;
 mod run;
 mod step;
 
+pub use checkpoint::checkpoint_metadata;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use memory::MemoryReport;

@@ -29,7 +29,7 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
     // What does not fit is said before a directory is made.
     Batches::new(&data.train, arguments.batch, 0).map_err(|cause| Failure::at("--batch", cause))?;
     let seeds = arguments.all_seeds();
-    let directory = output::directory(arguments.out.as_deref(), "compare")?;
+    let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
     let mut results = Results::new(Origin::here(), arguments, &data);
     let runs = seeds.len() * arguments.methods.0.len();
     let bar = progress(arguments.iters * runs as u64);

@@ -14,6 +14,7 @@ use gradscale::{
     optim::Optimizer,
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The paper's settings.
 const LR: f64 = 0.1;
@@ -151,6 +152,28 @@ where
             .evaluate(batch, |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
         Ok(best.data.into_iter().map(|class| class as u8).collect())
+    }
+
+    /// Everything that a training needs to go on, with metadata of the caller's.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
+        let mut metadata = metadata.clone();
+        metadata.insert("position".to_owned(), self.batches.position().to_string());
+        Ok(self.trainer.save(&metadata)?)
+    }
+
+    /// Goes on from what [`Run::save`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that are no checkpoint of this training.
+    pub fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let metadata = self.trainer.load(bytes)?;
+        let position = metadata.get("position").and_then(|position| position.parse().ok());
+        let position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
+        self.batches = self.batches.clone().at(position);
+        Ok(())
     }
 
     /// The trainer, to look into.
