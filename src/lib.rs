@@ -26,4 +26,4 @@ pub use shape::Shape;
 pub use sites::SiteReport;
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
-pub use train::{Gradients, MemoryReport, Named, Skipped, StepOutcome, Trainer, checkpoint_metadata};
+pub use train::{Gradients, MemoryReport, Named, Skipped, StepOutcome, Trainer, checkpoint_metadata, wait};

@@ -13,6 +13,7 @@ pub use checkpoint::checkpoint_metadata;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use memory::MemoryReport;
+pub use run::wait;
 pub use step::{Skipped, StepOutcome};
 
 use crate::{

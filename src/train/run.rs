@@ -12,8 +12,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Waits for a device. Native devices are ready at the first poll.
-pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
+/// Waits for what [`Backend::read`] and [`Backend::collect`] return. Native devices are ready at the first poll.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,5 +1,4 @@
 //! A training that is saved and restored goes on bit for bit, whatever the method and wherever it is cut.
-#![expect(clippy::cast_possible_truncation, reason = "small numbers made up for a test")]
 
 use gradscale::{
     Batch, Cpu, Error, Method, Parameters, Trainer,

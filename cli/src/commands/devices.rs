@@ -8,13 +8,9 @@ use gradscale::{
         descriptor::Unary,
         stats::Detail,
     },
+    wait,
 };
-use std::{
-    fmt::Write,
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
+use std::fmt::Write;
 
 /// Prints all devices.
 ///
@@ -29,15 +25,24 @@ pub fn run() -> Result<(), Failure> {
         writeln!(text, "{} ({best})", caps.name).ok();
         writeln!(text, "  f32 subnormals    {}", if caps.f32_subnormals { "kept" } else { "flushed" }).ok();
         writeln!(text, "  stores of half    {:?}, by its own account", caps.flush).ok();
-        for (name, value, [stored, loaded]) in probe(&device).map_err(|error| Failure::at("cpu", error))? {
+        for Probed { name, value, stored, loaded } in probe(&device).map_err(|error| Failure::at("cpu", error))? {
             writeln!(text, "  {name:17} {value:e} is stored as {stored:e} and loaded as {loaded:e}").ok();
         }
     }
     output::print(&text)
 }
 
-/// The numbers that tell the flush rules apart: name, value, what a store makes of it, and what a load of that.
-fn probe<B: Backend>(device: &B) -> Result<Vec<(&'static str, f32, [f32; 2])>, B::Error> {
+/// A number that tells flush rules apart.
+struct Probed {
+    name: &'static str,
+    value: f32,
+    /// What a store of half makes of it, read as bits.
+    stored: f32,
+    /// What a load makes of that.
+    loaded: f32,
+}
+
+fn probe<B: Backend>(device: &B) -> Result<Vec<Probed>, B::Error> {
     let power = |k: i32| 2f32.powi(k);
     let numbers = [
         ("2^-24", power(-24)),
@@ -59,16 +64,12 @@ fn probe<B: Backend>(device: &B) -> Result<Vec<(&'static str, f32, [f32; 2])>, B
     device.unary(Unary::Id, &half, Store::keep(Slot::ONE, &table, &mut x))?;
     let mut loaded = numbers.map(|_| 0f32);
     wait(device.read(&x, DataMut::F32(&mut loaded)))?;
-    let results = stored.iter().zip(loaded).map(|(stored, loaded)| [stored.to_f32(), loaded]);
-    Ok(numbers.into_iter().zip(results).map(|((name, value), result)| (name, value, result)).collect())
-}
-
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-        std::thread::yield_now();
-    }
+    let results = stored.iter().zip(loaded);
+    let probed = |((name, value), (stored, loaded)): ((_, _), (&half::f16, _))| Probed {
+        name,
+        value,
+        stored: stored.to_f32(),
+        loaded,
+    };
+    Ok(numbers.into_iter().zip(results).map(probed).collect())
 }
