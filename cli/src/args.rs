@@ -2,6 +2,7 @@
 
 use crate::{
     commands::{inspect::Inspect, plan::Plan},
+    predict::Predict,
     task::Pixels,
     train::Train,
 };
@@ -33,6 +34,8 @@ pub enum Command {
     Compare(Compare),
     /// Trains by one method, with checkpoints; goes on where a training was stopped.
     Train(Train),
+    /// Applies a trained network to images: label images, and overlays to look at.
+    Predict(Predict),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.

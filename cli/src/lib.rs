@@ -10,6 +10,7 @@ mod failure;
 mod machine;
 pub mod metrics;
 mod output;
+pub mod predict;
 pub mod task;
 pub mod train;
 

@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Compare(compare) => gradscale_cli::compare::run(&compare),
         Command::Train(train) => gradscale_cli::train::run(&train),
+        Command::Predict(predict) => gradscale_cli::predict::run(&predict),
         Command::Inspect(inspect) => commands::inspect::run(&inspect),
         Command::Plan(plan) => commands::plan::run(&plan),
         Command::Devices => commands::devices::run(),

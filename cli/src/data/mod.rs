@@ -105,6 +105,32 @@ impl Segmentation {
     }
 }
 
+/// One picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+    /// [height, width, 3], R G B in 0…255.
+    pub pixels: Vec<u8>,
+}
+
+impl Picture {
+    /// Reads a PNG or JPEG file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is no such image, or is larger than 2^26 pixels.
+    pub fn read(path: &Path) -> Result<Self, DataError> {
+        let file = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+        let read = || {
+            let [height, width] = decode::size(&file)?;
+            Ok(Self { height, width, pixels: decode::image(&file, [height, width])? })
+        };
+        read().map_err(|cause: Cause| cause.at(path))
+    }
+}
+
 /// The names in a directory, sorted.
 fn listing(dir: &Path) -> Result<Vec<String>, DataError> {
     let entries = fs::read_dir(dir).and_then(Iterator::collect::<Result<Vec<_>, _>>);

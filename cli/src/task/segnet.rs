@@ -13,7 +13,7 @@ use gradscale::{
     nn::Module,
     optim::Optimizer,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The paper's settings.
@@ -45,6 +45,33 @@ pub struct Metrics {
     pub global_accuracy: f64,
 }
 
+/// What a checkpoint says of its classes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Classes {
+    /// Names; ids are positions.
+    pub names: Vec<String>,
+    /// A colour of each, R G B.
+    pub colours: Vec<[u8; 3]>,
+}
+
+/// The network with its parameters, first values by `seed`, and the weights of the loss.
+#[must_use]
+pub fn network(seed: u64, width: usize, class_weights: &[f32]) -> (Parameters, SegNet, Parameter) {
+    let classes = class_weights.len();
+    let mut parameters = Parameters::seeded(seed);
+    let net = SegNet::new(&mut parameters.at("segnet"), 3, width, classes);
+    let weights = parameters.at("loss").constant("weights", [classes], class_weights);
+    (parameters, net, weights)
+}
+
+/// The optimizer of all runs.
+#[must_use]
+pub fn optimizer(ratio: f64) -> Optimizer {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    let decay = (DECAY / ratio) as f32;
+    Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay)
+}
+
 /// One training.
 #[derive(Debug)]
 pub struct Run<'a, B: Backend> {
@@ -71,16 +98,10 @@ where
     ) -> Result<Self, Failure> {
         let batches =
             Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
-        let classes = data.classes.len();
-        let mut parameters = Parameters::seeded(seed);
-        let net = SegNet::new(&mut parameters.at("segnet"), 3, settings.width, classes);
-        let frequencies = median_frequency(&data.train, classes, data.ignore);
-        let weights = parameters.at("loss").constant("weights", [classes], &frequencies);
+        let frequencies = median_frequency(&data.train, data.classes.len(), data.ignore);
+        let (parameters, net, weights) = network(seed, settings.width, &frequencies);
         let ratio = settings.pixels.ratio(settings.batch * data.train.pixels());
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let decay = (DECAY / ratio) as f32;
-        let optimizer = Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay);
-        let trainer = Trainer::new(device, parameters, optimizer, method)?;
+        let trainer = Trainer::new(device, parameters, optimizer(ratio), method)?;
         Ok(Self { data, settings, net, weights, trainer, batches, images: Vec::new(), labels: Vec::new() })
     }
 
@@ -161,6 +182,9 @@ where
     pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
         let mut metadata = metadata.clone();
         metadata.insert("position".to_owned(), self.batches.position().to_string());
+        let classes = Classes { names: self.data.classes.clone(), colours: self.data.colours.clone() };
+        let classes = serde_json::to_string(&classes).map_err(|error| Failure::at("checkpoint", error))?;
+        metadata.insert("classes".to_owned(), classes);
         Ok(self.trainer.save(&metadata)?)
     }
 

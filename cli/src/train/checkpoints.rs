@@ -1,7 +1,10 @@
 //! Checkpoints on disk: the last two, each whole or not there.
 
 use super::Plan;
-use crate::{Failure, output, task::segnet::Run};
+use crate::{
+    Failure, output,
+    task::segnet::{Classes, Run},
+};
 use gradscale::core::backend::Backend;
 use std::{
     collections::BTreeMap,
@@ -66,6 +69,19 @@ impl Checkpoints {
 }
 
 impl Found {
+    /// One file, wherever it lies.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
+        Ok(Self { path: path.to_owned(), iteration: 0, bytes })
+    }
+
+    /// The classes that the network tells apart.
+    pub fn classes(&self) -> Result<Classes, Failure> {
+        let metadata = gradscale::checkpoint_metadata(&self.bytes).map_err(|cause| Failure::file(&self.path, cause))?;
+        let classes = metadata.get("classes").ok_or_else(|| Failure::file(&self.path, "does not name its classes"))?;
+        serde_json::from_str(classes).map_err(|error| Failure::file(&self.path, error))
+    }
+
     /// The settings that the training was begun with.
     pub fn plan(&self) -> Result<Plan, Failure> {
         let metadata = gradscale::checkpoint_metadata(&self.bytes).map_err(|cause| Failure::file(&self.path, cause))?;

@@ -1,6 +1,6 @@
 //! `gradscale train`: one method, with checkpoints, to be stopped and resumed at any moment.
 
-mod checkpoints;
+pub(crate) mod checkpoints;
 mod log;
 
 use crate::{
@@ -56,7 +56,7 @@ A training that is killed and resumed gives the same weights, bit for bit, as on
 
 /// What a training is, and what its checkpoints say that it is.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
-struct Plan {
+pub(crate) struct Plan {
     /// Network and kind of data.
     #[arg(long, value_enum, default_value = "segnet")]
     task: Task,
@@ -71,7 +71,7 @@ struct Plan {
     batch: usize,
     /// Channels of each layer; SegNetBasic has 64.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = crate::args::width)]
-    width: usize,
+    pub(crate) width: usize,
     /// What the sum of losses is divided by: a number of pixels, or `batch` for those that have a label.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pixels: Pixels,
@@ -180,7 +180,7 @@ impl Plan {
         }
     }
 
-    fn method(&self) -> Result<Method, Failure> {
+    pub(crate) fn method(&self) -> Result<Method, Failure> {
         self.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))
     }
 }
