@@ -19,6 +19,14 @@ impl Compiler<'_, '_> {
         // Here ⟨α₀, ∂L⟩ begins, with α₀ = 0 and ∂L = 1.
         let one = Gradient { value: Value { buf: self.fixed.one(), dtype: DType::F32 }, slot: Slot::ONE };
         self.gradients[trace.output].push(one);
+        if let Work::Parameter(p) = output.work {
+            // A loss that is a parameter.
+            let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
+            let add = self.purpose == (Purpose::Train { later: true });
+            let target = Target { y, from: one.slot, to, detail: Detail::Counts, add };
+            self.launches.push(Launch::new(Operation::Unary(Unary::Id), &[one.value.buf], target));
+            self.contributes.push(p);
+        }
         for (id, node) in trace.nodes.iter().enumerate().rev() {
             if !self.live[id] || !self.needs_gradient[id] {
                 continue;

@@ -92,9 +92,14 @@ impl Compiler<'_, '_> {
                 self.store(id, node, Operation::Copy(p), &[Some(x)], None)?;
             }
             Work::Reshape | Work::Detach => {
-                // The same memory under another shape.
+                // The same memory under another shape, unless a list asks for another type.
                 let x = self.element_wise(id, node, 0)?;
-                self.values[id] = Some(x);
+                match (x.dtype, self.precision[id]) {
+                    (DType::F16, Some(Precision::Single)) | (DType::F32, Some(Precision::Half)) => {
+                        self.store(id, node, Operation::Unary(Unary::Id), &[Some(x)], None)?;
+                    }
+                    _ => self.values[id] = Some(x),
+                }
             }
             Work::Reduce(function) => {
                 let x = self.element_wise(id, node, 0)?;
@@ -255,12 +260,14 @@ impl Compiler<'_, '_> {
                 self.shared.constants.len() - 1
             });
             let p = binary(&node.name, BinaryOp::Mul, 1, 2 * groups, Over::All)?;
-            let add = self.purpose == Purpose::Train { later: true } || self.contributes.contains(&running);
-            let target = Target { add, ..Target::keep(Fixed::part(running, Part::Gradient), Slot::ONE) };
-            self.launches.push(Launch::new(Operation::Binary(p), &[saved.buf, self.fixed.constant(index)], target));
-            if !self.contributes.contains(&running) {
-                self.contributes.push(running);
+            let known = self.statistics.iter_mut().find(|(id, _)| *id == running);
+            let add = known.is_some() || self.purpose == Purpose::Train { later: true };
+            match known {
+                Some((_, calls)) => *calls += 1,
+                None => self.statistics.push((running, 1)),
             }
+            let target = Target { add, ..Target::keep(Fixed::part(running, self.purpose.statistics()), Slot::ONE) };
+            self.launches.push(Launch::new(Operation::Binary(p), &[saved.buf, self.fixed.constant(index)], target));
         }
         Ok(())
     }

@@ -41,6 +41,14 @@ impl Purpose {
     pub const fn is_training(self) -> bool {
         matches!(self, Self::Train { .. } | Self::Statistics)
     }
+
+    /// Where a batch's statistics wait for the update: not where those of a step in progress do.
+    pub const fn statistics(self) -> Part {
+        match self {
+            Self::Statistics => Part::State1,
+            Self::Train { .. } | Self::Evaluate => Part::Gradient,
+        }
+    }
 }
 
 /// What a compiler needs to know of a parameter.
@@ -81,8 +89,10 @@ pub(crate) struct Program {
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
     pub output: Value,
-    /// Parameters that get a gradient (or new statistics).
+    /// Weights that get a gradient.
     pub contributes: Vec<usize>,
+    /// Running statistics that get new ones, and from how many calls.
+    pub statistics: Vec<(usize, u32)>,
     /// Parameters whose half copy is read.
     pub halves: Vec<usize>,
     /// Rows in the order in which they are stored.
@@ -114,6 +124,7 @@ struct Compiler<'a, 's> {
     live: Vec<bool>,
     gradients: Vec<Vec<Gradient>>,
     contributes: Vec<usize>,
+    statistics: Vec<(usize, u32)>,
     halves: Vec<usize>,
     order: Vec<Slot>,
     traced: Vec<Traced>,
@@ -146,6 +157,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         live: vec![false; count],
         gradients: vec![Vec::new(); count],
         contributes: Vec::new(),
+        statistics: Vec::new(),
         halves: Vec::new(),
         order: Vec::new(),
         traced: Vec::new(),
@@ -160,7 +172,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         compiler.launches.push(Launch::new(Operation::Unary(Unary::Id), &[output.buf], target));
         output = Value { buf: fixed.loss(), dtype: DType::F32 };
     }
-    let Compiler { launches, buffers, contributes, halves, order, traced, values, shared, .. } = compiler;
+    let Compiler { launches, buffers, contributes, statistics, halves, order, traced, values, shared, .. } = compiler;
     let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
     let mut program = Program {
         trace: trace.clone(),
@@ -170,6 +182,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         launches,
         output,
         contributes,
+        statistics,
         halves,
         order,
         arena: Vec::new(),

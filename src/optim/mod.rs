@@ -184,6 +184,18 @@ impl Optimizer {
         dials
     }
 
+    /// Whether all numbers make sense.
+    pub(crate) fn check(&self) -> Result<(), ShapeError> {
+        for lr in self.groups.iter().map(|group| group.lr).chain([self.lr]) {
+            #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
+            let rounded = lr as f32;
+            if !(lr >= 0.0 && rounded.is_finite()) {
+                return Err(ShapeError::Value(rounded));
+            }
+        }
+        (0..self.group_count()).try_for_each(|group| self.descriptor(group).map(|_| ()))
+    }
+
     /// The launch of a group.
     pub(crate) fn descriptor(&self, group: usize) -> Result<Descriptor, ShapeError> {
         let rule = match self.kind {

@@ -1,7 +1,7 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
 use super::{Trainer, gradients::trace, run::wait};
-use crate::{Batch, Error, Tensor, TraceError, Var, compile::Purpose, parameters::Role};
+use crate::{Batch, Error, Tensor, TraceError, Var, compile::Purpose};
 use gradscale_core::{
     backend::{Backend, DType, DataMut, Slot},
     stats::Detail,
@@ -37,11 +37,15 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<(), Error<B::Error>> {
         let trace = trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Statistics, "")?;
-        self.dials = self.optimizer.dials(self.taken, keep);
-        self.detail = Detail::None;
+        let (dials, detail) = (self.optimizer.dials(self.taken, keep), Detail::None);
+        let (dials, detail) = (std::mem::replace(&mut self.dials, dials), std::mem::replace(&mut self.detail, detail));
         self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
-        let statistics = self.of_role(&self.programs[program].contributes.clone(), Role::Statistics);
-        self.update_statistics_of(&statistics, 1, Slot::FIRST.0..Slot::FIRST.0)
+        let statistics = self.programs[program].statistics.clone();
+        let waiting = Purpose::Statistics.statistics();
+        let updated = self.update_statistics_of(&statistics, waiting, Slot::FIRST.0..Slot::FIRST.0);
+        // A step in progress finds its dials as it left them.
+        (self.dials, self.detail) = (dials, detail);
+        updated.and_then(|()| self.send(0..0)).map_err(Error::Device)
     }
 
     /// Values of a buffer as f32.

@@ -24,8 +24,12 @@ pub struct Gradients {
     pub(super) serial: u64,
     pub(super) program: usize,
     pub(super) micro: u32,
-    /// Parameters that got one.
+    /// Weights that got one.
     pub(super) contributes: Vec<usize>,
+    /// Running statistics that got new ones, and from how many calls.
+    pub(super) statistics: Vec<(usize, u32)>,
+    /// Name of the loss.
+    pub(super) loss: String,
     /// Rows in the order of their stores.
     pub(super) order: Vec<Slot>,
     pub(super) clip: Option<f32>,
@@ -69,8 +73,8 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Gradients, Error<B::Error>> {
         let trace = trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
-        self.last = Some(program);
-        self.first(program, &batch)
+        self.last = Some((program, loss.to_owned()));
+        self.first(program, &batch, loss)
     }
 
     /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
@@ -78,7 +82,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// Shapes or types that differ, no backward pass yet, or the device's.
     pub fn repeat<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Gradients, Error<B::Error>> {
-        let Some(index) = self.last else { return Err(Error::Gradients) };
+        let Some((index, loss)) = self.last.clone() else { return Err(Error::Gradients) };
         let nodes = &self.programs[index].trace.nodes;
         let inputs = nodes.iter().take_while(|node| matches!(node.work, Work::Input(_))).count();
         for (i, (batch, node)) in batch.iter().zip(nodes).enumerate() {
@@ -94,10 +98,12 @@ impl<B: Backend> Trainer<B> {
         if inputs != N {
             return Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs }).into());
         }
-        self.first(index, &batch)
+        self.first(index, &batch, &loss)
     }
 
-    fn first<const N: usize>(&mut self, program: usize, batch: &[Batch<'_>; N]) -> Result<Gradients, Error<B::Error>> {
+    fn first<const N: usize>(
+        &mut self, program: usize, batch: &[Batch<'_>; N], loss: &str,
+    ) -> Result<Gradients, Error<B::Error>> {
         self.serial += 1;
         let order = self.programs[program].order.clone();
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
@@ -106,8 +112,9 @@ impl<B: Backend> Trainer<B> {
         let all = 0..u16::try_from(self.slots).unwrap_or(u16::MAX);
         self.run_program(program, batch, all).map_err(Error::Device)?;
         let contributes = self.programs[program].contributes.clone();
-        let (trainer, serial) = (self.id, self.serial);
-        Ok(Gradients { trainer, serial, program, micro: 1, contributes, order, clip: None })
+        let statistics = self.programs[program].statistics.clone();
+        let (trainer, serial, loss) = (self.id, self.serial, loss.to_owned());
+        Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
     }
 
     /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,
@@ -123,7 +130,7 @@ impl<B: Backend> Trainer<B> {
         let mut gradients = gradients;
         let trace = trace(&batch, true, net)?;
         let slots = self.sites.len();
-        let program = self.program(trace, Purpose::Train { later: true }, "")?;
+        let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
         if self.sites.len() != slots {
             // A table cannot grow inside a step.
             return Err(TraceError::new("backward_more", TraceErrorKind::NewSites).into());
@@ -131,9 +138,17 @@ impl<B: Backend> Trainer<B> {
         // What gets its first gradient now adds to zeros.
         for id in self.programs[program].contributes.clone() {
             if !gradients.contributes.contains(&id) {
-                let zero = zeros(&self.device, self.definitions[id].shape.len()).map_err(Error::Device)?;
-                self.memory.put(Fixed::part(id, Part::Gradient), zero);
+                self.clear_gradient(id).map_err(Error::Device)?;
                 gradients.contributes.push(id);
+            }
+        }
+        for (id, calls) in self.programs[program].statistics.clone() {
+            match gradients.statistics.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, all)) => *all += calls,
+                None => {
+                    self.clear_gradient(id).map_err(Error::Device)?;
+                    gradients.statistics.push((id, calls));
+                }
             }
         }
         for slot in self.programs[program].order.clone() {
@@ -145,6 +160,12 @@ impl<B: Backend> Trainer<B> {
         gradients.micro += 1;
         gradients.program = program;
         Ok(gradients)
+    }
+
+    fn clear_gradient(&mut self, id: usize) -> Result<(), B::Error> {
+        let zero = zeros(&self.device, self.definitions[id].shape.len())?;
+        self.memory.put(Fixed::part(id, Part::Gradient), zero);
+        Ok(())
     }
 
     pub(super) fn check_gradients(&self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
@@ -184,6 +205,13 @@ impl<B: Backend> Trainer<B> {
         }
         self.memory.link(&self.device, program)?;
         self.fit_table()?;
+        for &(id, _) in &program.statistics {
+            let waiting = Fixed::part(id, program.purpose.statistics());
+            if !self.memory.has(waiting) {
+                let buffer = self.device.alloc(DType::F32, self.definitions[id].shape.len())?;
+                self.memory.put(waiting, buffer);
+            }
+        }
         // O3 has no masters: what the optimizer updates is rounded to half each time.
         let rounds = self.level() == Level::O3;
         let weights = |(id, one): (usize, &crate::compile::Known)| (rounds && one.role == Role::Weight).then_some(id);

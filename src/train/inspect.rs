@@ -7,6 +7,7 @@ use crate::{
     parameters::Role,
 };
 use gradscale_core::{
+    amp::Level,
     backend::{Backend, DType, Data},
     scaled::Scaled,
 };
@@ -137,6 +138,9 @@ impl<B: Backend> Trainer<B> {
             let half = Fixed::part(id, Part::Half);
             if self.memory.has(half) {
                 self.convert(self.master(id), half)?;
+                if self.level() == Level::O3 {
+                    self.convert(half, self.master(id))?;
+                }
             }
         }
         Ok(())

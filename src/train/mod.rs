@@ -104,8 +104,8 @@ pub struct Trainer<B: Backend> {
     constants: Vec<Vec<f32>>,
     programs: Vec<Program>,
     recorded: Vec<Recorded<B::Recording>>,
-    /// The program of the last backward pass.
-    last: Option<usize>,
+    /// The program of the last backward pass, and the name of its loss.
+    last: Option<(usize, String)>,
     recording: bool,
     keep: bool,
     /// Steps taken.
@@ -146,9 +146,7 @@ impl<B: Backend> Trainer<B> {
         if let Some(wrong) = parameters.all.iter().find(|one| one.values.len() != one.shape.len()) {
             return Err(Error::Parameter(wrong.name.clone()));
         }
-        for group in 0..optimizer.group_count() {
-            optimizer.descriptor(group).map_err(Error::Optimizer)?;
-        }
+        optimizer.check().map_err(Error::Optimizer)?;
         let mut sites = Sites::new(method.scaling)?;
         let mut known = Vec::new();
         for definition in &parameters.all {

@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Level,
-    backend::{Backend, Param, Slot},
+    backend::{Backend, DType, Param, Slot},
     descriptor::{Optimizer as Descriptor, Unary},
     stats::{Convention, Detail, Stats},
     step::{Kind, Outcome, found_inf},
@@ -80,8 +80,7 @@ impl<B: Backend> Trainer<B> {
                 self.update(&descriptor, self.guard(), &members, Part::Gradient, clips).map_err(Error::Device)?;
             }
         }
-        let statistics = self.of_role(&gradients.contributes, Role::Statistics);
-        self.update_statistics_of(&statistics, gradients.micro, self.guard())?;
+        self.update_statistics_of(&gradients.statistics, Part::Gradient, self.guard()).map_err(Error::Device)?;
         if self.level() == Level::O3 {
             for &id in &weights {
                 self.convert(Fixed::part(id, Part::Half), self.master(id)).map_err(Error::Device)?;
@@ -144,39 +143,39 @@ impl<B: Backend> Trainer<B> {
         done
     }
 
-    /// New running statistics from those of the batch: the mean over micro-batches.
+    /// New running statistics from those that wait in `source`: the mean over calls and micro-batches.
     pub(super) fn update_statistics_of(
-        &mut self, statistics: &[usize], micro: u32, guard: Range<u16>,
-    ) -> Result<(), Error<B::Error>> {
-        if statistics.is_empty() {
-            return Ok(());
-        }
-        let mut source = Part::Gradient;
-        if micro > 1 {
-            source = Part::State0;
+        &mut self, statistics: &[(usize, u32)], source: Part, guard: Range<u16>,
+    ) -> Result<(), B::Error> {
+        let Ok(descriptor) = Optimizer::statistics() else { return Ok(()) };
+        // Those with one call come as they are; others are divided first.
+        let (single, several): (Vec<_>, Vec<_>) = statistics.iter().partition(|(_, calls)| *calls == 1);
+        for &(id, calls) in &several {
+            let mean = Fixed::part(id, Part::State0);
+            if !self.memory.has(mean) {
+                let buffer = self.device.alloc(DType::F32, self.definitions[id].shape.len())?;
+                self.memory.put(mean, buffer);
+            }
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-            let a = (1.0 / f64::from(micro)) as f32;
-            for &id in statistics {
-                let mean = Fixed::part(id, Part::State0);
-                if !self.memory.has(mean) {
-                    let len = self.definitions[id].shape.len();
-                    let buffer = self.device.alloc(gradscale_core::backend::DType::F32, len).map_err(Error::Device)?;
-                    self.memory.put(mean, buffer);
-                }
-                let operation = Operation::Unary(Unary::Affine { a, b: 0.0 });
-                let reads = [Fixed::part(id, Part::Gradient)];
-                self.run_one(&Launch::new(operation, &reads, Target::keep(mean, Slot::ONE))).map_err(Error::Device)?;
+            let a = (1.0 / f64::from(calls)) as f32;
+            let operation = Operation::Unary(Unary::Affine { a, b: 0.0 });
+            let reads = [Fixed::part(id, source)];
+            self.run_one(&Launch::new(operation, &reads, Target::keep(mean, Slot::ONE)))?;
+        }
+        for (members, source) in [(single, source), (several, Part::State0)] {
+            let members: Vec<usize> = members.iter().map(|(id, _)| *id).collect();
+            if !members.is_empty() {
+                self.update(&descriptor, guard.clone(), &members, source, false)?;
             }
         }
-        let descriptor = Optimizer::statistics().map_err(Error::Optimizer)?;
-        self.update(&descriptor, guard, statistics, source, false).map_err(Error::Device)
+        Ok(())
     }
 
     /// One launch over `members`.
     fn update(
         &mut self, descriptor: &Descriptor, guard: Range<u16>, members: &[usize], source: Part, clips: bool,
     ) -> Result<(), B::Error> {
-        let weights = source == Part::Gradient && descriptor.states() > 0;
+        let weights = descriptor.states() > 0;
         let parts = |id: usize| {
             let states: &[Part] = if weights { &[Part::State0, Part::State1] } else { &[] };
             let first = [Part::Master, Part::Half];

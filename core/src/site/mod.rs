@@ -160,6 +160,11 @@ impl Site {
                 } else if row.counts().overflowed != 0 {
                     // A mask hid it from the parameters.
                     self.decide_from(row, Trigger::Overflow);
+                } else if self.at_once && self.config.when == When::Between && self.config.calls == Calls::Several {
+                    // Its first call had nothing to decide from; all calls together may have.
+                    let trigger = if self.alpha.is_none() { Trigger::First } else { Trigger::AfterSkip };
+                    self.decide_from(row, trigger);
+                    self.at_once = self.alpha.is_none();
                 } else if due && self.config.when == When::Between && !self.at_once {
                     self.decide_from(row, Trigger::Interval);
                 }
@@ -170,7 +175,11 @@ impl Site {
                 // A row that is not finite decided nothing.
                 self.at_once |= self.config.calls == Calls::One || row.counts().non_finite() != 0;
             }
-            End::SkippedAfter => self.at_once |= self.config.calls == Calls::One,
+            End::SkippedAfter => {
+                let counts = row.counts();
+                let finite = counts.non_finite() == 0 && counts.overflowed == 0;
+                self.at_once |= self.config.calls == Calls::One || !finite;
+            }
         }
     }
 

@@ -222,7 +222,7 @@ fn numbers_that_make_no_sense() {
 }
 
 #[test]
-#[ignore = "known: learning rates are not looked at"]
+
 fn a_learning_rate_that_is_no_number() {
     for lr in [f64::NAN, f64::INFINITY, -1.0] {
         let mut parameters = Parameters::seeded(0);
