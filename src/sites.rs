@@ -157,8 +157,7 @@ impl Sites {
     /// The most that a site among `slots` wants to be observed.
     pub fn detail(&self, slots: &[Slot]) -> Detail {
         let wishes = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.wish().detail);
-        let schedule = Detail::Counts;
-        wishes.fold(schedule, Ord::max)
+        wishes.fold(Detail::Counts, Ord::max)
     }
 
     pub fn site(&self, slot: Slot) -> Option<&Site> {

@@ -3,6 +3,7 @@
 use crate::{
     commands::{inspect::Inspect, plan::Plan},
     predict::Predict,
+    replay::Replay,
     task::Pixels,
     train::Train,
 };
@@ -36,6 +37,8 @@ pub enum Command {
     Train(Train),
     /// Applies a trained network to images: label images, and overlays to look at.
     Predict(Predict),
+    /// Says what another method would have made of a recorded training.
+    Replay(Replay),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.

@@ -11,7 +11,9 @@ mod machine;
 pub mod metrics;
 mod output;
 pub mod predict;
+pub mod replay;
 pub mod task;
+pub mod trace;
 pub mod train;
 
 pub use failure::Failure;

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Compare(compare) => gradscale_cli::compare::run(&compare),
         Command::Train(train) => gradscale_cli::train::run(&train),
         Command::Predict(predict) => gradscale_cli::predict::run(&predict),
+        Command::Replay(replay) => gradscale_cli::replay::run(&replay),
         Command::Inspect(inspect) => commands::inspect::run(&inspect),
         Command::Plan(plan) => commands::plan::run(&plan),
         Command::Devices => commands::devices::run(),

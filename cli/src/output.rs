@@ -25,7 +25,8 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
         file.sync_all()?;
         fs::rename(&temporary, path)?;
         // The rename itself is on disk once the directory is.
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     };
     steps().map_err(|error: std::io::Error| {
         fs::remove_file(&temporary).ok();

@@ -107,7 +107,7 @@ impl<B: Backend> Trainer<B> {
         self.serial += 1;
         let order = self.programs[program].order.clone();
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
-        self.detail = if at_once { Detail::Moments } else { self.sites.detail(&order) };
+        self.detail = if at_once { Detail::Moments } else { self.sites.detail(&order).max(self.least) };
         self.dials = self.optimizer.dials(self.taken, self.momentum);
         let all = 0..u16::try_from(self.slots).unwrap_or(u16::MAX);
         self.run_program(program, batch, all).map_err(Error::Device)?;

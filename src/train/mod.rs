@@ -114,6 +114,8 @@ pub struct Trainer<B: Backend> {
     seed: u64,
     dials: Vec<f32>,
     detail: Detail,
+    /// The least that every step observes.
+    least: Detail,
     /// Share of running statistics that stays.
     momentum: f32,
     skip_limit: u32,
@@ -177,6 +179,7 @@ impl<B: Backend> Trainer<B> {
             taken: 0,
             seed: 0,
             detail: Detail::Counts,
+            least: Detail::Counts,
             momentum: 0.9,
             skip_limit: 100,
             in_a_row: 0,
@@ -214,6 +217,12 @@ impl<B: Backend> Trainer<B> {
     pub const fn with_all_kept(mut self) -> Self {
         self.keep = true;
         self
+    }
+
+    /// The least that cast sites observe in every step from now on, whatever their rules ask for: [`Detail::Full`]
+    /// gives every row of [`Trainer::sites`] a histogram. Costs time.
+    pub const fn set_detail(&mut self, least: Detail) {
+        self.least = least;
     }
 
     fn allocate(&mut self) -> Result<(), B::Error> {

@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale::{
     Batch, CrossEntropy, Method, Parameter, Parameters, StepOutcome, TraceError, Trainer, Var,
-    core::{backend::Backend, descriptor::Divisor},
+    core::{backend::Backend, descriptor::Divisor, stats::Detail},
     models::SegNet,
     nn::Module,
     optim::Optimizer,
@@ -198,6 +198,11 @@ where
         let position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.batches = self.batches.clone().at(position);
         Ok(())
+    }
+
+    /// Gives every row a histogram, in every step.
+    pub const fn observe_fully(&mut self) {
+        self.trainer.set_detail(Detail::Full);
     }
 
     /// The trainer, to look into.

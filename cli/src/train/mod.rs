@@ -12,6 +12,7 @@ use crate::{
         Pixels,
         segnet::{Run, Settings},
     },
+    trace::Writer,
 };
 use checkpoints::Checkpoints;
 use clap::Args;
@@ -47,6 +48,9 @@ pub struct Train {
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
     threads: u16,
+    /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    trace: Option<PathBuf>,
 }
 
 const FILES: &str = "Files:
@@ -126,10 +130,17 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
             (directory, lock, 0)
         }
     };
+    let trace = match &arguments.trace {
+        Some(path) => {
+            run.observe_fully();
+            Some(Writer::create(path)?)
+        }
+        None => None,
+    };
     let iters = arguments.iters.unwrap_or(ITERS.max(iteration));
     let log = Log::open(&directory.join("log.jsonl"), iteration)?;
     let bar = progress(iters, iteration);
-    let mut training = Training { run, plan, log, checkpoints: Checkpoints::new(&directory), iteration, iters };
+    let mut training = Training { run, plan, log, trace, checkpoints: Checkpoints::new(&directory), iteration, iters };
     while training.iteration < iters {
         training.step(arguments.checkpoint_every, &bar)?;
     }
@@ -142,6 +153,7 @@ struct Training<'a> {
     run: Run<'a, Cpu>,
     plan: Plan,
     log: Log,
+    trace: Option<Writer>,
     checkpoints: Checkpoints,
     iteration: u64,
     iters: u64,
@@ -156,6 +168,9 @@ impl Training<'_> {
         let iteration = self.iteration;
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
+        if let Some(trace) = &mut self.trace {
+            trace.push(iteration, outcome.skipped.is_some(), self.run.trainer())?;
+        }
         let due = |every: u64| iteration == self.iters || every != 0 && iteration.is_multiple_of(every);
         let scores = if due(self.plan.eval_every) { Some(self.run.evaluate()?) } else { None };
         let skipped = outcome.skipped.as_ref().map(ToString::to_string);

@@ -1,0 +1,75 @@
+//! `gradscale replay`: what another schedule would have made of a training's gradients, without training again.
+//!
+//! Rows are kept in absolute exponents, so what flushes at any other exponent can be read off their histograms. What
+//! cannot be seen: values that the recorded training had already flushed or lost, and how weights would have moved.
+
+mod player;
+mod shift;
+
+use crate::{Failure, output, trace};
+use clap::Args;
+use gradscale::{Method, Preset, Scaling};
+use player::{Player, Summary};
+use std::{fmt::Write, path::PathBuf};
+
+/// `gradscale replay`.
+#[derive(Clone, Debug, Args)]
+pub struct Replay {
+    /// A trace that `gradscale train --trace` has recorded.
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, gs[:exact][,OPTION=VALUE …]. (The paper's rules need to know
+    /// the weights too, which a trace does not have.)
+    #[arg(long, value_name = "METHOD", default_value = "gs")]
+    method: String,
+    /// Writes every step: JSON lines of iteration, whether it would be skipped, and for each site exponent, share
+    /// flushed and share of subnormals.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Replays a trace and prints a table.
+///
+/// # Errors
+/// A trace that cannot be read, a method that it is not enough for, a file that cannot be written.
+pub fn run(arguments: &Replay) -> Result<(), Failure> {
+    let method: Method =
+        arguments.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))?;
+    if let Scaling::Gradient(gradient) = &method.scaling
+        && gradient.preset != Preset::Exact
+    {
+        let cause = "decides from operands, which a trace does not have; replay gs:exact or a loss scale";
+        return Err(Failure::at(&arguments.method, cause));
+    }
+    let steps = trace::read(&arguments.trace)?;
+    let mut player = Player::new(method.scaling);
+    let mut lines = Vec::new();
+    for step in &steps {
+        let played = player.step(step).map_err(|cause| Failure::file(&arguments.trace, cause))?;
+        serde_json::to_writer(&mut lines, &played).map_err(|error| Failure::at("replay", error))?;
+        lines.push(b'\n');
+    }
+    if let Some(path) = &arguments.out {
+        output::write(path, &lines)?;
+    }
+    output::print(&table(&arguments.method, steps.len(), &player.summary()))
+}
+
+fn table(method: &str, steps: usize, summary: &Summary) -> String {
+    let mut text = format!("{method}: {} of {steps} steps skipped\n\n", summary.skipped);
+    writeln!(text, "| site | scale, first | last | flushed, mean % | worst % | subnormal, mean % |").ok();
+    writeln!(text, "|---|---|---|---|---|---|").ok();
+    for (name, site) in &summary.sites {
+        writeln!(
+            text,
+            "| {name} | 2^{} | 2^{} | {:.4} | {:.4} | {:.3} |",
+            site.first,
+            site.last,
+            100.0 * site.flushed / site.steps.max(1) as f64,
+            100.0 * site.worst,
+            100.0 * site.subnormal / site.steps.max(1) as f64,
+        )
+        .ok();
+    }
+    text
+}
