@@ -43,6 +43,11 @@ pub enum Command {
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
     Plan(Plan),
+    /// Prints completions for a shell, to be sourced by it.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
     /// Shows what there is to run on, and what it does with small numbers.
     Devices,
 }
@@ -108,6 +113,10 @@ pub struct Compare {
     /// compare-2, … that does not]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// TOML file with options of this command (iters = 600); the command line wins.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
 }
 
 const METHODS: &str = "Methods:

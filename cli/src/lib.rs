@@ -5,6 +5,7 @@
 pub mod args;
 pub mod commands;
 pub mod compare;
+pub mod config;
 pub mod data;
 mod failure;
 mod machine;

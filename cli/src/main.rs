@@ -2,13 +2,18 @@
 
 use clap::{Parser, error::ErrorKind};
 use gradscale_cli::{
+    Failure,
     args::{Arguments, Command},
-    commands,
+    commands, config,
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let expanded = match config::expand(std::env::args_os()) {
+        Ok(expanded) => expanded,
+        Err(error) => return fail(&error),
+    };
+    let arguments = match Arguments::try_parse_from(expanded) {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
@@ -19,15 +24,18 @@ fn main() -> ExitCode {
         Command::Replay(replay) => gradscale_cli::replay::run(&replay),
         Command::Inspect(inspect) => commands::inspect::run(&inspect),
         Command::Plan(plan) => commands::plan::run(&plan),
+        Command::Completions { shell } => commands::completions::run(shell),
         Command::Devices => commands::devices::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("gradscale: {error}");
-            ExitCode::from(2)
-        }
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &Failure) -> ExitCode {
+    eprintln!("gradscale: {error}");
+    ExitCode::from(2)
 }
 
 /// Help as it is; errors in one line.

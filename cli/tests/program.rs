@@ -75,6 +75,38 @@ fn the_seed_decides_everything() {
 }
 
 #[test]
+fn a_file_stands_for_flags() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("run.toml");
+    let text = "iters = 3\nbatch = 2\nwidth = 2\nthreads = 1\nmethods = [\"fp32\", \"fixed:8\"]\nout = \"a\"\n";
+    fs::write(&file, text).expect("a file");
+    let (code, _, error) = gradscale(directory.path(), &["compare", "--config", "run.toml", "--iters", "2"]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let json = fs::read(directory.path().join("a/results.json")).expect("results");
+    let json: Value = serde_json::from_slice(&json).expect("JSON");
+    assert_eq!(json["arguments"]["iters"], 2, "the command line wins");
+    assert_eq!(json["arguments"]["methods"], serde_json::json!(["fp32", "fixed:8"]));
+    for (text, named) in
+        [("iters = [[1]]", "iters"), ("itres = 3", "itres"), ("iters 3", "line 1"), ("iters = \"x\"", "x")]
+    {
+        fs::write(&file, text).expect("a file");
+        let (code, _, error) = gradscale(directory.path(), &["compare", "--config=run.toml"]);
+        assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+        assert!(error.contains(named), "{error}");
+    }
+    assert_eq!(gradscale(directory.path(), &["train", "--config", "nowhere.toml"]).0, Some(2));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, _) = gradscale(directory.path(), &["completions", shell]);
+        assert!(code == Some(0) && out.contains("compare") && out.contains("pixels"), "{shell}");
+    }
+}
+
+#[test]
 fn errors_are_one_line_with_exit_code_2() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("file"), b"x").expect("a file");

@@ -51,6 +51,9 @@ pub struct Train {
     /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     trace: Option<PathBuf>,
+    /// TOML file with options of this command (iters = 600); the command line wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 const FILES: &str = "Files:
