@@ -23,6 +23,8 @@ step lints
 cargo clippy --quiet --workspace --all-targets --release --locked -- -D warnings
 step documentation
 RUSTDOCFLAGS=-Dwarnings cargo doc --quiet --workspace --no-deps --locked
+step "the engine without a backend"
+cargo check --quiet --release --locked -p gradscale --no-default-features --lib
 step tests
 # Tests print what they have counted.
 cargo test --workspace --release --locked -- --nocapture
@@ -46,4 +48,9 @@ part "Miri" core/miri.sh ${install[@]+"${install[@]}"}
 
 step summary
 echo "format, lints, documentation, tests: PASSED"
+if [[ -n "${GRADSCALE_DATA-}" ]]; then
+    echo "tests on real data: PASSED"
+else
+    echo "tests on real data: SKIPPED (set GRADSCALE_DATA to a directory with camvid-90x120 and fashion-mnist-10k)"
+fi
 printf '%s\n' "${summary[@]}"

@@ -4,6 +4,7 @@
 mod compile;
 mod device;
 mod error;
+pub mod guide;
 mod method;
 pub mod models;
 pub mod nn;

@@ -1,0 +1,16 @@
+//! The guide.
+
+#[doc = include_str!("../docs/guide/method.md")]
+pub mod method {}
+
+#[doc = include_str!("../docs/guide/when.md")]
+pub mod when {}
+
+#[doc = include_str!("../docs/guide/torch.md")]
+pub mod torch {}
+
+#[doc = include_str!("../docs/guide/authors.md")]
+pub mod authors {}
+
+#[doc = include_str!("../docs/guide/own.md")]
+pub mod own {}
