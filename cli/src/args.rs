@@ -109,7 +109,7 @@ pub struct Compare {
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
-    /// Directory for table.md and results.json, which must not hold results yet [default: the first of compare-1,
+    /// Directory for report.html, table.md and results.json, which must not hold results yet [default: the first of compare-1,
     /// compare-2, … that does not]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -130,7 +130,7 @@ const METHODS: &str = "Methods:
   gs:paper         the same by the paper's models; gs:paper-literal, gs:authors: as printed, as in the authors' code
   Options of gs:   gs:exact,gamma=1e-4,interval=100,window=11,room=6,history=1
 
-Results: table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
+Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 
 impl Compare {
     /// The seeds to run.

@@ -13,6 +13,7 @@ pub mod metrics;
 mod output;
 pub mod predict;
 pub mod replay;
+mod report;
 pub mod task;
 pub mod trace;
 pub mod train;

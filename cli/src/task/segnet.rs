@@ -36,6 +36,7 @@ pub struct Settings {
 
 /// Scores, as shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
 pub struct Metrics {
     /// Mean intersection over union.
     pub miou: f64,
@@ -70,6 +71,12 @@ pub fn optimizer(ratio: f64) -> Optimizer {
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     let decay = (DECAY / ratio) as f32;
     Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay)
+}
+
+/// The images of a split that a report shows: four, spread over it.
+pub fn samples(split: &Split) -> impl Iterator<Item = usize> {
+    let (count, shown) = (split.count, split.count.min(4));
+    (0..shown).map(move |i| (2 * i + 1) * count / (2 * shown))
 }
 
 /// One training.
@@ -163,6 +170,18 @@ where
             class_accuracy: confusion.class_accuracy(),
             global_accuracy: confusion.global_accuracy(),
         })
+    }
+
+    /// Classes predicted for the test images that a report shows.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn samples(&mut self) -> Result<Vec<u8>, Failure> {
+        let test = &self.data.test;
+        let size = test.pixels() * 3;
+        let shown: Vec<usize> = samples(test).collect();
+        let images: Vec<u8> = shown.iter().flat_map(|i| &test.images[i * size..(i + 1) * size]).copied().collect();
+        self.predict([Batch::u8([shown.len(), test.height, test.width, 3], &images)])
     }
 
     /// The class of every pixel.

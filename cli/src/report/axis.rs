@@ -1,0 +1,107 @@
+//! From numbers to places.
+
+use super::text::power;
+
+/// What the numbers of an axis are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Numbers.
+    Plain,
+    /// Shares, shown in percent.
+    Percent,
+    /// Exponents of this base.
+    Power(u32),
+    /// Exponents, shown as they are.
+    Exponent,
+}
+
+/// An axis: numbers from `low` to `high`, shown from `from` to `to`.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    pub low: f64,
+    pub high: f64,
+    pub from: f64,
+    pub to: f64,
+    pub unit: Unit,
+}
+
+impl Axis {
+    /// Of these numbers. Room is made where they are all equal, and whole numbers are taken where they are exponents.
+    pub fn new(unit: Unit, low: f64, high: f64) -> Self {
+        let (low, high) = if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) };
+        let (low, high) =
+            if matches!(unit, Unit::Power(_) | Unit::Exponent) { (low.floor(), high.ceil()) } else { (low, high) };
+        let high = if high > low { high } else { low + 1.0 };
+        Self { low, high, from: 0.0, to: 1.0, unit }
+    }
+
+    /// The same at another place.
+    pub const fn placed(self, from: f64, to: f64) -> Self {
+        Self { from, to, ..self }
+    }
+
+    /// Where a number is; what lies outside is at the end. NaN stays NaN.
+    pub fn at(&self, value: f64) -> f64 {
+        self.from + (value.clamp(self.low, self.high) - self.low) / (self.high - self.low) * (self.to - self.from)
+    }
+
+    /// Round numbers to be written beside it, about `count`.
+    pub fn ticks(&self, count: f64) -> Vec<f64> {
+        let rough = (self.high - self.low) / count;
+        let magnitude = 10f64.powf(rough.log10().floor());
+        let nice = [1.0, 2.0, 5.0, 10.0].into_iter().find(|nice| nice * magnitude >= rough * 0.999).unwrap_or(10.0);
+        let step = nice * magnitude;
+        let step = if matches!(self.unit, Unit::Power(_) | Unit::Exponent) { step.max(1.0).round() } else { step };
+        let mut ticks = Vec::new();
+        let mut at = (self.low / step).ceil();
+        while at * step <= self.high + step * 1e-9 && ticks.len() < 50 {
+            // No −0.
+            ticks.push(at * step + 0.0);
+            at += 1.0;
+        }
+        ticks
+    }
+
+    /// A number as it is written there.
+    pub fn label(&self, value: f64) -> String {
+        match self.unit {
+            Unit::Power(base) => power(base, value),
+            Unit::Percent => trimmed(100.0 * value),
+            Unit::Plain => trimmed(value),
+            Unit::Exponent => format!("{value:.0}").replace('-', "−"),
+        }
+    }
+}
+
+/// Without trailing zeros.
+fn trimmed(value: f64) -> String {
+    if value != 0.0 && !(1e-3..1e6).contains(&value.abs()) {
+        return format!("{value:.0e}");
+    }
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_numbers_within() {
+        let ticks = |unit, low, high, count| Axis::new(unit, low, high).ticks(count);
+        assert_eq!(ticks(Unit::Plain, 0.0, 150.0, 4.0), [0.0, 50.0, 100.0, 150.0]);
+        assert_eq!(ticks(Unit::Power(2), -25.0, 16.0, 4.0), [-20.0, 0.0]);
+        assert_eq!(ticks(Unit::Power(2), 0.0, 1.0, 4.0), [0.0, 1.0]);
+        let axis = Axis::new(Unit::Percent, 0.0, 0.5).placed(10.0, 20.0);
+        assert_eq!((axis.at(0.25), axis.at(7.0), axis.label(0.125)), (15.0, 20.0, "12.5".to_owned()));
+        assert!(axis.at(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn nothing_is_a_number_too() {
+        for (low, high) in [(f64::NAN, 1.0), (f64::INFINITY, f64::NEG_INFINITY), (3.0, 3.0)] {
+            let axis = Axis::new(Unit::Plain, low, high);
+            assert!(axis.low < axis.high && !axis.ticks(4.0).is_empty(), "{low} {high}");
+        }
+    }
+}

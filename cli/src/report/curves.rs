@@ -1,0 +1,145 @@
+//! Loss and scores over time, and the steps that were skipped.
+
+use super::{
+    Report,
+    axis::{Axis, Unit},
+    page::{card, grid, legend, section},
+    plot::{Plot, Rows},
+    series::{extent, mean_and_spread, raw, smooth, some},
+};
+use crate::{compare::record::Record, task::segnet::Metrics};
+
+type Value = fn(&Metrics) -> f64;
+
+/// Scores with their names.
+const SCORES: [(&str, Value); 3] = [
+    ("Mean intersection over union", |metrics| metrics.miou),
+    ("Class accuracy", |metrics| metrics.class_accuracy),
+    ("Global accuracy", |metrics| metrics.global_accuracy),
+];
+
+/// The section.
+pub fn section_of(report: &Report<'_>) -> String {
+    let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report))];
+    let several = report.runs.iter().any(|run| run.scores.len() > 1);
+    for (name, value) in SCORES {
+        let drawing = if several { over_time(report, name, value) } else { at_the_end(report, name, value) };
+        cards.push(card(&format!("<b>{name}</b> on the test images"), &drawing));
+    }
+    cards.push(card("<b>Skipped steps</b>: when, and how many", &skipped(report)));
+    let legend = legend(report.coloured().map(|(method, class)| (class, method)));
+    let lead = "Thin: every step of every seed. Thick: a moving average, the mean of the seeds; shaded: ± one standard \
+                deviation between them.";
+    section("curves", "Loss and scores", lead, &(legend + &grid("cards", &cards)))
+}
+
+/// Steps asked for.
+fn steps(report: &Report<'_>) -> Axis {
+    let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
+    Axis::new(Unit::Plain, 0.0, last as f64)
+}
+
+fn loss(report: &Report<'_>) -> String {
+    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (run, smooth(&run.loss))).collect();
+    let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));
+    // A loss that runs away would leave nothing to see of the others.
+    let first = mean_and_spread(smoothed.iter().filter_map(|(_, loss)| loss.first().copied()));
+    let high = first.map_or(high, |(first, _)| high.min(4.0 * first));
+    let y = Axis::new(Unit::Plain, (low - 0.08 * (high - low)).max(0.0), high + 0.05 * (high - low));
+    let mut plot = Plot::new(steps(report), y, "training step", "loss of a pixel");
+    for (method, class) in report.coloured() {
+        for run in report.of(method) {
+            plot.line(&format!("raw {class}"), &raw(&run.loss));
+        }
+    }
+    for (method, class) in report.coloured() {
+        let seeds: Vec<&Vec<f64>> =
+            smoothed.iter().filter(|(run, _)| run.method == method).map(|(_, loss)| loss).collect();
+        let length = seeds.iter().map(|loss| loss.len()).max().unwrap_or(0);
+        let points = some(length, 200).filter_map(|i| {
+            let (mean, spread) = mean_and_spread(seeds.iter().filter_map(|loss| loss.get(i).copied()))?;
+            Some((i as f64 + 1.0, mean, spread))
+        });
+        spread_line(&mut plot, &class, &points.collect::<Vec<_>>());
+    }
+    plot.svg.finish("Loss over training steps, by method")
+}
+
+/// Points x, mean, spread.
+fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
+    if points.iter().any(|(_, _, spread)| *spread > 0.0) {
+        let band: Vec<_> = points.iter().map(|(x, mean, spread)| (*x, mean - spread, mean + spread)).collect();
+        plot.band(&format!("band {class}"), &band);
+    }
+    plot.line(&format!("line {class}"), &points.iter().map(|(x, mean, _)| (*x, *mean)).collect::<Vec<_>>());
+}
+
+fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
+    let all = report.runs.iter().flat_map(|run| &run.scores);
+    let (_, high) = extent(all.map(|score| value(&score.metrics)));
+    let mut plot =
+        Plot::new(steps(report), Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "training step", "%");
+    for (method, class) in report.coloured() {
+        let mut times: Vec<u64> = report.of(method).flat_map(|run| &run.scores).map(|score| score.iteration).collect();
+        times.sort_unstable();
+        times.dedup();
+        let points = times.into_iter().filter_map(|time| {
+            let at = |run: &Record| run.scores.iter().find(|score| score.iteration == time).map(|s| value(&s.metrics));
+            let (mean, spread) = mean_and_spread(report.of(method).filter_map(at))?;
+            Some((time as f64, mean, spread))
+        });
+        let points: Vec<_> = points.collect();
+        spread_line(&mut plot, &class, &points);
+        for &(x, mean, spread) in &points {
+            let tip = format!("{method}, step {x}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
+            plot.svg.dot(&format!("fill {class}"), (plot.x.at(x), plot.y.at(mean)), 3.0, &tip);
+        }
+    }
+    plot.svg.finish(&format!("{name} over training steps, by method"))
+}
+
+/// A dot for each seed, a bar to their mean.
+fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
+    let scores = |method: &str| -> Vec<(u64, f64)> {
+        report.of(method).filter_map(|run| Some((run.seed, value(run.metrics.as_ref()?)))).collect()
+    };
+    let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
+    let mut rows = Rows::new(&report.methods, Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "%");
+    for (i, (method, class)) in report.coloured().enumerate() {
+        let scores = scores(method);
+        let y = Rows::y(i);
+        if let Some((mean, spread)) = mean_and_spread(scores.iter().map(|(_, score)| *score)) {
+            let tip = format!("{method}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
+            rows.svg.rect(&format!("bar {class}"), (rows.x.from, y - 5.0), (rows.x.at(mean), y + 5.0), &tip);
+        }
+        for (seed, score) in scores {
+            let tip = format!("{method}, seed {seed}: {:.1} %", 100.0 * score);
+            rows.svg.dot(&format!("fill {class}"), (rows.x.at(score), y), 3.5, &tip);
+        }
+    }
+    rows.svg.finish(&format!("{name} at the end, by method"))
+}
+
+/// A tick for each skipped step, a row for each method.
+fn skipped(report: &Report<'_>) -> String {
+    let mut rows = Rows::new(&report.methods, steps(report), "training step");
+    let end = rows.x.to;
+    for (i, (method, class)) in report.coloured().enumerate() {
+        let y = Rows::y(i);
+        rows.svg.line("grid", (rows.x.from, y), (end, y));
+        let (mut count, mut runs) = (0, 0);
+        for run in report.of(method) {
+            count += run.skipped_at.len();
+            runs += 1;
+            for step in &run.skipped_at {
+                let x = rows.x.at(*step as f64);
+                rows.svg.line(&format!("line {class}"), (x, y - 5.0), (x, y + 5.0));
+            }
+        }
+        if runs > 0 {
+            let text = if count == 0 { "none".to_owned() } else { count.to_string() };
+            rows.svg.text("note end", (end, y - 2.0), &text);
+        }
+    }
+    rows.svg.finish("Skipped steps by method")
+}

@@ -1,0 +1,190 @@
+//! Magnitudes of gradients, against what FP16 holds.
+
+use super::{
+    Report,
+    axis::{Axis, Unit},
+    page::{card, details, grid, section},
+    plot::{Rows, WIDTH},
+    series::extent,
+    site,
+    svg::Svg,
+    text::{brief, escape, percent, power, short},
+};
+use crate::compare::record::{Histogram, Record};
+
+/// What FP16 does with a magnitude; c is the bin that ends at 2^c.
+const ZONES: [(&str, &str, f64, f64); 4] = [
+    ("flushed", "z0", f64::NEG_INFINITY, -25.0),
+    ("subnormal", "z1", -25.0, -14.0),
+    ("normal", "z2", -14.0, 16.0),
+    ("overflow", "z3", 16.0, f64::INFINITY),
+];
+
+/// Bins by their upper end, as a power of two, with shares.
+type Shares = Vec<(i32, f64)>;
+
+/// The section.
+pub fn section_of(report: &Report<'_>) -> String {
+    const HEADING: &str = "Gradients by magnitude";
+    let observed = |run: &&Record| run.sites.iter().any(|site| site.histogram.is_some());
+    let Some(run) = report.runs.iter().find(observed) else {
+        let lead = "Only gradient scaling observes histograms, and it was not among the methods.";
+        return section("histogram", HEADING, lead, "");
+    };
+    let names = report.sites();
+    let sites: Vec<(&str, &Histogram, i32)> = names
+        .iter()
+        .filter_map(|name| {
+            let site = site(run, name)?;
+            Some((*name, site.histogram.as_ref()?, *site.alpha.last()?))
+        })
+        .collect();
+    let before = together(sites.iter().map(|(_, histogram, _)| (*histogram, 0)));
+    let after = together(sites.iter().map(|(_, histogram, alpha)| (*histogram, *alpha)));
+    let bins = before.iter().chain(&after).map(|(end, _)| f64::from(*end));
+    let (low, high) = extent(bins);
+    let x = Axis::new(Unit::Power(2), (low - 1.0).min(-36.0), high.max(24.0));
+    let method = escape(&run.method);
+    let methods: Vec<(&str, String)> = report.with_sites().collect();
+    let cards = [
+        card(
+            "<b>All gradients as they are</b>: what FP16 does without a scale",
+            &together_drawing(&before, x, "true magnitude"),
+        ),
+        card(
+            &format!("<b>The same times their scales</b>, as {method} stores them"),
+            &together_drawing(&after, x, "stored magnitude"),
+        ),
+        card("<b>What each method’s last scales would make of them</b>", &by_method(report, &sites, &methods)),
+    ];
+    let short = short(&sites.iter().map(|(name, ..)| *name).collect::<Vec<_>>()).into_iter();
+    let each: Vec<String> = sites
+        .iter()
+        .zip(short)
+        .map(|((name, histogram, _), short)| card(&escape(short), &alone(report, name, histogram, &methods)))
+        .collect();
+    let step = sites.iter().map(|(_, histogram, _)| histogram.iteration).max().unwrap_or(0);
+    let lead = format!(
+        "Non-zero gradients of all sites as {method}, seed {}, saw them at its last decisions (up to step {step}), in bins \
+         of a power of two. Behind them what FP16 does: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
+         <span class=\"z1\">subnormal</span> up to 2⁻¹⁴, <span class=\"z2\">normal</span>, \
+         <span class=\"z3\">overflow</span> from 65520 on.",
+        run.seed
+    );
+    let order: Vec<String> = methods.iter().map(|(method, _)| escape(method)).collect();
+    let ribbons = format!(
+        "Each site, with the ranges of FP16 as each method’s last scale moves them; from the top: {}. At the right what \
+         it would flush of these very gradients, which in its own training are a little different.",
+        order.join(", ")
+    );
+    let each = details(
+        "Each site, and what each method’s scale does to it",
+        true,
+        &format!("<p>{ribbons}</p>{}", grid("small", &each)),
+    );
+    section("histogram", HEADING, &lead, &(grid("cards", &cards) + &each))
+}
+
+/// All values of several histograms, moved up by their exponents.
+fn together<'a>(histograms: impl Iterator<Item = (&'a Histogram, i32)>) -> Shares {
+    let mut sums = std::collections::BTreeMap::new();
+    for (histogram, alpha) in histograms {
+        for (end, &count) in (histogram.first.saturating_add(alpha)..).zip(&histogram.counts) {
+            *sums.entry(end).or_insert(0.0) += f64::from(count);
+        }
+    }
+    let whole: f64 = sums.values().sum();
+    sums.into_iter().map(|(end, count)| (end, count / whole)).collect()
+}
+
+/// What lies in a zone.
+fn within(shares: &Shares, from: f64, to: f64) -> f64 {
+    shares.iter().filter(|(end, _)| f64::from(*end) > from && f64::from(*end) <= to).map(|(_, share)| share).sum()
+}
+
+fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
+    let (top, bottom) = (36.0, 190.0);
+    let mut svg = Svg::new(WIDTH, bottom + 36.0);
+    let x = x.placed(8.0, WIDTH - 8.0);
+    for (zone, class, from, to) in ZONES {
+        let (left, right) = (x.at(from.max(x.low)), x.at(to.min(x.high)));
+        svg.rect(&format!("zone {class}"), (left, top), (right, bottom), zone);
+        let (at, class) = if to > x.high { (right, "end") } else { (f64::midpoint(left, right), "middle") };
+        svg.text(&format!("note {class}"), (at, 13.0), zone);
+        svg.text(&format!("share {class}"), (at, 29.0), &percent(within(shares, from, to)));
+    }
+    bars(&mut svg, shares, x, top + 4.0, bottom);
+    for tick in x.ticks(7.0) {
+        svg.text("tick middle", (x.at(tick), bottom + 14.0), &x.label(tick));
+    }
+    svg.line("axis", (x.from, bottom), (x.to, bottom));
+    svg.text("name middle", (WIDTH / 2.0, bottom + 31.0), name);
+    svg.finish(&format!("Histogram of gradients by {name}"))
+}
+
+/// Shares of the zones under each method's scales.
+fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[(&str, String)]) -> String {
+    let names: Vec<&str> = methods.iter().map(|(method, _)| *method).collect();
+    let mut rows = Rows::new(&names, Axis::new(Unit::Percent, 0.0, 1.0), "% of all gradients");
+    for (i, method) in names.iter().enumerate() {
+        let moved = sites.iter().filter_map(|(name, histogram, _)| Some((*histogram, last(report, method, name)?)));
+        let shares = together(moved);
+        let (y, mut start) = (Rows::y(i), 0.0);
+        for (zone, class, from, to) in ZONES {
+            let share = within(&shares, from, to);
+            let tip = format!("{method}: {zone} {}", percent(share));
+            rows.svg.rect(
+                &format!("fill {class}"),
+                (rows.x.at(start), y - 6.0),
+                (rows.x.at(start + share), y + 6.0),
+                &tip,
+            );
+            start += share;
+        }
+    }
+    rows.svg.finish("Shares flushed, subnormal, normal and overflowing, by method")
+}
+
+/// A method's last exponent at a site, of its first seed.
+fn last(report: &Report<'_>, method: &str, name: &str) -> Option<i32> {
+    report.of(method).find_map(|run| site(run, name)?.alpha.last().copied())
+}
+
+fn bars(svg: &mut Svg, shares: &Shares, x: Axis, top: f64, bottom: f64) {
+    let highest = shares.iter().map(|(_, share)| *share).fold(0.0, f64::max);
+    for &(end, share) in shares {
+        let height = (bottom - top) * share / highest;
+        let (left, right) = (x.at(f64::from(end) - 1.0) + 0.4, x.at(f64::from(end)) - 0.4);
+        let tip = format!("{} to {}: {}", power(2, f64::from(end) - 1.0), power(2, f64::from(end)), percent(share));
+        svg.rect("bin", (left, bottom - height), (right, bottom), &tip);
+    }
+}
+
+/// One site: its histogram, and below it a ribbon of ranges for each method.
+fn alone(report: &Report<'_>, name: &str, histogram: &Histogram, methods: &[(&str, String)]) -> String {
+    let shares = together([(histogram, 0)].into_iter());
+    let bottom = 62.0;
+    let mut svg = Svg::new(200.0, bottom + 11.0 * methods.len() as f64 + 20.0);
+    let (low, high) = extent(shares.iter().map(|(end, _)| f64::from(*end)));
+    let x = Axis::new(Unit::Exponent, (low - 2.0).min(-32.0), (high + 4.0).max(0.0)).placed(10.0, 152.0);
+    bars(&mut svg, &shares, x, 4.0, bottom);
+    for (i, (method, class)) in methods.iter().enumerate() {
+        let y = bottom + 4.0 + 11.0 * i as f64;
+        let Some(alpha) = last(report, method, name) else { continue };
+        let alpha = f64::from(alpha);
+        svg.rect(&format!("fill {class}"), (0.0, y), (7.0, y + 7.0), method);
+        for (zone, class, from, to) in ZONES {
+            let ends = ((from - alpha).max(x.low).min(x.high), (to - alpha).min(x.high).max(x.low));
+            let tip =
+                format!("{method}, {}: {zone} {}", power(2, alpha), percent(within(&shares, from - alpha, to - alpha)));
+            svg.rect(&format!("fill {class}"), (x.at(ends.0), y), (x.at(ends.1), y + 7.0), &tip);
+        }
+        let flushed = within(&shares, f64::NEG_INFINITY, -25.0 - alpha);
+        svg.text("tick end", (200.0, y + 7.5), &brief(flushed));
+    }
+    let y = bottom + 11.0 * methods.len() as f64 + 15.0;
+    for tick in x.ticks(4.0) {
+        svg.text("tick middle", (x.at(tick), y), &x.label(tick));
+    }
+    svg.finish(&format!("Histogram of the gradients at {name}, with what FP16 holds under each method"))
+}

@@ -1,0 +1,97 @@
+//! `report.html`: what happened in a training or a comparison, for people. One file, without scripts and without the
+//! network; colours follow the reader's light or dark mode.
+
+mod axis;
+mod curves;
+mod histogram;
+mod page;
+mod plot;
+mod png;
+mod range;
+mod samples;
+mod scales;
+mod series;
+mod svg;
+mod text;
+mod underflow;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    compare::record::{Record, SiteSeries},
+    data::Segmentation,
+    machine::Origin,
+};
+use serde_json::Value;
+
+/// What is reported.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// What was trained.
+    pub title: String,
+    /// How, and by what.
+    pub circumstances: String,
+    /// In the order of their colours.
+    pub methods: Vec<&'a str>,
+    /// One for each method and seed, as far as they are there.
+    pub runs: &'a [Record],
+    pub data: &'a Segmentation,
+    pub origin: &'a Origin,
+    pub arguments: Value,
+}
+
+impl Report<'_> {
+    /// The page.
+    pub fn html(&self) -> String {
+        let sections = [
+            page::summary(self),
+            curves::section_of(self),
+            scales::section_of(self),
+            underflow::section_of(self),
+            histogram::section_of(self),
+            range::section_of(self),
+            samples::section_of(self),
+            page::arguments(self),
+        ];
+        page::page(self, &sections)
+    }
+
+    /// All seeds of a method.
+    fn of(&self, method: &str) -> impl Iterator<Item = &Record> {
+        self.runs.iter().filter(move |run| run.method == method)
+    }
+
+    /// Methods with their colours.
+    fn coloured(&self) -> impl Iterator<Item = (&str, String)> {
+        self.methods.iter().enumerate().map(|(i, method)| (*method, format!("m{}", i % 8)))
+    }
+
+    /// Those that have cast sites, and runs.
+    fn with_sites(&self) -> impl Iterator<Item = (&str, String)> {
+        self.coloured().filter(|(method, _)| self.of(method).any(|run| !run.sites.is_empty()))
+    }
+
+    /// Those with a scale for every site.
+    fn gradient_scaling(&self) -> impl Iterator<Item = (&str, String)> {
+        self.with_sites().filter(|(method, _)| threshold(method).is_some())
+    }
+
+    /// Names of all cast sites in the order of the network, the input's first: as they come they run from the loss.
+    fn sites(&self) -> Vec<&str> {
+        let most = self.runs.iter().max_by_key(|run| run.sites.len());
+        most.map_or_else(Vec::new, |run| run.sites.iter().rev().map(|site| site.name.as_str()).collect())
+    }
+}
+
+/// A site of a run.
+fn site<'a>(run: &'a Record, name: &str) -> Option<&'a SiteSeries> {
+    run.sites.iter().find(|site| site.name == name)
+}
+
+/// γ′ of gradient scaling, by the method's name; none for other methods.
+fn threshold(method: &str) -> Option<f64> {
+    let options = method.strip_prefix("gs").filter(|rest| rest.is_empty() || rest.starts_with([':', ',']))?;
+    let gamma = options.split([':', ',']).find_map(|option| option.trim().strip_prefix("gamma="));
+    Some(gamma.and_then(|gamma| gamma.trim().parse().ok()).unwrap_or(1e-3))
+}

@@ -1,0 +1,99 @@
+//! The frame: head, summary, arguments, and the pieces that all sections are made of.
+
+use super::{Report, text::escape};
+use crate::compare::table::{HEADS, Summary};
+use serde_json::Value;
+
+const STYLE: &str = include_str!("style.css");
+
+/// All of it.
+pub fn page(report: &Report<'_>, sections: &[String]) -> String {
+    let (title, circumstances) = (escape(&report.title), escape(&report.circumstances));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><p class=\"brand\">gradscale</p><h1>{title}</h1><p>{circumstances}</p>{READING}</header>\n\
+         <main>\n{}</main>\n</body>\n</html>\n",
+        sections.concat()
+    )
+}
+
+const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
+    FP16 turns magnitudes up to 2⁻²⁵ into zeros (they are flushed) and those from 65520 on into infinities (they overflow, \
+    and the step is skipped). \
+    A scale 2<sup>α</sup> moves gradients between these ends before they are stored: a loss scale is one α for the whole \
+    network, gradient scaling has one for each cast site, a place where gradients are stored. \
+    First comes what each method did to the training, then what happened at the sites, from the network’s input to its \
+    loss; marks tell their numbers when pointed at.</p>";
+
+/// A section with its heading and a sentence on what is shown.
+pub fn section(id: &str, heading: &str, lead: &str, content: &str) -> String {
+    format!("<section id=\"{id}\">\n<h2>{heading}</h2>\n<p>{lead}</p>\n{content}</section>\n")
+}
+
+/// A drawing with a caption; both are HTML.
+pub fn card(caption: &str, drawing: &str) -> String {
+    format!("<figure><figcaption>{caption}</figcaption>{drawing}</figure>\n")
+}
+
+/// Drawings side by side, as many as fit; `class` is `cards` or `small`.
+pub fn grid(class: &str, cards: &[String]) -> String {
+    format!("<div class=\"{class}\">{}</div>\n", cards.concat())
+}
+
+/// What can be opened.
+pub fn details(summary: &str, open: bool, content: &str) -> String {
+    let open = if open { " open" } else { "" };
+    format!("<details{open}><summary>{summary}</summary>\n{content}</details>\n")
+}
+
+/// Names with colours; each is (class, name), the name text.
+pub fn legend<'a>(entries: impl IntoIterator<Item = (String, &'a str)>) -> String {
+    let entry = |(class, name): (String, &str)| format!("<li class=\"{class}\"><i></i>{}</li>", escape(name));
+    format!("<ul class=\"legend\">{}</ul>\n", entries.into_iter().map(entry).collect::<String>())
+}
+
+/// The table of `table.md`.
+pub fn summary(report: &Report<'_>) -> String {
+    let summary = Summary::new(report.methods.iter().copied(), report.runs);
+    let heads: String = HEADS.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    let colour = |name: &str| report.coloured().find(|(method, _)| *method == name).map_or_else(String::new, |c| c.1);
+    let row = |row: &[String; 9]| {
+        let [method, numbers @ ..] = row;
+        let numbers: String = numbers.iter().map(|number| format!("<td>{}</td>", escape(number))).collect();
+        let (colour, method) = (colour(method), escape(method));
+        format!("<tr><th scope=\"row\" class=\"{colour}\"><i></i>{method}</th>{numbers}</tr>\n")
+    };
+    let rows: String = summary.rows.iter().map(row).collect();
+    let failure = |failure: &String| format!("<p class=\"failure\">{}</p>\n", escape(failure));
+    let failures: String = summary.failures.iter().map(failure).collect();
+    let table = format!("<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>");
+    let seeds = "Of several seeds: mean ± standard deviation. Flushed at worst: the largest share of a site’s non-zero \
+                 gradients that a step turned into zeros.";
+    section("summary", "Summary", seeds, &format!("<div class=\"wide\">{table}</div>\n{failures}"))
+}
+
+/// What it was called with, by whom and where.
+pub fn arguments(report: &Report<'_>) -> String {
+    let entry = |name: &str, value: &str| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+    let origin = report.origin;
+    let mut list = [("version", origin.version), ("commit", origin.commit), ("machine", &origin.machine)]
+        .map(|(name, value)| entry(name, value))
+        .concat();
+    if let Value::Object(arguments) = &report.arguments {
+        list.extend(arguments.iter().map(|(name, value)| entry(&name.replace('_', "-"), &words(value))));
+    }
+    section("arguments", "Arguments", "Everything that this result depends on.", &format!("<dl>{list}</dl>\n"))
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) if values.is_empty() => "–".to_owned(),
+        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}

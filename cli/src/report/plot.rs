@@ -1,0 +1,118 @@
+//! Two kinds of chart: lines over an axis, and a row for each name.
+
+use super::{
+    axis::Axis,
+    svg::{Point, Svg},
+};
+
+/// Width of a chart in its units, which are about pixels on a phone.
+pub const WIDTH: f64 = 400.0;
+
+/// A drawing with two axes.
+#[derive(Debug)]
+pub struct Plot {
+    pub svg: Svg,
+    pub x: Axis,
+    pub y: Axis,
+}
+
+impl Plot {
+    /// A chart with names of its axes.
+    pub fn new(x: Axis, y: Axis, x_name: &str, y_name: &str) -> Self {
+        let (height, left, right, top, bottom) = (250.0, 46.0, 8.0, 20.0, 34.0);
+        let mut plot =
+            Self::framed((WIDTH, height), x.placed(left, WIDTH - right), y.placed(height - bottom, top), 5.0);
+        plot.svg.text("name", (2.0, 11.0), y_name);
+        plot.svg.text("name middle", ((left + WIDTH - right) / 2.0, height - 4.0), x_name);
+        plot
+    }
+
+    /// One of many small ones.
+    pub fn small(x: Axis, y: Axis) -> Self {
+        Self::framed((200.0, 122.0), x.placed(30.0, 194.0), y.placed(102.0, 6.0), 4.0)
+    }
+
+    fn framed((width, height): Point, x: Axis, y: Axis, count: f64) -> Self {
+        let mut svg = Svg::new(width, height);
+        for tick in y.ticks(count) {
+            svg.line("grid", (x.from, y.at(tick)), (x.to, y.at(tick)));
+            svg.text("tick end", (x.from - 5.0, y.at(tick) + 3.5), &y.label(tick));
+        }
+        for tick in x.ticks(count) {
+            let at = x.at(tick);
+            svg.line("axis", (at, y.from), (at, y.from + 3.0));
+            // The last label would leave the drawing.
+            let class = if at > width - 16.0 { "tick end" } else { "tick middle" };
+            svg.text(class, (if at > width - 16.0 { width } else { at }, y.from + 15.0), &x.label(tick));
+        }
+        svg.line("axis", (x.from, y.from), (x.to, y.from));
+        Self { svg, x, y }
+    }
+
+    /// A line.
+    pub fn line(&mut self, class: &str, points: &[Point]) {
+        let placed: Vec<Point> = points.iter().map(|&(x, y)| (self.x.at(x), self.y.at(y))).collect();
+        self.svg.path(class, &placed);
+    }
+
+    /// A band: x, lower and upper end.
+    pub fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
+        let finite = |(x, low, high): &&(f64, f64, f64)| x.is_finite() && low.is_finite() && high.is_finite();
+        let side = |high: bool| -> Vec<Point> {
+            let end = |&(x, low, top): &(f64, f64, f64)| (self.x.at(x), self.y.at(if high { top } else { low }));
+            points.iter().filter(finite).map(end).collect()
+        };
+        self.svg.area(class, &side(true), &side(false));
+    }
+}
+
+/// A chart with a row for each name.
+#[derive(Debug)]
+pub struct Rows {
+    pub svg: Svg,
+    pub x: Axis,
+    bottom: f64,
+}
+
+const TOP: f64 = 8.0;
+const PITCH: f64 = 19.0;
+
+impl Rows {
+    /// Rows with names, and a named axis below.
+    pub fn new(names: &[&str], x: Axis, x_name: &str) -> Self {
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let left = (5.8 * longest.min(26) as f64 + 12.0).max(40.0);
+        let bottom = TOP + PITCH * names.len() as f64;
+        let mut svg = Svg::new(WIDTH, bottom + 36.0);
+        let x = x.placed(left, WIDTH - 12.0);
+        for tick in x.ticks(5.0) {
+            svg.line("grid", (x.at(tick), TOP), (x.at(tick), bottom));
+            svg.text("tick middle", (x.at(tick), bottom + 15.0), &x.label(tick));
+        }
+        svg.line("axis", (left, bottom), (WIDTH - 12.0, bottom));
+        svg.text("name middle", (f64::midpoint(left, WIDTH - 12.0), bottom + 31.0), x_name);
+        let rows = Self { svg, x, bottom };
+        names.iter().enumerate().fold(rows, |mut rows, (i, name)| {
+            let count = name.chars().count();
+            let text = if count > 26 {
+                // The end tells more than the beginning.
+                "…".chars().chain(name.chars().skip(count - 25)).collect()
+            } else {
+                (*name).to_owned()
+            };
+            rows.svg.text("row end", (left - 7.0, Self::y(i) + 3.8), &text);
+            rows
+        })
+    }
+
+    /// The middle of a row.
+    pub fn y(row: usize) -> f64 {
+        TOP + PITCH * (row as f64 + 0.5)
+    }
+
+    /// A line through all rows.
+    pub fn mark(&mut self, class: &str, value: f64) {
+        let x = self.x.at(value);
+        self.svg.line(class, (x, TOP), (x, self.bottom));
+    }
+}

@@ -1,0 +1,123 @@
+//! Scales: by layer, and over time.
+
+use super::{
+    Report,
+    axis::{Axis, Unit},
+    page::{card, details, grid, legend, section},
+    plot::{Plot, Rows},
+    series::{extent, mean_and_spread, without_repeats},
+    site,
+    svg::Point,
+    text::{escape, power, short},
+};
+use crate::compare::record::{Record, SiteSeries};
+
+/// Colours along the network.
+const INPUT_TO_LOSS: &str = "<i class=\"ramp\"></i>";
+
+/// The section.
+pub fn section_of(report: &Report<'_>) -> String {
+    let names = report.sites();
+    if names.is_empty() {
+        return section("scales", "Scales", "No method here stores gradients in half.", "");
+    }
+    let range = exponents(report, Unit::Power(2));
+    let by_layer: Vec<String> = report
+        .gradient_scaling()
+        .flat_map(|(method, class)| {
+            let name = escape(method);
+            let over_time =
+                format!("<b>The same over time</b>, from the input {INPUT_TO_LOSS} to the loss; first seed");
+            [
+                card(
+                    &format!("<b>Scale of each site</b> under {name}"),
+                    &by_layer(report, &names, range, method, &class),
+                ),
+                card(&over_time, &together(report, &names, range, method)),
+            ]
+        })
+        .collect();
+    let over_time: Vec<String> = names
+        .iter()
+        .zip(short(&names))
+        .map(|(name, short)| card(&escape(short), &over_time(report, name, exponents(report, Unit::Exponent))))
+        .collect();
+    let lead = "By site, from the input to the loss: bars are mean ± standard deviation over time and seeds, thin lines \
+                reach from the least to the largest, dots are the last. Dashed: where a loss scale ended, which is the \
+                same for all sites.";
+    let legend = legend(report.with_sites().map(|(method, class)| (class, method)));
+    let content = legend
+        + &grid("cards", &by_layer)
+        + &details(
+            "Scale of each site over time: its exponent α by training step, every seed",
+            false,
+            &grid("small", &over_time),
+        );
+    section("scales", "Scales", lead, &content)
+}
+
+/// Of all methods and sites.
+fn exponents(report: &Report<'_>, unit: Unit) -> Axis {
+    let sites = report.runs.iter().flat_map(|run| &run.sites);
+    let (low, high) = extent(sites.flat_map(|site| &site.alpha).copied().map(f64::from));
+    Axis::new(unit, low - 1.0, high + 1.0)
+}
+
+fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, class: &str) -> String {
+    let mut rows = Rows::new(&short(names), range, "scale 2^α");
+    for (other, class) in report.with_sites().filter(|(other, _)| super::threshold(other).is_none()) {
+        let ends = |run: &Record| run.sites.first().and_then(|site| site.alpha.last()).copied();
+        for alpha in report.of(other).filter_map(ends) {
+            rows.mark(&format!("dashed {class}"), f64::from(alpha));
+        }
+    }
+    for (i, name) in names.iter().enumerate() {
+        let seeds: Vec<_> = report.of(method).filter_map(|run| site(run, name)).collect();
+        let all = || seeds.iter().flat_map(|site| &site.alpha).copied().map(f64::from);
+        let Some((mean, spread)) = mean_and_spread(all()) else { continue };
+        let (y, (low, high)) = (Rows::y(i), extent(all()));
+        rows.svg.line(&format!("line {class}"), (rows.x.at(low), y), (rows.x.at(high), y));
+        let tip = format!("{name}: mean 2^{mean:.1} ± {spread:.1}, from {} to {}", power(2, low), power(2, high));
+        let (from, to) = (rows.x.at(mean - spread) - 1.0, rows.x.at(mean + spread) + 1.0);
+        rows.svg.rect(&format!("bar {class}"), (from, y - 4.5), (to, y + 4.5), &tip);
+        for (site, run) in seeds.iter().zip(report.of(method)) {
+            if let Some(&last) = site.alpha.last() {
+                let tip = format!("{name}, seed {}: {} at the end", run.seed, power(2, f64::from(last)));
+                rows.svg.dot(&format!("fill {class}"), (rows.x.at(f64::from(last)), y), 3.0, &tip);
+            }
+        }
+    }
+    rows.svg.finish(&format!("Scale of each site under {method}"))
+}
+
+/// The scales of all sites of the first seed.
+fn together(report: &Report<'_>, names: &[&str], range: Axis, method: &str) -> String {
+    let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
+    let mut plot = Plot::new(Axis::new(Unit::Plain, 0.0, last as f64), range, "training step", "scale 2^α");
+    let Some(run) = report.of(method).find(|run| !run.sites.is_empty()) else { return String::new() };
+    for (i, name) in names.iter().enumerate() {
+        if let Some(site) = site(run, name) {
+            // Nine colours.
+            let colour = 8 * i / names.len().saturating_sub(1).max(1);
+            plot.line(&format!("line s{colour}"), &steps(site));
+        }
+    }
+    plot.svg.finish(&format!("Scales of all sites under {method} over training steps"))
+}
+
+/// Exponents by step.
+fn steps(site: &SiteSeries) -> Vec<Point> {
+    let points = site.iteration.iter().zip(&site.alpha).map(|(&step, &alpha)| (step as f64, f64::from(alpha)));
+    without_repeats(points.collect())
+}
+
+fn over_time(report: &Report<'_>, name: &str, range: Axis) -> String {
+    let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
+    let mut plot = Plot::small(Axis::new(Unit::Plain, 0.0, last as f64), range);
+    for (method, class) in report.with_sites() {
+        for site in report.of(method).filter_map(|run| site(run, name)) {
+            plot.line(&format!("line {class}"), &steps(site));
+        }
+    }
+    plot.svg.finish(&format!("Scale of {name} over training steps, by method"))
+}

@@ -1,0 +1,80 @@
+//! The page of a made-up result, with names that try to be HTML.
+
+use super::*;
+use crate::data::Split;
+use serde_json::json;
+
+const HOSTILE: &str = "<script src=\"http://x\">'&";
+
+fn data() -> Segmentation {
+    let split = Split { count: 2, height: 2, width: 3, images: vec![9; 36], labels: vec![1; 12] };
+    Segmentation {
+        name: HOSTILE.to_owned(),
+        classes: vec![HOSTILE.to_owned(), "b".to_owned()],
+        colours: vec![[1, 2, 3], [4, 5, 6]],
+        ignore: Some(255),
+        train: split.clone(),
+        test: split,
+    }
+}
+
+fn record(method: &str, sites: &Value) -> Record {
+    let record = json!({
+        "method": method, "seed": 0, "iterations": 2, "final_loss": null, "metrics": null, "skipped_steps": 1,
+        "seconds": 0.1, "activation_bytes": 0, "failure": HOSTILE, "loss": [1.0, 0.5], "skipped_at": [2],
+        "scores": [], "sites": sites, "samples": [0, 1, 0, 1, 0, 1],
+    });
+    serde_json::from_value(record).expect("a record")
+}
+
+fn site(name: &str, alpha: i32, histogram: &Value) -> Value {
+    json!({
+        "name": name, "iteration": [1, 2], "alpha": [alpha, alpha], "gamma_measured": [0.5, 0.0],
+        "gamma_predicted": [null, 1e-4], "overflows": [0, 3], "subnormal_share": [0.0, 0.0], "amax": [null, -20.0],
+        "bound": [null, "overflow"], "worst_at_decision": 0.0, "worst_between": 0.0, "steps_above": 0,
+        "bound_by_overflow": 1, "worst": 0.5, "histogram": histogram,
+    })
+}
+
+fn html(methods: Vec<&str>, runs: &[Record]) -> String {
+    let origin = Origin { version: "1", commit: "abc", machine: HOSTILE.to_owned() };
+    let (data, arguments) = (data(), json!({"data": HOSTILE, "seeds": [], "list": [1, 2]}));
+    let report = Report {
+        title: HOSTILE.to_owned(),
+        circumstances: HOSTILE.to_owned(),
+        methods,
+        runs,
+        data: &data,
+        origin: &origin,
+        arguments,
+    };
+    report.html()
+}
+
+#[test]
+fn names_stay_names() {
+    let histogram = json!({"iteration": 1, "first": -30, "counts": [1, 0, 3]});
+    let sites = json!([site(HOSTILE, 4, &histogram), site("net.b/dgrad", -300, &json!(null))]);
+    let runs = [record(HOSTILE, &json!([])), record("gs", &sites), record("fp16", &sites)];
+    let html = html(vec![HOSTILE, "gs", "fp16"], &runs);
+    assert!(!html.contains("<script") && !html.contains("\"http"), "{html}");
+    assert!(html.matches("&lt;script src=&quot;http://x&quot;&gt;&#39;&amp;").count() > 10);
+    assert!(!html.contains("NaN") && !html.contains("inf\""), "no place is NaN");
+}
+
+#[test]
+fn nothing_to_show_is_shown() {
+    for runs in [vec![], vec![record("fp32", &json!([]))]] {
+        let html = html(vec!["fp32"], &runs);
+        for id in ["summary", "curves", "scales", "underflow", "histogram", "range", "samples", "arguments"] {
+            assert!(html.contains(&format!("<section id=\"{id}\"")), "{id}");
+        }
+        assert!(!html.contains("NaN"));
+    }
+}
+
+#[test]
+fn thresholds_by_name() {
+    let names = ["gs", "gs:exact,gamma=1e-4,interval=2", "gs,gamma=0.5", "fp16", "gsx"];
+    assert_eq!(names.map(threshold), [Some(1e-3), Some(1e-4), Some(0.5), None, None]);
+}

@@ -1,0 +1,161 @@
+//! What was flushed: by site and method, predicted against measured, and what bound the decisions.
+
+use super::{
+    Report,
+    axis::{Axis, Unit},
+    page::{card, details, grid, legend, section},
+    plot::Rows,
+    series::mean_and_spread,
+    site,
+    text::{escape, percent, short},
+    threshold,
+};
+use crate::compare::record::{Record, SiteSeries};
+use std::collections::BTreeMap;
+
+/// Least share on the axes, as a power of ten.
+const LEAST: f64 = -7.0;
+
+/// Rules that may bind, with their colours.
+const RULES: [(&str, &str); 5] =
+    [("threshold", "b0"), ("normal range", "b1"), ("overflow", "b2"), ("range", "b3"), ("one", "b4")];
+
+/// The section.
+pub fn section_of(report: &Report<'_>) -> String {
+    let names = report.sites();
+    if names.is_empty() {
+        return section("underflow", "Underflow", "No method here stores gradients in half.", "");
+    }
+    let mut cards = vec![card("<b>Flushed</b>: mean over the steps, by method", &measured(report, &names))];
+    let mut tables = String::new();
+    for (method, class) in report.gradient_scaling() {
+        let name = escape(method);
+        cards.push(card(
+            &format!(
+                "<b>Worst step under {name}</b>: measured <span class=\"{class}\">●</span>, predicted by the decisions ○"
+            ),
+            &predicted(report, &names, method, &class),
+        ));
+        let caption = format!("<b>What bound the decisions</b> of {name}: share of the steps{}", rules());
+        cards.push(card(&caption, &bound(report, &names, method)));
+        tables += &details(&format!("Numbers of {name}, by site"), false, &table(report, &names, method));
+    }
+    let legend = legend(report.with_sites().map(|(method, class)| (class, method)));
+    let lead = "Share of the non-zero gradients that were stored as zero. Dashed: γ′, what gradient scaling allows. A site \
+                may exceed it between decisions, and where overflow bound the decision: then its values span more than \
+                FP16 can hold.";
+    section("underflow", "Underflow", lead, &(legend + &grid("cards", &cards) + &tables))
+}
+
+fn rules() -> String {
+    let entry = |(name, class): (&str, &str)| format!("<li class=\"{class}\"><i></i>{name}</li>");
+    format!("<ul class=\"legend\">{}</ul>", RULES.map(entry).concat())
+}
+
+fn axis() -> Axis {
+    Axis::new(Unit::Power(10), LEAST, 0.0)
+}
+
+/// log10, with all below the axis at its end.
+fn place(share: f64) -> f64 {
+    if share > 0.0 { share.log10().max(LEAST) } else { LEAST }
+}
+
+fn marked(rows: &mut Rows, gammas: impl Iterator<Item = f64>) {
+    for gamma in gammas {
+        rows.mark("dashed strong", gamma.log10());
+    }
+}
+
+fn measured(report: &Report<'_>, names: &[&str]) -> String {
+    let mut rows = Rows::new(&short(names), axis(), "share flushed (10⁻⁷ and less at the left)");
+    let gammas: Vec<f64> = report.gradient_scaling().filter_map(|(method, _)| threshold(method)).collect();
+    marked(&mut rows, gammas.into_iter());
+    for (i, name) in names.iter().enumerate() {
+        let y = Rows::y(i);
+        rows.svg.line("grid", (rows.x.from, y), (rows.x.to, y));
+        for (method, class) in report.with_sites() {
+            let shares = report.of(method).filter_map(|run| site(run, name)).flat_map(|site| &site.gamma_measured);
+            if let Some((mean, _)) = mean_and_spread(shares.copied()) {
+                let tip = format!("{name}, {method}: {} flushed", percent(mean));
+                rows.svg.dot(&format!("fill {class}"), (rows.x.at(place(mean)), y), 4.0, &tip);
+            }
+        }
+    }
+    rows.svg.finish("Mean share flushed at each site, by method")
+}
+
+/// Over all seeds: the largest.
+fn largest(report: &Report<'_>, method: &str, name: &str, value: fn(&SiteSeries) -> f64) -> Option<f64> {
+    report.of(method).filter_map(|run| site(run, name)).map(value).reduce(f64::max)
+}
+
+fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> String {
+    let mut rows = Rows::new(&short(names), axis(), "share flushed (10⁻⁷ and less at the left)");
+    marked(&mut rows, threshold(method).into_iter());
+    for (i, name) in names.iter().enumerate() {
+        let y = Rows::y(i);
+        let of = |value: fn(&SiteSeries) -> f64| largest(report, method, name, value);
+        let (Some(expected), Some(worst)) = (of(worst_predicted), of(|site| site.worst)) else { continue };
+        let (left, right) = (rows.x.at(place(expected)), rows.x.at(place(worst)));
+        rows.svg.line("grid", (rows.x.from, y), (rows.x.to, y));
+        rows.svg.line("join", (left, y), (right, y));
+        let tip = format!("{name}: at most {} measured, {} predicted", percent(worst), percent(expected));
+        rows.svg.dot(&format!("fill {class}"), (right, y), 3.2, &tip);
+        rows.svg.dot("ring", (left, y), 5.2, &tip);
+    }
+    rows.svg.finish(&format!("Largest share flushed at each site under {method}, measured and predicted"))
+}
+
+fn worst_predicted(site: &SiteSeries) -> f64 {
+    site.gamma_predicted.iter().flatten().copied().fold(site.worst_at_decision, f64::max)
+}
+
+/// How often each rule held, over all seeds.
+fn counts(report: &Report<'_>, method: &str, name: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    let bounds = report.of(method).filter_map(|run: &Record| site(run, name)).flat_map(|site| &site.bound);
+    for rule in bounds.flatten() {
+        *counts.entry(rule.clone()).or_default() += 1;
+    }
+    counts
+}
+
+fn bound(report: &Report<'_>, names: &[&str], method: &str) -> String {
+    let mut rows = Rows::new(&short(names), Axis::new(Unit::Percent, 0.0, 1.0), "% of the steps");
+    for (i, name) in names.iter().enumerate() {
+        let counts = counts(report, method, name);
+        let whole = counts.values().sum::<usize>().max(1) as f64;
+        let (y, mut from) = (Rows::y(i), 0.0);
+        for (rule, class) in RULES {
+            let share = counts.get(rule).copied().unwrap_or(0) as f64 / whole;
+            let tip = format!("{name}: bound by {rule} in {}", percent(share));
+            let ends = (rows.x.at(from), rows.x.at(from + share));
+            rows.svg.rect(&format!("fill {class}"), (ends.0, y - 6.0), (ends.1, y + 6.0), &tip);
+            from += share;
+        }
+    }
+    rows.svg.finish(&format!("Rules that bound the decisions of {method}, by site"))
+}
+
+fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
+    let row = |name: &&str| {
+        let largest = |value| largest(report, method, name, value).map_or_else(|| "–".to_owned(), percent);
+        let bound: Vec<String> = counts(report, method, name).keys().cloned().collect();
+        let overflows: u64 = report.of(method).filter_map(|run| site(run, name)?.overflows.last().copied()).sum();
+        format!(
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td><td>{}</td></tr>\n",
+            escape(name),
+            largest(worst_predicted),
+            largest(|site| site.worst_between),
+            largest(|site| site.worst),
+            bound.join(", ")
+        )
+    };
+    let rows: String = names.iter().map(row).collect();
+    format!(
+        "<div class=\"wide\"><table><thead><tr><th>site</th><th>largest predicted</th><th>largest measured, steps not \
+         bound by overflow</th><th>largest measured</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
+         <tbody>\n{rows}</tbody></table></div>\n"
+    )
+}
