@@ -3,9 +3,11 @@
 //! every site, from the first step on.
 
 mod nets;
+mod recorder;
 
 use gradscale::{Cpu, Method};
 use nets::{Setting, Trained, mlp, segnet};
+use recorder::Recorder;
 
 const SHIFT: i32 = 30;
 
@@ -70,6 +72,30 @@ fn f32_is_shift_invariant() {
     for train in [mlp::<Cpu>, segnet::<Cpu>] {
         let plain = train(device(), &method, Setting { shift: 0, recording: false });
         let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
+        assert_eq!(difference(&plain, &shifted), None);
+    }
+}
+
+/// Steps that a device has recorded and repeats give the bits of steps that it runs one launch after the other, and
+/// are shift invariant too.
+#[test]
+fn recorded_steps_are_eager_ones() {
+    for method in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3"] {
+        let method: Method = method.parse().expect("a method");
+        for train in [mlp::<Recorder>, segnet::<Recorder>] {
+            let eager = train(Recorder::new(device()), &method, Setting { shift: 0, recording: false });
+            let recorder = Recorder::new(device());
+            let repeats = recorder.repeats.clone();
+            let recorded = train(recorder, &method, Setting { shift: 0, recording: true });
+            assert!(repeats.get() > 10, "{} steps were repeated", repeats.get());
+            assert_eq!(eager.exponents, recorded.exponents);
+            assert_eq!((eager.skipped, eager.weights), (recorded.skipped, recorded.weights));
+        }
+    }
+    let method: Method = "gs:exact".parse().expect("a method");
+    for train in [mlp::<Recorder>, segnet::<Recorder>] {
+        let plain = train(Recorder::new(device()), &method, Setting { shift: 0, recording: true });
+        let shifted = train(Recorder::new(device()), &method, Setting { shift: SHIFT, recording: true });
         assert_eq!(difference(&plain, &shifted), None);
     }
 }
