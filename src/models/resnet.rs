@@ -1,0 +1,78 @@
+//! A residual network for small images (He et al. 2016, section 4.2).
+
+use crate::{
+    Scope, TraceError, Var,
+    nn::{BatchNorm, Conv2d, Linear, Module},
+};
+
+/// Two 3×3 convolutions around a shortcut. Backward, the gradients of both ways meet before it: their sum is a site.
+#[derive(Clone, Debug)]
+struct Block {
+    convs: [(Conv2d, BatchNorm); 2],
+    /// Where the shapes differ: 1×1, with the block's stride.
+    shortcut: Option<(Conv2d, BatchNorm)>,
+}
+
+impl Block {
+    fn new(scope: &mut Scope<'_>, from: usize, to: usize, stride: u32) -> Self {
+        let mut layer = |name: &str, from: usize, kernel: usize, stride: u32| {
+            let conv = Conv2d::new(&mut scope.at(&format!("conv{name}")), from, to, kernel).stride(stride);
+            (conv, BatchNorm::new(&mut scope.at(&format!("norm{name}")), to))
+        };
+        let convs = [layer("1", from, 3, stride), layer("2", to, 3, 1)];
+        let shortcut = (from != to || stride != 1).then(|| layer("0", from, 1, stride));
+        Self { convs, shortcut }
+    }
+}
+
+impl Module for Block {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let layer = |(conv, norm): &(Conv2d, BatchNorm), x: Var<'t>| norm.forward(conv.forward(x)?);
+        let y = layer(&self.convs[1], layer(&self.convs[0], x)?.relu())?;
+        let x = match &self.shortcut {
+            Some(shortcut) => layer(shortcut, x)?,
+            None => x,
+        };
+        Ok(x.add(y)?.relu())
+    }
+}
+
+/// A 3×3 convolution, three stages of residual blocks with `width`, 2·`width` and 4·`width` channels at full, half and
+/// quarter size, the mean over the image, and a linear layer: `[n, h, w, inputs]` to `[n, classes]`.
+#[derive(Clone, Debug)]
+pub struct ResNet {
+    first: (Conv2d, BatchNorm),
+    blocks: Vec<Block>,
+    last: Linear,
+}
+
+impl ResNet {
+    /// `blocks` in each stage: 1 makes ResNet-8, 3 ResNet-20.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, blocks: usize, classes: usize) -> Self {
+        let conv = Conv2d::new(&mut scope.at("conv"), inputs, width, 3);
+        let first = (conv, BatchNorm::new(&mut scope.at("norm"), width));
+        let mut all = Vec::new();
+        let mut from = width;
+        for stage in 0..3 {
+            let to = width << stage;
+            for block in 0..blocks {
+                let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                let mut scope = scope.at(&format!("stage{}.block{}", stage + 1, block + 1));
+                all.push(Block::new(&mut scope, from, to, stride));
+                from = to;
+            }
+        }
+        Self { first, blocks: all, last: Linear::new(&mut scope.at("linear"), from, classes) }
+    }
+}
+
+impl Module for ResNet {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let x = self.first.1.forward(self.first.0.forward(x)?)?.relu();
+        let x = self.blocks.forward(x)?;
+        let [_, h, w, _] = x.shape().sizes();
+        let size = |size| crate::trace::size("average_pool", size);
+        let x = x.average_pool([size(h)?, size(w)?])?;
+        self.last.forward(x)
+    }
+}
