@@ -1,17 +1,14 @@
 //! Forward and backward pass: from a batch to gradients.
 
-use super::{Recorded, Trainer, run::run, zeros};
+use super::{Trainer, zeros};
 use crate::{
     Batch, Error, TraceError, Var,
-    compile::{Buf, Fixed, Launch, Operation, Part, Program, Purpose, Rule, Shared, Target, compile},
+    compile::{Fixed, Part, Purpose},
     error::TraceErrorKind,
-    parameters::Role,
     trace::{Tape, Trace, Work},
 };
 use gradscale_core::{
-    amp::Level,
-    backend::{Backend, Control, DType, Data, Slot},
-    descriptor::Unary,
+    backend::{Backend, Slot},
     stats::Detail,
 };
 
@@ -171,150 +168,6 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn check_gradients(&self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
         let fits = gradients.trainer == self.id && gradients.serial == self.serial;
         if fits { Ok(()) } else { Err(Error::Gradients) }
-    }
-
-    /// The compiled program of a trace.
-    pub(super) fn program(&mut self, trace: Trace, purpose: Purpose, prefix: &str) -> Result<usize, Error<B::Error>> {
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
-        let same = |one: &Program| one.purpose == purpose && one.prefix == prefix && one.trace == trace;
-        if let Some(index) = self.programs.iter().position(same) {
-            return Ok(index);
-        }
-        let constants = self.constants.len();
-        let mut shared = Shared {
-            policy: &self.policy,
-            parameters: &self.known,
-            sites: &mut self.sites,
-            constants: &mut self.constants,
-            prefix: &prefix,
-            keep: self.keep,
-        };
-        let mut program = compile(&trace, purpose, &mut shared)?;
-        self.prepare(&mut program, constants).map_err(Error::Device)?;
-        self.programs.push(program);
-        self.recorded.push(Recorded::Cold);
-        Ok(self.programs.len() - 1)
-    }
-
-    /// Memory, constants, half copies and a table for a new program.
-    fn prepare(&mut self, program: &mut Program, constants: usize) -> Result<(), B::Error> {
-        for (index, values) in self.constants.iter().enumerate().skip(constants) {
-            let mut buffer = self.device.alloc(DType::F32, values.len())?;
-            self.device.write(Data::F32(values), &mut buffer)?;
-            self.memory.put(self.fixed.constant(index), buffer);
-        }
-        self.memory.link(&self.device, program)?;
-        self.fit_table()?;
-        for &(id, _) in &program.statistics {
-            let waiting = Fixed::part(id, program.purpose.statistics());
-            if !self.memory.has(waiting) {
-                let buffer = self.device.alloc(DType::F32, self.definitions[id].shape.len())?;
-                self.memory.put(waiting, buffer);
-            }
-        }
-        // O3 has no masters: what the optimizer updates is rounded to half each time.
-        let rounds = self.level() == Level::O3;
-        let weights = |(id, one): (usize, &crate::compile::Known)| (rounds && one.role == Role::Weight).then_some(id);
-        let halves: Vec<usize> =
-            program.halves.iter().copied().chain(self.known.iter().enumerate().filter_map(weights)).collect();
-        for id in halves {
-            let half = Fixed::part(id, Part::Half);
-            if !self.memory.has(half) {
-                let buffer = self.device.alloc(DType::F16, self.definitions[id].shape.len())?;
-                self.memory.put(half, buffer);
-                self.convert(self.master(id), half)?;
-                if rounds {
-                    self.convert(half, self.master(id))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A table for all sites.
-    pub(super) fn fit_table(&mut self) -> Result<(), B::Error> {
-        if self.slots < self.sites.len() {
-            let slots = u16::try_from(self.sites.len()).unwrap_or(u16::MAX);
-            let dials = u16::try_from(self.dials.len()).unwrap_or(u16::MAX);
-            self.table = Some(self.device.table(slots, dials)?);
-            self.slots = self.sites.len();
-            // Recordings name the table that they were made with.
-            self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
-        }
-        Ok(())
-    }
-
-    /// Copies one buffer into another of another type.
-    pub(super) fn convert(&mut self, from: Buf, to: Buf) -> Result<(), B::Error> {
-        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[from], Target::keep(to, Slot::ONE)))
-    }
-
-    /// Uploads, and runs all launches of a program.
-    pub(super) fn run_program<const N: usize>(
-        &mut self, program: usize, batch: &[Batch<'_>; N], clear: std::ops::Range<u16>,
-    ) -> Result<(), B::Error> {
-        for (buf, batch) in self.programs[program].inputs.clone().into_iter().zip(batch) {
-            let mut buffer = self.memory.take(buf);
-            let written = self.device.write(batch.data, &mut buffer);
-            self.memory.put(buf, buffer);
-            written?;
-        }
-        // Evaluation in between changes nothing about a training.
-        if let Purpose::Train { .. } = self.programs[program].purpose {
-            self.seed += 1;
-        }
-        let control =
-            Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
-        let first = !clear.is_empty();
-        if let Some(table) = &mut self.table {
-            self.device.upload(&control, clear, table)?;
-        }
-        let launches = std::mem::take(&mut self.programs[program].launches);
-        let done = self.run_launches(program, &launches, first);
-        self.programs[program].launches = launches;
-        done
-    }
-
-    fn run_launches(&mut self, program: usize, launches: &[Launch], first: bool) -> Result<(), B::Error> {
-        let order = &self.programs[program].order;
-        // Exponents are fixed within a step: later micro-batches take them as they are.
-        if first && order.iter().any(|&slot| self.sites.at_once(slot)) {
-            let mut stored: Vec<Slot> = Vec::new();
-            for launch in launches {
-                let site = launch.targets.first().filter(|_| launch.rule != Rule::None).map(|target| target.to);
-                match site {
-                    Some(slot) if self.sites.at_once(slot) && !stored.contains(&slot) => self.run_deciding(launch)?,
-                    _ => self.run_one(launch)?,
-                }
-                stored.extend(site);
-            }
-            self.recorded[program] = Recorded::Warm;
-            return Ok(());
-        }
-        self.memory.free_scratch();
-        let Self { device, table, memory, recorded, .. } = self;
-        let Some(table) = table.as_ref() else { return Ok(()) };
-        let mut all = || launches.iter().try_for_each(|launch| run(device, table, memory, launch));
-        match &recorded[program] {
-            Recorded::Ready(recording) => return device.repeat(recording),
-            Recorded::Plain => return all(),
-            Recorded::Cold => {
-                all()?;
-                recorded[program] = Recorded::Warm;
-            }
-            Recorded::Warm if self.recording => {
-                // With a recording nothing has run yet.
-                recorded[program] = match device.record(all)? {
-                    Some(recording) => {
-                        device.repeat(&recording)?;
-                        Recorded::Ready(recording)
-                    }
-                    None => Recorded::Plain,
-                };
-            }
-            Recorded::Warm => return all(),
-        }
-        Ok(())
     }
 }
 

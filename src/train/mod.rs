@@ -5,7 +5,9 @@ mod decide;
 mod evaluate;
 mod gradients;
 mod inspect;
+mod launches;
 mod memory;
+mod programs;
 mod run;
 mod step;
 

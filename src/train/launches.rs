@@ -1,0 +1,78 @@
+//! Running a program: deciding at once, launch by launch, or as it was recorded.
+
+use super::{Recorded, Trainer, run::run};
+use crate::{
+    Batch,
+    compile::{Launch, Purpose, Rule},
+};
+use gradscale_core::backend::{Backend, Control, Slot};
+
+impl<B: Backend> Trainer<B> {
+    /// Uploads, and runs all launches of a program.
+    pub(super) fn run_program<const N: usize>(
+        &mut self, program: usize, batch: &[Batch<'_>; N], clear: std::ops::Range<u16>,
+    ) -> Result<(), B::Error> {
+        for (buf, batch) in self.programs[program].inputs.clone().into_iter().zip(batch) {
+            let mut buffer = self.memory.take(buf);
+            let written = self.device.write(batch.data, &mut buffer);
+            self.memory.put(buf, buffer);
+            written?;
+        }
+        // Evaluation in between changes nothing about a training.
+        if let Purpose::Train { .. } = self.programs[program].purpose {
+            self.seed += 1;
+        }
+        let control =
+            Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
+        let first = !clear.is_empty();
+        if let Some(table) = &mut self.table {
+            self.device.upload(&control, clear, table)?;
+        }
+        let launches = std::mem::take(&mut self.programs[program].launches);
+        let done = self.run_launches(program, &launches, first);
+        self.programs[program].launches = launches;
+        done
+    }
+
+    fn run_launches(&mut self, program: usize, launches: &[Launch], first: bool) -> Result<(), B::Error> {
+        let order = &self.programs[program].order;
+        // Exponents are fixed within a step: later micro-batches take them as they are.
+        if first && order.iter().any(|&slot| self.sites.at_once(slot)) {
+            let mut stored: Vec<Slot> = Vec::new();
+            for launch in launches {
+                let site = launch.targets.first().filter(|_| launch.rule != Rule::None).map(|target| target.to);
+                match site {
+                    Some(slot) if self.sites.at_once(slot) && !stored.contains(&slot) => self.run_deciding(launch)?,
+                    _ => self.run_one(launch)?,
+                }
+                stored.extend(site);
+            }
+            self.recorded[program] = Recorded::Warm;
+            return Ok(());
+        }
+        self.memory.free_scratch();
+        let Self { device, table, memory, recorded, .. } = self;
+        let Some(table) = table.as_ref() else { return Ok(()) };
+        let mut all = || launches.iter().try_for_each(|launch| run(device, table, memory, launch));
+        match &recorded[program] {
+            Recorded::Ready(recording) => return device.repeat(recording),
+            Recorded::Plain => return all(),
+            Recorded::Cold => {
+                all()?;
+                recorded[program] = Recorded::Warm;
+            }
+            Recorded::Warm if self.recording => {
+                // With a recording nothing has run yet.
+                recorded[program] = match device.record(all)? {
+                    Some(recording) => {
+                        device.repeat(&recording)?;
+                        Recorded::Ready(recording)
+                    }
+                    None => Recorded::Plain,
+                };
+            }
+            Recorded::Warm => return all(),
+        }
+        Ok(())
+    }
+}

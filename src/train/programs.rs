@@ -1,0 +1,92 @@
+//! Compiled programs, and what they need: memory, constants, half copies, a table.
+
+use super::{Recorded, Trainer};
+use crate::{
+    Error,
+    compile::{Buf, Fixed, Launch, Operation, Part, Program, Purpose, Shared, Target, compile},
+    parameters::Role,
+    trace::Trace,
+};
+use gradscale_core::{
+    amp::Level,
+    backend::{Backend, DType, Data, Slot},
+    descriptor::Unary,
+};
+
+impl<B: Backend> Trainer<B> {
+    /// The compiled program of a trace.
+    pub(super) fn program(&mut self, trace: Trace, purpose: Purpose, prefix: &str) -> Result<usize, Error<B::Error>> {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
+        let same = |one: &Program| one.purpose == purpose && one.prefix == prefix && one.trace == trace;
+        if let Some(index) = self.programs.iter().position(same) {
+            return Ok(index);
+        }
+        let constants = self.constants.len();
+        let mut shared = Shared {
+            policy: &self.policy,
+            parameters: &self.known,
+            sites: &mut self.sites,
+            constants: &mut self.constants,
+            prefix: &prefix,
+            keep: self.keep,
+        };
+        let mut program = compile(&trace, purpose, &mut shared)?;
+        self.prepare(&mut program, constants).map_err(Error::Device)?;
+        self.programs.push(program);
+        self.recorded.push(Recorded::Cold);
+        Ok(self.programs.len() - 1)
+    }
+
+    /// Memory, constants, half copies and a table for a new program.
+    fn prepare(&mut self, program: &mut Program, constants: usize) -> Result<(), B::Error> {
+        for (index, values) in self.constants.iter().enumerate().skip(constants) {
+            let mut buffer = self.device.alloc(DType::F32, values.len())?;
+            self.device.write(Data::F32(values), &mut buffer)?;
+            self.memory.put(self.fixed.constant(index), buffer);
+        }
+        self.memory.link(&self.device, program)?;
+        self.fit_table()?;
+        for &(id, _) in &program.statistics {
+            let waiting = Fixed::part(id, program.purpose.statistics());
+            if !self.memory.has(waiting) {
+                let buffer = self.device.alloc(DType::F32, self.definitions[id].shape.len())?;
+                self.memory.put(waiting, buffer);
+            }
+        }
+        // O3 has no masters: what the optimizer updates is rounded to half each time.
+        let rounds = self.level() == Level::O3;
+        let weights = |(id, one): (usize, &crate::compile::Known)| (rounds && one.role == Role::Weight).then_some(id);
+        let halves: Vec<usize> =
+            program.halves.iter().copied().chain(self.known.iter().enumerate().filter_map(weights)).collect();
+        for id in halves {
+            let half = Fixed::part(id, Part::Half);
+            if !self.memory.has(half) {
+                let buffer = self.device.alloc(DType::F16, self.definitions[id].shape.len())?;
+                self.memory.put(half, buffer);
+                self.convert(self.master(id), half)?;
+                if rounds {
+                    self.convert(half, self.master(id))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A table for all sites.
+    pub(super) fn fit_table(&mut self) -> Result<(), B::Error> {
+        if self.slots < self.sites.len() {
+            let slots = u16::try_from(self.sites.len()).unwrap_or(u16::MAX);
+            let dials = u16::try_from(self.dials.len()).unwrap_or(u16::MAX);
+            self.table = Some(self.device.table(slots, dials)?);
+            self.slots = self.sites.len();
+            // Recordings name the table that they were made with.
+            self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
+        }
+        Ok(())
+    }
+
+    /// Copies one buffer into another of another type.
+    pub(super) fn convert(&mut self, from: Buf, to: Buf) -> Result<(), B::Error> {
+        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[from], Target::keep(to, Slot::ONE)))
+    }
+}
