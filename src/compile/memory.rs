@@ -53,15 +53,11 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
             }
         }
     }
-    let map = |buf: &mut Buf| {
+    for buf in program.buffers_mut() {
         if let Buf::Arena(i) = buf {
             *i = place[*i].unwrap_or_default();
         }
-    };
-    program.inputs.iter_mut().for_each(map);
-    program.launches.iter_mut().flat_map(|launch| launch.buffers_mut()).for_each(map);
-    map(&mut program.output.buf);
-    program.gradients.iter_mut().for_each(|traced| map(&mut traced.gradient.value.buf));
+    }
     debug_assert!(matches!(program.purpose, Purpose::Train { .. }) || program.gradients.is_empty());
     program.arena = arena;
 }

@@ -103,6 +103,15 @@ pub(crate) struct Program {
     pub plan: Vec<PlanRow>,
 }
 
+impl Program {
+    /// Every name of a buffer, to be given another.
+    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut Buf> {
+        let launches = self.launches.iter_mut().flat_map(Launch::buffers_mut);
+        let gradients = self.gradients.iter_mut().map(|traced| &mut traced.gradient.value.buf);
+        self.inputs.iter_mut().chain(launches).chain([&mut self.output.buf]).chain(gradients)
+    }
+}
+
 /// The state of a compilation.
 struct Compiler<'a, 's> {
     trace: &'a Trace,

@@ -78,15 +78,11 @@ impl<B: Backend> Memory<B> {
             taken[place] = true;
             places.push(place);
         }
-        let map = |buf: &mut Buf| {
+        for buf in program.buffers_mut() {
             if let Buf::Arena(i) = buf {
                 *i = places[*i];
             }
-        };
-        program.inputs.iter_mut().for_each(map);
-        program.launches.iter_mut().flat_map(|launch| launch.buffers_mut()).for_each(map);
-        map(&mut program.output.buf);
-        program.gradients.iter_mut().for_each(|traced| map(&mut traced.gradient.value.buf));
+        }
         Ok(())
     }
 
