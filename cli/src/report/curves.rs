@@ -107,10 +107,15 @@ fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
     let mut rows = Rows::new(&report.methods, Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "%");
     for (i, (method, class)) in report.coloured().enumerate() {
         let scores = scores(method);
-        let y = Rows::y(i);
+        let y = rows.y(i);
         if let Some((mean, spread)) = mean_and_spread(scores.iter().map(|(_, score)| *score)) {
             let tip = format!("{method}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
-            rows.svg.rect(&format!("bar {class}"), (rows.x.from, y - 5.0), (rows.x.at(mean), y + 5.0), &tip);
+            rows.svg.rect(
+                &format!("bar {class}"),
+                (rows.x.from, y - rows.half()),
+                (rows.x.at(mean), y + rows.half()),
+                &tip,
+            );
         }
         for (seed, score) in scores {
             let tip = format!("{method}, seed {seed}: {:.1} %", 100.0 * score);
@@ -125,7 +130,7 @@ fn skipped(report: &Report<'_>) -> String {
     let mut rows = Rows::new(&report.methods, steps(report), "training step");
     let end = rows.x.to;
     for (i, (method, class)) in report.coloured().enumerate() {
-        let y = Rows::y(i);
+        let y = rows.y(i);
         rows.svg.line("grid", (rows.x.from, y), (end, y));
         let (mut count, mut runs) = (0, 0);
         for run in report.of(method) {
@@ -133,7 +138,7 @@ fn skipped(report: &Report<'_>) -> String {
             runs += 1;
             for step in &run.skipped_at {
                 let x = rows.x.at(*step as f64);
-                rows.svg.line(&format!("line {class}"), (x, y - 5.0), (x, y + 5.0));
+                rows.svg.line(&format!("line {class}"), (x, y - rows.half()), (x, y + rows.half()));
             }
         }
         if runs > 0 {

@@ -26,8 +26,7 @@ type Shares = Vec<(i32, f64)>;
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Gradients by magnitude";
-    let observed = |run: &&Record| run.sites.iter().any(|site| site.histogram.is_some());
-    let Some(run) = report.runs.iter().find(observed) else {
+    let Some(run) = latest(report) else {
         let lead = "Only gradient scaling observes histograms, and it was not among the methods.";
         return section("histogram", HEADING, lead, "");
     };
@@ -85,6 +84,13 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("histogram", HEADING, &lead, &(grid("cards", &cards) + &each))
 }
 
+/// The run that observed histograms last; the first of several.
+fn latest<'a>(report: &'a Report<'_>) -> Option<&'a Record> {
+    let step = |run: &Record| run.sites.iter().filter_map(|site| Some(site.histogram.as_ref()?.iteration)).max();
+    let last = report.runs.iter().filter_map(step).max()?;
+    report.runs.iter().find(|run| step(run) == Some(last))
+}
+
 /// All values of several histograms, moved up by their exponents.
 fn together<'a>(histograms: impl Iterator<Item = (&'a Histogram, i32)>) -> Shares {
     let mut sums = std::collections::BTreeMap::new();
@@ -129,14 +135,14 @@ fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[
     for (i, method) in names.iter().enumerate() {
         let moved = sites.iter().filter_map(|(name, histogram, _)| Some((*histogram, last(report, method, name)?)));
         let shares = together(moved);
-        let (y, mut start) = (Rows::y(i), 0.0);
+        let (y, mut start) = (rows.y(i), 0.0);
         for (zone, class, from, to) in ZONES {
             let share = within(&shares, from, to);
             let tip = format!("{method}: {zone} {}", percent(share));
             rows.svg.rect(
                 &format!("fill {class}"),
-                (rows.x.at(start), y - 6.0),
-                (rows.x.at(start + share), y + 6.0),
+                (rows.x.at(start), y - rows.half()),
+                (rows.x.at(start + share), y + rows.half()),
                 &tip,
             );
             start += share;

@@ -72,17 +72,19 @@ pub struct Rows {
     pub svg: Svg,
     pub x: Axis,
     bottom: f64,
+    pitch: f64,
 }
 
 const TOP: f64 = 8.0;
-const PITCH: f64 = 19.0;
 
 impl Rows {
     /// Rows with names, and a named axis below.
     pub fn new(names: &[&str], x: Axis, x_name: &str) -> Self {
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let left = (5.8 * longest.min(26) as f64 + 12.0).max(40.0);
-        let bottom = TOP + PITCH * names.len() as f64;
+        let left = (5.8 * longest.min(26) as f64 + 14.0).max(40.0);
+        // Few rows are as high as other charts.
+        let pitch = (196.0 / names.len().max(1) as f64).clamp(19.0, 34.0);
+        let bottom = TOP + pitch * names.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + 36.0);
         let x = x.placed(left, WIDTH - 12.0);
         for tick in x.ticks(5.0) {
@@ -91,7 +93,7 @@ impl Rows {
         }
         svg.line("axis", (left, bottom), (WIDTH - 12.0, bottom));
         svg.text("name middle", (f64::midpoint(left, WIDTH - 12.0), bottom + 31.0), x_name);
-        let rows = Self { svg, x, bottom };
+        let rows = Self { svg, x, bottom, pitch };
         names.iter().enumerate().fold(rows, |mut rows, (i, name)| {
             let count = name.chars().count();
             let text = if count > 26 {
@@ -100,14 +102,20 @@ impl Rows {
             } else {
                 (*name).to_owned()
             };
-            rows.svg.text("row end", (left - 7.0, Self::y(i) + 3.8), &text);
+            let y = rows.y(i) + 3.8;
+            rows.svg.text("row end", (left - 9.0, y), &text);
             rows
         })
     }
 
     /// The middle of a row.
-    pub fn y(row: usize) -> f64 {
-        TOP + PITCH * (row as f64 + 0.5)
+    pub fn y(&self, row: usize) -> f64 {
+        TOP + self.pitch * (row as f64 + 0.5)
+    }
+
+    /// Half the height of a bar.
+    pub fn half(&self) -> f64 {
+        (0.32 * self.pitch).min(8.0)
     }
 
     /// A line through all rows.

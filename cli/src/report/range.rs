@@ -18,6 +18,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     if names.is_empty() {
         return section("range", HEADING, "No method here stores gradients in half.", "");
     }
+    let first = report.gradient_scaling().map(|(method, _)| method).next();
     let content: String = report
         .with_sites()
         .filter_map(|(method, class)| {
@@ -29,7 +30,7 @@ pub fn section_of(report: &Report<'_>) -> String {
                 .filter_map(|(name, short)| Some(card(&escape(short), &drawing(run, site(run, name)?, range, &class))));
             let skipped = run.skipped_at.len();
             let summary = format!("{}, seed {}: {skipped} skipped steps", escape(method), run.seed);
-            Some(details(&summary, super::threshold(method).is_some(), &grid("small", &cards.collect::<Vec<_>>())))
+            Some(details(&summary, first == Some(method), &grid("small", &cards.collect::<Vec<_>>())))
         })
         .collect();
     let lead = "The line is log₂ of the largest magnitude of a step. The area around it is what FP16 holds at the \

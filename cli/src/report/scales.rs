@@ -75,7 +75,7 @@ fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, clas
         let seeds: Vec<_> = report.of(method).filter_map(|run| site(run, name)).collect();
         let all = || seeds.iter().flat_map(|site| &site.alpha).copied().map(f64::from);
         let Some((mean, spread)) = mean_and_spread(all()) else { continue };
-        let (y, (low, high)) = (Rows::y(i), extent(all()));
+        let (y, (low, high)) = (rows.y(i), extent(all()));
         rows.svg.line(&format!("line {class}"), (rows.x.at(low), y), (rows.x.at(high), y));
         let tip = format!("{name}: mean 2^{mean:.1} ± {spread:.1}, from {} to {}", power(2, low), power(2, high));
         let (from, to) = (rows.x.at(mean - spread) - 1.0, rows.x.at(mean + spread) + 1.0);

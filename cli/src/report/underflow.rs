@@ -20,6 +20,12 @@ const LEAST: f64 = -7.0;
 const RULES: [(&str, &str); 5] =
     [("threshold", "b0"), ("normal range", "b1"), ("overflow", "b2"), ("range", "b3"), ("one", "b4")];
 
+/// What they mean.
+const MEANINGS: &str = "<p>Threshold: γ′ is kept, and there was no room for more. Normal range: there was room to keep \
+    all but a share γ′ even out of the subnormal numbers. Overflow: no exponent keeps both γ′ and the largest values, and \
+    these came first. Range: the values lie further outside than one decision can move them. One: the scale needed was \
+    below 1, where the paper’s rules do not go.</p>";
+
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
     let names = report.sites();
@@ -28,6 +34,9 @@ pub fn section_of(report: &Report<'_>) -> String {
     }
     let mut cards = vec![card("<b>Flushed</b>: mean over the steps, by method", &measured(report, &names))];
     let mut tables = String::new();
+    if report.gradient_scaling().next().is_some() {
+        tables += &details("What binds a decision", false, MEANINGS);
+    }
     for (method, class) in report.gradient_scaling() {
         let name = escape(method);
         cards.push(card(
@@ -36,7 +45,9 @@ pub fn section_of(report: &Report<'_>) -> String {
             ),
             &predicted(report, &names, method, &class),
         ));
-        let caption = format!("<b>What bound the decisions</b> of {name}: share of the steps{}", rules());
+        let held: Vec<_> = names.iter().map(|site| counts(report, method, site)).collect();
+        let occur = RULES.into_iter().filter(|(rule, _)| held.iter().any(|counts| counts.contains_key(*rule)));
+        let caption = format!("<b>What bound the decisions</b> of {name}{}", rules(occur));
         cards.push(card(&caption, &bound(report, &names, method)));
         tables += &details(&format!("Numbers of {name}, by site"), false, &table(report, &names, method));
     }
@@ -47,9 +58,9 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("underflow", "Underflow", lead, &(legend + &grid("cards", &cards) + &tables))
 }
 
-fn rules() -> String {
+fn rules(rules: impl Iterator<Item = (&'static str, &'static str)>) -> String {
     let entry = |(name, class): (&str, &str)| format!("<li class=\"{class}\"><i></i>{name}</li>");
-    format!("<ul class=\"legend\">{}</ul>", RULES.map(entry).concat())
+    format!("<ul class=\"legend\">{}</ul>", rules.map(entry).collect::<String>())
 }
 
 fn axis() -> Axis {
@@ -72,13 +83,16 @@ fn measured(report: &Report<'_>, names: &[&str]) -> String {
     let gammas: Vec<f64> = report.gradient_scaling().filter_map(|(method, _)| threshold(method)).collect();
     marked(&mut rows, gammas.into_iter());
     for (i, name) in names.iter().enumerate() {
-        let y = Rows::y(i);
+        let y = rows.y(i);
         rows.svg.line("grid", (rows.x.from, y), (rows.x.to, y));
-        for (method, class) in report.with_sites() {
+        let lanes = report.with_sites().count() as f64;
+        for (lane, (method, class)) in report.with_sites().enumerate() {
+            // Methods one below the other, so that none hides another.
+            let y = y + (lane as f64 - (lanes - 1.0) / 2.0) * (9.0 / lanes);
             let shares = report.of(method).filter_map(|run| site(run, name)).flat_map(|site| &site.gamma_measured);
             if let Some((mean, _)) = mean_and_spread(shares.copied()) {
                 let tip = format!("{name}, {method}: {} flushed", percent(mean));
-                rows.svg.dot(&format!("fill {class}"), (rows.x.at(place(mean)), y), 4.0, &tip);
+                rows.svg.dot(&format!("fill {class}"), (rows.x.at(place(mean)), y), 3.4, &tip);
             }
         }
     }
@@ -86,29 +100,35 @@ fn measured(report: &Report<'_>, names: &[&str]) -> String {
 }
 
 /// Over all seeds: the largest.
-fn largest(report: &Report<'_>, method: &str, name: &str, value: fn(&SiteSeries) -> f64) -> Option<f64> {
-    report.of(method).filter_map(|run| site(run, name)).map(value).reduce(f64::max)
+fn largest(report: &Report<'_>, method: &str, name: &str, value: fn(&SiteSeries) -> Option<f64>) -> Option<f64> {
+    report.of(method).filter_map(|run| site(run, name)).filter_map(value).reduce(f64::max)
 }
 
 fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> String {
     let mut rows = Rows::new(&short(names), axis(), "share flushed (10⁻⁷ and less at the left)");
     marked(&mut rows, threshold(method).into_iter());
     for (i, name) in names.iter().enumerate() {
-        let y = Rows::y(i);
-        let of = |value: fn(&SiteSeries) -> f64| largest(report, method, name, value);
-        let (Some(expected), Some(worst)) = (of(worst_predicted), of(|site| site.worst)) else { continue };
-        let (left, right) = (rows.x.at(place(expected)), rows.x.at(place(worst)));
+        let y = rows.y(i);
+        let Some(worst) = largest(report, method, name, |site| Some(site.worst)) else { continue };
+        let expected = largest(report, method, name, worst_predicted);
+        let right = rows.x.at(place(worst));
         rows.svg.line("grid", (rows.x.from, y), (rows.x.to, y));
-        rows.svg.line("join", (left, y), (right, y));
-        let tip = format!("{name}: at most {} measured, {} predicted", percent(worst), percent(expected));
+        let words = expected.map_or_else(|| "nothing".to_owned(), percent);
+        let tip = format!("{name}: at most {} measured, {words} predicted", percent(worst));
+        if let Some(expected) = expected {
+            let left = rows.x.at(place(expected));
+            rows.svg.line("join", (left, y), (right, y));
+            rows.svg.dot("ring", (left, y), 5.2, &tip);
+        }
         rows.svg.dot(&format!("fill {class}"), (right, y), 3.2, &tip);
-        rows.svg.dot("ring", (left, y), 5.2, &tip);
     }
     rows.svg.finish(&format!("Largest share flushed at each site under {method}, measured and predicted"))
 }
 
-fn worst_predicted(site: &SiteSeries) -> f64 {
-    site.gamma_predicted.iter().flatten().copied().fold(site.worst_at_decision, f64::max)
+/// None where the rule has no model of what it decides.
+fn worst_predicted(site: &SiteSeries) -> Option<f64> {
+    let predicted = site.gamma_predicted.iter().flatten().copied().filter(|gamma| !gamma.is_nan());
+    predicted.reduce(f64::max).map(|sampled| sampled.max(site.worst_at_decision))
 }
 
 /// How often each rule held, over all seeds.
@@ -126,12 +146,12 @@ fn bound(report: &Report<'_>, names: &[&str], method: &str) -> String {
     for (i, name) in names.iter().enumerate() {
         let counts = counts(report, method, name);
         let whole = counts.values().sum::<usize>().max(1) as f64;
-        let (y, mut from) = (Rows::y(i), 0.0);
+        let (y, mut from) = (rows.y(i), 0.0);
         for (rule, class) in RULES {
             let share = counts.get(rule).copied().unwrap_or(0) as f64 / whole;
             let tip = format!("{name}: bound by {rule} in {}", percent(share));
             let ends = (rows.x.at(from), rows.x.at(from + share));
-            rows.svg.rect(&format!("fill {class}"), (ends.0, y - 6.0), (ends.1, y + 6.0), &tip);
+            rows.svg.rect(&format!("fill {class}"), (ends.0, y - rows.half()), (ends.1, y + rows.half()), &tip);
             from += share;
         }
     }
@@ -147,8 +167,8 @@ fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td><td>{}</td></tr>\n",
             escape(name),
             largest(worst_predicted),
-            largest(|site| site.worst_between),
-            largest(|site| site.worst),
+            largest(|site| Some(site.worst_between)),
+            largest(|site| Some(site.worst)),
             bound.join(", ")
         )
     };
