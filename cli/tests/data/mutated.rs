@@ -34,7 +34,7 @@ fn mutated_idx_is_read_or_refused() {
     let gzipped = gzip(&file);
     let mut random = numbers();
     let (mut read, mut refused) = (0, 0);
-    for round in 0..300_000 {
+    for round in 0..1_000_000 {
         let mut bytes = if round % 3 == 0 { gzipped.clone() } else { file.clone() };
         mutate(&mut bytes, &mut random);
         let result = Idx::parse(&bytes);
