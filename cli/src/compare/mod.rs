@@ -93,9 +93,11 @@ fn train(
             recorder.score(iteration, run.evaluate()?);
         }
     }
+    // Of training: evaluation comes with batches of other sizes.
+    let memory = run.trainer().memory();
     let metrics = run.evaluate()?;
     recorder.score(arguments.iters, metrics);
-    Ok(recorder.done(metrics, run.samples()?, seconds, run.trainer().memory()))
+    Ok(recorder.done(metrics, run.samples()?, seconds, memory))
 }
 
 /// Hidden where the output is no terminal.
