@@ -143,7 +143,7 @@ fn skipped(report: &Report<'_>) -> String {
         }
         if runs > 0 {
             let text = if count == 0 { "none".to_owned() } else { count.to_string() };
-            rows.svg.text("note end", (end, y - 2.0), &text);
+            rows.svg.text("note end", (end, y - rows.half() - 1.0), &text);
         }
     }
     rows.svg.finish("Skipped steps by method")

@@ -3,6 +3,7 @@
 use super::{
     axis::Axis,
     svg::{Point, Svg},
+    text::fitted,
 };
 
 /// Width of a chart in its units, which are about pixels on a phone.
@@ -76,12 +77,14 @@ pub struct Rows {
 }
 
 const TOP: f64 = 8.0;
+/// Characters of a name that are shown.
+const LONGEST: usize = 24;
 
 impl Rows {
     /// Rows with names, and a named axis below.
     pub fn new(names: &[&str], x: Axis, x_name: &str) -> Self {
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let left = (5.8 * longest.min(26) as f64 + 14.0).max(40.0);
+        let left = (6.2 * longest.min(LONGEST) as f64 + 14.0).max(40.0);
         // Few rows are as high as other charts.
         let pitch = (196.0 / names.len().max(1) as f64).clamp(19.0, 34.0);
         let bottom = TOP + pitch * names.len() as f64;
@@ -95,15 +98,8 @@ impl Rows {
         svg.text("name middle", (f64::midpoint(left, WIDTH - 12.0), bottom + 31.0), x_name);
         let rows = Self { svg, x, bottom, pitch };
         names.iter().enumerate().fold(rows, |mut rows, (i, name)| {
-            let count = name.chars().count();
-            let text = if count > 26 {
-                // The end tells more than the beginning.
-                "…".chars().chain(name.chars().skip(count - 25)).collect()
-            } else {
-                (*name).to_owned()
-            };
             let y = rows.y(i) + 3.8;
-            rows.svg.text("row end", (left - 9.0, y), &text);
+            rows.svg.text("row end", (left - 9.0, y), &fitted(name, LONGEST));
             rows
         })
     }

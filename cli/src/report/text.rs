@@ -66,6 +66,16 @@ pub fn short<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().map(strip).collect()
 }
 
+/// At most so many characters: beginning and end tell more than the middle.
+pub fn fitted(name: &str, longest: usize) -> String {
+    let count = name.chars().count();
+    if count <= longest {
+        return name.to_owned();
+    }
+    let head = longest / 2;
+    name.chars().take(head).chain(['…']).chain(name.chars().skip(count + head + 1 - longest)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +90,6 @@ mod tests {
         assert_eq!(short(&["net.a/x", "net.b.c", "loss"]), ["a/x", "b.c", "loss"]);
         assert_eq!(short(&["net.a", "other.b"]), ["net.a", "other.b"]);
         assert_eq!(short(&["loss"]), ["loss"]);
+        assert_eq!((fitted("abcdefgh", 8), fitted("abcdefghi", 8)), ("abcdefgh".into(), "abcd…ghi".into()));
     }
 }
