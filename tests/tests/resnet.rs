@@ -11,7 +11,7 @@ fn train(method: &str) -> (f32, f32, Vec<(String, f64)>) {
     let optimizer = Optimizer::sgd(0.05).momentum(0.9).decay(1e-4);
     let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer");
     // Stripes of three widths.
-    let pixel = |image: usize, x: usize| if (x + image) / (1 << (image % 3)) % 2 == 0 { 200 } else { 30 };
+    let pixel = |image: usize, x: usize| if ((x + image) >> (image % 3)).is_multiple_of(2) { 200 } else { 30 };
     let images: Vec<u8> = (0..12 * 16 * 16 * 3).map(|i: usize| pixel(i / 768, i / 3 % 16)).collect();
     let labels: Vec<u8> = (0..12).map(|image| image % 3).collect();
     let mut losses = Vec::new();
