@@ -248,11 +248,16 @@ impl Sites {
         if parameters != own || !same {
             return Err("made by another network".to_owned());
         }
+        // All is checked before anything changes: a slot more would not fit the table.
+        let known = |site: &SavedSite| self.index.get(&site.name).map(|slot| self.entries[usize::from(slot.0)].kind);
+        if let Some(other) = saved.iter().find(|site| known(site).is_some_and(|kind| kind != site.kind)) {
+            return Err(format!("{} is something else there", other.name));
+        }
+        if self.entries.len().saturating_add(saved.len()) >= usize::from(u16::MAX) {
+            return Err("too many sites".to_owned());
+        }
         for site in saved {
             let slot = self.slot(&site.name, site.kind).map_err(|error| error.to_string())?;
-            if self.entries[usize::from(slot.0)].kind != site.kind {
-                return Err(format!("{} is something else there", site.name));
-            }
             if site.state.as_ref().is_some_and(|state| state.several) {
                 self.share(slot);
             }
@@ -301,7 +306,7 @@ impl Sites {
     pub fn loss_scale(&self) -> i32 {
         match &self.scaling {
             Scaling::Loss(schedule) => schedule.exponent(),
-            Scaling::Gradient(_) => LossScale::Gradient.exponent(),
+            Scaling::Gradient(_) => 0,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Files that are either whole or not there.
 
 use crate::Failure;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     fs::{self, File},
     io::Write,
@@ -54,4 +55,11 @@ pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathB
         }
     }
     Err(Failure::at(stem, "there are too many"))
+}
+
+/// A bar for `steps` steps, hidden where the output is no terminal.
+pub fn progress(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");
+    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
 }

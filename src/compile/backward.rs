@@ -21,11 +21,8 @@ impl Compiler<'_, '_> {
         self.gradients[trace.output].push(one);
         if let Work::Parameter(p) = output.work {
             // A loss that is a parameter.
-            let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
-            let add = self.purpose == (Purpose::Train { later: true });
-            let target = Target { y, from: one.slot, to, detail: Detail::Counts, add };
+            let target = self.parameter(p, one);
             self.launches.push(Launch::new(Operation::Unary(Unary::Id), &[one.value.buf], target));
-            self.contributes.push(p);
         }
         for (id, node) in trace.nodes.iter().enumerate().rev() {
             if !self.live[id] || !self.needs_gradient[id] {
@@ -60,6 +57,17 @@ impl Compiler<'_, '_> {
         Ok(Some(Gradient { value: y, slot: to }))
     }
 
+    /// A parameter's gradient: f32 at exponent 0, added to what this step has already stored there.
+    fn parameter(&mut self, p: usize, dy: Gradient) -> Target {
+        let again = self.contributes.contains(&p);
+        if !again {
+            self.contributes.push(p);
+        }
+        let add = again || self.purpose == (Purpose::Train { later: true });
+        let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
+        Target { y, from: dy.slot, to, detail: Detail::Counts, add }
+    }
+
     /// Whether input `i` of a node wants a gradient.
     pub(super) fn wants(&self, id: usize, i: usize) -> bool {
         self.trace.nodes[id].inputs.get(i).is_some_and(|&input| self.needs_gradient[input])
@@ -75,13 +83,7 @@ impl Compiler<'_, '_> {
         if let Work::Parameter(p) = self.trace.nodes[input].work
             && self.shared.parameters[p].role == Role::Weight
         {
-            let again = self.contributes.contains(&p);
-            if !again {
-                self.contributes.push(p);
-            }
-            let add = again || self.purpose == (Purpose::Train { later: true });
-            let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
-            return Ok((Target { y, from: dy.slot, to, detail: Detail::Counts, add }, Rule::None));
+            return Ok((self.parameter(p, dy), Rule::None));
         }
         let dtype = match self.operands[id].get(i).map(|operand| operand.dtype) {
             Some(DType::F16) => DType::F16,

@@ -108,7 +108,7 @@ impl<B: Backend> Trainer<B> {
         Ok(row[0])
     }
 
-    /// Uploads exponents decided meanwhile.
+    /// Uploads exponents, dials and seed as they are now, and empties rows.
     pub(super) fn send(&mut self, clear: std::ops::Range<u16>) -> Result<(), B::Error> {
         let control =
             Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };

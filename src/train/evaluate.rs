@@ -39,10 +39,10 @@ impl<B: Backend> Trainer<B> {
         let program = self.program(trace, Purpose::Statistics, "")?;
         let (dials, detail) = (self.optimizer.dials(self.taken, keep), Detail::None);
         let (dials, detail) = (std::mem::replace(&mut self.dials, dials), std::mem::replace(&mut self.detail, detail));
-        self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
         let statistics = self.programs[program].statistics.clone();
         let waiting = Purpose::Statistics.statistics();
-        let updated = self.update_statistics_of(&statistics, waiting, Slot::FIRST.0..Slot::FIRST.0);
+        let ran = self.run_program(program, &batch, 0..0);
+        let updated = ran.and_then(|()| self.update_statistics_of(&statistics, waiting, Slot::FIRST.0..Slot::FIRST.0));
         // A step in progress finds its dials as it left them.
         (self.dials, self.detail) = (dials, detail);
         updated.and_then(|()| self.send(0..0)).map_err(Error::Device)

@@ -5,7 +5,7 @@ use crate::{
     Batch,
     compile::{Launch, Purpose, Rule},
 };
-use gradscale_core::backend::{Backend, Control, Slot};
+use gradscale_core::backend::{Backend, Slot};
 
 impl<B: Backend> Trainer<B> {
     /// Uploads, and runs all launches of a program.
@@ -22,12 +22,8 @@ impl<B: Backend> Trainer<B> {
         if let Purpose::Train { .. } = self.programs[program].purpose {
             self.seed += 1;
         }
-        let control =
-            Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
         let first = !clear.is_empty();
-        if let Some(table) = &mut self.table {
-            self.device.upload(&control, clear, table)?;
-        }
+        self.send(clear)?;
         let launches = std::mem::take(&mut self.programs[program].launches);
         let done = self.run_launches(program, &launches, first);
         self.programs[program].launches = launches;

@@ -5,7 +5,6 @@ use crate::{
     Error,
     compile::{Buf, Fixed, Launch, Operation, Part, Target},
     optim::Optimizer,
-    parameters::Role,
 };
 use gradscale_core::{
     amp::Level,
@@ -66,7 +65,8 @@ impl<B: Backend> Trainer<B> {
         self.check_gradients(&gradients)?;
         self.serial += 1;
         let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
-        let weights: Vec<usize> = self.of_role(&gradients.contributes, Role::Weight);
+        let mut weights = gradients.contributes.clone();
+        weights.sort_unstable();
         if clips {
             self.global_norm(&weights).map_err(Error::Device)?;
         }
@@ -89,12 +89,6 @@ impl<B: Backend> Trainer<B> {
         self.finish(&gradients, clips)
     }
 
-    pub(super) fn of_role(&self, ids: &[usize], role: Role) -> Vec<usize> {
-        let mut ids: Vec<usize> = ids.iter().copied().filter(|&id| self.definitions[id].role == role).collect();
-        ids.sort_unstable();
-        ids
-    }
-
     /// Reads the rows and decides what the next step does.
     fn finish(&mut self, gradients: &Gradients, clips: bool) -> Result<StepOutcome, Error<B::Error>> {
         let mut rows = vec![Stats::new(Convention::FP16, 0, Detail::None); self.slots];
@@ -113,8 +107,8 @@ impl<B: Backend> Trainer<B> {
             let counts = rows[usize::from(self.known[**id].slot.0)].counts();
             counts.nonzero() != 0 && counts.amax < eps
         };
-        let weights = self.of_role(&gradients.contributes, Role::Weight);
-        let below_eps = weights.iter().filter(small).map(|&id| self.definitions[id].name.clone()).collect();
+        let below_eps =
+            gradients.contributes.iter().filter(small).map(|&id| self.definitions[id].name.clone()).collect();
         let found_inf = found_inf(parameters.iter().map(Stats::counts));
         let outcome = self.sites.finish(&rows, &gradients.order, found_inf);
         let skipped = match outcome {

@@ -13,7 +13,7 @@ use crate::{
     task::segnet::{Run, Settings},
 };
 use gradscale::{Cpu, Method};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use record::{Record, Recorder, Results};
 use std::{path::Path, time::Instant};
 
@@ -33,7 +33,7 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
     let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
     let mut results = Results::new(Origin::here(), arguments, &data);
     let runs = seeds.len() * arguments.methods.0.len();
-    let bar = progress(arguments.iters * runs as u64);
+    let bar = output::progress(arguments.iters * runs as u64);
     for &seed in &seeds {
         for (name, method) in &arguments.methods.0 {
             let record = train(arguments, &data, name, method, seed, &bar)?;
@@ -98,11 +98,4 @@ fn train(
     let metrics = run.evaluate()?;
     recorder.score(arguments.iters, metrics);
     Ok(recorder.done(metrics, run.samples()?, seconds, memory))
-}
-
-/// Hidden where the output is no terminal.
-fn progress(steps: u64) -> ProgressBar {
-    let bar = ProgressBar::new(steps);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");
-    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
 }

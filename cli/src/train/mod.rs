@@ -17,7 +17,7 @@ use crate::{
 use checkpoints::Checkpoints;
 use clap::Args;
 use gradscale::{Cpu, Method};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use log::{Entry, Log};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -142,7 +142,7 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
     };
     let iters = arguments.iters.unwrap_or(ITERS.max(iteration));
     let log = Log::open(&directory.join("log.jsonl"), iteration)?;
-    let bar = progress(iters, iteration);
+    let bar = output::progress(iters).with_position(iteration);
     let mut training = Training { run, plan, log, trace, checkpoints: Checkpoints::new(&directory), iteration, iters };
     while training.iteration < iters {
         training.step(arguments.checkpoint_every, &bar)?;
@@ -209,10 +209,4 @@ fn lock(directory: &Path) -> Result<File, Failure> {
     let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
     file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
     Ok(file)
-}
-
-fn progress(iters: u64, from: u64) -> ProgressBar {
-    let bar = ProgressBar::new(iters).with_position(from);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");
-    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
 }
