@@ -29,4 +29,6 @@ pub use shape::Shape;
 pub use sites::SiteReport;
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
-pub use train::{Gradients, MemoryReport, Named, Skipped, StepOutcome, Trainer, checkpoint_metadata, wait};
+pub use train::{
+    Gradients, MemoryReport, Named, Operands, Skipped, Source, StepOutcome, Trainer, checkpoint_metadata, wait,
+};

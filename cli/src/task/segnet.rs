@@ -219,9 +219,10 @@ where
         Ok(())
     }
 
-    /// Gives every row a histogram, in every step.
-    pub const fn observe_fully(&mut self) {
+    /// Gives every row a histogram, in every step, and observes what the paper's rules would decide from.
+    pub fn observe_fully(&mut self) {
         self.trainer.set_detail(Detail::Full);
+        self.trainer.observe_operands();
     }
 
     /// The trainer, to look into.
