@@ -60,4 +60,5 @@ def main():
     print(f"{1000 * best:.1f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ mod compile;
 mod device;
 mod error;
 pub mod guide;
+mod import;
 mod method;
 pub mod models;
 pub mod nn;
@@ -21,10 +22,13 @@ pub use compile::PlanRow;
 pub use device::{Cpu, Isa};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
+pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};
 pub use parameters::{Init, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::SiteReport;
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
-pub use train::{Gradients, MemoryReport, Named, Skipped, StepOutcome, Trainer, checkpoint_metadata, wait};
+pub use train::{
+    Gradients, MemoryReport, Named, Operands, Skipped, Source, StepOutcome, Trainer, checkpoint_metadata, wait,
+};

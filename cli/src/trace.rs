@@ -2,11 +2,16 @@
 
 use crate::Failure;
 use gradscale::{
-    SiteReport,
-    core::stats::{Convention, Detail, Stats},
+    Operands, SiteReport,
+    core::{
+        model::terms::Terms,
+        solve::Operand,
+        stats::{Convention, Detail, Stats, WORDS},
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
@@ -34,6 +39,118 @@ pub struct Seen {
     pub next: i32,
     /// The row as devices write it; zeros at the end are left out.
     pub words: Vec<u32>,
+    /// What the paper's rules decide from. Older traces do not have it.
+    #[serde(default)]
+    pub operands: Option<Decides>,
+}
+
+/// Where a gradient was stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// The cast site; none for values that are not scaled.
+    pub site: Option<String>,
+    /// Its exponent in this step.
+    pub exponent: i32,
+}
+
+/// One operand of a product.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// Root mean square, zeros included.
+    pub rms: f64,
+    /// Largest magnitude.
+    pub max: f64,
+}
+
+/// Part of a sum.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Part {
+    /// Where it comes from.
+    pub from: Source,
+    /// Largest magnitude as it was stored.
+    pub amax: f32,
+}
+
+/// What the paper's rules decide a site's exponent from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "lowercase")]
+pub enum Decides {
+    /// Theorem 1. An operand is missing where it is all zero or not finite.
+    Product {
+        /// Where the incoming gradient comes from.
+        from: Source,
+        /// That gradient, as it was stored.
+        dy: Option<Measured>,
+        /// The weights.
+        w: Option<Measured>,
+        /// Terms of one element: typical, worst.
+        terms: [f64; 2],
+    },
+    /// Theorem 2: the f32 values at the exponent that they came with.
+    Softmax {
+        /// Where they come from.
+        from: Source,
+        /// Their row; zeros at the end are left out.
+        words: Vec<u32>,
+    },
+    /// A sum of gradients.
+    Sum {
+        /// What was added.
+        parts: Vec<Part>,
+    },
+    /// Any other cast: the site's row is enough.
+    Cast {
+        /// Where the values come from.
+        from: Source,
+    },
+}
+
+impl From<&Operand> for Measured {
+    fn from(operand: &Operand) -> Self {
+        Self { rms: operand.rms, max: operand.max }
+    }
+}
+
+impl From<&gradscale::Source> for Source {
+    fn from(source: &gradscale::Source) -> Self {
+        Self { site: source.site.clone(), exponent: source.exponent }
+    }
+}
+
+impl Decides {
+    fn of(operands: &Operands) -> Option<Self> {
+        Some(match operands {
+            Operands::Product { from, dy, w, terms: Terms { typical, worst } } => Self::Product {
+                from: from.into(),
+                dy: dy.as_ref().map(Into::into),
+                w: w.as_ref().map(Into::into),
+                terms: [*typical, *worst],
+            },
+            Operands::Softmax { from, row } => Self::Softmax { from: from.into(), words: words(row) },
+            Operands::Sum(parts) => {
+                Self::Sum { parts: parts.iter().map(|(from, amax)| Part { from: from.into(), amax: *amax }).collect() }
+            }
+            Operands::Cast(from) => Self::Cast { from: from.into() },
+            _ => return None,
+        })
+    }
+}
+
+/// A row as devices write it, without zeros at the end.
+fn words(row: &Stats) -> Vec<u32> {
+    let words = row.to_words();
+    let end = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+    words[..end].to_vec()
+}
+
+/// The row of such words.
+///
+/// # Errors
+/// Words that are none.
+pub fn row(words: &[u32], exponent: i32) -> Result<Stats, String> {
+    let mut all = [0; WORDS];
+    all.get_mut(..words.len()).ok_or("too many words")?.copy_from_slice(words);
+    Stats::from_words(&all, Convention::FP16, exponent).map_err(|error| error.to_string())
 }
 
 impl Seen {
@@ -42,10 +159,7 @@ impl Seen {
     /// # Errors
     /// Words that are none.
     pub fn row(&self) -> Result<Stats, String> {
-        let mut words = [0; gradscale::core::stats::WORDS];
-        let start = words.get_mut(..self.words.len()).ok_or("too many words")?;
-        start.copy_from_slice(&self.words);
-        Stats::from_words(&words, Convention::FP16, self.exponent).map_err(|error| error.to_string())
+        row(&self.words, self.exponent)
     }
 }
 
@@ -70,12 +184,17 @@ impl Writer {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn push(&mut self, iteration: u64, skipped: bool, sites: &[SiteReport<'_>]) -> Result<(), Failure> {
-        let seen = sites.iter().map(|site| {
-            let words = site.row.to_words();
-            let end = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
-            let (name, exponent) = (site.name.to_owned(), site.row.exponent());
-            Seen { name, exponent, next: site.alpha, words: words[..end].to_vec() }
+    pub fn push<'a>(
+        &mut self, iteration: u64, skipped: bool, sites: impl IntoIterator<Item = SiteReport<'a>>,
+        operands: impl IntoIterator<Item = (&'a str, &'a Operands)>,
+    ) -> Result<(), Failure> {
+        let mut operands: BTreeMap<&str, &Operands> = operands.into_iter().collect();
+        let seen = sites.into_iter().map(|site| Seen {
+            name: site.name.to_owned(),
+            exponent: site.row.exponent(),
+            next: site.alpha,
+            words: words(site.row),
+            operands: operands.remove(site.name).and_then(Decides::of),
         });
         let step = Step { iteration, skipped, sites: seen.collect() };
         let mut line = serde_json::to_vec(&step).map_err(|error| Failure::file(&self.path, error))?;

@@ -1,7 +1,23 @@
 //! Recorded rows, replayed: the rule that made a trace finds its exponents again, other rules find theirs.
 
+#![allow(clippy::cast_possible_truncation, reason = "numbers of a trace are small and known")]
+
+use gradscale::{
+    Batch, Cpu, Method, Parameters, Trainer,
+    core::{
+        model::terms::Terms,
+        rules::branch_paper,
+        scaled::Scaled,
+        solve::{Operand, Paper},
+        stats::{Convention, Detail},
+    },
+    models::ResNet,
+    nn::Module,
+    optim::Optimizer,
+};
+use gradscale_cli::trace::{Writer, row};
 use serde_json::Value;
-use std::{fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_gradscale")).args(arguments).current_dir(directory).output();
@@ -30,25 +46,166 @@ fn both(directory: &Path, method: &str, replayed: &str) -> (Vec<Value>, Vec<Valu
     (lines(&directory.join(trace)), lines(&directory.join(out)))
 }
 
+/// Every step, site and exponent of the trace is found again.
+fn same(method: &str, recorded: &[Value], replayed: &[Value]) {
+    assert_eq!(recorded.len(), replayed.len());
+    for (was, is) in recorded.iter().zip(replayed) {
+        assert_eq!(was["iteration"], is["iteration"]);
+        assert_eq!(was["skipped"], is["skipped"], "{method}, step {}", was["iteration"]);
+        let (was, is) = (was["sites"].as_array().expect("sites"), is["sites"].as_array().expect("sites"));
+        assert_eq!(was.len(), is.len());
+        for (was, is) in was.iter().zip(is) {
+            let (was, is) = ([&was["name"], &was["exponent"], &was["next"]], [&is["name"], &is["alpha"], &is["next"]]);
+            assert_eq!(was, is, "{method}");
+        }
+    }
+}
+
 #[test]
 fn the_rule_of_a_trace_finds_its_exponents_again() {
     let directory = tempfile::tempdir().expect("a directory");
-    for method in ["gs:exact,interval=3", "gs:exact,interval=4,history=1,room=3", "dynamic:2", "fixed:1024"] {
+    for method in [
+        "gs:exact,interval=3",
+        "gs:exact,interval=4,history=1,room=3",
+        "dynamic:2",
+        "fixed:1024",
+        "gs:paper,interval=7",
+        "gs:paper-literal,interval=7,gamma=1e-2",
+        "gs:authors,interval=1",
+    ] {
         let (recorded, replayed) = both(directory.path(), method, method);
         assert_eq!(recorded.len(), 30);
-        for (was, is) in recorded.iter().zip(&replayed) {
-            assert_eq!(was["iteration"], is["iteration"]);
-            assert_eq!(was["skipped"], is["skipped"], "{method}, step {}", was["iteration"]);
-            let sites = was["sites"].as_array().expect("sites").iter().zip(is["sites"].as_array().expect("sites"));
-            for (was, is) in sites {
-                assert_eq!(
-                    (&was["name"], &was["exponent"], &was["next"]),
-                    (&is["name"], &is["alpha"], &is["next"]),
-                    "{method}"
-                );
-            }
+        same(method, &recorded, &replayed);
+    }
+}
+
+/// A residual network, whose sums are sites, in training with a trace.
+fn residual(path: &Path, method: &str) {
+    let mut parameters = Parameters::seeded(3);
+    let net = ResNet::new(&mut parameters.at("net"), 3, 3, 1, 4);
+    let rule: Method = method.parse().expect("a method");
+    let device = Cpu::new(1).expect("a thread");
+    let mut trainer =
+        Trainer::new(device, parameters, Optimizer::sgd(0.02 * 2f64.powi(14)).momentum(0.9), rule).expect("a trainer");
+    trainer.set_detail(Detail::Full);
+    trainer.observe_operands();
+    let mut trace = Writer::create(path).expect("a trace");
+    for i in 1..=20u8 {
+        let images: Vec<u8> = (0..4 * 8 * 8 * 3).map(|k: u32| (k * 37 % 251) as u8 ^ i).collect();
+        let batch = [Batch::u8([4, 8, 8, 3], &images), Batch::u8([4], &[0, 1, 2, 3])];
+        // A small loss, from step 11 on a smaller one.
+        let factor = if i > 10 { 2f32.powi(-20) } else { 2f32.powi(-14) };
+        let gradients = trainer.backward(batch, |[x, labels]| Ok(net.forward(x)?.cross_entropy(labels)?.scale(factor)));
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");
+    }
+}
+
+#[test]
+fn sums_are_replayed_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    for (i, method) in
+        ["gs:paper,interval=4", "gs:paper-literal,interval=4", "gs:authors,interval=4"].iter().enumerate()
+    {
+        let trace = format!("{i}.trace");
+        residual(&at.join(&trace), method);
+        let (code, _, error) = gradscale(at, &["replay", &trace, "--method", method, "--out", "out"]);
+        assert_eq!(code, Some(0), "{error}");
+        let recorded = lines(&at.join(&trace));
+        let sums = |step: &Value| {
+            let sites = step["sites"].as_array().expect("sites").iter();
+            sites.filter(|site| site["operands"]["rule"] == "sum").count()
+        };
+        assert_eq!(sums(&recorded[0]), 3, "one at each block's beginning");
+        same(method, &recorded, &lines(&at.join("out")));
+    }
+}
+
+/// What the paper's rules make of another rule's trace, computed here from its lines alone.
+#[test]
+fn the_papers_rules_on_another_rules_trace() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    residual(&at.join("exact.trace"), "gs:exact,interval=5");
+    let method = "gs:paper,interval=6";
+    let (code, _, error) = gradscale(at, &["replay", "exact.trace", "--method", method, "--out", "out"]);
+    assert_eq!(code, Some(0), "{error}");
+    let (recorded, replayed) = (lines(&at.join("exact.trace")), lines(&at.join("out")));
+    let paper = Paper::new(1e-3).expect("a threshold");
+    let (mut kinds, mut far): (BTreeMap<String, usize>, i32) = (BTreeMap::new(), 0);
+    for (i, (was, is)) in recorded.iter().zip(&replayed).enumerate() {
+        let number = |value: &Value| i32::try_from(value.as_i64().expect("a number")).expect("an exponent");
+        let sites = |step: &Value, exponent: &str| -> BTreeMap<String, i32> {
+            let sites = step["sites"].as_array().expect("sites").iter();
+            sites.map(|site| (site["name"].as_str().expect("a name").to_owned(), number(&site[exponent]))).collect()
+        };
+        let (stored, played) = (sites(was, "exponent"), sites(is, "alpha"));
+        if i % 6 != 0 {
+            // Between decisions exponents stay.
+            assert_eq!(played, sites(&replayed[i - i % 6], "alpha"), "step {}", i + 1);
+            continue;
+        }
+        let incoming = |from: &Value| from["site"].as_str().map_or(0, |site| played[site]);
+        for site in was["sites"].as_array().expect("sites") {
+            let (name, operands) = (site["name"].as_str().expect("a name"), &site["operands"]);
+            let rule = operands["rule"].as_str().expect("a rule");
+            *kinds.entry(rule.to_owned()).or_default() += 1;
+            let words = |value: &Value| -> Vec<u32> { serde_json::from_value(value.clone()).expect("words") };
+            let expected = match rule {
+                "product" => {
+                    let operand = |value: &Value, k: i32| Operand {
+                        rms: value["rms"].as_f64().expect("a number") * 2f64.powi(k),
+                        max: value["max"].as_f64().expect("a number") * 2f64.powi(k),
+                        convention: Convention::FP16,
+                    };
+                    let from = &operands["from"];
+                    // What a trace says of the gradient is what the site before it says of its own values.
+                    assert_eq!(number(&from["exponent"]), stored[from["site"].as_str().expect("a site")]);
+                    let moved = incoming(from) - number(&from["exponent"]);
+                    far = far.max(moved.abs());
+                    let [typical, worst] = [0, 1].map(|i| operands["terms"][i].as_f64().expect("a number"));
+                    let (dy, w) = (operand(&operands["dy"], moved), operand(&operands["w"], 0));
+                    incoming(from) + paper.product(&dy, &w, Terms { typical, worst }).expect("a decision").k
+                }
+                "softmax" => {
+                    let row = row(&words(&operands["words"]), 0).expect("a row");
+                    paper.softmax_cast(&row).expect("a decision").k
+                }
+                "sum" => {
+                    let parts = operands["parts"].as_array().expect("parts").iter().map(|part| {
+                        let amax = part["amax"].as_f64().expect("a number") as f32;
+                        Scaled::new(amax, number(&part["from"]["exponent"])).rescale(incoming(&part["from"]))
+                    });
+                    branch_paper(&parts.collect::<Vec<_>>()).expect("an exponent fits")
+                }
+                // The incoming exponent, or less where it would overflow.
+                "cast" => {
+                    let row = row(&words(&site["words"]), number(&site["exponent"])).expect("a row");
+                    let most = f64::from(row.counts().amax).log2() - f64::from(number(&site["exponent"]));
+                    let room = (65520f64.log2() - most).ceil() - 1.0;
+                    incoming(&operands["from"]).min(room as i32)
+                }
+                other => panic!("{other}"),
+            };
+            assert_eq!(played[name], expected, "step {}, {name}: {rule}", i + 1);
         }
     }
+    println!("decisions by rule: {kinds:?}; gradients moved by up to 2^{far}");
+    assert_eq!(kinds.len(), 4, "{kinds:?}");
+    assert!(far > 2, "{far}");
+
+    // The weights of a first step are those of any other method: there the rule itself is the oracle.
+    residual(&at.join("paper.trace"), method);
+    let paper = lines(&at.join("paper.trace"));
+    let sites = |step: &Value, exponent: &str| -> Vec<i64> {
+        let sites = step["sites"].as_array().expect("sites").iter();
+        sites.map(|site| site[exponent].as_i64().expect("a number")).collect()
+    };
+    let (own, other) = (sites(&paper[0], "exponent"), sites(&replayed[0], "alpha"));
+    println!("first step: {own:?} in training, {other:?} from the other rule's trace");
+    // Operands are rounded elsewhere there, and a decision at an edge may fall by one; those behind it follow.
+    assert!(own.iter().zip(&other).all(|(own, other)| (own - other).abs() <= 1));
 }
 
 #[test]
@@ -93,5 +250,9 @@ fn what_is_no_trace_is_said_in_one_line() {
         fs::write(directory.path().join(name), content).expect("a file");
         refused(&["replay", name], name);
     }
-    refused(&["replay", "empty", "--method", "gs:paper"], "operands");
+    // A trace from before operands were recorded.
+    let line = "{\"iteration\":1,\"skipped\":false,\"sites\":[{\"name\":\"a\",\"exponent\":0,\"next\":0,\"words\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,2]}]}\n";
+    fs::write(directory.path().join("old"), line).expect("a file");
+    refused(&["replay", "old", "--method", "gs:paper"], "old: a: an older trace, without operands; record it again");
+    assert_eq!(gradscale(directory.path(), &["replay", "old"]).0, Some(0));
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Preset, Scaling,
-    compile::{Buf, Launch, Operation, Rule, Target},
+    compile::{Buf, Gradient, Launch, Operation, Rule, Target, Value},
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, Slot},
@@ -30,7 +30,7 @@ impl<B: Backend> Trainer<B> {
         let incoming = self.incoming(launch, target);
         match (preset, launch.rule) {
             (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
-                let (seen, weights) = (self.observe(dy.value.buf, dy.slot)?, self.observe(w.buf, Slot::ONE)?);
+                let (seen, weights) = self.observe_product(dy, w)?;
                 let verdict = Operand::of(&seen).and_then(|seen| {
                     let weights = Operand::of(&weights)?;
                     match preset {
@@ -57,24 +57,10 @@ impl<B: Backend> Trainer<B> {
 
     fn run_probing(&mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32) -> Result<(), B::Error> {
         let parts = match (&launch.operation, preset) {
-            (Operation::Sum(slots), Preset::Paper(_) | Preset::Authors(_)) => {
-                let mut parts = Vec::new();
-                for (buf, &slot) in launch.reads.iter().flatten().zip(slots) {
-                    let row = self.observe(*buf, slot)?;
-                    parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
-                }
-                Some(parts)
-            }
+            (Operation::Sum(_), Preset::Paper(_) | Preset::Authors(_)) => Some(self.observe_parts(launch)?),
             _ => None,
         };
-        let len = self.memory.get(target.y).len();
-        let scratch = self.memory.scratch(&self.device, len)?;
-        self.sites.set_probe(incoming);
-        self.send(PROBE)?;
-        let mut probing = launch.clone();
-        probing.targets[0] = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
-        self.run_one(&probing)?;
-        let row = self.probe()?;
+        let (scratch, row) = self.probe_launch(launch, incoming)?;
         let site = self.sites.site(target.to);
         let verdict = match (preset, launch.rule) {
             (Preset::Exact, _) => site.map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
@@ -89,6 +75,35 @@ impl<B: Backend> Trainer<B> {
         self.send(0..0)?;
         let store = Target { from: Slot::PROBE, ..target };
         self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[scratch], store))
+    }
+
+    /// Runs a launch with its first target in f32 scratch, at the exponent that came in: the scratch, and its row.
+    pub(super) fn probe_launch(&mut self, launch: &Launch, incoming: i32) -> Result<(Buf, Stats), B::Error> {
+        let target = launch.targets[0];
+        let len = self.memory.get(target.y).len();
+        let scratch = self.memory.scratch(&self.device, len)?;
+        self.sites.set_probe(incoming);
+        self.send(PROBE)?;
+        let mut probing = launch.clone();
+        probing.targets[0] = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
+        self.run_one(&probing)?;
+        Ok((scratch, self.probe()?))
+    }
+
+    /// The rows of both operands of a product.
+    pub(super) fn observe_product(&mut self, dy: Gradient, w: Value) -> Result<(Stats, Stats), B::Error> {
+        Ok((self.observe(dy.value.buf, dy.slot)?, self.observe(w.buf, Slot::ONE)?))
+    }
+
+    /// The largest magnitude of each part of a sum, with its exponent.
+    pub(super) fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
+        let Operation::Sum(slots) = &launch.operation else { return Ok(Vec::new()) };
+        let mut parts = Vec::new();
+        for (buf, &slot) in launch.reads.iter().flatten().zip(slots) {
+            let row = self.observe(*buf, slot)?;
+            parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
+        }
+        Ok(parts)
     }
 
     /// The row of a buffer's values as they lie there.

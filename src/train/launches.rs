@@ -33,12 +33,22 @@ impl<B: Backend> Trainer<B> {
     fn run_launches(&mut self, program: usize, launches: &[Launch], first: bool) -> Result<(), B::Error> {
         let order = &self.programs[program].order;
         // Exponents are fixed within a step: later micro-batches take them as they are.
-        if first && order.iter().any(|&slot| self.sites.at_once(slot)) {
+        let deciding = order.iter().any(|&slot| self.sites.at_once(slot));
+        if first && (deciding || self.observed.is_some()) {
+            self.observed.iter_mut().for_each(Vec::clear);
             let mut stored: Vec<Slot> = Vec::new();
             for launch in launches {
                 let site = launch.targets.first().filter(|_| launch.rule != Rule::None).map(|target| target.to);
-                match site {
-                    Some(slot) if self.sites.at_once(slot) && !stored.contains(&slot) => self.run_deciding(launch)?,
+                // Of several calls in a step, the first.
+                let new = site.filter(|slot| !stored.contains(slot));
+                if let Some(slot) = new
+                    && self.observed.is_some()
+                {
+                    let operands = self.operands_of(launch)?;
+                    self.observed.get_or_insert_default().push((slot, operands));
+                }
+                match new {
+                    Some(slot) if self.sites.at_once(slot) => self.run_deciding(launch)?,
                     _ => self.run_one(launch)?,
                 }
                 stored.extend(site);

@@ -7,6 +7,7 @@ mod gradients;
 mod inspect;
 mod launches;
 mod memory;
+mod operands;
 mod programs;
 mod run;
 mod step;
@@ -15,6 +16,7 @@ pub use checkpoint::checkpoint_metadata;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use memory::MemoryReport;
+pub use operands::{Operands, Source};
 pub use run::wait;
 pub use step::{Skipped, StepOutcome};
 
@@ -118,6 +120,8 @@ pub struct Trainer<B: Backend> {
     detail: Detail,
     /// The least that every step observes.
     least: Detail,
+    /// What the paper's rules would decide from, if that is observed.
+    observed: Option<Vec<(Slot, Operands)>>,
     /// Share of running statistics that stays.
     momentum: f32,
     skip_limit: u32,
@@ -182,6 +186,7 @@ impl<B: Backend> Trainer<B> {
             seed: 0,
             detail: Detail::Counts,
             least: Detail::Counts,
+            observed: None,
             momentum: 0.9,
             skip_limit: 100,
             in_a_row: 0,

@@ -1,14 +1,17 @@
 //! `gradscale replay`: what another schedule would have made of a training's gradients, without training again.
 //!
-//! Rows are kept in absolute exponents, so what flushes at any other exponent can be read off their histograms. What
-//! cannot be seen: values that the recorded training had already flushed or lost, and how weights would have moved.
+//! Rows are kept in absolute exponents, so what flushes at any other exponent can be read off their histograms. The
+//! paper's rules decide from operands of products; a trace has these too, and they move with the exponents that are
+//! played. What cannot be seen: values that the recorded training had already flushed or lost, and how weights would
+//! have moved.
 
 mod player;
+mod rules;
 mod shift;
 
 use crate::{Failure, output, trace};
 use clap::Args;
-use gradscale::{Method, Preset, Scaling};
+use gradscale::Method;
 use player::{Player, Summary};
 use std::{fmt::Write, path::PathBuf};
 
@@ -18,8 +21,7 @@ pub struct Replay {
     /// A trace that `gradscale train --trace` has recorded.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, gs[:exact][,OPTION=VALUE …]. (The paper's rules need to know
-    /// the weights too, which a trace does not have.)
+    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
     #[arg(long, value_name = "METHOD", default_value = "gs")]
     method: String,
     /// Writes every step: JSON lines of iteration, whether it would be skipped, and for each site exponent, share
@@ -35,12 +37,6 @@ pub struct Replay {
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
     let method: Method =
         arguments.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))?;
-    if let Scaling::Gradient(gradient) = &method.scaling
-        && gradient.preset != Preset::Exact
-    {
-        let cause = "decides from operands, which a trace does not have; replay gs:exact or a loss scale";
-        return Err(Failure::at(&arguments.method, cause));
-    }
     let steps = trace::read(&arguments.trace)?;
     let mut player = Player::new(method.scaling);
     let mut lines = Vec::new();

@@ -1,9 +1,12 @@
 //! Steps of a trace under a schedule.
 
-use super::shift::shift;
-use crate::trace::Step;
+use super::{
+    rules::{Exponents, verdict},
+    shift::shift,
+};
+use crate::trace::{Seen, Step};
 use gradscale::{
-    Scaling,
+    Preset, Scaling,
     core::{
         loss_scale::Feedback,
         scaled::Scaled,
@@ -68,22 +71,11 @@ impl Player {
     }
 
     pub fn step(&mut self, step: &Step) -> Result<Played, String> {
-        let mut rows: Vec<Stats> = Vec::new();
+        let (mut rows, mut exponents) = (Vec::new(), Exponents::new());
         for seen in &step.sites {
             let row = seen.row()?;
-            let alpha = match &self.scaling {
-                Scaling::Loss(schedule) => schedule.exponent(),
-                Scaling::Gradient(gradient) => {
-                    if !self.sites.contains_key(&seen.name) {
-                        let site = Site::new(gradient.site).map_err(|error| error.to_string())?;
-                        self.sites.insert(seen.name.clone(), site);
-                    }
-                    let site = self.sites.get_mut(&seen.name).ok_or("a site vanished")?;
-                    let decided =
-                        if site.wish().at_once { site.decide(site.exact(&row), row.exponent()) } else { site.alpha() };
-                    decided.unwrap_or_else(|| row.exponent())
-                }
-            };
+            let alpha = self.exponent(seen, &row, &exponents).map_err(|cause| format!("{}: {cause}", seen.name))?;
+            exponents.insert(seen.name.clone(), alpha);
             rows.push(shift(&row, alpha));
         }
         let counts: Vec<_> = rows.iter().map(Stats::counts).collect();
@@ -108,6 +100,30 @@ impl Player {
         self.summary.skipped += usize::from(skipped);
         let sites = step.sites.iter().zip(&rows).map(|(seen, row)| self.note(&seen.name, row)).collect();
         Ok(Played { iteration: step.iteration, skipped, sites })
+    }
+
+    /// The exponent at which a site stores in this step.
+    fn exponent(&mut self, seen: &Seen, row: &Stats, played: &Exponents) -> Result<i32, String> {
+        let gradient = match &self.scaling {
+            Scaling::Loss(schedule) => return Ok(schedule.exponent()),
+            Scaling::Gradient(gradient) => *gradient,
+        };
+        if !self.sites.contains_key(&seen.name) {
+            let site = Site::new(gradient.site).map_err(|error| error.to_string())?;
+            self.sites.insert(seen.name.clone(), site);
+        }
+        let site = self.sites.get_mut(&seen.name).ok_or("a site vanished")?;
+        if !site.wish().at_once {
+            return Ok(site.alpha().unwrap_or_else(|| row.exponent()));
+        }
+        let (verdict, measured_at) = match gradient.preset {
+            Preset::Exact => (site.exact(row), row.exponent()),
+            preset => {
+                let decides = seen.operands.as_ref();
+                verdict(&preset, decides.ok_or("an older trace, without operands; record it again")?, row, played)?
+            }
+        };
+        Ok(site.decide(verdict, measured_at).unwrap_or(measured_at))
     }
 
     fn note(&mut self, name: &str, row: &Stats) -> PlayedSite {

@@ -2,8 +2,9 @@
 
 use gradscale::core::{
     scale::Factor,
-    stats::{Convention, Detail, LIGHT_WORDS, Stats},
+    stats::{Convention, Detail, LIGHT_WORDS, Moments, Stats, WORDS},
 };
+use std::f64::consts::LN_2;
 
 /// Words before the histogram.
 const HEAD: usize = LIGHT_WORDS + 8;
@@ -36,7 +37,9 @@ pub fn shift(row: &Stats, to: i32) -> Stats {
     wide(10, overflowed);
     wide(12, subnormal);
     words[14] = amax.to_bits();
-    words[15] = Detail::Full.code();
+    if let Some(moments) = row.moments() {
+        move_sums(&mut words, moments, row.counts().nonzero() as f64, by);
+    }
     words[HEAD..].fill(0);
     for (key, &bin) in (0i32..).zip(bins) {
         let moved = usize::try_from(key.saturating_add(by).clamp(1, 254)).unwrap_or(1);
@@ -50,6 +53,22 @@ pub fn shift(row: &Stats, to: i32) -> Stats {
     })
 }
 
+/// Sums over values 2^by times as large, of which `n` are not zero.
+fn move_sums(words: &mut [u32; WORDS], moments: &Moments, n: f64, by: i32) {
+    let (factor, log) = (2f64.powi(by), f64::from(by) * LN_2);
+    let sums = [
+        moments.sum * factor,
+        moments.sum_sq * factor * factor,
+        moments.sum_ln + n * log,
+        moments.sum_ln_sq + 2.0 * log * moments.sum_ln + n * log * log,
+    ];
+    for (pair, sum) in words[LIGHT_WORDS..HEAD].chunks_exact_mut(2).zip(sums) {
+        #[expect(clippy::cast_possible_truncation, reason = "a pair of f32, the large part first")]
+        let (large, small) = (sum as f32, (sum - f64::from(sum as f32)) as f32);
+        pair.copy_from_slice(&[large.to_bits(), small.to_bits()]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,7 +77,7 @@ mod tests {
     fn a_shifted_row_is_the_row_of_shifted_values() {
         let values: Vec<f32> = (0..4000i32).map(|i| (i % 61 - 30) as f32 * 2f32.powi(i % 33 - 25)).collect();
         let row = |to: i32| {
-            let mut row = Stats::new(Convention::FP16, to, Detail::Full);
+            let mut row = Stats::new(Convention::FP16, to, Detail::Moments);
             let factor = Factor::between(0, to);
             row.observe(&values.iter().map(|&value| factor.apply(value)).collect::<Vec<_>>());
             row
@@ -70,6 +89,10 @@ mod tests {
             assert_eq!(got.counts().flushed, want.counts().flushed, "{to}");
             assert_eq!(got.counts().overflowed > 0, want.counts().overflowed > 0, "{to}");
             assert_eq!(got.room_above(), want.room_above());
+            let sums = |row: &Stats| row.moments().map(|m| [m.sum, m.sum_sq, m.sum_ln, m.sum_ln_sq]).expect("sums");
+            for (got, want) in sums(&got).into_iter().zip(sums(&want)) {
+                assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{to}: {got} {want}");
+            }
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::Classes;
 use crate::{Failure, metrics::Metrics};
 use gradscale::{
-    Batch, Error, Gradients, MemoryReport, Method, Parameters, SiteReport, StepOutcome, TraceError, Trainer, Var,
+    Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, SiteReport, StepOutcome, TraceError, Trainer,
+    Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
     optim::Optimizer,
@@ -78,6 +79,12 @@ pub trait Run {
     /// What is known of every cast site.
     fn sites(&self) -> Vec<SiteReport<'_>>;
 
+    /// Keeps what the paper's rules would decide from, from the next step on.
+    fn observe_operands(&mut self);
+
+    /// What they would decide from, by site.
+    fn operands(&self) -> Vec<(&str, &Operands)>;
+
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 }
@@ -136,6 +143,14 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn sites(&self) -> Vec<SiteReport<'_>> {
         self.trainer.sites().collect()
+    }
+
+    fn observe_operands(&mut self) {
+        self.trainer.observe_operands();
+    }
+
+    fn operands(&self) -> Vec<(&str, &Operands)> {
+        self.trainer.operands().collect()
     }
 
     fn memory(&self) -> MemoryReport {

@@ -29,7 +29,9 @@ impl Log {
                     entries.push(entry);
                 }
             }
-            output::write(path, &kept)?;
+            if kept != text {
+                output::write(path, &kept)?;
+            }
         }
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
         Ok((Self { path: path.to_owned(), file }, entries))

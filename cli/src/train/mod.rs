@@ -135,6 +135,9 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
     // The one that was killed may not have come to it.
     checkpoints.prune()?;
     let trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
+    if trace.is_some() {
+        run.observe_operands();
+    }
     let iters = arguments.iters.unwrap_or(ITERS.max(iteration));
     let (log, entries) = Log::open(&directory.join("log.jsonl"), iteration)?;
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters);
@@ -179,12 +182,10 @@ impl Training<'_> {
         let seconds = start.elapsed().as_secs_f64();
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
-        let sites = self.run.sites();
         if let Some(trace) = &mut self.trace {
-            trace.push(iteration, outcome.skipped.is_some(), &sites)?;
+            trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
         }
-        let mut entry = self.recorder.step(iteration, &outcome, seconds, &sites, sampled);
-        drop(sites);
+        let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let scores = if due(self.plan.eval_every) { Some(self.run.evaluate()?) } else { None };
