@@ -140,3 +140,46 @@ fn errors_are_one_line_with_exit_code_2() {
     }
     assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 3, "errors leave nothing behind");
 }
+
+#[test]
+fn weights_come_from_pytorch_models() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    // [out, in, kh, kw], all different: where each value comes to lie says whether the order was kept.
+    let values: Vec<u8> = (0..2 * 3 * 49u16).flat_map(|i| f32::from(i).to_le_bytes()).collect();
+    let write = |name: &str, tensor: &str, shape: [usize; 4]| {
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.to_vec(), &values);
+        let bytes = safetensors::serialize([(tensor, view.expect("a tensor"))], None).expect("a file");
+        fs::write(at.join(name), bytes).expect("a file");
+    };
+    write("good", "encoder.conv1.weight", [2, 3, 7, 7]);
+    write("wrong", "encoder.conv1.weight", [3, 2, 7, 7]);
+    write("foreign", "backbone.weight", [2, 3, 7, 7]);
+    fs::write(at.join("noise"), [7; 100]).expect("a file");
+    // Behind a batch norm, one step hardly moves weights as large as these.
+    let train = ["train", "--batch", "2", "--width", "2", "--iters", "1", "--method", "fp32"];
+    for (file, named) in [
+        ("wrong", "encoder.conv1.weight is 3×2×7×7"),
+        ("foreign", "nothing for this network"),
+        ("noise", "noise: no safetensors file"),
+        ("nowhere", "nowhere: No such file"),
+    ] {
+        let (code, _, error) = gradscale(at, &[&train[..], &["--weights", file]].concat());
+        assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+        assert!(error.contains(named), "{error}");
+    }
+    let (code, out, error) = gradscale(at, &[&train[..], &["--weights", "good", "--out", "t"]].concat());
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    assert!(out.starts_with("good: 1 parameters imported; not in the file: "), "{out}");
+    let bytes = fs::read(at.join("t/checkpoint-000001.safetensors")).expect("a checkpoint");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let names = file.names();
+    let name = names.iter().find(|name| **name == "master.segnet.encoder.conv1.weight").expect("the weight");
+    let view = file.tensor(name).expect("the weight");
+    let read: Vec<f32> = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    for (i, value) in read.iter().enumerate() {
+        let [out, pixel, channel] = [i / 147, i / 3 % 49, i % 3];
+        let expected = (out * 147 + channel * 49 + pixel) as f32;
+        assert!((value - expected).abs() <= 1.0 + 0.01 * expected, "{i}: {value} for {expected}");
+    }
+}

@@ -68,7 +68,7 @@ fn train(
     arguments: &Compare, data: &Data, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor());
-    let mut run = open((arguments.setup.device, arguments.threads), data, settings, method, seed)?;
+    let mut run = open((arguments.setup.device, arguments.threads), data, settings, method, seed, None)?;
     let mut recorder = Recorder::new(name, seed, arguments.iters);
     for iteration in 1..=arguments.iters {
         let sampled = recorder.samples(iteration);

@@ -5,6 +5,7 @@ pub mod classify;
 mod pixels;
 mod run;
 pub mod segnet;
+mod weights;
 
 pub use apply::{Apply, apply};
 pub use classify::{Classifier, Net};
@@ -155,15 +156,17 @@ pub fn samples(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..shown).map(move |i| (2 * i + 1) * count / (2 * shown))
 }
 
-/// Opens a training on a device: a network with first weights by `seed`.
+/// Opens a training on a device: a network with first weights by `seed`, or from a PyTorch model's file.
 ///
 /// # Errors
-/// A batch larger than the training set, a device that cannot be opened or has too little memory.
+/// A batch larger than the training set, weights that do not fit, a device that cannot be opened or has too little
+/// memory.
 pub fn open<'a>(
     (device, threads): (Device, usize), data: &'a Data, settings: Settings, method: &Method, seed: u64,
+    weights: Option<&'a Path>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
     data.check(settings.batch)?;
-    device.open(threads, Opening { data, settings, method: method.clone(), seed })
+    device.open(threads, Opening { data, settings, method: method.clone(), seed, weights })
 }
 
 struct Opening<'a> {
@@ -171,20 +174,24 @@ struct Opening<'a> {
     settings: Settings,
     method: Method,
     seed: u64,
+    weights: Option<&'a Path>,
 }
 
 impl<'a> Work for Opening<'a> {
     type Output = Box<dyn Run + 'a>;
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
-        let Self { data, settings, method, seed } = self;
+        let Self { data, settings, method, seed, weights } = self;
         Ok(match data {
             Data::Segmentation(data) => {
-                let (task, parameters, optimizer) = segnet::Segnet::new(data, settings, seed)?;
+                let (task, mut parameters, optimizer) = segnet::Segnet::new(data, settings, seed)?;
+                weights::import(&mut parameters, weights, None)?;
                 Box::new(Training::new(device, task, parameters, optimizer, method)?)
             }
             Data::Labelled(data) => {
-                let (task, parameters, optimizer) = classify::Classify::new(data, settings, seed);
+                let (task, mut parameters, optimizer) = classify::Classify::new(data, settings, seed);
+                let size = [data.train.height, data.train.width, data.train.channels];
+                weights::import(&mut parameters, weights, Some(size))?;
                 Box::new(Training::new(device, task, parameters, optimizer, method)?)
             }
         })

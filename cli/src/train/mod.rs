@@ -49,6 +49,10 @@ pub struct Train {
     /// Training steps, those before a resume included.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iters: Option<u64>,
+    /// First weights from a PyTorch model: a safetensors file of its state_dict, whose modules are called as the layers
+    /// that `gradscale plan` lists, without the network's name (encoder.conv1.weight). Layers that it lacks start as always.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    weights: Option<PathBuf>,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
     threads: u16,
@@ -118,7 +122,14 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
     }
     let data = plan.setup.load(plan.seed)?;
     let device = (plan.setup.device, usize::from(arguments.threads));
-    let mut run = open(device, &data, plan.setup.settings(plan.pixels), &plan.method()?, plan.seed)?;
+    let mut run = open(
+        device,
+        &data,
+        plan.setup.settings(plan.pixels),
+        &plan.method()?,
+        plan.seed,
+        arguments.weights.as_deref(),
+    )?;
     // What does not fit has been said before a directory is made.
     let (directory, _lock, iteration) = match resumed {
         Some((directory, lock, found)) => {
