@@ -14,3 +14,6 @@ pub mod authors {}
 
 #[doc = include_str!("../docs/guide/own.md")]
 pub mod own {}
+
+#[doc = include_str!("../docs/guide/cost.md")]
+pub mod cost {}
