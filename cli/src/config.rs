@@ -23,36 +23,47 @@ pub fn expand(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
     let Some(path) = named else { return Ok(arguments) };
     let path = Path::new(&path);
     let text = fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
-    let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-        Failure::file(path, format!("line {line}: {}", error.message()))
-    })?;
     let program = Arguments::command();
     let command = texts.iter().skip(1).find_map(|text| program.find_subcommand(text));
     let known =
         |key: &str| command.is_some_and(|one| one.get_arguments().any(|argument| argument.get_long() == Some(key)));
-    for (key, value) in &table {
-        if !known(key) || key == "config" {
-            return Err(Failure::file(path, format!("{key} is no option of this command")));
+    for (key, flag) in flags(&text, known).map_err(|cause| Failure::file(path, cause))? {
+        let given = format!("--{key}");
+        if !texts.iter().any(|text| *text == given || text.starts_with(&format!("{given}="))) {
+            arguments.push(flag.into());
         }
-        let flag = format!("--{key}");
-        if texts.iter().any(|text| *text == flag || text.starts_with(&format!("{flag}="))) {
-            continue;
+    }
+    Ok(arguments)
+}
+
+/// The keys of a file, each with its flag; keys with `false` are left out.
+///
+/// # Errors
+/// Text that is no TOML, keys that are not `known`, values that no flag can have; in words.
+pub fn flags(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>, String> {
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
+        format!("line {line}: {}", error.message())
+    })?;
+    let mut flags = Vec::new();
+    for (key, value) in table {
+        if !known(&key) || key == "config" {
+            return Err(format!("{key} is no option of this command"));
         }
-        let text = match value {
+        let text = match &value {
             Value::Boolean(true) => {
-                arguments.push(flag.into());
+                flags.push((key.clone(), format!("--{key}")));
                 continue;
             }
             Value::Boolean(false) => continue,
             Value::Array(values) => values.iter().map(plain).collect::<Option<Vec<_>>>().map(|values| values.join(",")),
             value => plain(value),
         };
-        let text =
-            text.ok_or_else(|| Failure::file(path, format!("{key} must be a text, a number or a list of these")))?;
-        arguments.push(format!("{flag}={text}").into());
+        let text = text.ok_or_else(|| format!("{key} must be a text, a number or a list of these"))?;
+        flags.push((key.clone(), format!("--{key}={text}")));
     }
-    Ok(arguments)
+    Ok(flags)
 }
 
 fn plain(value: &Value) -> Option<String> {

@@ -210,22 +210,30 @@ impl Writer {
 /// A file that cannot be read, is no trace, or whose rows have no histograms.
 pub fn read(path: &Path) -> Result<Vec<Step>, Failure> {
     let file = File::open(path).map_err(|error| Failure::file(path, error))?;
+    parse(BufReader::new(file)).map_err(|cause| Failure::file(path, cause))
+}
+
+/// All steps of a trace's text.
+///
+/// # Errors
+/// As [`read`], in words.
+pub fn parse(text: impl BufRead) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
-    let mut lines = BufReader::new(file).lines().enumerate().peekable();
+    let mut lines = text.lines().enumerate().peekable();
     while let Some((number, line)) = lines.next() {
-        let line = line.map_err(|error| Failure::file(path, error))?;
+        let line = line.map_err(|error| error.to_string())?;
         let step: Step = match serde_json::from_str(&line) {
             Ok(step) => step,
             Err(_) if lines.peek().is_none() && number > 0 => break,
-            Err(error) => return Err(Failure::file(path, format!("line {}: {error}", number + 1))),
+            Err(error) => return Err(format!("line {}: {error}", number + 1)),
         };
         for seen in &step.sites {
-            let wrong = |cause: String| Failure::file(path, format!("line {}, {}: {cause}", number + 1, seen.name));
+            let wrong = |cause: String| format!("line {}, {}: {cause}", number + 1, seen.name);
             if seen.row().map_err(wrong)?.detail() < Detail::Full {
                 return Err(wrong("a row without a histogram".to_owned()));
             }
         }
         steps.push(step);
     }
-    if steps.is_empty() { Err(Failure::file(path, "no steps")) } else { Ok(steps) }
+    if steps.is_empty() { Err("no steps".to_owned()) } else { Ok(steps) }
 }

@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// Names, colours and the ignored label.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Classes {
-    pub(super) names: Vec<String>,
-    pub(super) colours: Vec<[u8; 3]>,
-    pub(super) ignore: Option<u8>,
+pub struct Classes {
+    /// Names; ids are positions.
+    pub names: Vec<String>,
+    /// A colour of each, R G B.
+    pub colours: Vec<[u8; 3]>,
+    /// The label that counts for nothing.
+    pub ignore: Option<u8>,
 }
 
 /// Names of the class that is none.
@@ -39,8 +42,11 @@ impl Classes {
         }
     }
 
-    /// A table; or the line that is wrong, from 1, and why.
-    fn parse(text: &str) -> Result<Self, (usize, String)> {
+    /// A table.
+    ///
+    /// # Errors
+    /// The line that is wrong, from 1, and why.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut lines = text.lines().enumerate();
         let head: Vec<_> = lines.next().map_or_else(Vec::new, |(_, line)| line.split('\t').collect());
         let column = |name: &str| head.iter().position(|&word| word == name);

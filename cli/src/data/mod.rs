@@ -22,6 +22,7 @@ mod synthetic;
 mod weights;
 
 pub use batches::{Batches, InOrder, in_order};
+pub use classes::Classes;
 pub use classify::Classification;
 pub use error::{Cause, DataError};
 pub use idx::Idx;
@@ -30,7 +31,6 @@ pub use order::{Order, Sample};
 pub use split::Split;
 pub use weights::median_frequency;
 
-use classes::Classes;
 use std::{fs, path::Path};
 
 /// Images with a class for every pixel.

@@ -9,9 +9,12 @@ mod player;
 mod rules;
 mod shift;
 
-use crate::{Failure, output, trace};
+use crate::{
+    Failure, output,
+    trace::{self, Step},
+};
 use clap::Args;
-use gradscale::Method;
+use gradscale::{Method, Scaling};
 use player::{Player, Summary};
 use std::{fmt::Write, path::PathBuf};
 
@@ -38,17 +41,27 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     let method: Method =
         arguments.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))?;
     let steps = trace::read(&arguments.trace)?;
-    let mut player = Player::new(method.scaling);
-    let mut lines = Vec::new();
-    for step in &steps {
-        let played = player.step(step).map_err(|cause| Failure::file(&arguments.trace, cause))?;
-        serde_json::to_writer(&mut lines, &played).map_err(|error| Failure::at("replay", error))?;
-        lines.push(b'\n');
-    }
+    let (table, lines) =
+        play(&arguments.method, method.scaling, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;
     if let Some(path) = &arguments.out {
         output::write(path, &lines)?;
     }
-    output::print(&table(&arguments.method, steps.len(), &player.summary()))
+    output::print(&table)
+}
+
+/// Steps under a schedule or rule called `name`: the table, and a JSON line for each step.
+///
+/// # Errors
+/// Rows that are none, or without the operands that a rule needs, in words.
+pub fn play(name: &str, scaling: Scaling, steps: &[Step]) -> Result<(String, Vec<u8>), String> {
+    let mut player = Player::new(scaling);
+    let mut lines = Vec::new();
+    for step in steps {
+        let played = player.step(step)?;
+        serde_json::to_writer(&mut lines, &played).map_err(|error| error.to_string())?;
+        lines.push(b'\n');
+    }
+    Ok((table(name, steps.len(), &player.summary()), lines))
 }
 
 fn table(method: &str, steps: usize, summary: &Summary) -> String {

@@ -82,3 +82,40 @@ fn operand(measured: &Option<Measured>, factor: f64) -> Option<Operand> {
 fn other(row: &Stats) -> Result<Choice, NoDecision> {
     Paper::new(1e-3).map_err(|_| NoDecision::Detail)?.other_cast(row)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Part;
+    use gradscale::core::stats::Detail;
+
+    fn source(site: &str, exponent: i32) -> Source {
+        Source { site: Some(site.to_owned()), exponent }
+    }
+
+    /// What a played exponent would make overflow comes down by as much as it must.
+    #[test]
+    fn casts_and_sums_come_down_from_what_is_played() {
+        let preset = Preset::Paper(Paper::new(1e-3).expect("a threshold"));
+        // 1000 in truth, seen at 2^3.
+        let mut seen = Stats::new(Convention::FP16, 3, Detail::Full);
+        seen.observe(&[8000.0, -1.0]);
+        let played = Exponents::from([("a".to_owned(), 10), ("b".to_owned(), 2)]);
+        let of = |decides: Decides| {
+            let (verdict, incoming) = verdict(&preset, &decides, &seen, &played).expect("all sources are there");
+            incoming + verdict.expect("a decision").k
+        };
+        // 1000 · 2^6 = 64000 is the most that fits.
+        assert_eq!(of(Decides::Cast { from: source("a", 0) }), 6);
+        assert_eq!(of(Decides::Cast { from: source("b", 0) }), 2);
+        assert_eq!(of(Decides::Cast { from: Source { site: None, exponent: 0 } }), 0);
+        // The largest exponent of the parts at which each still fits: 100 at 2^0 is 102400 at 2^10.
+        let part = |site: &str, exponent, amax| Part { from: source(site, exponent), amax };
+        assert_eq!(of(Decides::Sum { parts: vec![part("a", 0, 1.0), part("b", 0, 100.0)] }), 2);
+        assert_eq!(of(Decides::Sum { parts: vec![part("a", 0, 1.0), part("b", 0, 10.0)] }), 10);
+        // None fits: from the values of the sum, as any cast.
+        assert_eq!(of(Decides::Sum { parts: vec![part("a", 10, 65504.0)] }), 6);
+        let lost = Decides::Cast { from: source("c", 0) };
+        assert_eq!(verdict(&preset, &lost, &seen, &played), Err("c comes before it, and is not there".to_owned()));
+    }
+}

@@ -66,17 +66,112 @@ fn a_skipped_step_leaves_no_trace() {
 
 #[test]
 fn the_outcome_names_site_and_kind() {
-    for (data, site, kind, exponent) in bad() {
+    let texts = [
+        "skipped: mse_loss/cast overflowed at 2^10",
+        "skipped: input0/cast/forward received ±∞ at 2^0, though nothing before it overflowed",
+        "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
+    ];
+    for ((data, site, kind, exponent), text) in bad().into_iter().zip(texts) {
         let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1024");
         training.step(&Data::new(1, 8));
         let outcome = training.step(&data);
         assert_eq!(blamed(&outcome), (site, kind, exponent));
+        assert_eq!(outcome.skipped.unwrap().to_string(), text);
     }
     let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1073741824");
     let outcome = training.step(&Data::new(1, 8).times(2f32.powi(20)));
     assert_eq!(blamed(&outcome), ("mse_loss/cast", Kind::Overflow, 30));
     let text = outcome.skipped.unwrap().to_string();
     assert_eq!(text, "skipped: mse_loss/cast overflowed at 2^30");
+}
+
+/// ∞ and NaN that arise in the backward pass, in one element of one gradient: √y at y = 0 has the slope ∞, which times
+/// 0 is NaN. No scale helps, and no scale moves.
+#[test]
+fn one_bad_gradient_is_named() {
+    for method in ["gs:exact", "gs:paper", "fixed:1024"] {
+        let mut parameters = Parameters::seeded(1);
+        let layer = Linear::new(&mut parameters.at("layer"), 4, 4);
+        let method: Method = method.parse().unwrap();
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
+        trainer.set_parameter("layer.weight", &[0.0; 16]).unwrap();
+        let mut step = |bias: [f32; 4], factor: [f32; 4]| {
+            trainer.set_parameter("layer.bias", &bias).unwrap();
+            let before = trainer.parameters().unwrap();
+            let batch = [Batch::f32([1, 4], &[1.0; 4]), Batch::f32([1, 4], &factor)];
+            let loss = trainer.backward(batch, |[x, factor]| layer.forward(x)?.pow(0.5).mul(factor)?.mean());
+            let outcome = trainer.step(loss.unwrap()).unwrap();
+            assert!(outcome.loss.is_finite(), "the forward pass is fine");
+            assert_eq!(trainer.parameters().unwrap(), before, "{outcome:?}");
+            (outcome, trainer.sites().map(|site| site.alpha).collect::<Vec<_>>())
+        };
+        let (good, exponents) = step([1.0, 2.0, 3.0, 4.0], [1.0; 4]);
+        assert_eq!(good.skipped, None);
+        for (factor, kind, cause) in
+            [(1.0, Kind::Infinite, "received ±∞ at 2^"), (0.0, Kind::Nan, "received NaN at 2^")]
+        {
+            let (bad, _) = step([1.0, 0.0, 3.0, 4.0], [1.0, factor, 1.0, 1.0]);
+            let (site, found, _) = blamed(&bad);
+            assert_eq!((site, found), ("pow/cast", kind));
+            let text = bad.skipped.as_ref().unwrap().to_string();
+            assert!(text.starts_with("skipped: pow/cast ") && text.contains(cause), "{text}");
+            let (good, after) = step([1.0, 2.0, 3.0, 4.0], [1.0; 4]);
+            assert_eq!(good.skipped, None);
+            assert_eq!(after, exponents, "{kind:?}");
+        }
+    }
+}
+
+/// Behind the last site a gradient is f32: there is no site to name.
+#[test]
+fn a_parameter_gradient_alone_is_named_so() {
+    let mut parameters = Parameters::seeded(1);
+    let weight = parameters.at("p").weight("w", [1], gradscale::Init::Constant(0.5));
+    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(1.0), Method::mixed()).unwrap();
+    for g in [f32::NAN, f32::INFINITY] {
+        let batch = [Batch::f32([1], std::slice::from_ref(&g))];
+        let gradients = trainer.backward(batch, |[g]| g.tape().parameter(&weight).mul(g)?.sum());
+        let skipped = trainer.step(gradients.unwrap()).unwrap().skipped.expect("a skip");
+        assert_eq!((skipped.site.as_ref(), skipped.exponent), (None, 0));
+        assert_eq!(skipped.to_string(), "skipped: a parameter gradient is not finite");
+        assert_eq!(trainer.parameter("p.w").unwrap().data, [0.5]);
+    }
+}
+
+/// What no exponent can cure ends with an error that says how often, where and why.
+#[test]
+fn persistent_overflow_ends_the_training() {
+    for (method, bad, last) in [
+        ("fixed:1024", Data::new(77, 8).times(2f32.powi(60)), "skipped: mse_loss/cast overflowed at 2^10"),
+        ("fp16", Data::new(77, 8).times(2f32.powi(60)), "skipped: mse_loss/cast overflowed at 2^0"),
+        (
+            "gs:exact",
+            bad()[1].0.clone(),
+            "skipped: input0/cast/forward received ±∞ at 2^0, though nothing before it overflowed",
+        ),
+        (
+            "gs:exact",
+            bad()[2].0.clone(),
+            "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
+        ),
+        (
+            "gs:paper",
+            bad()[2].0.clone(),
+            "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
+        ),
+    ] {
+        let mut training = Training::new(Optimizer::sgd(0.1), method);
+        training.trainer = training.trainer.with_skip_limit(4);
+        assert_eq!(training.step(&Data::new(1, 8)).skipped, None);
+        let before = training.bits();
+        for _ in 0..3 {
+            assert_eq!(training.step(&bad).skipped.expect("a skip").to_string(), last);
+        }
+        let error = training.try_step(&bad).expect_err("the limit is 4").to_string();
+        assert_eq!(error, format!("4 steps in a row were not taken; the last was {last}"));
+        assert_eq!(training.bits(), before);
+        assert_eq!(training.trainer.steps(), 1);
+    }
 }
 
 /// Overflow and NaN of the forward pass are named where they are stored, whatever follows.
