@@ -292,7 +292,8 @@ fn traces() {
             let directory = tempfile::tempdir().expect("a directory");
             let path = directory.path().join("trace");
             let mut trace = trace::Writer::create(&path).expect("a file");
-            trace.push(1, false, &tiny(method).1).expect("a line");
+            let (_, trainer, ..) = &tiny(method);
+            trace.push(1, false, trainer.sites(), trainer.operands()).expect("a line");
             fs::read(&path).expect("a trace")
         })
         .collect();

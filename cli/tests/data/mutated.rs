@@ -4,7 +4,7 @@ use crate::{
     files::{gzip, idx, photographs, png, put},
     load,
 };
-use gradscale_cli::data::Idx;
+use gradscale_cli::data::{Classification, Idx};
 
 /// Pseudo-random numbers, each below its argument.
 fn numbers() -> impl FnMut(usize) -> usize {
@@ -55,7 +55,32 @@ fn mutated_idx_is_read_or_refused() {
         }
         if result.is_ok() { read += 1 } else { refused += 1 }
     }
-    println!("of 300000 mutated files {read} were read and {refused} refused");
+    println!("of 1000000 mutated files {read} were read and {refused} refused");
+    assert!(read > 1_000 && refused > 100_000);
+}
+
+#[test]
+fn mutated_cifar_is_read_or_refused() {
+    const RECORD: usize = 3073;
+    let file: Vec<u8> = (0..2 * RECORD).map(|i| u8::try_from(i % 10).expect("a digit")).collect();
+    let gzipped = gzip(&file);
+    let mut random = numbers();
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..1_000_000 {
+        let mut bytes = if round % 8 == 0 { file.clone() } else { gzipped.clone() };
+        mutate(&mut bytes, &mut random);
+        let result = Classification::parse_cifar(&bytes);
+        if let Ok(images) = &result {
+            assert_eq!((images.features.len(), images.labels.len()), (images.count * (RECORD - 1), images.count));
+            assert!(images.count > 0 && images.labels.iter().all(|&label| usize::from(label) < images.classes));
+        }
+        // What a plain file is follows from its length.
+        if bytes.get(..2) != Some(&[0x1f, 0x8b]) {
+            assert_eq!(result.is_ok(), bytes.len().is_multiple_of(RECORD), "{} bytes: {result:?}", bytes.len());
+        }
+        if result.is_ok() { read += 1 } else { refused += 1 }
+    }
+    println!("of 1000000 mutated files {read} were read and {refused} refused");
     assert!(read > 1_000 && refused > 100_000);
 }
 
