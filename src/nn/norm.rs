@@ -45,7 +45,18 @@ impl Module for BatchNorm {
     }
 }
 
-/// Over groups of channels of each image; one group is layer normalisation.
+/// Over groups of channels of each image; one group is layer normalisation of the whole image. Scale and shift are of
+/// each channel.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{GroupNorm, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = GroupNorm::new(&mut parameters.at("norm"), 4, 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 4], &[1.0, 3.0, -2.0, 2.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([-1.0, 1.0, -1.0, 1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct GroupNorm {
     name: String,
@@ -71,6 +82,91 @@ impl Module for GroupNorm {
         let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         let op = if self.groups == 1 { Op::LayerNorm } else { Op::GroupNorm };
         x.norm(&self.name, op, |shape| Norm::new(shape, NormOver::Group(self.groups), 1e-5), affine, None)
+    }
+}
+
+/// Each pixel or token over its channels, then scale and shift of each channel. f32 inside, stored as its input is.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{LayerNorm, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = LayerNorm::new(&mut parameters.at("norm"), 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([2, 2], &[1.0, 3.0, 5.0, -5.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([-1.0, 1.0, 1.0, -1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LayerNorm {
+    name: String,
+    scale: Parameter,
+    shift: Parameter,
+    eps: f32,
+}
+
+impl LayerNorm {
+    /// eps 1e-5.
+    pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
+            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
+            eps: 1e-5,
+        }
+    }
+
+    /// With another eps.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for LayerNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
+        x.layer_norm(&self.name, self.eps, affine)
+    }
+}
+
+/// Each pixel or token over its channels, divided by the root of their mean square, times a scale of each channel. f32
+/// inside, stored as its input is.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Module, RmsNorm}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = RmsNorm::new(&mut parameters.at("norm"), 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 2], &[1.0, 7.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([0.2, 1.4]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RmsNorm {
+    name: String,
+    scale: Parameter,
+    eps: f32,
+}
+
+impl RmsNorm {
+    /// eps 1e-5.
+    pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        let scale = scope.weight("scale", [channels], Init::Constant(1.0));
+        Self { name: scope.path().to_owned(), scale, eps: 1e-5 }
+    }
+
+    /// With another eps.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for RmsNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        x.rms_norm(&self.name, self.eps, x.tape().parameter(&self.scale))
     }
 }
 

@@ -85,16 +85,28 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Lengths whose sum is not the axis, an axis beyond 3.
     pub fn split(self, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+        self.split_into(self.tape.number("split"), axis, lens, |part, _| part)
+    }
+
+    /// [`Var::split`] inside of a layer, whose calls share sites: all is called after `name`.
+    pub(crate) fn split_as(self, name: &str, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+        let name = format!("{name}.split");
+        self.split_into(name.clone(), axis, lens, |part, i| part.named(&format!("{name}.{i}")))
+    }
+
+    fn split_into(
+        self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self,
+    ) -> Result<Vec<Self>, TraceError> {
         let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
         if axis > 3 || total != Some(self.shape().sizes()[axis]) {
             return Err(TraceError::new("split", TraceErrorKind::Range));
         }
-        let whole = self.then("split", Op::Split, Work::Split, &[], self.shape());
+        let whole = self.then_named(name, Op::Split, Work::Split, &[], self.shape());
         let mut start = 0;
-        let part = |&len: &usize| {
+        let part = |(i, &len): (usize, &usize)| {
             start += len;
-            whole.slice(axis, start - len, len)
+            Ok(called(whole.slice(axis, start - len, len)?, i))
         };
-        lens.iter().map(part).collect()
+        lens.iter().enumerate().map(part).collect()
     }
 }

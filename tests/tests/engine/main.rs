@@ -5,12 +5,17 @@
 mod bound;
 mod corners;
 mod f64;
+mod f64_more;
+mod golden;
 mod gradients;
 mod graph;
 mod invariant;
+mod init;
 mod networks;
 mod operators;
+mod operators_more;
 mod plan;
+mod recurrent;
 mod run;
 mod shared;
 mod spec12;
