@@ -20,4 +20,5 @@ mod run;
 mod shared;
 mod spec12;
 mod traces;
+mod traces_more;
 mod training;
