@@ -189,8 +189,16 @@ impl Compiler<'_, '_> {
     pub(super) fn element_wise(&mut self, id: usize, node: &Node, i: usize) -> Result<Value, TraceError> {
         let input = node.inputs[i];
         let integers = matches!(self.values[input].map(|value| value.dtype), Some(DType::U8 | DType::U32));
-        let takes_integers =
-            matches!(node.work, Work::Unary(_) | Work::Slice { .. } | Work::Concat(_) | Work::Permute(_) | Work::Reshape | Work::Detach | Work::Split);
+        let takes_integers = matches!(
+            node.work,
+            Work::Unary(_)
+                | Work::Slice { .. }
+                | Work::Concat(_)
+                | Work::Permute(_)
+                | Work::Reshape
+                | Work::Detach
+                | Work::Split
+        );
         let want = if integers && takes_integers { None } else { self.precision[id] };
         // What only moves keeps its type.
         let want = if matches!(node.work, Work::Reshape | Work::Detach | Work::Split) { None } else { want };

@@ -72,13 +72,7 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     pub fn l1_loss(self, target: Self) -> Result<Self, TraceError> {
         let difference = self.binary("l1_loss", Op::L1Loss, BinaryOp::Sub, target)?;
-        let size = difference.then(
-            "l1_loss",
-            Op::L1Loss,
-            Work::Unary(Unary::Abs),
-            &[],
-            difference.shape(),
-        );
+        let size = difference.then("l1_loss", Op::L1Loss, Work::Unary(Unary::Abs), &[], difference.shape());
         size.reduce("l1_loss", Op::L1Loss, ReduceOp::Mean)
     }
     /// Mean of d²/2β where |d| < β and of |d| − β/2 elsewhere, d = x − target: smooth L1, for β = 1 the Huber loss.

@@ -82,7 +82,11 @@ impl<'t> Var<'t> {
         let times = |size: u32, factor: u32| size.checked_mul(factor).ok_or_else(too_large);
         let shape = Shape::from([n, times(h, factor[0])?, times(w, factor[1])?, c].map(|size| size as usize));
         super::sizes("upsample", shape)?;
-        Ok(if factor == [1, 1] { self } else { self.then("upsample", Op::Interpolate, Work::Repeat(factor), &[], shape) })
+        Ok(if factor == [1, 1] {
+            self
+        } else {
+            self.then("upsample", Op::Interpolate, Work::Repeat(factor), &[], shape)
+        })
     }
 
     /// An image of height and width `size`, each value interpolated linearly between its neighbours, along h and along

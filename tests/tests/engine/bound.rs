@@ -138,9 +138,9 @@ impl Map<'_> {
             Op::Nearest(factor) => {
                 self.columns(&mut dx, g, sizes, |x| more::nearest(x, factor.map(|size| size as usize)));
             }
-            Op::Bilinear { size, align_corners } => self.columns(&mut dx, g, sizes, |x| {
-                more::bilinear(x, size.map(|size| size as usize), *align_corners)
-            }),
+            Op::Bilinear { size, align_corners } => {
+                self.columns(&mut dx, g, sizes, |x| more::bilinear(x, size.map(|size| size as usize), *align_corners))
+            }
             Op::AdaptiveAverage(size) => self.columns(&mut dx, g, sizes, |x| {
                 let mean = |window: &[f64]| window.iter().sum::<f64>() / window.len() as f64;
                 more::adaptive(x, size.map(|size| size as usize), mean)

@@ -3,9 +3,7 @@
 use gradscale::{
     Batch, Cpu, Init, Method, Parameter, Parameters, TraceError, Trainer, Var,
     core::descriptor::{Conv2d, Pool, PoolOp},
-    nn::{
-        ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm, SelfAttention,
-    },
+    nn::{ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm, SelfAttention},
     optim::Optimizer,
 };
 use std::{cell::RefCell, collections::BTreeMap};
@@ -88,8 +86,7 @@ impl Case {
         }
         let t = &self.all["t"];
         handles.insert("t".to_owned(), parameters.at("golden").constant("t", t.shape, &t.data));
-        let mut trainer =
-            Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), Method::fp32()).unwrap();
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), Method::fp32()).unwrap();
         let mut given = Vec::new();
         for (&key, tensor) in &self.all {
             if key.starts_with("in.") || of_layer.iter().any(|name| name == key) {

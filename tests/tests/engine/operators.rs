@@ -2,8 +2,8 @@
 
 use crate::{
     f64::{Conv, Divisor},
-    operators_more as more,
     graph::{Graph, Op, positive, values},
+    operators_more as more,
 };
 use gradscale::{core::descriptor::Unary, nn::LocalResponseNorm};
 

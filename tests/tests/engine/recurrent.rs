@@ -161,7 +161,8 @@ fn gradients_through_time() {
 fn calls_share_their_sites() {
     for lstm in [true, false] {
         let sites = check(lstm, "gs:exact", 12, 4e-3);
-        let of_cell: BTreeSet<&str> = sites.keys().map(String::as_str).filter(|name| name.starts_with("cell")).collect();
+        let of_cell: BTreeSet<&str> =
+            sites.keys().map(String::as_str).filter(|name| name.starts_with("cell")).collect();
         // Outside of the cell are products with t, and they are called by number, as an operator in it would be that
         // has no name of its own.
         let others: Vec<&String> = sites.keys().filter(|name| !name.starts_with("cell")).collect();

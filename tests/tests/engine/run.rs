@@ -190,9 +190,9 @@ where
     pub fn plan(&self) -> Vec<gradscale::PlanRow> {
         let labels = Batch::u8([self.graph.labels.len()], &self.graph.labels);
         let batch = [labels, Batch::u32([self.graph.indices.len()], &self.graph.indices)];
-        let plan = self.trainer.plan(batch, |[labels, indices]| {
-            self.graph.trace(labels.tape(), &self.known, labels, Some(indices))
-        });
+        let plan = self
+            .trainer
+            .plan(batch, |[labels, indices]| self.graph.trace(labels.tape(), &self.known, labels, Some(indices)));
         plan.expect("the network fits")
     }
 }
