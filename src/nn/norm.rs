@@ -8,6 +8,18 @@ use gradscale_core::{
 };
 
 /// Over each channel of the batch; in evaluation with running statistics. f32 inside, stored as its input is.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{BatchNorm, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// // Mean 2 and unbiased variance 2 take the place of 0 and 1.
+/// trainer.update_statistics(0.0, [Batch::f32([2, 1], &[1.0, 3.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Batch::f32([1, 1], &[4.0])], |[x]| norm.forward(x))?;
+/// assert!((y.data[0] - 2f32.sqrt()).abs() < 1e-4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
     name: String,
@@ -172,6 +184,15 @@ impl Module for RmsNorm {
 
 /// Local response normalisation over neighbouring channels: `x / (k + α·mean of x² over n channels)^β`, computed in
 /// f32 from operators of the contract.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{LocalResponseNorm, Module}, optim::Optimizer};
+/// let norm = LocalResponseNorm { n: 1, alpha: 3.0, beta: 0.5, k: 1.0 };
+/// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 2], &[1.0, 4.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([0.5, 4.0 / 7.0]).all(|(y, right)| (y - right).abs() < 1e-6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalResponseNorm {
     /// Channels of the neighbourhood, odd.

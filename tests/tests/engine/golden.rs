@@ -1,10 +1,10 @@
 //! Forward values and gradients of PyTorch, computed in f64 (`tests/golden/engine.py`), against the engine in f32.
 
+use crate::corners::trainer;
 use gradscale::{
-    Batch, Cpu, Init, Method, Parameter, Parameters, TraceError, Trainer, Var,
+    Batch, Init, Parameter, Parameters, TraceError, Var,
     core::descriptor::{Conv2d, Pool, PoolOp},
     nn::{ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm, SelfAttention},
-    optim::Optimizer,
 };
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -86,11 +86,11 @@ impl Case {
         }
         let t = &self.all["t"];
         handles.insert("t".to_owned(), parameters.at("golden").constant("t", t.shape, &t.data));
-        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), Method::fp32()).unwrap();
+        let mut trainer = trainer(parameters, "fp32");
         let mut given = Vec::new();
         for (&key, tensor) in &self.all {
             if key.starts_with("in.") || of_layer.iter().any(|name| name == key) {
-                trainer.set_parameter(key, &tensor.data).unwrap();
+                trainer.set_parameter(key, &tensor.data).expect("a parameter of that size");
                 given.push(key);
             }
         }
@@ -103,7 +103,7 @@ impl Case {
 
         let y = trainer
             .evaluate(batch(), |[any, indices]| net(&layer, &Given { any, handles: &handles, indices }))
-            .unwrap();
+            .expect("it fits");
         assert_eq!(y.shape.sizes(), self.all["y"].shape, "{}", self.name);
         let mut worst = self.distance("y", &y.data);
         let gradients = trainer
@@ -111,9 +111,9 @@ impl Case {
                 let given = Given { any, handles: &handles, indices };
                 net(&layer, &given)?.mul(given.get("t"))?.sum()
             })
-            .unwrap();
+            .expect("it fits");
         for key in given {
-            let gradient = trainer.gradient(&gradients, key).unwrap();
+            let gradient = trainer.gradient(&gradients, key).expect("a parameter");
             let gradient = gradient.unwrap_or_else(|| panic!("{}: no gradient of {key}", self.name));
             worst = worst.max(self.distance(&format!("grad.{key}"), &gradient.data));
         }

@@ -1,13 +1,16 @@
 //! First values: what PyTorch draws from, moments, right angles.
 
-use crate::golden::{numbers, rows};
-use gradscale::{Cpu, Fan, Init, Method, Parameters, Trainer, optim::Optimizer};
+use crate::{
+    corners::trainer,
+    golden::{numbers, rows},
+};
+use gradscale::{Fan, Init, Parameters};
 
 fn draw(shape: [usize; 4], init: Init) -> Vec<f64> {
     let mut parameters = Parameters::seeded(5);
     parameters.at("p").weight("w", shape, init);
-    let trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), Method::fp32()).unwrap();
-    trainer.parameter("p.w").unwrap().data.into_iter().map(f64::from).collect()
+    let tensor = trainer(parameters, "fp32").parameter("p.w").expect("a parameter");
+    tensor.data.into_iter().map(f64::from).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -68,9 +68,9 @@ fn sequences(add: &mut impl FnMut(&str, Graph)) {
     for order in [[0, 2, 1, 3], [3, 0, 1, 2], [1, 3, 2, 0]] {
         add(&format!("permute {order:?}"), one(IMAGE, 57, |g, x| g.push(Op::Permute(order), &[x])));
     }
-    for axis in 0..4 {
+    for (axis, size) in IMAGE.into_iter().enumerate() {
         let split = |g: &mut Graph, x: usize| {
-            let lens = vec![1, IMAGE[axis] - 1];
+            let lens = vec![1, size - 1];
             let whole = g.named(Op::Split { axis, lens }, &[x], "split".to_owned());
             let [one, rest] = [0, 1].map(|i| g.push(Op::Part(i), &[whole]));
             let one = g.push(Op::Unary(Unary::Tanh), &[one]);

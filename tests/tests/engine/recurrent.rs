@@ -68,8 +68,9 @@ impl Cell {
 
     /// `steps` steps of training at learning rate 0; the gradients of the last, and the names of all sites.
     fn engine(&self, parameters: Parameters, method: &str, steps: usize, x: &[f32], t: &[f32]) -> Ran {
-        let method: Method = method.parse().unwrap();
-        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
+        let method: Method = method.parse().expect("a method");
+        let device = Cpu::new(1).expect("a CPU");
+        let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.0), method).expect("a trainer");
         let zero = [0.0; BATCH * HIDDEN];
         let mut found = BTreeMap::new();
         for _ in 0..steps {
@@ -91,15 +92,15 @@ impl Cell {
                 }
                 Ok(loss.expect("some steps"))
             });
-            let gradients = gradients.unwrap();
+            let gradients = gradients.expect("it fits");
             for part in ["ih.weight", "ih.bias", "hh.weight", "hh.bias"] {
                 let name = format!("cell.{part}");
-                let gradient = trainer.gradient(&gradients, &name).unwrap().unwrap();
+                let gradient = trainer.gradient(&gradients, &name).expect("a parameter").expect("its gradient");
                 found.insert(name, gradient.data);
             }
-            assert_eq!(trainer.step(gradients).unwrap().skipped, None);
+            assert_eq!(trainer.step(gradients).expect("a step").skipped, None);
         }
-        let all = trainer.parameters().unwrap();
+        let all = trainer.parameters().expect("parameters");
         let sites = trainer.sites().map(|site| {
             assert!(site.overflows == 0 && site.gamma_measured <= 1e-3, "{}", site.name);
             (site.name.to_owned(), site.row.counts().count as usize)
@@ -129,7 +130,7 @@ fn check(lstm: bool, method: &str, steps: usize, bound: f64) -> BTreeMap<String,
         for (i, &found) in found.iter().enumerate() {
             let at = |to: f64| {
                 let mut all = ran.parameters.clone();
-                all.get_mut(name).unwrap().data[i] += to;
+                all.get_mut(name).expect("a parameter").data[i] += to;
                 cell.oracle(&all, &x, &t)
             };
             let right = (at(1e-5) - at(-1e-5)) / 2e-5;
