@@ -181,6 +181,16 @@ fn layers_of_sequences() {
     }
 }
 
+/// Indices are integers: a list that wants halves casts the table alone.
+#[test]
+fn indices_are_not_cast() {
+    let mut policy = AmpPolicy::new(Level::O1);
+    policy.set(Op::Embedding, List::Allow).unwrap();
+    let plan = sequence(&policy);
+    let row = plan.iter().find(|row| row.op == Op::Embedding).unwrap();
+    assert_eq!((row.precision, row.casts), (Precision::Half, 1));
+}
+
 /// Every operator of the engine, each in its small graph.
 #[test]
 fn plan_of_every_operator() {
