@@ -24,7 +24,7 @@ pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};
-pub use parameters::{Init, Parameter, Parameters, Scope};
+pub use parameters::{Fan, Init, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::SiteReport;
 pub use tensor::{Batch, Tensor};

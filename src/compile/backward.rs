@@ -52,7 +52,11 @@ impl Compiler<'_, '_> {
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
         let detail = if half { Detail::Moments } else { Detail::None };
         let target = Target { y: y.buf, from: first.slot, to, detail, add: false };
-        let rule = if half { Rule::Branch } else { Rule::None };
+        let rule = match node.work {
+            _ if !half => Rule::None,
+            Work::Split => Rule::Split,
+            _ => Rule::Branch,
+        };
         self.launches.push(Launch { rule, ..Launch::new(Operation::Sum(slots), &reads, target) });
         Ok(Some(Gradient { value: y, slot: to }))
     }
@@ -120,9 +124,8 @@ impl Compiler<'_, '_> {
 
     /// An f32 buffer at the exponent of `at`, filled by an operation that is not a site.
     pub(super) fn temporary(&mut self, operation: Operation, reads: &[Buf], len: usize, at: Gradient) -> Gradient {
-        let value = self.new_buffer(DType::F32, len);
-        self.launches.push(Launch::new(operation, reads, Target::keep(value.buf, at.slot)));
-        Gradient { value, slot: at.slot }
+        let buf = self.inside(operation, reads, len, at.slot);
+        Gradient { value: Value { buf, dtype: DType::F32 }, slot: at.slot }
     }
 
     /// Emits an operation whose result is the gradient of input `i` of node `id`.

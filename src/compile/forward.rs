@@ -62,6 +62,16 @@ impl Compiler<'_, '_> {
                 let read = self.products(id, node)?;
                 self.store(id, node, Operation::Conv(*p, Pass::Forward), &read, None)?;
             }
+            Work::ConvTranspose(p) => {
+                let read = self.products(id, node)?;
+                self.store(id, node, Operation::Conv(*p, Pass::Data), &read, None)?;
+            }
+            Work::Matmul { transposed } => self.matmul(id, node, *transposed)?,
+            Work::Softplus => self.softplus(id, node)?,
+            Work::Huber(beta) => self.huber(id, node, *beta)?,
+            Work::Softmax { causal } => self.softmax(id, node, *causal)?,
+            Work::Resample(p) => self.resample(id, node, p)?,
+            Work::Repeat(factor) => self.repeat(id, node, *factor)?,
             Work::Unary(function) => {
                 let x = self.element_wise(id, node, 0)?;
                 self.store(id, node, Operation::Unary(*function), &[Some(x)], None)?;
@@ -91,7 +101,22 @@ impl Compiler<'_, '_> {
                     part(&node.name, sizes(&node.name, whole)?, sizes(&node.name, node.shape)?, *axis, *start, true)?;
                 self.store(id, node, Operation::Copy(p), &[Some(x)], None)?;
             }
-            Work::Reshape | Work::Detach => {
+            Work::Permute(order) => {
+                let x = self.element_wise(id, node, 0)?;
+                let whole = sizes(&node.name, self.trace.nodes[node.inputs[0]].shape)?;
+                let p = permutation(&node.name, whole, *order)?;
+                self.store(id, node, Operation::Copy(p), &[Some(x)], None)?;
+            }
+            Work::Rows(p) => {
+                let table = self.operand(node.inputs[0], self.precision[id])?;
+                let indices = self.operand(node.inputs[1], None)?;
+                if indices.dtype != DType::U32 {
+                    return Err(TraceError::new(&node.name, TraceErrorKind::Type(indices.dtype)));
+                }
+                self.operands[id] = vec![table, indices];
+                self.store(id, node, Operation::Rows(*p, Way::Gather), &[Some(table), Some(indices)], None)?;
+            }
+            Work::Reshape | Work::Detach | Work::Split => {
                 // The same memory under another shape, unless a list asks for another type.
                 let x = self.element_wise(id, node, 0)?;
                 match (x.dtype, self.precision[id]) {
@@ -151,7 +176,7 @@ impl Compiler<'_, '_> {
     }
 
     /// x, weights and bias of a product, in its precision.
-    fn products(&mut self, id: usize, node: &Node) -> Result<Vec<Option<Value>>, TraceError> {
+    pub(super) fn products(&mut self, id: usize, node: &Node) -> Result<Vec<Option<Value>>, TraceError> {
         let mut read = Vec::new();
         for &input in &node.inputs {
             read.push(Some(self.operand(input, self.precision[id])?));
@@ -161,14 +186,22 @@ impl Compiler<'_, '_> {
     }
 
     /// Input `i` as its type is where operators of any type may read it.
-    fn element_wise(&mut self, id: usize, node: &Node, i: usize) -> Result<Value, TraceError> {
+    pub(super) fn element_wise(&mut self, id: usize, node: &Node, i: usize) -> Result<Value, TraceError> {
         let input = node.inputs[i];
         let integers = matches!(self.values[input].map(|value| value.dtype), Some(DType::U8 | DType::U32));
-        let takes_integers =
-            matches!(node.work, Work::Unary(_) | Work::Slice { .. } | Work::Concat(_) | Work::Reshape | Work::Detach);
+        let takes_integers = matches!(
+            node.work,
+            Work::Unary(_)
+                | Work::Slice { .. }
+                | Work::Concat(_)
+                | Work::Permute(_)
+                | Work::Reshape
+                | Work::Detach
+                | Work::Split
+        );
         let want = if integers && takes_integers { None } else { self.precision[id] };
         // What only moves keeps its type.
-        let want = if matches!(node.work, Work::Reshape | Work::Detach) { None } else { want };
+        let want = if matches!(node.work, Work::Reshape | Work::Detach | Work::Split) { None } else { want };
         let value = self.operand(input, want)?;
         self.operands[id].push(value);
         Ok(value)
@@ -217,7 +250,7 @@ impl Compiler<'_, '_> {
     }
 
     /// Emits the launch of a node and its result.
-    fn store(
+    pub(super) fn store(
         &mut self, id: usize, node: &Node, operation: Operation, read: &[Option<Value>], writes: Option<Value>,
     ) -> Result<(), TraceError> {
         let half = self.precision[id] == Some(Precision::Half) && node.shape.len() != 1;
@@ -239,7 +272,10 @@ impl Compiler<'_, '_> {
     ) -> Result<(), TraceError> {
         let x = self.operand(node.inputs[0], self.precision[id])?;
         let scale = self.operand(node.inputs[1], Some(Precision::Single))?;
-        let shift = self.operand(node.inputs[2], Some(Precision::Single))?;
+        let shift = match node.inputs.get(2) {
+            Some(&shift) => self.operand(shift, Some(Precision::Single))?,
+            None => Value { buf: self.constant(vec![0.0; node.shape.channels()]), dtype: DType::F32 },
+        };
         self.operands[id] = vec![x, scale, shift];
         let groups = p.groups() as usize;
         let saved = match running {
@@ -254,11 +290,7 @@ impl Compiler<'_, '_> {
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let unbiased = if n > 1.0 { (n / (n - 1.0)) as f32 } else { 1.0 };
             let factors = [vec![1.0; groups], vec![unbiased; groups]].concat();
-            let known = self.shared.constants.iter().position(|constant| *constant == factors);
-            let index = known.unwrap_or_else(|| {
-                self.shared.constants.push(factors);
-                self.shared.constants.len() - 1
-            });
+            let factors = self.constant(factors);
             let p = binary(&node.name, BinaryOp::Mul, 1, 2 * groups, Over::All)?;
             let known = self.statistics.iter_mut().find(|(id, _)| *id == running);
             let add = known.is_some() || self.purpose == Purpose::Train { later: true };
@@ -267,7 +299,7 @@ impl Compiler<'_, '_> {
                 None => self.statistics.push((running, 1)),
             }
             let target = Target { add, ..Target::keep(Fixed::part(running, self.purpose.statistics()), Slot::ONE) };
-            self.launches.push(Launch::new(Operation::Binary(p), &[saved.buf, self.fixed.constant(index)], target));
+            self.launches.push(Launch::new(Operation::Binary(p), &[saved.buf, factors], target));
         }
         Ok(())
     }
@@ -296,10 +328,6 @@ pub(super) fn binary(name: &str, op: BinaryOp, rows: usize, cols: usize, over: O
 pub(super) fn part(
     name: &str, whole: [u32; 4], piece: [u32; 4], axis: usize, start: usize, out: bool,
 ) -> Result<Strided, TraceError> {
-    let strides = |sizes: [u32; 4]| {
-        let [_, h, w, c] = sizes.map(i64::from);
-        [h * w * c, w * c, c, 1]
-    };
     let (of_whole, of_piece) = (strides(whole), strides(piece));
     let dims = [0, 1, 2, 3].map(|i| {
         let (x, y) = if out { (of_whole[i], of_piece[i]) } else { (of_piece[i], of_whole[i]) };
@@ -308,4 +336,17 @@ pub(super) fn part(
     let first = size(name, start)?.saturating_mul(u32::try_from(of_whole[axis]).unwrap_or(u32::MAX));
     let (x0, y0) = if out { (first, 0) } else { (0, first) };
     Strided::new(&dims, x0, y0).map_err(|error| TraceError::new(name, error))
+}
+
+/// A copy in which axis `i` of the result is axis `order[i]` of x.
+pub(super) fn permutation(name: &str, x: [u32; 4], order: [usize; 4]) -> Result<Strided, TraceError> {
+    let (of_x, of_y) = (strides(x), strides(order.map(|axis| x[axis])));
+    let dims = [0, 1, 2, 3].map(|i| Dim { len: x[order[i]], x: of_x[order[i]], y: of_y[i] });
+    Strided::new(&dims, 0, 0).map_err(|error| TraceError::new(name, error))
+}
+
+/// Elements from one step along each axis to the next.
+pub(super) fn strides(sizes: [u32; 4]) -> [i64; 4] {
+    let [_, h, w, c] = sizes.map(i64::from);
+    [h * w * c, w * c, c, 1]
 }

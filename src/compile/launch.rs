@@ -2,7 +2,7 @@
 
 use gradscale_core::{
     backend::{DType, Slot},
-    descriptor::{Binary, Conv2d, Gemm, Norm, Pass, Pool, Reduce, Strided, Unary, Way, Xent},
+    descriptor::{Binary, Conv2d, Gemm, Norm, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
     model::terms::Terms,
     stats::Detail,
 };
@@ -50,6 +50,8 @@ pub(crate) enum Operation {
     Pool(Pool),
     /// x, offsets.
     Unpool(Pool, Way),
+    /// x, indices.
+    Rows(Rows, Way),
     /// x, scale, shift; writes or reads statistics.
     Norm(Norm),
     /// x, statistics, scale, dy; stores dx, dscale, dshift.
@@ -90,6 +92,8 @@ pub(crate) enum Rule {
     Product { dy: Gradient, w: Value, terms: Terms },
     /// A sum of gradients.
     Branch,
+    /// A sum of parts that do not meet: the gradient of what was split.
+    Split,
 }
 
 #[derive(Clone, Debug, PartialEq)]

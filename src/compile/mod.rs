@@ -6,7 +6,11 @@ mod backward;
 mod forward;
 mod launch;
 mod memory;
+mod pieces;
 mod plan;
+mod products;
+mod resample;
+mod softmax;
 mod vjp;
 
 pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Rule, Target, Value};
@@ -226,6 +230,23 @@ impl Compiler<'_, '_> {
     fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
         self.buffers.push((dtype, len));
         Value { buf: Buf::Arena(self.buffers.len() - 1), dtype }
+    }
+
+    /// Values that no step changes: f32.
+    fn constant(&mut self, values: Vec<f32>) -> Buf {
+        let known = self.shared.constants.iter().position(|constant| *constant == values);
+        let index = known.unwrap_or_else(|| {
+            self.shared.constants.push(values);
+            self.shared.constants.len() - 1
+        });
+        self.fixed.constant(index)
+    }
+
+    /// f32 values between two launches of one operator, at the exponent of `at`.
+    fn inside(&mut self, operation: Operation, reads: &[Buf], len: usize, at: Slot) -> Buf {
+        let value = self.new_buffer(DType::F32, len);
+        self.launches.push(Launch::new(operation, reads, Target::keep(value.buf, at)));
+        value.buf
     }
 
     fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {

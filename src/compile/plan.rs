@@ -54,8 +54,8 @@ pub(crate) fn plan(policy: &AmpPolicy, trace: &Trace) -> Result<(Vec<PlanRow>, V
             Work::Input(_) => precision[id] = Some(settings.data),
             Work::Parameter(_) => precision[id] = Some(settings.parameters),
             _ => {
-                let labels = matches!(node.work, Work::Xent(_));
-                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| !(labels && i == 1));
+                let integers = matches!(node.work, Work::Xent(_) | Work::Rows(_));
+                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| !(integers && i == 1));
                 let sources = inside.map(|(_, &input)| match trace.nodes[input].work {
                     Work::Input(_) | Work::ArgMax => Input::Data,
                     Work::Parameter(_) => Input::Parameter,

@@ -2,7 +2,7 @@
 
 use super::{
     Compiler, Gradient, Launch, Operation, Rule, Target, Value,
-    forward::{binary, part},
+    forward::{binary, part, permutation},
 };
 use crate::{
     TraceError,
@@ -37,6 +37,23 @@ impl Compiler<'_, '_> {
                     let reads = [dy_buf, operands[1].buf];
                     self.contribute((id, 0), Operation::Conv(*p, Pass::Data), &reads, dy, flow, rule)?;
                 }
+            }
+            Work::ConvTranspose(p) => self.conv_transpose_vjp(id, node, dy, p)?,
+            Work::Matmul { transposed } => self.matmul_vjp(id, node, dy, *transposed)?,
+            Work::Softplus => self.softplus_vjp(id, node, dy)?,
+            Work::Huber(beta) => self.huber_vjp(id, node, dy, *beta)?,
+            Work::Softmax { .. } => self.softmax_vjp(id, node, dy)?,
+            Work::Resample(p) => self.resample_vjp(id, node, dy, p)?,
+            Work::Repeat(factor) => self.repeat_vjp(id, node, dy, *factor)?,
+            Work::Permute(order) => {
+                let mut back = [0; 4];
+                order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
+                let p = permutation(&node.name, sizes(&node.name, node.shape)?, back)?;
+                self.contribute((id, 0), Operation::Copy(p), &[dy_buf], dy, flow, Rule::Cast)?;
+            }
+            Work::Rows(p) => {
+                let reads = [dy_buf, operands[1].buf];
+                self.contribute((id, 0), Operation::Rows(*p, Way::Scatter), &reads, dy, Flow::Site, Rule::Cast)?;
             }
             Work::Unary(function) => {
                 let kept = match function.keeps() {
@@ -100,7 +117,7 @@ impl Compiler<'_, '_> {
                 self.launches.push(Launch::new(Operation::Copy(p), &[dy_buf], Target::keep(whole.buf, dy.slot)));
                 self.hand_on(id, 0, Gradient { value: whole, slot: dy.slot })?;
             }
-            Work::Reshape => self.hand_on(id, 0, dy)?,
+            Work::Reshape | Work::Split => self.hand_on(id, 0, dy)?,
             Work::Reduce(function) => {
                 let len = self.trace.nodes[node.inputs[0]].shape.len();
                 let mut g = dy;
@@ -138,7 +155,7 @@ impl Compiler<'_, '_> {
     }
 
     /// Gradient of a bias: the sum over all rows.
-    fn bias_vjp(
+    pub(super) fn bias_vjp(
         &mut self, id: usize, node: &Node, dy: Gradient, rows: usize, channels: usize,
     ) -> Result<(), TraceError> {
         if self.wants(id, 2) {

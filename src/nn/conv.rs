@@ -6,6 +6,16 @@ use gradscale_core::descriptor::Conv2d as Descriptor;
 
 /// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`. Pads so that, at stride 1 and with an odd
 /// kernel, the size stays.
+///
+/// ```
+/// use gradscale::{Fan, Init, Parameters, nn::Conv2d};
+/// let mut parameters = Parameters::seeded(1);
+/// let mut scope = parameters.at("conv");
+/// let init = Init::KaimingUniform { fan: Fan::Out, gain: 2f32.sqrt() };
+/// let conv = Conv2d::with_init(&mut scope, 3, 16, 5, init).stride(2).bias(&mut scope);
+/// assert_eq!(parameters.names().collect::<Vec<_>>(), ["conv.weight", "conv.bias"]);
+/// # let _ = conv;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Conv2d {
     name: String,
@@ -19,7 +29,12 @@ pub struct Conv2d {
 impl Conv2d {
     /// Without a bias: for layers before a normalisation. Weights start as before a ReLU ([`Init::HeNormal`]).
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
-        let weight = scope.weight("weight", [outputs, kernel, kernel, inputs], Init::HeNormal);
+        Self::with_init(scope, inputs, outputs, kernel, Init::HeNormal)
+    }
+
+    /// Without a bias, from other weights.
+    pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
+        let weight = scope.weight("weight", [outputs, kernel, kernel, inputs], init);
         Self { name: scope.path().to_owned(), weight, bias: None, outputs, kernel, stride: 1 }
     }
 

@@ -4,6 +4,15 @@ use super::Module;
 use crate::{Init, Parameter, Scope, TraceError, Var};
 
 /// `y = x·wᵀ + b` over channels: `[…, in]` to `[…, out]`; weight `[out, in]`.
+///
+/// ```
+/// use gradscale::{Init, Parameters, nn::Linear};
+/// let mut parameters = Parameters::seeded(1);
+/// let one = Linear::new(&mut parameters.at("one"), 8, 4);
+/// let two = Linear::with_init(&mut parameters.at("two"), 8, 4, Init::Orthogonal { gain: 1.0 });
+/// assert_eq!(parameters.count(), 2 * (4 * 8 + 4));
+/// # let _ = (one, two);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Linear {
     name: String,
@@ -12,9 +21,14 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With a bias; both start uniform in ±1/√in.
+    /// With a bias. Weights start uniform in ±1/√in, the bias from 0.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize) -> Self {
-        let weight = scope.weight("weight", [outputs, inputs], Init::FanIn);
+        Self::with_init(scope, inputs, outputs, Init::FanIn)
+    }
+
+    /// With a bias from 0, and weights of another beginning.
+    pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, init: Init) -> Self {
+        let weight = scope.weight("weight", [outputs, inputs], init);
         let bias = Some(scope.weight("bias", [outputs], Init::Constant(0.0)));
         Self { name: scope.path().to_owned(), weight, bias }
     }

@@ -1,12 +1,22 @@
 //! Layers.
 
+mod attention;
 mod conv;
+mod conv_transpose;
+mod dropout;
+mod embedding;
 mod linear;
 mod norm;
+mod recurrent;
 
+pub use attention::SelfAttention;
 pub use conv::Conv2d;
+pub use conv_transpose::ConvTranspose2d;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
 pub use linear::Linear;
-pub use norm::{BatchNorm, GroupNorm, LocalResponseNorm};
+pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
+pub use recurrent::{GruCell, LstmCell};
 
 use crate::{TraceError, Var};
 

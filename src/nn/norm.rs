@@ -8,6 +8,18 @@ use gradscale_core::{
 };
 
 /// Over each channel of the batch; in evaluation with running statistics. f32 inside, stored as its input is.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{BatchNorm, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// // Mean 2 and unbiased variance 2 take the place of 0 and 1.
+/// trainer.update_statistics(0.0, [Batch::f32([2, 1], &[1.0, 3.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Batch::f32([1, 1], &[4.0])], |[x]| norm.forward(x))?;
+/// assert!((y.data[0] - 2f32.sqrt()).abs() < 1e-4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
     name: String,
@@ -45,7 +57,18 @@ impl Module for BatchNorm {
     }
 }
 
-/// Over groups of channels of each image; one group is layer normalisation.
+/// Over groups of channels of each image; one group is layer normalisation of the whole image. Scale and shift are of
+/// each channel.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{GroupNorm, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = GroupNorm::new(&mut parameters.at("norm"), 4, 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 4], &[1.0, 3.0, -2.0, 2.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([-1.0, 1.0, -1.0, 1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct GroupNorm {
     name: String,
@@ -74,8 +97,102 @@ impl Module for GroupNorm {
     }
 }
 
+/// Each pixel or token over its channels, then scale and shift of each channel. f32 inside, stored as its input is.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{LayerNorm, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = LayerNorm::new(&mut parameters.at("norm"), 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([2, 2], &[1.0, 3.0, 5.0, -5.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([-1.0, 1.0, 1.0, -1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LayerNorm {
+    name: String,
+    scale: Parameter,
+    shift: Parameter,
+    eps: f32,
+}
+
+impl LayerNorm {
+    /// eps 1e-5.
+    pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
+            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
+            eps: 1e-5,
+        }
+    }
+
+    /// With another eps.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for LayerNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
+        x.layer_norm(&self.name, self.eps, affine)
+    }
+}
+
+/// Each pixel or token over its channels, divided by the root of their mean square, times a scale of each channel. f32
+/// inside, stored as its input is.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Module, RmsNorm}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = RmsNorm::new(&mut parameters.at("norm"), 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 2], &[1.0, 7.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([0.2, 1.4]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RmsNorm {
+    name: String,
+    scale: Parameter,
+    eps: f32,
+}
+
+impl RmsNorm {
+    /// eps 1e-5.
+    pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        let scale = scope.weight("scale", [channels], Init::Constant(1.0));
+        Self { name: scope.path().to_owned(), scale, eps: 1e-5 }
+    }
+
+    /// With another eps.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for RmsNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        x.rms_norm(&self.name, self.eps, x.tape().parameter(&self.scale))
+    }
+}
+
 /// Local response normalisation over neighbouring channels: `x / (k + α·mean of x² over n channels)^β`, computed in
 /// f32 from operators of the contract.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{LocalResponseNorm, Module}, optim::Optimizer};
+/// let norm = LocalResponseNorm { n: 1, alpha: 3.0, beta: 0.5, k: 1.0 };
+/// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 2], &[1.0, 4.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([0.5, 4.0 / 7.0]).all(|(y, right)| (y - right).abs() < 1e-6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalResponseNorm {
     /// Channels of the neighbourhood, odd.

@@ -26,6 +26,24 @@ impl<'t> Var<'t> {
         self.unary(Unary::Sigmoid)
     }
 
+    /// x·Φ(x), by the error function: GELU without the approximation by tanh.
+    #[must_use]
+    pub fn gelu(self) -> Self {
+        self.unary(Unary::Gelu)
+    }
+
+    /// x·sigmoid(x), also called swish.
+    #[must_use]
+    pub fn silu(self) -> Self {
+        self.unary(Unary::Silu)
+    }
+
+    /// ln(1 + e^x), in f32.
+    #[must_use]
+    pub fn softplus(self) -> Self {
+        self.then("softplus", Op::Log, Work::Softplus, &[], self.shape())
+    }
+
     /// e^x, in f32.
     #[must_use]
     pub fn exp(self) -> Self {
@@ -80,12 +98,14 @@ impl<'t> Var<'t> {
         self.then(kind, op, Work::Unary(function), &[], self.shape())
     }
 
-    /// x / keep with probability `keep`, else 0, while training; x in evaluation.
+    /// x / keep with probability `keep`, else 0, while training; x in evaluation. Which elements are kept is counted
+    /// out from the step's seed, so a step that is repeated draws anew.
     ///
     /// # Errors
     /// Unless 2^-24 ≤ `keep` ≤ 1.
     pub fn dropout(self, keep: f32) -> Result<Self, TraceError> {
-        let stream = size("dropout", self.id)?;
+        // The number that this node will have: two dropouts of one value draw each for themselves.
+        let stream = size("dropout", self.tape.trace.borrow().nodes.len())?;
         let function = Unary::dropout(keep, stream).map_err(|error| TraceError::new("dropout", error))?;
         Ok(if self.tape.training() { self.unary(function) } else { self })
     }

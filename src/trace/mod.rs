@@ -4,17 +4,22 @@
 //! comes again, so a step knows all of its sites before its first launch, and memory is planned as a whole.
 
 mod arithmetic;
+mod attention;
 mod loss;
 mod moves;
 mod products;
+mod resample;
+mod rows;
 mod windows;
 
+pub(crate) use attention::Matrices;
 pub use loss::CrossEntropy;
+pub(crate) use resample::Resample;
 
 use crate::{Parameter, Shape, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::DType,
-    descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Unary, Xent},
+    descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Rows, Unary, Xent},
     op::Op,
 };
 use std::{cell::RefCell, collections::HashMap};
@@ -28,13 +33,31 @@ pub(crate) enum Work {
     Linear,
     /// x, weights, perhaps bias.
     Conv(Conv2d),
+    /// x, weights, perhaps bias: the convolution's data pass forward.
+    ConvTranspose(Conv2d),
+    /// a, b: one product for each n and h; b perhaps transposed.
+    Matmul {
+        transposed: bool,
+    },
     Unary(Unary),
+    /// ln(1 + e^x).
+    Softplus,
+    /// x²/2β for |x| < β, else |x| − β/2.
+    Huber(f32),
+    /// Over channels; causal: row i of a matrix sees the first i + 1 columns.
+    Softmax {
+        causal: bool,
+    },
     /// a, b.
     Binary(BinaryOp, Over),
     Pool(Pool),
     /// x; the offsets are those of the pooling node named.
     Unpool(Pool, usize),
-    /// x, scale, shift; running statistics.
+    /// x; a product with a constant matrix along h, and one along w.
+    Resample(Resample),
+    /// x; each pixel so often in a row and in a column.
+    Repeat([u32; 2]),
+    /// x, scale, perhaps shift; running statistics.
     Norm(Norm, Option<usize>),
     /// Parts, along an axis.
     Concat(usize),
@@ -44,6 +67,12 @@ pub(crate) enum Work {
         start: usize,
     },
     Reshape,
+    /// The axis of x that each axis is.
+    Permute([usize; 4]),
+    /// What slices take apart: backward their gradients meet here.
+    Split,
+    /// Table, indices.
+    Rows(Rows),
     /// The gradient stops here.
     Detach,
     /// All to one number: sum or mean.

@@ -63,4 +63,50 @@ impl<'t> Var<'t> {
         shape[axis] = len;
         Ok(self.then("slice", Op::Slice, Work::Slice { axis, start }, &[], Shape::from(shape)))
     }
+    /// The same values with their axes in another order: axis `i` of the result is axis `order[i]` of x (0 n, 1 h, 2 w,
+    /// 3 c).
+    ///
+    /// # Errors
+    /// An order that does not name each axis once, or too many elements.
+    pub fn permute(self, order: [usize; 4]) -> Result<Self, TraceError> {
+        let mut sorted = order;
+        sorted.sort_unstable();
+        if sorted != [0, 1, 2, 3] {
+            return Err(TraceError::new("permute", TraceErrorKind::Range));
+        }
+        let sizes = self.shape().sizes();
+        self.sizes("permute")?;
+        Ok(self.then("permute", Op::Transpose, Work::Permute(order), &[], Shape::from(order.map(|axis| sizes[axis]))))
+    }
+
+    /// Parts of those lengths along an axis, one after the other. Backward their gradients are put together again: that
+    /// gradient is a site.
+    ///
+    /// # Errors
+    /// Lengths whose sum is not the axis, an axis beyond 3.
+    pub fn split(self, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+        self.split_into(self.tape.number("split"), axis, lens, |part, _| part)
+    }
+
+    /// [`Var::split`] inside of a layer, whose calls share sites: all is called after `name`.
+    pub(crate) fn split_as(self, name: &str, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+        let name = format!("{name}.split");
+        self.split_into(name.clone(), axis, lens, |part, i| part.named(&format!("{name}.{i}")))
+    }
+
+    fn split_into(
+        self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self,
+    ) -> Result<Vec<Self>, TraceError> {
+        let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
+        if axis > 3 || total != Some(self.shape().sizes()[axis]) {
+            return Err(TraceError::new("split", TraceErrorKind::Range));
+        }
+        let whole = self.then_named(name, Op::Split, Work::Split, &[], self.shape());
+        let mut start = 0;
+        let part = |(i, &len): (usize, &usize)| {
+            start += len;
+            Ok(called(whole.slice(axis, start - len, len)?, i))
+        };
+        lens.iter().enumerate().map(part).collect()
+    }
 }

@@ -14,7 +14,7 @@ use crate::{
 use gradscale_core::{
     backend::{Backend, Buffer, Control, Slot},
     descriptor::Unary,
-    rules::branch_paper,
+    rules::{branch_paper, split_paper},
     scaled::Scaled,
     solve::{Choice, Held, NoDecision, Operand},
     stats::{Convention, Detail, Stats},
@@ -62,11 +62,15 @@ impl<B: Backend> Trainer<B> {
         };
         let (scratch, row) = self.probe_launch(launch, incoming)?;
         let site = self.sites.site(target.to);
+        let of_parts = |parts: Vec<Scaled<f32>>| match launch.rule {
+            Rule::Split => split_paper(&parts),
+            _ => branch_paper(&parts),
+        };
         let verdict = match (preset, launch.rule) {
             (Preset::Exact, _) => site.map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
             (Preset::Paper(paper), Rule::Softmax) => paper.softmax_cast(&row),
             (Preset::Authors(authors), Rule::Softmax) => authors.softmax_cast(&row),
-            (Preset::Paper(_) | Preset::Authors(_), _) => match parts.and_then(|parts| branch_paper(&parts)) {
+            (Preset::Paper(_) | Preset::Authors(_), _) => match parts.and_then(of_parts) {
                 Some(alpha) => Ok(Choice { k: alpha.saturating_sub(incoming), held: Held::One, gamma: f64::NAN }),
                 None => other(&row),
             },

@@ -21,7 +21,6 @@ impl<B: Backend> Trainer<B> {
         if let Some(index) = self.programs.iter().position(same) {
             return Ok(index);
         }
-        let constants = self.constants.len();
         let mut shared = Shared {
             policy: &self.policy,
             parameters: &self.known,
@@ -31,18 +30,22 @@ impl<B: Backend> Trainer<B> {
             keep: self.keep,
         };
         let mut program = compile(&trace, purpose, &mut shared)?;
-        self.prepare(&mut program, constants).map_err(Error::Device)?;
+        self.prepare(&mut program).map_err(Error::Device)?;
         self.programs.push(program);
         self.recorded.push(Recorded::Cold);
         Ok(self.programs.len() - 1)
     }
 
     /// Memory, constants, half copies and a table for a new program.
-    fn prepare(&mut self, program: &mut Program, constants: usize) -> Result<(), B::Error> {
-        for (index, values) in self.constants.iter().enumerate().skip(constants) {
-            let mut buffer = self.device.alloc(DType::F32, values.len())?;
-            self.device.write(Data::F32(values), &mut buffer)?;
-            self.memory.put(self.fixed.constant(index), buffer);
+    fn prepare(&mut self, program: &mut Program) -> Result<(), B::Error> {
+        // Also those of programs that could not be finished: the next one finds them known.
+        for (index, values) in self.constants.iter().enumerate() {
+            let constant = self.fixed.constant(index);
+            if !self.memory.has(constant) {
+                let mut buffer = self.device.alloc(DType::F32, values.len())?;
+                self.device.write(Data::F32(values), &mut buffer)?;
+                self.memory.put(constant, buffer);
+            }
         }
         self.memory.link(&self.device, program)?;
         self.fit_table()?;

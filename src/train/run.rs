@@ -58,6 +58,7 @@ fn dispatch<B: Backend>(
         Operation::Conv(p, pass) => device.conv(p, *pass, need(0), need(1), read(2), next()),
         Operation::Pool(p) => device.pool(p, need(0), written, next()),
         Operation::Unpool(p, way) => device.unpool(p, *way, need(0), read(1), next()),
+        Operation::Rows(p, way) => device.rows(p, *way, need(0), need(1), next()),
         Operation::Norm(p) => {
             let saved = written.expect("a normalisation has statistics");
             let affine = read(1).zip(read(2)).map(|(scale, shift)| [scale, shift]);

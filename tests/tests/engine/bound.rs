@@ -2,6 +2,7 @@
 
 use crate::{
     f64::{self as oracle, Tensor},
+    f64_more as more,
     graph::{Graph, Node, Op},
 };
 use gradscale::core::descriptor::Unary;
@@ -128,6 +129,26 @@ impl Map<'_> {
                     zeros.iter().enumerate().map(|(i, o)| if i == self.i { x } else { o }).collect();
                 oracle::concat(&parts, *axis)
             }),
+            Op::ConvTranspose(p) => self.columns(&mut dx, g, sizes, |x| more::conv_transpose(x, value(1), None, *p)),
+            Op::Matmul { transposed } => self.columns(&mut dx, g, sizes, |x| match self.i {
+                0 => more::matmul(x, value(1), *transposed),
+                _ => more::matmul(value(0), x, *transposed),
+            }),
+            Op::Permute(order) => self.columns(&mut dx, g, sizes, |x| more::permute(x, *order)),
+            Op::Nearest(factor) => {
+                self.columns(&mut dx, g, sizes, |x| more::nearest(x, factor.map(|size| size as usize)));
+            }
+            Op::Bilinear { size, align_corners } => {
+                self.columns(&mut dx, g, sizes, |x| more::bilinear(x, size.map(|size| size as usize), *align_corners))
+            }
+            Op::AdaptiveAverage(size) => self.columns(&mut dx, g, sizes, |x| {
+                let mean = |window: &[f64]| window.iter().sum::<f64>() / window.len() as f64;
+                more::adaptive(x, size.map(|size| size as usize), mean)
+            }),
+            Op::Part(i) => {
+                let Op::Split { axis, lens } = &self.graph.nodes[self.node.inputs[0]].op else { return dx };
+                self.columns(&mut dx, g, sizes, |x| oracle::slice(x, *axis, lens[..*i].iter().sum(), lens[*i]));
+            }
             Op::MaxPool(_) => {
                 let places =
                     &self.at[self.graph.nodes.iter().position(|node| node.name == self.node.name).unwrap_or(0)];
@@ -166,7 +187,7 @@ impl Map<'_> {
                     Op::Unary(Unary::Affine { a, .. }) => f64::from(*a),
                     Op::Sub if self.i == 1 => -1.0,
                     Op::Mean => 1.0 / x.data.len() as f64,
-                    Op::Add | Op::Sub | Op::Sum | Op::Reshape(_) => 1.0,
+                    Op::Add | Op::Sub | Op::Sum | Op::Reshape(_) | Op::Split { .. } => 1.0,
                     _ => 0.0,
                 };
                 dx.iter_mut().enumerate().for_each(|(i, dx)| *dx = here(i) * size(coefficient(i)));

@@ -1,6 +1,9 @@
 //! Small networks as data, so that the engine and the oracle can both run them.
 
-use crate::f64::{self as oracle, Conv, Divisor, Tensor};
+use crate::{
+    f64::{self as oracle, Conv, Divisor, Tensor},
+    f64_more::{self as more, Transposed},
+};
 use gradscale::{core::descriptor::Unary, nn::LocalResponseNorm};
 
 /// What a node computes from its inputs.
@@ -12,6 +15,18 @@ pub enum Op {
     /// x, w, perhaps b.
     Linear,
     Conv(Conv),
+    ConvTranspose(Transposed),
+    Matmul {
+        transposed: bool,
+    },
+    /// q, k, v.
+    Attention {
+        causal: bool,
+    },
+    Softmax {
+        causal: bool,
+    },
+    Softplus,
     Unary(Unary),
     Add,
     Sub,
@@ -28,7 +43,27 @@ pub enum Op {
     Unpool,
     /// x, scale, shift; none: batch.
     Norm(Option<u32>),
+    /// x, scale, shift.
+    LayerNorm,
+    /// x, scale.
+    RmsNorm,
     Lrn(LocalResponseNorm),
+    Nearest([u32; 2]),
+    Bilinear {
+        size: [u32; 2],
+        align_corners: bool,
+    },
+    AdaptiveAverage([u32; 2]),
+    AdaptiveMax([u32; 2]),
+    /// Rows of a table by the graph's indices, to a shape.
+    Embedding([usize; 4]),
+    Permute([usize; 4]),
+    /// Taken apart along an axis; `Part`s are what comes out.
+    Split {
+        axis: usize,
+        lens: Vec<usize>,
+    },
+    Part(usize),
     Concat(usize),
     Slice {
         axis: usize,
@@ -46,6 +81,12 @@ pub enum Op {
     },
     Mse,
     L1,
+    SmoothL1(f32),
+    Bce,
+    Focal {
+        alpha: f32,
+        gamma: f32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +103,8 @@ pub struct Graph {
     pub parameters: Vec<([usize; 4], Vec<f32>)>,
     pub constants: Vec<([usize; 4], Vec<f32>)>,
     pub labels: Vec<u8>,
+    /// Of an embedding.
+    pub indices: Vec<u32>,
 }
 
 /// Where max-poolings took their values from.
@@ -112,6 +155,11 @@ impl Graph {
                 Op::Constant(i) => Tensor::new(self.constants[*i].0, &self.constants[*i].1),
                 Op::Linear => oracle::linear(x(0), x(1), maybe(2)),
                 Op::Conv(p) => oracle::conv(x(0), x(1), maybe(2), *p),
+                Op::ConvTranspose(p) => more::conv_transpose(x(0), x(1), maybe(2), *p),
+                Op::Matmul { transposed } => more::matmul(x(0), x(1), *transposed),
+                Op::Attention { causal } => more::attention(x(0), x(1), x(2), *causal),
+                Op::Softmax { causal } => more::softmax(x(0), *causal),
+                Op::Softplus => x(0).map(more::softplus),
                 Op::Unary(function) => x(0).map(|x| unary(*function, x)),
                 Op::Add => x(0).binary(x(1), |a, b| a + b),
                 Op::Sub => x(0).binary(x(1), |a, b| a - b),
@@ -134,6 +182,25 @@ impl Graph {
                 Op::Norm(groups) => {
                     oracle::norm(x(0), groups.map(|groups| groups as usize), x(1), x(2), f64::from(1e-5f32))
                 }
+                Op::LayerNorm => more::row_norm(x(0), x(1), maybe(2), f64::from(1e-5f32)),
+                Op::RmsNorm => more::row_norm(x(0), x(1), None, f64::from(1e-5f32)),
+                Op::Nearest(factor) => more::nearest(x(0), factor.map(|size| size as usize)),
+                Op::Bilinear { size, align_corners } => {
+                    more::bilinear(x(0), size.map(|size| size as usize), *align_corners)
+                }
+                Op::AdaptiveAverage(size) => more::adaptive(x(0), size.map(|size| size as usize), |window| {
+                    window.iter().sum::<f64>() / window.len() as f64
+                }),
+                Op::AdaptiveMax(size) => more::adaptive(x(0), size.map(|size| size as usize), |window| {
+                    window.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+                }),
+                Op::Embedding(shape) => more::rows(x(0), &self.indices, *shape),
+                Op::Permute(order) => more::permute(x(0), *order),
+                Op::Split { .. } => x(0).clone(),
+                Op::Part(i) => {
+                    let Op::Split { axis, lens } = &self.nodes[node.inputs[0]].op else { panic!("part of what?") };
+                    oracle::slice(x(0), *axis, lens[..*i].iter().sum(), lens[*i])
+                }
                 Op::Lrn(p) => {
                     let [alpha, beta, k] = [p.alpha, p.beta, p.k].map(f64::from);
                     oracle::local_response_norm(x(0), p.n as usize, alpha, beta, k)
@@ -152,6 +219,11 @@ impl Graph {
                 }
                 Op::Mse => Tensor::number(oracle::mse(x(0), x(1))),
                 Op::L1 => Tensor::number(oracle::l1(x(0), x(1))),
+                Op::SmoothL1(beta) => Tensor::number(more::smooth_l1(x(0), x(1), f64::from(*beta))),
+                Op::Bce => Tensor::number(more::bce_with_logits(x(0), x(1))),
+                Op::Focal { alpha, gamma } => {
+                    Tensor::number(more::focal(x(0), x(1), f64::from(*alpha), f64::from(*gamma)))
+                }
             };
             all.push(value);
         }

@@ -7,6 +7,7 @@
 use crate::{
     bound::{Bounded, backward},
     f64::{Conv, Divisor, Tensor},
+    f64_more::Transposed,
     gradients,
     graph::{Graph, Op, Random, values},
     run::Run,
@@ -30,6 +31,10 @@ use proptest::{
 use std::collections::BTreeMap;
 
 const SHAPE: [usize; 4] = [2, 2, 2, 4];
+/// Operators that a recipe draws from.
+const OPERATORS: usize = 19;
+/// Of the embeddings: one row twice, and one beyond the table.
+const INDICES: [u32; 8] = [0, 3, 3, 1, 4, 7, 2, 0];
 
 /// What a random network is made from: an operator, two inputs and a seed of each step.
 #[derive(Clone, Debug)]
@@ -40,7 +45,7 @@ struct Recipe {
 }
 
 fn recipes() -> impl Strategy<Value = Recipe> {
-    let step = (0u8..12, any::<u8>(), any::<u8>(), any::<u16>());
+    let step = (0u8..OPERATORS as u8, any::<u8>(), any::<u8>(), any::<u16>());
     (vec(step, 2..9), 0u8..3, -40i32..=10).prop_map(|(steps, loss, exponent)| Recipe { steps, loss, exponent })
 }
 
@@ -52,7 +57,8 @@ fn weights(seed: u16, len: usize, share: usize) -> Vec<f32> {
 }
 
 fn build(recipe: &Recipe) -> Graph {
-    let mut g = Graph { labels: vec![0, 1, 2, 3, 3, 1, 0, 2], ..Graph::default() };
+    let mut g = Graph { labels: vec![0, 1, 2, 3, 3, 1, 0, 2], indices: INDICES.to_vec(), ..Graph::default() };
+    let mut splits = 0;
     let x = g.constant(SHAPE, weights(9, 32, 1));
     let shared = g.parameter([4, 1, 1, 4], weights(1, 16, 2));
     let mut pool = vec![g.named(Op::Linear, &[x, shared], "shared".to_owned())];
@@ -92,6 +98,43 @@ fn build(recipe: &Recipe) -> Graph {
                 let mean = g.push(Op::AveragePool { window: [2, 2], stride: [1, 1], pad: [1, 1] }, &[a]);
                 let part = g.push(Op::Slice { axis: 1, start: 1, len: 2 }, &[mean]);
                 g.push(Op::Slice { axis: 2, start: 0, len: 2 }, &[part])
+            }
+            11 => {
+                let w = g.parameter([4, 3, 3, 4], weights(seed, 144, 12));
+                let p = Transposed { stride: 1, pad: 1, extra: 0, dilation: 1, groups: 1 };
+                g.push(Op::ConvTranspose(p), &[a, w])
+            }
+            12 => {
+                used[j] = true;
+                let scores = g.push(Op::Matmul { transposed: true }, &[a, b]);
+                let w = g.parameter(SHAPE, weights(seed, 32, 2));
+                g.push(Op::Matmul { transposed: false }, &[scores, w])
+            }
+            13 => g.push(Op::Permute([[1, 0, 2, 3], [0, 2, 1, 3]][usize::from(seed % 2)]), &[a]),
+            14 => {
+                splits += 1;
+                let name = if splits == 1 { "split".to_owned() } else { format!("split{splits}") };
+                let whole = g.named(Op::Split { axis: 3, lens: vec![1, 3] }, &[a], name);
+                let [one, three] = [0, 1].map(|i| g.push(Op::Part(i), &[whole]));
+                let one = g.push(Op::Unary(Unary::Affine { a: 2.0, b: 0.0 }), &[one]);
+                g.push(Op::Concat(3), &[three, one])
+            }
+            15 => {
+                let large = g.push(Op::Nearest([2, 3]), &[a]);
+                let part = g.push(Op::Slice { axis: 1, start: 1, len: 2 }, &[large]);
+                g.push(Op::Slice { axis: 2, start: 2, len: 2 }, &[part])
+            }
+            16 => {
+                let align_corners = seed % 2 == 1;
+                let large = g.push(Op::Bilinear { size: [4, if align_corners { 3 } else { 4 }], align_corners }, &[a]);
+                let mean = g.push(Op::AdaptiveAverage([3, 2]), &[large]);
+                g.push(Op::Slice { axis: 1, start: 1, len: 2 }, &[mean])
+            }
+            17 => {
+                let table = g.parameter([5, 1, 1, 4], weights(seed, 20, 1));
+                let rows = g.push(Op::Embedding([8, 1, 1, 4]), &[table]);
+                let rows = g.push(Op::Reshape(SHAPE), &[rows]);
+                g.push(Op::Add, &[a, rows])
             }
             _ => {
                 let w = g.parameter([4, 3, 3, 4], weights(seed, 144, 12));
@@ -210,12 +253,14 @@ fn invariant(methods: &[&str], steps: usize, cases: u32) {
     let config =
         ProptestConfig { cases, failure_persistence: None, max_global_rejects: 20_000, ..ProptestConfig::default() };
     let seen = std::cell::RefCell::new(&mut worst);
+    let drawn = std::cell::RefCell::new([0; OPERATORS]);
     TestRunner::new_with_rng(config, proptest::test_runner::TestRng::deterministic_rng(Default::default()))
         .run(&recipes(), |recipe| {
             let graph = build(&recipe);
             if !is_exact(&graph) {
                 return Err(TestCaseError::reject("not exact in half"));
             }
+            recipe.steps.iter().for_each(|step| drawn.borrow_mut()[usize::from(step.0)] += 1);
             for method in methods {
                 let used = check(&graph, method, steps).map_err(|error| fail(format!("{method}: {error}")))?;
                 let mut seen = seen.borrow_mut();
@@ -226,6 +271,8 @@ fn invariant(methods: &[&str], steps: usize, cases: u32) {
         })
         .unwrap_or_else(|error| panic!("{error}"));
     println!("largest use of the bound: {worst:.2?}");
+    let drawn = drawn.into_inner();
+    assert!(drawn.iter().all(|&times| times != 0), "an operator was never drawn: {drawn:?}");
 }
 
 const ALL: [&str; 5] = ["fp32", "gs:exact", "gs:paper", "gs:authors", "fixed:1024"];
@@ -242,12 +289,12 @@ const LISTS: [&str; 6] = [
 
 #[test]
 fn at_once() {
-    invariant(&ALL, 1, 64);
+    invariant(&ALL, 1, 96);
 }
 
 #[test]
 fn between_steps() {
-    invariant(&ALL, 12, 64);
+    invariant(&ALL, 12, 96);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use crate::{
     f64::{Conv, Divisor},
     graph::{Graph, Op, positive, values},
+    operators_more as more,
 };
 use gradscale::{core::descriptor::Unary, nn::LocalResponseNorm};
 
 /// Ends a graph: the sum of its last value times constants that all differ.
-fn finish(mut graph: Graph) -> Graph {
+pub fn finish(mut graph: Graph) -> Graph {
     let last = graph.nodes.len() - 1;
     let shape = graph.eval(&graph.first()).0[last].shape;
     let weights = graph.constant(shape, values(99, shape.iter().product()));
@@ -17,20 +18,20 @@ fn finish(mut graph: Graph) -> Graph {
 }
 
 /// A parameter as an operator's input: through a factor of 1, so that in half its gradient is a site's.
-fn input(graph: &mut Graph, shape: [usize; 4], values: Vec<f32>) -> usize {
+pub fn input(graph: &mut Graph, shape: [usize; 4], values: Vec<f32>) -> usize {
     let parameter = graph.parameter(shape, values);
     graph.push(Op::Unary(Unary::Affine { a: 1.0, b: 0.0 }), &[parameter])
 }
 
 /// One input of that shape, and what the closure makes of it.
-fn one<T>(shape: [usize; 4], seed: u64, build: impl FnOnce(&mut Graph, usize) -> T) -> Graph {
+pub fn one<T>(shape: [usize; 4], seed: u64, build: impl FnOnce(&mut Graph, usize) -> T) -> Graph {
     let mut graph = Graph { labels: vec![0], ..Graph::default() };
     let x = input(&mut graph, shape, values(seed, shape.iter().product()));
     build(&mut graph, x);
     finish(graph)
 }
 
-const IMAGE: [usize; 4] = [2, 3, 5, 4];
+pub const IMAGE: [usize; 4] = [2, 3, 5, 4];
 
 /// Every operator of the engine, each in a small graph.
 pub fn all() -> Vec<(String, Graph)> {
@@ -139,6 +140,7 @@ pub fn all() -> Vec<(String, Graph)> {
     add("detach", one(IMAGE, 26, detach));
     shared(&mut add);
     losses(&mut add);
+    more::add(&mut add);
     all
 }
 

@@ -9,7 +9,10 @@ use gradscale::{
         op::Op,
     },
     models::{Mlp, SegNet},
-    nn::{BatchNorm, Conv2d, GroupNorm, Module},
+    nn::{
+        BatchNorm, Conv2d, ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm,
+        SelfAttention,
+    },
     optim::Optimizer,
 };
 
@@ -24,8 +27,11 @@ fn same(plan: &[PlanRow], ran: &[PlanRow], single: impl Fn(&PlanRow) -> bool) {
     }
 }
 
+/// The mean at the end of a loss of several operators.
+const LOSS: &str = "the loss";
+
 fn is_number(row: &PlanRow) -> bool {
-    matches!(row.op, Op::CrossEntropy | Op::Mean | Op::Sum)
+    matches!(row.op, Op::CrossEntropy | Op::Mean | Op::Sum) || row.name == LOSS
 }
 
 /// A network under a policy: plan, run, compare.
@@ -126,6 +132,63 @@ fn a_reshape_denied_is_stored_as_planned() {
     let mut policy = AmpPolicy::new(Level::O1);
     policy.set(Op::Reshape, List::Deny).unwrap();
     mixture(&policy);
+}
+
+/// Recurrent cells, attention, a table, and images of another size, as layers.
+fn sequence(policy: &AmpPolicy) -> Vec<PlanRow> {
+    let mut parameters = Parameters::seeded(1);
+    let mut scope = parameters.at("net");
+    let tokens = Embedding::new(&mut scope.at("tokens"), 9, 4);
+    let (one, two) = (LayerNorm::new(&mut scope.at("one"), 4), RmsNorm::new(&mut scope.at("two"), 4));
+    let attention = SelfAttention::new(&mut scope.at("attention"), 4, 2).causal();
+    let (lstm, gru) = (LstmCell::new(&mut scope.at("lstm"), 4, 3), GruCell::new(&mut scope.at("gru"), 3, 3));
+    let up = ConvTranspose2d::new(&mut scope.at("up"), 3, 2, 3).stride(2);
+    let batch = [Batch::u32([2, 3], &[0, 8, 8, 3, 1, 5]), Batch::f32([2, 3], &[0.0; 6])];
+    check(policy, parameters, batch, |[indices, zero]| {
+        let x = one.forward(tokens.forward(indices)?)?;
+        let x = two.forward(x.add(attention.forward(x)?)?)?;
+        let (mut state, mut h) = ([zero; 2], zero);
+        for step in 0..3 {
+            state = lstm.forward(x.slice(2, step, 1)?, state)?;
+            h = gru.forward(state[0], h)?;
+        }
+        let image = up.forward(h.reshape([1, 2, 1, 3])?)?.upsample_bilinear([7, 5], false)?;
+        let y = image.adaptive_average_pool([3, 2])?.adaptive_max_pool([2, 1])?;
+        Ok(y.bce_with_logits(zero.slice(3, 0, 2)?.reshape([1, 2, 1, 2])?)?.named(LOSS))
+    })
+}
+
+#[test]
+fn layers_of_sequences() {
+    for level in Level::ALL {
+        let plan = sequence(&AmpPolicy::new(level));
+        let of = |op: Op| plan.iter().filter(|row| row.op == op).map(|row| row.precision).collect::<Vec<_>>();
+        let mixed = |usual| match level {
+            Level::O0 => Precision::Single,
+            Level::O3 => Precision::Half,
+            _ => usual,
+        };
+        for op in [Op::Recurrent, Op::BatchedMatmul, Op::ConvTranspose, Op::Linear] {
+            assert!(!of(op).is_empty() && of(op).iter().all(|&is| is == mixed(Precision::Half)), "{op}");
+        }
+        for op in [Op::Softmax, Op::BinaryCrossEntropy] {
+            assert!(!of(op).is_empty() && of(op).iter().all(|&is| is == mixed(Precision::Single)), "{op}");
+        }
+        // A table is stored as parameters are, and the type of its rows is theirs.
+        let parameters = if matches!(level, Level::O0 | Level::O1) { Precision::Single } else { Precision::Half };
+        assert_eq!(of(Op::Embedding), [parameters]);
+        assert_eq!(of(Op::LayerNorm), [parameters]);
+    }
+}
+
+/// Indices are integers: a list that wants halves casts the table alone.
+#[test]
+fn indices_are_not_cast() {
+    let mut policy = AmpPolicy::new(Level::O1);
+    policy.set(Op::Embedding, List::Allow).unwrap();
+    let plan = sequence(&policy);
+    let row = plan.iter().find(|row| row.op == Op::Embedding).unwrap();
+    assert_eq!((row.precision, row.casts), (Precision::Half, 1));
 }
 
 /// Every operator of the engine, each in its small graph.

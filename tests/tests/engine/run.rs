@@ -14,12 +14,16 @@ use gradscale::{
     nn::Module,
     optim::Optimizer,
 };
+use std::collections::BTreeMap;
 
 impl Graph {
     /// The network on a tape.
-    fn trace<'t>(&self, tape: &'t Tape, known: &Known, labels: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn trace<'t>(
+        &self, tape: &'t Tape, known: &Known, labels: Var<'t>, indices: Option<Var<'t>>,
+    ) -> Result<Var<'t>, TraceError> {
+        let mut parts: BTreeMap<usize, Vec<Var<'t>>> = BTreeMap::new();
         let mut all: Vec<Var<'t>> = Vec::new();
-        for node in &self.nodes {
+        for (id, node) in self.nodes.iter().enumerate() {
             let x = |i: usize| all[node.inputs[i]];
             let maybe = |i: usize| node.inputs.get(i).map(|&input| all[input]);
             let var = match &node.op {
@@ -37,6 +41,39 @@ impl Graph {
                     };
                     x(0).conv(&node.name, describe, x(1), maybe(2))?
                 }
+                Op::ConvTranspose(p) => {
+                    let [_, kh, kw, part] = x(1).shape().sizes();
+                    let describe = |[n, h, w, c]: [u32; 4]| {
+                        let size = |size: u32, k: usize| {
+                            (size as usize - 1) * p.stride + (k - 1) * p.dilation + 1 + p.extra - 2 * p.pad
+                        };
+                        let shape = [n, size(h, kh) as u32, size(w, kw) as u32, (part * p.groups) as u32];
+                        Conv2d::padded(shape, c, [kh as u32, kw as u32], [p.pad as u32; 2])?
+                            .stride([p.stride as u32; 2])?
+                            .dilation([p.dilation as u32; 2])?
+                            .groups(p.groups as u32)
+                    };
+                    x(0).conv_transpose(&node.name, describe, x(1), maybe(2))?
+                }
+                Op::Matmul { transposed: false } => x(0).matmul(x(1))?,
+                Op::Matmul { transposed: true } => x(0).matmul_transposed(x(1))?,
+                Op::Attention { causal } => x(0).attention(&node.name, x(1), x(2), *causal)?,
+                Op::Softmax { causal: false } => x(0).softmax()?,
+                Op::Softmax { causal: true } => x(0).causal_softmax()?,
+                Op::Softplus => x(0).softplus(),
+                Op::LayerNorm => x(0).layer_norm(&node.name, 1e-5, [x(1), x(2)])?,
+                Op::RmsNorm => x(0).rms_norm(&node.name, 1e-5, x(1))?,
+                Op::Nearest(factor) => x(0).upsample_nearest(*factor)?,
+                Op::Bilinear { size, align_corners } => x(0).upsample_bilinear(*size, *align_corners)?,
+                Op::AdaptiveAverage(size) => x(0).adaptive_average_pool(*size)?,
+                Op::AdaptiveMax(size) => x(0).adaptive_max_pool(*size)?,
+                Op::Embedding(_) => x(0).embedding(&node.name, indices.expect("a graph with indices"))?,
+                Op::Permute(order) => x(0).permute(*order)?,
+                Op::Split { axis, lens } => {
+                    parts.insert(id, x(0).split(*axis, lens)?);
+                    x(0)
+                }
+                Op::Part(i) => parts[&node.inputs[0]][*i],
                 Op::Unary(function) => x(0).unary(*function),
                 Op::Add => x(0).add(x(1))?,
                 Op::Sub => x(0).sub(x(1))?,
@@ -77,8 +114,12 @@ impl Graph {
                 }
                 Op::Mse => x(0).mse_loss(x(1))?,
                 Op::L1 => x(0).l1_loss(x(1))?,
+                Op::SmoothL1(beta) => x(0).smooth_l1_loss(x(1), *beta)?,
+                Op::Bce => x(0).bce_with_logits(x(1))?,
+                Op::Focal { alpha, gamma } => x(0).focal_loss(x(1), *alpha, *gamma)?,
             };
-            let leaf = matches!(node.op, Op::Parameter(_) | Op::Constant(_));
+            // A split is called by its number; its parts have names of the graph.
+            let leaf = matches!(node.op, Op::Parameter(_) | Op::Constant(_) | Op::Split { .. });
             all.push(if leaf { var } else { var.named(&node.name) });
         }
         Ok(*all.last().expect("a graph has a loss"))
@@ -129,8 +170,12 @@ where
 
     pub fn backward(&mut self) -> Result<Gradients, Error<B::Error>> {
         let Self { trainer, graph, known } = self;
-        let batch = [Batch::u8([graph.labels.len()], &graph.labels)];
-        trainer.backward(batch, |[labels]| graph.trace(labels.tape(), known, labels))
+        let labels = Batch::u8([graph.labels.len()], &graph.labels);
+        if graph.indices.is_empty() {
+            return trainer.backward([labels], |[labels]| graph.trace(labels.tape(), known, labels, None));
+        }
+        let batch = [labels, Batch::u32([graph.indices.len()], &graph.indices)];
+        trainer.backward(batch, |[labels, indices]| graph.trace(labels.tape(), known, labels, Some(indices)))
     }
 
     /// Gradients of all parameters.
@@ -143,8 +188,11 @@ where
     }
 
     pub fn plan(&self) -> Vec<gradscale::PlanRow> {
-        let batch = [Batch::u8([self.graph.labels.len()], &self.graph.labels)];
-        let plan = self.trainer.plan(batch, |[labels]| self.graph.trace(labels.tape(), &self.known, labels));
+        let labels = Batch::u8([self.graph.labels.len()], &self.graph.labels);
+        let batch = [labels, Batch::u32([self.graph.indices.len()], &self.graph.indices)];
+        let plan = self
+            .trainer
+            .plan(batch, |[labels, indices]| self.graph.trace(labels.tape(), &self.known, labels, Some(indices)));
         plan.expect("the network fits")
     }
 }

@@ -29,7 +29,7 @@ fn net(w2: f32, w3: f32, t: f32) -> Graph {
 }
 
 /// The exponents of all sites after the first step.
-fn exponents(graph: &Graph, method: &str) -> BTreeMap<String, i32> {
+pub fn exponents(graph: &Graph, method: &str) -> BTreeMap<String, i32> {
     let method: Method = method.parse().expect("a method");
     let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Optimizer::sgd(0.0), &method);
     let gradients = run.backward().expect("it fits");
@@ -37,7 +37,7 @@ fn exponents(graph: &Graph, method: &str) -> BTreeMap<String, i32> {
     run.trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect()
 }
 
-fn map(all: &[(&str, i32)]) -> BTreeMap<String, i32> {
+pub fn map(all: &[(&str, i32)]) -> BTreeMap<String, i32> {
     all.iter().map(|&(name, alpha)| (name.to_owned(), alpha)).collect()
 }
 

@@ -5,8 +5,8 @@
 mod nets;
 mod recorder;
 
-use gradscale::{Cpu, Method};
-use nets::{Setting, Trained, mlp, segnet};
+use gradscale::{Batch, Cpu, Init, Method, Parameters, Trainer, optim::Optimizer};
+use nets::{Setting, Trained, mlp, segnet, sequence};
 use recorder::Recorder;
 
 const SHIFT: i32 = 30;
@@ -65,11 +65,45 @@ fn segnet_is_shift_invariant() {
     invariant("SegNet", |method, setting| segnet(device(), method, setting));
 }
 
+#[test]
+fn sequences_are_shift_invariant() {
+    invariant("tokens, attention and cells", |method, setting| sequence(device(), method, setting));
+}
+
+/// A step that a device repeats as it recorded it draws its dropout anew; two dropouts of one value draw each their own.
+#[test]
+fn a_repeated_step_draws_anew() {
+    let mut parameters = Parameters::seeded(1);
+    let weight = parameters.at("p").weight("w", [32, 32], Init::Constant(1.0));
+    let recorder = Recorder::new(device());
+    let repeats = recorder.repeats.clone();
+    let mut trainer = Trainer::new(recorder, parameters, Optimizer::sgd(0.0), Method::mixed()).expect("a trainer");
+    let mut masks = Vec::new();
+    for _ in 0..8 {
+        let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[any]| {
+            let w = any.tape().parameter(&weight);
+            w.dropout(0.5)?.add(w.dropout(0.5)?.scale(16.0))?.sum()
+        });
+        let gradients = gradients.expect("gradients");
+        masks.push(trainer.gradient(&gradients, "p.w").expect("a parameter").expect("its gradient").data);
+        assert!(trainer.step(gradients).expect("a step").skipped.is_none());
+    }
+    assert!(repeats.get() > 4, "{} steps were repeated", repeats.get());
+    for (i, mask) in masks.iter().enumerate() {
+        // Kept by the first, by the second, by both or by none: a quarter of 1024 each.
+        for value in [0.0, 2.0, 32.0, 34.0] {
+            let count = mask.iter().filter(|&&x| x == value).count();
+            assert!((200..312).contains(&count), "{value}: {count}");
+        }
+        assert!(!masks[..i].contains(mask), "step {i} drew what an earlier one had drawn");
+    }
+}
+
 /// A reading of the property itself: f32 training is shift invariant as well.
 #[test]
 fn f32_is_shift_invariant() {
     let method = Method::fp32();
-    for train in [mlp::<Cpu>, segnet::<Cpu>] {
+    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>] {
         let plain = train(device(), &method, Setting { shift: 0, recording: false });
         let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
         assert_eq!(difference(&plain, &shifted), None);
@@ -82,7 +116,7 @@ fn f32_is_shift_invariant() {
 fn recorded_steps_are_eager_ones() {
     for method in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3"] {
         let method: Method = method.parse().expect("a method");
-        for train in [mlp::<Recorder>, segnet::<Recorder>] {
+        for train in [mlp::<Recorder>, segnet::<Recorder>, sequence::<Recorder>] {
             let eager = train(Recorder::new(device()), &method, Setting { shift: 0, recording: false });
             let recorder = Recorder::new(device());
             let repeats = recorder.repeats.clone();
@@ -93,7 +127,7 @@ fn recorded_steps_are_eager_ones() {
         }
     }
     let method: Method = "gs:exact".parse().expect("a method");
-    for train in [mlp::<Recorder>, segnet::<Recorder>] {
+    for train in [mlp::<Recorder>, segnet::<Recorder>, sequence::<Recorder>] {
         let plain = train(Recorder::new(device()), &method, Setting { shift: 0, recording: true });
         let shifted = train(Recorder::new(device()), &method, Setting { shift: SHIFT, recording: true });
         assert_eq!(difference(&plain, &shifted), None);

@@ -1,10 +1,10 @@
-//! Two networks, trained for some steps on made-up data.
+//! Three networks, trained for some steps on made-up data.
 
 use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer,
     core::{backend::Backend, descriptor::Divisor},
     models::{Mlp, SegNet},
-    nn::Module,
+    nn::{ConvTranspose2d, Dropout, Embedding, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention},
     optim::Optimizer,
 };
 
@@ -95,6 +95,49 @@ pub fn segnet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
                 divisor: Divisor::Fixed(2048.0),
             };
             Ok(net.forward(x)?.cross_entropy_with(labels, &options)?.scale(small))
+        });
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        Some(outcome.skipped.is_some())
+    })
+}
+
+/// Tokens, attention, recurrent cells, images of another size, dropout, and three losses.
+pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
+    let mut parameters = Parameters::seeded(5);
+    let mut scope = parameters.at("net");
+    let tokens = Embedding::new(&mut scope.at("tokens"), 12, 8);
+    let (one, two) = (LayerNorm::new(&mut scope.at("one"), 8), RmsNorm::new(&mut scope.at("two"), 8));
+    let attention = SelfAttention::new(&mut scope.at("attention"), 8, 2).causal();
+    let up = ConvTranspose2d::new(&mut scope.at("up"), 8, 6, 3).stride(2).pad(1);
+    let (lstm, gru) = (LstmCell::new(&mut scope.at("lstm"), 6, 8), GruCell::new(&mut scope.at("gru"), 8, 8));
+    let head = Linear::new(&mut scope.at("head"), 8, 4);
+    let dropout = Dropout { keep: 0.75 };
+    let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
+    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let indices: Vec<u32> = (0..24).map(|i| i * 7 % 13).collect();
+    let (zero, target) = (vec![0.0; 32], noise(16, 9));
+    let labels: Vec<f32> = target.iter().map(|x| if *x > 0.0 { 1.0 } else { 0.0 }).collect();
+    run(trainer, |trainer| {
+        let batch = [
+            Batch::u32([4, 6], &indices),
+            Batch::f32([4, 8], &zero),
+            Batch::f32([4, 4], &target),
+            Batch::f32([4, 4], &labels),
+        ];
+        let small = 2f32.powi(-setting.shift);
+        let gradients = trainer.backward(batch, |[indices, zero, target, labels]| {
+            let x = one.forward(dropout.forward(tokens.forward(indices)?)?)?;
+            let x = two.forward(x.add(attention.forward(x)?)?)?.gelu();
+            let image = up.forward(x.reshape([4, 2, 3, 8])?)?.silu().upsample_bilinear([4, 6], false)?;
+            let image = image.upsample_nearest([1, 2])?.adaptive_average_pool([3, 5])?.adaptive_max_pool([1, 2])?;
+            let (mut state, mut h) = ([zero; 2], zero);
+            for step in image.split(2, &[1, 1])? {
+                state = lstm.forward(step.reshape([4, 6])?, state)?;
+                h = gru.forward(dropout.forward(state[0])?, h)?;
+            }
+            let y = head.forward(h)?;
+            let loss = y.smooth_l1_loss(target, 0.5)?.add(y.bce_with_logits(labels)?)?;
+            Ok(loss.add(y.focal_loss(labels, 0.25, 2.0)?)?.scale(small))
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         Some(outcome.skipped.is_some())

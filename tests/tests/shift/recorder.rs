@@ -5,7 +5,7 @@
 use gradscale::Cpu;
 use gradscale_core::{
     backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
-    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Strided, Unary, Way, Xent},
+    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
     scaled::Scaled,
     stats::{Detail, Stats},
 };
@@ -182,6 +182,10 @@ impl Backend for Recorder {
     fn unpool(&self, p: &Pool, way: Way, x: &Shared, at: Option<&Shared>, y: Store<'_, Self>) -> Done<Self> {
         let (p, x, at, y) = (*p, x.0.clone(), own(at), Owned::new(y));
         self.go(move |cpu| with(at.as_ref(), |at| y.with(|y| cpu.unpool(&p, way, &x.borrow(), at, y))))
+    }
+    fn rows(&self, p: &Rows, way: Way, x: &Shared, index: &Shared, y: Store<'_, Self>) -> Done<Self> {
+        let (p, x, index, y) = (*p, x.0.clone(), index.0.clone(), Owned::new(y));
+        self.go(move |cpu| y.with(|y| cpu.rows(&p, way, &x.borrow(), &index.borrow(), y)))
     }
     fn norm(
         &self, p: &Norm, x: &Shared, affine: Option<[&Shared; 2]>, saved: &mut Shared, y: Store<'_, Self>,

@@ -1,5 +1,9 @@
 //! Parameters of a network: names, shapes and first values.
 
+mod init;
+
+pub use init::{Fan, Init};
+
 use crate::Shape;
 use std::f64::consts::TAU;
 
@@ -114,31 +118,6 @@ impl Scope<'_> {
     }
 }
 
-/// First values.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Init {
-    /// One number.
-    Constant(f32),
-    /// Normal with variance 2 / fan_in: for layers before a ReLU (He et al. 2015).
-    HeNormal,
-    /// Uniform in ±1/√fan_in: PyTorch's default for linear layers and convolutions.
-    FanIn,
-}
-
-impl Init {
-    /// fan_in is the number of values behind the first size.
-    fn values(self, shape: Shape, random: &mut Random) -> Vec<f32> {
-        let fan_in = (shape.len() / shape.sizes()[0].max(1)).max(1) as f64;
-        let mut draw = || match self {
-            Self::Constant(value) => f64::from(value),
-            Self::HeNormal => (2.0 / fan_in).sqrt() * random.normal(),
-            Self::FanIn => (2.0 * random.uniform() - 1.0) / fan_in.sqrt(),
-        };
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        (0..shape.len()).map(|_| draw() as f32).collect()
-    }
-}
-
 /// SplitMix64: one word of state, the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub u64);
@@ -155,6 +134,11 @@ impl Random {
     /// In [0, 1).
     pub fn uniform(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// In [−1, 1).
+    pub fn symmetric(&mut self) -> f64 {
+        2.0 * self.uniform() - 1.0
     }
 
     /// Box and Muller's cosine.

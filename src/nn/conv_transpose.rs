@@ -1,0 +1,87 @@
+//! Transposed convolutional layers.
+
+use super::Module;
+use crate::{Fan, Init, Parameter, Scope, TraceError, Var};
+use gradscale_core::descriptor::{Conv2d, ShapeError};
+
+/// A transposed convolution, `[n, h, w, in]` to `[n, (h − 1)·stride + kernel − 2·pad + extra, …, out]`: what the
+/// convolution of that stride and padding does to its gradient. Weight `[in, kernel, kernel, out]`.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{ConvTranspose2d, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let mut scope = parameters.at("up");
+/// let up = ConvTranspose2d::new(&mut scope, 3, 2, 4).stride(2).pad(1).bias(&mut scope);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::f32([1, 5, 6, 3], &[0.5; 90])], |[x]| up.forward(x))?;
+/// assert_eq!(y.shape.sizes(), [1, 10, 12, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConvTranspose2d {
+    name: String,
+    weight: Parameter,
+    bias: Option<Parameter>,
+    outputs: usize,
+    kernel: usize,
+    stride: u32,
+    pad: u32,
+    extra: u32,
+}
+
+impl ConvTranspose2d {
+    /// Stride 1, no padding, no bias. Weights start as before a ReLU, as the product of all taps of all inputs.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
+        // Inputs stand first: their fan is the one called out.
+        let init = Init::KaimingNormal { fan: Fan::Out, gain: std::f32::consts::SQRT_2 };
+        let weight = scope.weight("weight", [inputs, kernel, kernel, outputs], init);
+        Self { name: scope.path().to_owned(), weight, bias: None, outputs, kernel, stride: 1, pad: 0, extra: 0 }
+    }
+
+    /// With a bias, from 0.
+    #[must_use]
+    pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
+        self.bias = Some(scope.weight("bias", [self.outputs], Init::Constant(0.0)));
+        self
+    }
+
+    /// With a stride: inputs lie so far apart in the result.
+    #[must_use]
+    pub const fn stride(mut self, stride: u32) -> Self {
+        self.stride = stride;
+        self
+    }
+
+    /// With so much cut off on each side of the result.
+    #[must_use]
+    pub const fn pad(mut self, pad: u32) -> Self {
+        self.pad = pad;
+        self
+    }
+
+    /// With so many more rows and columns at the end, fewer than the stride: PyTorch's `output_padding`.
+    #[must_use]
+    pub const fn extra(mut self, extra: u32) -> Self {
+        self.extra = extra;
+        self
+    }
+}
+
+impl Module for ConvTranspose2d {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let tape = x.tape();
+        let size = |size| crate::trace::size(&self.name, size);
+        let (outputs, kernel) = (size(self.outputs)?, size(self.kernel)?);
+        let descriptor = |[n, h, w, c]: [u32; 4]| {
+            let size = |inputs: u32| {
+                let last = u64::from(inputs.checked_sub(1)?) * u64::from(self.stride);
+                let full = last + u64::from(kernel) + u64::from(self.extra);
+                u32::try_from(full.checked_sub(2 * u64::from(self.pad))?).ok()
+            };
+            let (h, w) = size(h).zip(size(w)).ok_or(ShapeError::Window)?;
+            Conv2d::padded([n, h, w, outputs], c, [kernel; 2], [self.pad; 2])?.stride([self.stride; 2])
+        };
+        let bias = self.bias.as_ref().map(|bias| tape.parameter(bias));
+        x.conv_transpose(&self.name, descriptor, tape.parameter(&self.weight), bias)
+    }
+}

@@ -1,0 +1,41 @@
+//! Tables of vectors.
+
+use super::Module;
+use crate::{Init, Parameter, Scope, TraceError, Var};
+
+/// The row of a table for each index (u32): `[n, t]` to `[n, 1, t, width]`, `[n, h, w, 1]` to `[n, h, w, width]`. Its
+/// gradient is added in f32, for the rows that were named.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Embedding, Module}, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let tokens = Embedding::new(&mut parameters.at("tokens"), 50, 8);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Batch::u32([2, 3], &[0, 7, 7, 49, 3, 1])], |[indices]| tokens.forward(indices))?;
+/// assert_eq!(y.shape.sizes(), [2, 1, 3, 8]);
+/// assert_eq!(y.data[8..16], y.data[16..24]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    name: String,
+    table: Parameter,
+}
+
+impl Embedding {
+    /// Rows start standard normal.
+    pub fn new(scope: &mut Scope<'_>, rows: usize, width: usize) -> Self {
+        Self::with_init(scope, rows, width, Init::Normal { mean: 0.0, std: 1.0 })
+    }
+
+    /// With other first values.
+    pub fn with_init(scope: &mut Scope<'_>, rows: usize, width: usize, init: Init) -> Self {
+        Self { name: scope.path().to_owned(), table: scope.weight("weight", [rows, width], init) }
+    }
+}
+
+impl Module for Embedding {
+    fn forward<'t>(&self, indices: Var<'t>) -> Result<Var<'t>, TraceError> {
+        indices.tape().parameter(&self.table).embedding(&self.name, indices)
+    }
+}

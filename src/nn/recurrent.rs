@@ -1,0 +1,143 @@
+//! Recurrent cells: one step of a sequence. Called several times in a step of training, a cell has its cast sites once:
+//! its calls share exponents, and merge what they observe.
+
+use crate::{Init, Parameter, Scope, TraceError, Var};
+use gradscale_core::op::Op;
+
+/// A product and a bias inside of a cell, in the precision of recurrent cells.
+#[derive(Clone, Debug)]
+struct Gates {
+    name: String,
+    weight: Parameter,
+    bias: Parameter,
+}
+
+impl Gates {
+    /// `count` gates of `hidden` values. All start uniform in ±1/√hidden.
+    fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, count: usize) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let high = (1.0 / (hidden.max(1) as f64).sqrt()) as f32;
+        let init = Init::Uniform { low: -high, high };
+        let weight = scope.weight("weight", [count * hidden, inputs], init);
+        let bias = scope.weight("bias", [count * hidden], init);
+        Self { name: scope.path().to_owned(), weight, bias }
+    }
+
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let [weight, bias] = [&self.weight, &self.bias].map(|one| x.tape().parameter(one));
+        x.product(&self.name, Op::Recurrent, weight, Some(bias))
+    }
+}
+
+/// One step of a long short-term memory (Hochreiter and Schmidhuber 1997): from x `[n, inputs]` and the state h, c
+/// `[n, hidden]` to the next state.
+///
+/// i, f, o = sigmoid(…), g = tanh(…) of `ih·x + hh·h`; c′ = f·c + i·g; h′ = o·tanh(c′). Gates stand in the order i, f,
+/// g, o, with a bias for each product, as PyTorch has them.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::LstmCell, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let cell = LstmCell::new(&mut parameters.at("cell"), 3, 4);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// // A sequence of two steps, from a state of zeros.
+/// let batch = [Batch::f32([2, 6], &[0.5; 12]), Batch::f32([2, 4], &[0.0; 8])];
+/// let gradients = trainer.backward(batch, |[x, zero]| {
+///     let mut state = [zero; 2];
+///     for step in 0..2 {
+///         state = cell.forward(x.slice(3, 3 * step, 3)?, state)?;
+///     }
+///     state[0].square()?.mean()
+/// })?;
+/// assert!(trainer.step(gradients)?.skipped.is_none());
+/// assert_eq!(trainer.sites().filter(|site| site.name == "cell.hh/dgrad").count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LstmCell {
+    name: String,
+    of_input: Gates,
+    of_hidden: Gates,
+    hidden: usize,
+}
+
+impl LstmCell {
+    /// Weights and biases start uniform in ±1/√hidden.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
+        let of_input = Gates::new(&mut scope.at("ih"), inputs, hidden, 4);
+        let of_hidden = Gates::new(&mut scope.at("hh"), hidden, hidden, 4);
+        Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
+    }
+
+    /// From x and [h, c] to the next [h, c].
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn forward<'t>(&self, x: Var<'t>, [h, c]: [Var<'t>; 2]) -> Result<[Var<'t>; 2], TraceError> {
+        // A name of its own for every operator, so that all calls have the same sites.
+        let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
+        let gates = called(self.of_input.forward(x)?.add(self.of_hidden.forward(h)?)?, "gates");
+        let parts = gates.split_as(&self.name, 3, &[self.hidden; 4])?;
+        let input = called(parts[0].sigmoid(), "input");
+        let forget = called(parts[1].sigmoid(), "forget");
+        let candidate = called(parts[2].tanh(), "candidate");
+        let output = called(parts[3].sigmoid(), "output");
+        let (kept, new) = (called(forget.mul(c)?, "kept"), called(input.mul(candidate)?, "new"));
+        let c = called(kept.add(new)?, "c");
+        let h = called(output.mul(called(c.tanh(), "tanh"))?, "h");
+        Ok([h, c])
+    }
+}
+
+/// One step of a gated recurrent unit (Cho et al. 2014): from x `[n, inputs]` and the state h `[n, hidden]` to the next.
+///
+/// r, z = sigmoid(…) of `ih·x + hh·h`; n = tanh(`ih·x` + r·`hh·h`); h′ = n + z·(h − n). Gates stand in the order r, z, n,
+/// with a bias for each product, as PyTorch has them.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::GruCell, optim::Optimizer};
+/// let mut parameters = Parameters::seeded(1);
+/// let cell = GruCell::new(&mut parameters.at("cell"), 3, 4);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let batch = [Batch::f32([2, 3], &[0.5; 6]), Batch::f32([2, 4], &[0.0; 8])];
+/// let h = trainer.evaluate(batch, |[x, h]| cell.forward(x, cell.forward(x, h)?))?;
+/// assert_eq!(h.shape.sizes(), [2, 1, 1, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GruCell {
+    name: String,
+    of_input: Gates,
+    of_hidden: Gates,
+    hidden: usize,
+}
+
+impl GruCell {
+    /// Weights and biases start uniform in ±1/√hidden.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
+        let of_input = Gates::new(&mut scope.at("ih"), inputs, hidden, 3);
+        let of_hidden = Gates::new(&mut scope.at("hh"), hidden, hidden, 3);
+        Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
+    }
+
+    /// From x and h to the next h.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn forward<'t>(&self, x: Var<'t>, h: Var<'t>) -> Result<Var<'t>, TraceError> {
+        // A name of its own for every operator, so that all calls have the same sites.
+        let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
+        let lens = [self.hidden; 3];
+        let of_input = self.of_input.forward(x)?.split_as(&self.of_input.name, 3, &lens)?;
+        let of_hidden = self.of_hidden.forward(h)?.split_as(&self.of_hidden.name, 3, &lens)?;
+        let gate = |i: usize, what: &str| {
+            let sum = called(of_input[i].add(of_hidden[i])?, &format!("{what}.sum"));
+            Ok(called(sum.sigmoid(), what))
+        };
+        let (reset, update) = (gate(0, "reset")?, gate(1, "update")?);
+        let old = called(reset.mul(of_hidden[2])?, "old");
+        let new = called(called(of_input[2].add(old)?, "new.sum").tanh(), "new");
+        let step = called(update.mul(called(h.sub(new)?, "difference"))?, "step");
+        Ok(called(new.add(step)?, "h"))
+    }
+}

@@ -1,0 +1,170 @@
+//! Images of another size.
+
+use super::{Var, Work, size};
+use crate::{Shape, TraceError, error::TraceErrorKind};
+use gradscale_core::{descriptor::ShapeError, op::Op};
+
+/// A product with a constant matrix along each of two axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resample {
+    pub weights: Weights,
+    /// Height and width before.
+    pub from: [u32; 2],
+    /// Height and width after.
+    pub to: [u32; 2],
+}
+
+/// What a place of the result is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weights {
+    /// Its two neighbours along an axis.
+    Linear { align_corners: bool },
+    /// The mean of a window.
+    Mean,
+}
+
+impl Resample {
+    /// The matrix along axis 0 (h) or 1 (w), `[to, from]`; none where nothing changes.
+    pub fn matrix(&self, axis: usize) -> Option<Vec<f32>> {
+        let (from, to) = (self.from[axis], self.to[axis]);
+        if from == to {
+            return None;
+        }
+        let mut matrix = vec![0.0; from as usize * to as usize];
+        for (row, at) in matrix.chunks_mut(from as usize).zip(0..to) {
+            match self.weights {
+                Weights::Linear { align_corners } => {
+                    let (low, share) = neighbours(at, from, to, align_corners);
+                    row[low] += 1.0 - share;
+                    row[(low + 1).min(from as usize - 1)] += share;
+                }
+                Weights::Mean => {
+                    let [start, end] = window(at, from, to);
+                    row[start..end].fill(1.0 / (end - start) as f32);
+                }
+            }
+        }
+        Some(matrix)
+    }
+}
+
+/// The lower neighbour of place `at`, and the share of the upper one. Pixels are points in the corners' grid, or
+/// squares whose centres count.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place inside the image")]
+fn neighbours(at: u32, from: u32, to: u32, align_corners: bool) -> (usize, f32) {
+    let (at, from, to) = (f64::from(at), f64::from(from), f64::from(to));
+    let place = match align_corners {
+        true if to > 1.0 => at * (from - 1.0) / (to - 1.0),
+        true => 0.0,
+        false => ((at + 0.5) * from / to - 0.5).max(0.0),
+    };
+    let low = place.floor().min(from - 1.0);
+    (low as usize, (place - low) as f32)
+}
+
+/// Window `at` of `to` over `from` places: from ⌊at·from/to⌋ to ⌈(at + 1)·from/to⌉, as PyTorch cuts them.
+fn window(at: u32, from: u32, to: u32) -> [usize; 2] {
+    let [at, from, to] = [at, from, to].map(|size| size as usize);
+    [at * from / to, ((at + 1) * from).div_ceil(to)]
+}
+
+impl<'t> Var<'t> {
+    /// Each pixel `factor` times along h and w: upsampling by the nearest pixel.
+    ///
+    /// # Errors
+    /// A factor of 0, or too many elements.
+    pub fn upsample_nearest(self, factor: [u32; 2]) -> Result<Self, TraceError> {
+        let [n, h, w, c] = self.sizes("upsample")?;
+        if factor.contains(&0) {
+            return Err(TraceError::new("upsample", ShapeError::Window));
+        }
+        let too_large = || TraceError::new("upsample", ShapeError::TooLarge);
+        let times = |size: u32, factor: u32| size.checked_mul(factor).ok_or_else(too_large);
+        let shape = Shape::from([n, times(h, factor[0])?, times(w, factor[1])?, c].map(|size| size as usize));
+        super::sizes("upsample", shape)?;
+        Ok(if factor == [1, 1] {
+            self
+        } else {
+            self.then("upsample", Op::Interpolate, Work::Repeat(factor), &[], shape)
+        })
+    }
+
+    /// An image of height and width `size`, each value interpolated linearly between its neighbours, along h and along
+    /// w. `align_corners`: the corners' centres are the ends of the grid; else the corners' edges are.
+    ///
+    /// ∞ or NaN in an image reaches all of its pixels.
+    ///
+    /// # Errors
+    /// A size of 0, an image without pixels, or too many elements.
+    pub fn upsample_bilinear(self, size: [u32; 2], align_corners: bool) -> Result<Self, TraceError> {
+        self.resample("upsample", Op::Interpolate, Weights::Linear { align_corners }, size)
+    }
+
+    /// Means of `size` windows, which overlap where `size` does not divide the image: window i of p over s pixels goes
+    /// from ⌊i·s/p⌋ to ⌈(i + 1)·s/p⌉. `[1, 1]` is the mean of the image.
+    ///
+    /// # Errors
+    /// A size of 0, an image without pixels, or too many elements.
+    pub fn adaptive_average_pool(self, size: [u32; 2]) -> Result<Self, TraceError> {
+        let [_, h, w, _] = self.sizes("average_pool")?;
+        match [h.checked_rem(size[0]), w.checked_rem(size[1])] {
+            [Some(0), Some(0)] if h != 0 && w != 0 => self.average_pool([h / size[0], w / size[1]]),
+            _ => self.resample("average_pool", Op::AveragePool, Weights::Mean, size),
+        }
+    }
+
+    /// The largest value of each of `size` windows, cut as [`Var::adaptive_average_pool`] does; of several the first.
+    ///
+    /// # Errors
+    /// A size of 0, an image without pixels, or a window of more than 256.
+    pub fn adaptive_max_pool(self, size: [u32; 2]) -> Result<Self, TraceError> {
+        let [_, h, w, _] = self.sizes("max_pool")?;
+        if size.contains(&0) || h == 0 || w == 0 {
+            return Err(TraceError::new("max_pool", ShapeError::Window));
+        }
+        if h.is_multiple_of(size[0]) && w.is_multiple_of(size[1]) {
+            return self.max_pool([h / size[0], w / size[1]]);
+        }
+        // Along w first: of several largest values the first in reading order wins.
+        self.largest(2, w, size[1])?.largest(1, h, size[0])
+    }
+
+    /// Largest values of `to` windows along one axis.
+    fn largest(self, axis: usize, from: u32, to: u32) -> Result<Self, TraceError> {
+        let pool = |var: Self, len: usize| {
+            let len = size("max_pool", len)?;
+            var.max_pool(if axis == 1 { [len, 1] } else { [1, len] })
+        };
+        if from.is_multiple_of(to) {
+            return if from == to { Ok(self) } else { pool(self, (from / to) as usize) };
+        }
+        let part = |at: u32| {
+            let [start, end] = window(at, from, to);
+            pool(self.slice(axis, start, end - start)?, end - start)
+        };
+        let mut parts = (0..to).map(part).collect::<Result<Vec<Self>, _>>()?;
+        // A concatenation takes few parts at once.
+        while parts.len() > 1 {
+            let join = |some: &[Self]| some[0].concat(&some[1..], axis);
+            parts = parts.chunks(gradscale_core::amp::MAX_INPUTS).map(join).collect::<Result<_, _>>()?;
+        }
+        parts.pop().ok_or(TraceError::new("max_pool", TraceErrorKind::Range))
+    }
+
+    fn resample(self, kind: &'static str, op: Op, weights: Weights, to: [u32; 2]) -> Result<Self, TraceError> {
+        let [n, h, w, c] = self.sizes(kind)?;
+        if to.contains(&0) || h == 0 || w == 0 {
+            return Err(TraceError::new(kind, ShapeError::Window));
+        }
+        let shape = Shape::from([n, to[0], to[1], c].map(|size| size as usize));
+        // What lies between both products, too.
+        for of in [shape, Shape::from([n, to[0], w, c].map(|size| size as usize))] {
+            super::sizes(kind, of)?;
+        }
+        for (from, to) in [(h, to[0]), (w, to[1])] {
+            super::sizes(kind, Shape::from([from as usize, to as usize]))?;
+        }
+        let p = Resample { weights, from: [h, w], to };
+        Ok(if p.from == p.to { self } else { self.then(kind, op, Work::Resample(p), &[], shape) })
+    }
+}

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Golden values of the engine's operators, by PyTorch: writes engine.txt beside this file.
+
+    pip install torch
+    python3 engine.py            write engine.txt
+    python3 engine.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
+
+PyTorch computes in f64 from inputs that are f32, and its results are rounded to f32 once: what an f32 engine may differ
+by is then its own rounding alone. Inputs are drawn with a seed of each case.
+
+Lines of engine.txt, separated by tabs:
+
+  case  key  n h w c  values
+
+  key       in.NAME or LAYER.NAME: an input, or a parameter of a layer, as the engine calls it
+            const.NAME: the same without a gradient; index.NAME: integers
+            y: the result; t: factors of its values, loss = sum of y * t; grad.KEY: gradients of that loss
+  init      for the cases called init: what a first value is drawn from, "uniform BOUND" or "normal STD"
+
+All tensors are n h w c: images NHWC, weights [out, kh, kw, in], sequences [n, 1, t, c].
+"""
+
+import math
+import os
+import sys
+import zlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine.txt")
+LINES = []
+
+
+def write(case, key, tensor):
+    shape = " ".join(str(size) for size in tensor.shape)
+    if tensor.dtype == torch.int64:
+        values = " ".join(str(x) for x in tensor.flatten().tolist())
+    else:
+        values = " ".join(f"{x:.8g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
+    LINES.append(f"{case}\t{key}\t{shape}\t{values}")
+
+
+def add(case, compute, shapes, spread=1.0, const=None, index=None):
+    """`shapes`: name to shape n h w c; `compute`: from a dict of tensors to the result, n h w c too."""
+    torch.manual_seed(zlib.crc32(case.encode()))
+    # Few digits, so that some values are equal and the file is small.
+    draw = lambda shape: torch.randint(-32, 33, shape) / 32.0
+    tensors = {key: (draw(shape) * spread).requires_grad_() for key, shape in shapes.items()}
+    fixed = dict(const or {})
+    fixed.update(index or {})
+    y = compute({**tensors, **fixed})
+    assert y.dim() == 4, (case, y.shape)
+    t = draw(y.shape)
+    (y * t).sum().backward()
+    for key, tensor in {**tensors, **fixed, "y": y, "t": t}.items():
+        write(case, key, tensor)
+    for key, tensor in tensors.items():
+        write(case, f"grad.{key}", tensor.grad)
+
+
+def nchw(x):
+    return x.permute(0, 3, 1, 2)
+
+
+def nhwc(x):
+    return x.permute(0, 2, 3, 1)
+
+
+def vector(x):
+    return x.flatten()
+
+
+def matrix(x):
+    """[out, 1, 1, in] as [out, in]; [n, 1, 1, c] as [n, c]."""
+    return x.reshape(x.shape[0], x.shape[3])
+
+
+def products():
+    image = [1, 3, 4, 4]
+    for stride, pad, extra, dilation, groups in [(1, 0, 0, 1, 1), (2, 1, 1, 1, 1), (2, 0, 1, 1, 2), (3, 2, 0, 2, 1)]:
+        def conv(v):
+            y = F.conv_transpose2d(
+                nchw(v["in.x"]), nchw(v["in.w"]), vector(v["in.b"]), stride, pad, extra, groups, dilation)
+            return nhwc(y)
+
+        shapes = {"in.x": image, "in.w": [4, 3, 3, 6 // groups], "in.b": [6, 1, 1, 1]}
+        add(f"conv_transpose {stride} {pad} {extra} {dilation} {groups}", conv, shapes)
+
+    def layer(v):
+        y = F.conv_transpose2d(nchw(v["in.x"]), nchw(v["up.weight"]), vector(v["up.bias"]), 2, 1, 1)
+        return nhwc(y)
+
+    add("ConvTranspose2d", layer, {"in.x": image, "up.weight": [4, 3, 3, 2], "up.bias": [2, 1, 1, 1]})
+    add("matmul", lambda v: v["in.a"] @ v["in.b"], {"in.a": [2, 3, 4, 5], "in.b": [2, 3, 5, 2]})
+    add("matmul_transposed", lambda v: v["in.a"] @ v["in.b"].mT, {"in.a": [2, 1, 4, 5], "in.b": [2, 1, 3, 5]})
+
+
+def functions():
+    shape = {"in.x": [2, 3, 4, 4]}
+    add("sigmoid", lambda v: torch.sigmoid(v["in.x"]), shape, 6.0)
+    add("tanh", lambda v: torch.tanh(v["in.x"]), shape, 4.0)
+    add("gelu", lambda v: F.gelu(v["in.x"]), shape, 5.0)
+    add("silu", lambda v: F.silu(v["in.x"]), shape, 8.0)
+    add("softplus", lambda v: F.softplus(v["in.x"], threshold=1e9), shape, 12.0)
+    add("softmax", lambda v: F.softmax(v["in.x"], -1), shape, 8.0)
+
+
+def norms():
+    shapes = {"in.x": [2, 3, 2, 6], "norm.scale": [6, 1, 1, 1], "norm.shift": [6, 1, 1, 1]}
+    affine = lambda v: (vector(v["norm.scale"]), vector(v["norm.shift"]))
+    add("LayerNorm", lambda v: F.layer_norm(v["in.x"], [6], *affine(v), 1e-5), shapes)
+    add("GroupNorm 3", lambda v: nhwc(F.group_norm(nchw(v["in.x"]), 3, *affine(v), 1e-5)), shapes)
+    add("GroupNorm 1", lambda v: nhwc(F.group_norm(nchw(v["in.x"]), 1, *affine(v), 1e-5)), shapes)
+    del shapes["norm.shift"]
+    add("RmsNorm", lambda v: F.rms_norm(v["in.x"], [6], vector(v["norm.scale"]), 1e-5), shapes)
+
+
+def images():
+    shape = {"in.x": [1, 5, 7, 2]}
+    on = lambda f: lambda v: nhwc(f(nchw(v["in.x"])))
+    add("average_pool 2 2", on(lambda x: F.avg_pool2d(x, 2)), shape)
+    add("average_pool 3 3", on(lambda x: F.avg_pool2d(x, 3, 2, 1)), shape)
+    for size in [(1, 1), (2, 3), (3, 5), (5, 2), (6, 8)]:
+        add(f"adaptive_average_pool {size[0]} {size[1]}", on(lambda x: F.adaptive_avg_pool2d(x, size)), shape)
+        add(f"adaptive_max_pool {size[0]} {size[1]}", on(lambda x: F.adaptive_max_pool2d(x, size)), shape)
+    add("upsample_nearest 2 3", on(lambda x: F.interpolate(x, scale_factor=(2, 3), mode="nearest")), shape)
+    for corners in [False, True]:
+        for size in [(10, 14), (7, 8), (3, 4), (1, 7)]:
+            resize = lambda x: F.interpolate(x, size=size, mode="bilinear", align_corners=corners)
+            add(f"upsample_bilinear {size[0]} {size[1]} {int(corners)}", on(resize), shape)
+
+
+def moves():
+    shape = {"in.x": [2, 3, 4, 5]}
+    add("permute", lambda v: v["in.x"].permute(2, 0, 3, 1), shape)
+    add("slice", lambda v: v["in.x"][:, :, 1:3], shape)
+
+    def split(v):
+        a, b, c = torch.split(v["in.x"], [1, 3, 1], -1)
+        return torch.cat([c, torch.tanh(b), a * a], -1)
+
+    add("split", split, shape)
+    rows = torch.tensor([[3, 0, 3], [6, 1, 3]])
+    index = {"index.rows": rows.reshape(2, 1, 1, 3)}
+    add("Embedding", lambda v: F.embedding(rows, matrix(v["tokens.weight"])).reshape(2, 1, 3, 4),
+        {"tokens.weight": [7, 1, 1, 4]}, index=index)
+
+
+def sequences():
+    heads = {"in.q": [2, 3, 4, 5], "in.k": [2, 3, 4, 5], "in.v": [2, 3, 4, 2]}
+    for causal in [False, True]:
+        attend = lambda v: F.scaled_dot_product_attention(v["in.q"], v["in.k"], v["in.v"], is_causal=causal)
+        add(f"attention {int(causal)}", attend, heads, 2.0)
+        shapes = {"in.x": [2, 1, 5, 6]}
+        for part, outs in [("in", 18), ("out", 6)]:
+            shapes[f"attention.{part}.weight"] = [outs, 1, 1, 6]
+            shapes[f"attention.{part}.bias"] = [outs, 1, 1, 1]
+
+        def layer(v):
+            attention = nn.MultiheadAttention(6, 2, batch_first=True).double()
+            names = {"in_proj_weight": "in.weight", "in_proj_bias": "in.bias",
+                     "out_proj.weight": "out.weight", "out_proj.bias": "out.bias"}
+            given = {key: (matrix if "weight" in key else vector)(v[f"attention.{name}"])
+                     for key, name in names.items()}
+            x = v["in.x"].squeeze(1)
+            mask = nn.Transformer.generate_square_subsequent_mask(5).double() if causal else None
+            y, _ = torch.func.functional_call(attention, given, (x, x, x),
+                                              {"need_weights": False, "attn_mask": mask})
+            return y.unsqueeze(1)
+
+        add(f"SelfAttention {int(causal)}", layer, shapes)
+    for kind, gates in [("LSTMCell", 4), ("GRUCell", 3)]:
+        shapes = {f"in.x{step}": [2, 1, 1, 3] for step in range(3)}
+        shapes["in.h"] = [2, 1, 1, 4]
+        if gates == 4:
+            shapes["in.c"] = [2, 1, 1, 4]
+        for part, ins in [("ih", 3), ("hh", 4)]:
+            shapes[f"cell.{part}.weight"] = [gates * 4, 1, 1, ins]
+            shapes[f"cell.{part}.bias"] = [gates * 4, 1, 1, 1]
+
+        def steps(v):
+            cell = getattr(nn, kind)(3, 4).double()
+            given = {f"{what}_{part}": (matrix if what == "weight" else vector)(v[f"cell.{part}.{what}"])
+                     for part in ["ih", "hh"] for what in ["weight", "bias"]}
+            state = matrix(v["in.h"])
+            if gates == 4:
+                state = (state, matrix(v["in.c"]))
+            for step in range(3):
+                state = torch.func.functional_call(cell, given, (matrix(v[f"in.x{step}"]), state))
+            both = torch.cat(state, -1) if gates == 4 else state
+            return both.reshape(2, 1, 1, -1)
+
+        add(kind, steps, shapes)
+
+
+def losses():
+    shape, number = [3, 2, 2, 3], lambda x: x.reshape(1, 1, 1, 1)
+    both = {"in.x": shape, "in.target": shape}
+    for beta in [1.0, 0.25]:
+        add(f"smooth_l1_loss {beta:g}",
+            lambda v: number(F.smooth_l1_loss(v["in.x"], v["in.target"], beta=beta)), both, 2.0)
+    torch.manual_seed(7)
+    soft = {"const.target": torch.randint(0, 65, shape) / 64.0}
+    hard = {"const.target": torch.randint(0, 2, shape).double()}
+    bce = lambda v: number(F.binary_cross_entropy_with_logits(v["in.x"], v["const.target"]))
+    add("bce_with_logits soft", bce, {"in.x": shape}, 6.0, const=soft)
+    add("bce_with_logits hard", bce, {"in.x": shape}, 6.0, const=hard)
+    # At 0 both branches of the formula meet.
+    add("bce_with_logits zero", bce, {"in.x": shape}, 0.0, const=hard)
+
+    def focal(alpha, gamma):
+        # As torchvision.ops.sigmoid_focal_loss.
+        def loss(v):
+            x, t = v["in.x"], v["const.target"]
+            p = torch.sigmoid(x)
+            right = p * t + (1 - p) * (1 - t)
+            weight = alpha * t + (1 - alpha) * (1 - t)
+            each = F.binary_cross_entropy_with_logits(x, t, reduction="none")
+            return number((weight * each * (1 - right) ** gamma).mean())
+
+        return loss
+
+    for alpha, gamma in [(0.25, 2.0), (0.5, 0.0), (0.75, 0.5)]:
+        add(f"focal_loss {alpha:g} {gamma:g}", focal(alpha, gamma), {"in.x": shape}, 6.0, const=hard)
+
+
+def first_values():
+    """What torch.nn.init hands to uniform_ and normal_."""
+    seen = []
+    plain = torch.Tensor.uniform_, torch.Tensor.normal_
+    torch.Tensor.uniform_ = lambda self, a=0, b=1, **_: seen.append(f"uniform {b:.9g}") or self
+    torch.Tensor.normal_ = lambda self, mean=0, std=1, **_: seen.append(f"normal {std:.9g}") or self
+    relu, init = math.sqrt(2), nn.init
+    # [out, kh, kw, in] here, [out, in, kh, kw] there.
+    for out, kh, kw, ins in [(64, 1, 1, 48), (32, 3, 5, 16)]:
+        weight = torch.empty([out, ins, kh, kw] if kh > 1 else [out, ins])
+        for name, draw in {
+            "KaimingUniform In": lambda: init.kaiming_uniform_(weight, mode="fan_in", nonlinearity="relu"),
+            "KaimingUniform Out": lambda: init.kaiming_uniform_(weight, mode="fan_out", nonlinearity="relu"),
+            "KaimingNormal In": lambda: init.kaiming_normal_(weight, mode="fan_in", nonlinearity="relu"),
+            "KaimingNormal Out": lambda: init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu"),
+            "XavierUniform": lambda: init.xavier_uniform_(weight, relu),
+            "XavierNormal": lambda: init.xavier_normal_(weight, relu),
+            "FanIn": lambda: init.kaiming_uniform_(weight, a=math.sqrt(5)),
+        }.items():
+            draw()
+            LINES.append(f"init {name}\tinit\t{out} {kh} {kw} {ins}\t{seen.pop()}")
+    torch.Tensor.uniform_, torch.Tensor.normal_ = plain
+
+
+def same(one, two):
+    """Whether two tables hold the same numbers, but for an f32 rounding."""
+    if len(one) != len(two):
+        return False
+    for a, b in zip(one, two):
+        (*names, a), (*others, b) = a.split("\t"), b.split("\t")
+        if names != others or len(a.split()) != len(b.split()):
+            return False
+        for x, y in zip(a.split(), b.split()):
+            if x != y and abs(float(x) - float(y)) > 2**-22 * abs(float(x)) + 1e-12:
+                return False
+    return True
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    for part in [products, functions, norms, images, moves, sequences, losses, first_values]:
+        part()
+    if "--check" in sys.argv:
+        stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]
+        if not same(stored, LINES):
+            sys.exit("engine.txt is not what this script computes")
+        print(f"{len(LINES)} rows agree")
+        return
+    with open(TARGET, "w", encoding="utf-8") as out:
+        out.write("# Written by engine.py, which says what the columns are.\n")
+        out.writelines(line + "\n" for line in LINES)
+    print(f"{len(LINES)} rows, {os.path.getsize(TARGET)} bytes")
+
+
+main()

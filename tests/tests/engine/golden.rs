@@ -1,0 +1,283 @@
+//! Forward values and gradients of PyTorch, computed in f64 (`tests/golden/engine.py`), against the engine in f32.
+
+use crate::corners::trainer;
+use gradscale::{
+    Batch, Init, Parameter, Parameters, TraceError, Var,
+    core::descriptor::{Conv2d, Pool, PoolOp},
+    nn::{ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm, SelfAttention},
+};
+use std::{cell::RefCell, collections::BTreeMap};
+
+const TABLE: &str = include_str!("../../golden/engine.txt");
+
+/// Names of a row, and what is behind them.
+pub fn rows() -> impl Iterator<Item = [&'static str; 4]> {
+    TABLE.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let mut parts = line.split('\t');
+        [(); 4].map(|()| parts.next().expect("four columns"))
+    })
+}
+
+pub fn numbers<T: std::str::FromStr>(text: &str) -> Vec<T>
+where
+    T::Err: std::fmt::Debug,
+{
+    text.split(' ').map(|number| number.parse().expect("a number")).collect()
+}
+
+#[derive(Clone, Debug)]
+struct Tensor {
+    shape: [usize; 4],
+    data: Vec<f32>,
+}
+
+/// The tensors of one case by name.
+struct Case {
+    name: &'static str,
+    all: BTreeMap<&'static str, Tensor>,
+}
+
+/// What a network of a case takes: parameters and inputs by name.
+struct Given<'a, 't> {
+    any: Var<'t>,
+    handles: &'a BTreeMap<String, Parameter>,
+    indices: Var<'t>,
+}
+
+impl<'t> Given<'_, 't> {
+    fn get(&self, name: &str) -> Var<'t> {
+        self.any.tape().parameter(&self.handles[name])
+    }
+
+    fn x(&self) -> Var<'t> {
+        self.get("in.x")
+    }
+}
+
+impl Case {
+    fn of(name: &'static str) -> Self {
+        let mut all = BTreeMap::new();
+        for [_, key, shape, values] in rows().filter(|row| row[0] == name) {
+            let shape: Vec<usize> = numbers(shape);
+            let shape = shape.try_into().expect("four sizes");
+            all.insert(key, Tensor { shape, data: numbers(values) });
+        }
+        assert!(!all.is_empty(), "no case {name}");
+        Self { name, all }
+    }
+
+    /// The largest difference of the result and of all gradients, relative to the largest value of each.
+    fn check<N>(
+        &self, build: impl FnOnce(&mut Parameters) -> N,
+        net: impl for<'t> Fn(&N, &Given<'_, 't>) -> Result<Var<'t>, TraceError>,
+    ) -> f64 {
+        let mut parameters = Parameters::seeded(1);
+        let layer = build(&mut parameters);
+        let of_layer: Vec<String> = parameters.names().map(str::to_owned).collect();
+        let mut handles = BTreeMap::new();
+        for (&key, tensor) in &self.all {
+            let Some((scope, name)) = key.split_once('.') else { continue };
+            let handle = match scope {
+                "in" => parameters.at(scope).weight(name, tensor.shape, Init::Constant(0.0)),
+                "const" => parameters.at(scope).constant(name, tensor.shape, &tensor.data),
+                _ => continue,
+            };
+            handles.insert(key.to_owned(), handle);
+        }
+        let t = &self.all["t"];
+        handles.insert("t".to_owned(), parameters.at("golden").constant("t", t.shape, &t.data));
+        let mut trainer = trainer(parameters, "fp32");
+        let mut given = Vec::new();
+        for (&key, tensor) in &self.all {
+            if key.starts_with("in.") || of_layer.iter().any(|name| name == key) {
+                trainer.set_parameter(key, &tensor.data).expect("a parameter of that size");
+                given.push(key);
+            }
+        }
+        let missing: Vec<_> = of_layer.iter().filter(|name| !self.all.contains_key(name.as_str())).collect();
+        assert!(missing.is_empty(), "{}: no values of {missing:?}", self.name);
+        let indices = self.all.get("index.rows");
+        let words: Vec<u32> = indices.map_or(vec![0], |one| one.data.iter().map(|&x| x as u32).collect());
+        let shape = indices.map_or([1; 4], |one| one.shape);
+        let batch = || [Batch::f32([1], &[0.0]), Batch::u32(shape, &words)];
+
+        let y = trainer
+            .evaluate(batch(), |[any, indices]| net(&layer, &Given { any, handles: &handles, indices }))
+            .expect("it fits");
+        assert_eq!(y.shape.sizes(), self.all["y"].shape, "{}", self.name);
+        let mut worst = self.distance("y", &y.data);
+        let gradients = trainer
+            .backward(batch(), |[any, indices]| {
+                let given = Given { any, handles: &handles, indices };
+                net(&layer, &given)?.mul(given.get("t"))?.sum()
+            })
+            .expect("it fits");
+        for key in given {
+            let gradient = trainer.gradient(&gradients, key).expect("a parameter");
+            let gradient = gradient.unwrap_or_else(|| panic!("{}: no gradient of {key}", self.name));
+            worst = worst.max(self.distance(&format!("grad.{key}"), &gradient.data));
+        }
+        worst
+    }
+
+    fn distance(&self, key: &str, found: &[f32]) -> f64 {
+        let right = &self.all[key].data;
+        assert_eq!(found.len(), right.len(), "{} {key}", self.name);
+        let largest = right.iter().fold(0f64, |most, &x| most.max(f64::from(x).abs()));
+        let differences = found.iter().zip(right).map(|(&x, &y)| (f64::from(x) - f64::from(y)).abs());
+        let worst = differences.fold(0f64, |most, x| if x.is_nan() { f64::INFINITY } else { most.max(x) });
+        if worst == 0.0 { 0.0 } else { worst / largest }
+    }
+}
+
+thread_local! {
+    static SEEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Roundings of f32 next to the largest value: the longest way is three steps of a cell, of some twenty operators each.
+/// Measured: 3.4e-7.
+const BOUND: f64 = 1e-6;
+
+fn layer<N>(
+    name: &'static str, build: impl FnOnce(&mut Parameters) -> N,
+    net: impl for<'t> Fn(&N, &Given<'_, 't>) -> Result<Var<'t>, TraceError>,
+) {
+    let distance = Case::of(name).check(build, net);
+    println!("{name}: {distance:.1e}");
+    assert!(distance < BOUND, "{name}: {distance:e}");
+    SEEN.with_borrow_mut(|seen| seen.push(name));
+}
+
+fn case(name: &'static str, net: impl for<'t> Fn(&Given<'_, 't>) -> Result<Var<'t>, TraceError>) {
+    layer(name, |_| (), |(), given| net(given));
+}
+
+/// The numbers in a case's name.
+fn of_name(name: &str) -> Vec<u32> {
+    name.split(' ').skip(1).map(|number| number.parse().expect("a number")).collect()
+}
+
+fn named(start: &str) -> Vec<&'static str> {
+    let mut all: Vec<&str> = rows().map(|row| row[0]).filter(|name| name.split(' ').next() == Some(start)).collect();
+    all.dedup();
+    assert!(!all.is_empty(), "no case {start}");
+    all
+}
+
+fn products() {
+    for name in named("conv_transpose") {
+        let [stride, pad, extra, dilation, groups] = of_name(name)[..] else { panic!("{name}") };
+        case(name, |g| {
+            let describe = |[n, h, w, c]: [u32; 4]| {
+                let size = |size: u32| (size - 1) * stride + 2 * dilation + 1 + extra - 2 * pad;
+                let y = [n, size(h), size(w), 6];
+                Conv2d::padded(y, c, [3; 2], [pad; 2])?.stride([stride; 2])?.dilation([dilation; 2])?.groups(groups)
+            };
+            g.x().conv_transpose("up", describe, g.get("in.w"), Some(g.get("in.b")))
+        });
+    }
+    let up = |parameters: &mut Parameters| {
+        let mut scope = parameters.at("up");
+        ConvTranspose2d::new(&mut scope, 4, 2, 3).stride(2).pad(1).extra(1).bias(&mut scope)
+    };
+    layer("ConvTranspose2d", up, |up, g| up.forward(g.x()));
+    case("matmul", |g| g.get("in.a").matmul(g.get("in.b")));
+    case("matmul_transposed", |g| g.get("in.a").matmul_transposed(g.get("in.b")));
+}
+
+fn functions() {
+    case("sigmoid", |g| Ok(g.x().sigmoid()));
+    case("tanh", |g| Ok(g.x().tanh()));
+    case("gelu", |g| Ok(g.x().gelu()));
+    case("silu", |g| Ok(g.x().silu()));
+    case("softplus", |g| Ok(g.x().softplus()));
+    case("softmax", |g| g.x().softmax());
+}
+
+fn norms() {
+    layer("LayerNorm", |p| LayerNorm::new(&mut p.at("norm"), 6), |norm, g| norm.forward(g.x()));
+    layer("GroupNorm 3", |p| GroupNorm::new(&mut p.at("norm"), 6, 3), |norm, g| norm.forward(g.x()));
+    layer("GroupNorm 1", |p| GroupNorm::new(&mut p.at("norm"), 6, 1), |norm, g| norm.forward(g.x()));
+    layer("RmsNorm", |p| RmsNorm::new(&mut p.at("norm"), 6), |norm, g| norm.forward(g.x()));
+}
+
+fn images() {
+    case("average_pool 2 2", |g| g.x().average_pool([2, 2]));
+    case("average_pool 3 3", |g| {
+        let describe = |shape| Pool::padded(PoolOp::Average, shape, [3, 3], [1, 1])?.stride([2, 2]);
+        g.x().pool("average_pool", describe)
+    });
+    let both = |name: &str| -> [u32; 2] { of_name(name)[..2].try_into().expect("two sizes") };
+    for name in named("adaptive_average_pool") {
+        case(name, |g| g.x().adaptive_average_pool(both(name)));
+    }
+    for name in named("adaptive_max_pool") {
+        case(name, |g| g.x().adaptive_max_pool(both(name)));
+    }
+    for name in named("upsample_nearest") {
+        case(name, |g| g.x().upsample_nearest(both(name)));
+    }
+    for name in named("upsample_bilinear") {
+        case(name, |g| g.x().upsample_bilinear(both(name), of_name(name)[2] == 1));
+    }
+}
+
+fn moves() {
+    case("permute", |g| g.x().permute([2, 0, 3, 1]));
+    case("slice", |g| g.x().slice(2, 1, 2));
+    case("split", |g| {
+        let parts = g.x().split(3, &[1, 3, 1])?;
+        parts[2].concat(&[parts[1].tanh(), parts[0].mul(parts[0])?], 3)
+    });
+    layer("Embedding", |p| Embedding::new(&mut p.at("tokens"), 7, 4), |tokens, g| tokens.forward(g.indices));
+}
+
+fn sequences() {
+    for (causal, name, of_layer) in
+        [(false, "attention 0", "SelfAttention 0"), (true, "attention 1", "SelfAttention 1")]
+    {
+        case(name, |g| g.get("in.q").attention("attention", g.get("in.k"), g.get("in.v"), causal));
+        let build = |p: &mut Parameters| {
+            let attention = SelfAttention::new(&mut p.at("attention"), 6, 2);
+            if causal { attention.causal() } else { attention }
+        };
+        layer(of_layer, build, |attention, g| attention.forward(g.x()));
+    }
+    let steps = ["in.x0", "in.x1", "in.x2"];
+    let lstm = |p: &mut Parameters| LstmCell::new(&mut p.at("cell"), 3, 4);
+    layer("LSTMCell", lstm, |cell, g| {
+        let mut state = [g.get("in.h"), g.get("in.c")];
+        for x in steps {
+            state = cell.forward(g.get(x), state)?;
+        }
+        state[0].concat(&[state[1]], 3)
+    });
+    let gru = |p: &mut Parameters| GruCell::new(&mut p.at("cell"), 3, 4);
+    layer("GRUCell", gru, |cell, g| steps.iter().try_fold(g.get("in.h"), |h, x| cell.forward(g.get(x), h)));
+}
+
+fn losses() {
+    for name in named("smooth_l1_loss") {
+        let beta: f32 = name.split(' ').nth(1).and_then(|beta| beta.parse().ok()).expect("a number");
+        case(name, |g| g.x().smooth_l1_loss(g.get("in.target"), beta));
+    }
+    for name in named("bce_with_logits") {
+        case(name, |g| g.x().bce_with_logits(g.get("const.target")));
+    }
+    for name in named("focal_loss") {
+        let numbers: Vec<f32> = name.split(' ').skip(1).map(|x| x.parse().expect("a number")).collect();
+        case(name, |g| g.x().focal_loss(g.get("const.target"), numbers[0], numbers[1]));
+    }
+}
+
+#[test]
+fn every_operator_as_pytorch() {
+    for part in [products, functions, norms, images, moves, sequences, losses] {
+        part();
+    }
+    // No case of the table is left out.
+    let mut left: Vec<&str> = rows().map(|row| row[0]).filter(|name| !name.starts_with("init ")).collect();
+    left.dedup();
+    SEEN.with_borrow(|seen| left.retain(|name| !seen.contains(name)));
+    assert!(left.is_empty(), "nobody checks {left:?}");
+}

@@ -1,0 +1,93 @@
+//! What does not fit is refused with an error that says so, and the training goes on.
+
+use crate::corners::trainer;
+use gradscale::{
+    Batch, Error, Parameters, TraceError, TraceErrorKind, Var,
+    core::{backend::DType, descriptor::ShapeError},
+    nn::{ConvTranspose2d, LstmCell, Module, SelfAttention},
+};
+
+/// The error of a network over x `[2, 3, 4, 6]`.
+fn refused(net: impl for<'t> FnOnce(Var<'t>) -> Result<Var<'t>, TraceError>) -> TraceErrorKind {
+    let mut trainer = trainer(Parameters::seeded(1), "fp32");
+    match trainer.evaluate([Batch::f32([2, 3, 4, 6], &[0.0; 144])], |[x]| net(x)) {
+        Err(Error::Trace(error)) => error.kind,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn shapes_and_numbers_that_do_not_fit() {
+    use TraceErrorKind::{Mismatch, Range, Shape};
+    assert!(matches!(refused(|x| x.matmul(x)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.matmul_transposed(x.slice(1, 0, 2)?)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.attention("a", x, x.slice(2, 0, 1)?, false)), Mismatch { .. }));
+    assert_eq!(refused(|x| x.slice(3, 0, 0)?.softmax()), Shape(ShapeError::Empty));
+    assert_eq!(refused(|x| x.permute([0, 1, 1, 3])), Range);
+    assert_eq!(refused(|x| x.permute([0, 1, 2, 4])), Range);
+    assert_eq!(refused(|x| Ok(x.split(3, &[2, 2])?[0])), Range);
+    assert_eq!(refused(|x| Ok(x.split(4, &[6])?[0])), Range);
+    assert_eq!(refused(|x| Ok(x.split(3, &[usize::MAX, 7])?[0])), Range);
+    assert_eq!(refused(|x| x.upsample_nearest([0, 1])), Shape(ShapeError::Window));
+    assert_eq!(refused(|x| x.upsample_nearest([1 << 20, 1 << 20])), Shape(ShapeError::TooLarge));
+    assert_eq!(refused(|x| x.upsample_bilinear([0, 3], false)), Shape(ShapeError::Window));
+    assert_eq!(refused(|x| x.upsample_bilinear([1 << 31, 1 << 31], true)), Shape(ShapeError::TooLarge));
+    assert_eq!(refused(|x| x.slice(1, 0, 0)?.upsample_bilinear([2, 2], false)), Shape(ShapeError::Window));
+    assert_eq!(refused(|x| x.adaptive_average_pool([0, 1])), Shape(ShapeError::Window));
+    assert_eq!(refused(|x| x.slice(1, 0, 0)?.adaptive_average_pool([1, 1])), Shape(ShapeError::Window));
+    assert_eq!(refused(|x| x.adaptive_max_pool([3, 0])), Shape(ShapeError::Window));
+    assert!(matches!(refused(|x| x.smooth_l1_loss(x, 0.0)), Shape(ShapeError::Value(_))));
+    assert!(matches!(refused(|x| x.smooth_l1_loss(x, f32::NAN)), Shape(ShapeError::Value(_))));
+    assert!(matches!(refused(|x| x.focal_loss(x, 1.5, 2.0)), Shape(ShapeError::Value(_))));
+    assert!(matches!(refused(|x| x.focal_loss(x, 0.5, -1.0)), Shape(ShapeError::Value(_))));
+    assert!(matches!(refused(|x| x.bce_with_logits(x.slice(3, 0, 5)?)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.layer_norm("n", 0.0, [x.slice(0, 0, 0)?; 2])), Shape(ShapeError::Value(_))));
+    assert!(matches!(refused(|x| x.rms_norm("n", 1e-5, x)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.dropout(0.0)), Shape(ShapeError::Value(_))));
+    assert!(matches!(refused(|x| x.embedding("e", x)), Mismatch { .. }));
+}
+
+#[test]
+fn layers_that_do_not_fit() {
+    let mut parameters = Parameters::seeded(1);
+    let mut scope = parameters.at("net");
+    let up = |scope: &mut gradscale::Scope<'_>, name: &str| ConvTranspose2d::new(&mut scope.at(name), 6, 2, 3);
+    let cut = up(&mut scope, "cut").pad(9);
+    let still = up(&mut scope, "still").stride(0);
+    let extra = up(&mut scope, "extra").stride(2).extra(2);
+    let attention = SelfAttention::new(&mut scope.at("attention"), 6, 4);
+    let cell = LstmCell::new(&mut scope.at("cell"), 6, 5);
+    let mut trainer = trainer(parameters, "fp32");
+    let x = [0.0; 144];
+    for layer in [&cut as &dyn Module, &still, &extra, &attention] {
+        let error = trainer.evaluate([Batch::f32([2, 3, 4, 6], &x)], |[x]| layer.forward(x));
+        assert!(matches!(error, Err(Error::Trace(_))), "{error:?}");
+    }
+    let error = trainer.evaluate([Batch::f32([4, 6], &x[..24])], |[x]| Ok(cell.forward(x, [x; 2])?[0]));
+    assert!(matches!(error, Err(Error::Trace(_))), "{error:?}");
+}
+
+/// Indices are words; and a network that cannot be compiled leaves nothing behind that another would miss.
+#[test]
+fn a_refused_network_leaves_nothing() {
+    let mut trainer = trainer(Parameters::seeded(1), "fp32");
+    let (table, bytes, words) = ([1.0, 2.0, 3.0, 4.0], [1u8, 0], [1u32, 0]);
+    // The mask of a causal softmax is a constant of the program that is then refused.
+    let table = || Batch::f32([2, 2], &table);
+    let error = trainer.evaluate([table(), Batch::u8([2], &bytes)], |[table, indices]| {
+        let weights = table.reshape([1, 1, 2, 2])?.causal_softmax()?;
+        weights.matmul(table.embedding("e", indices)?.reshape([1, 1, 2, 2])?)
+    });
+    match error {
+        Err(Error::Trace(error)) => assert_eq!(error.kind, TraceErrorKind::Type(DType::U8)),
+        other => panic!("{other:?}"),
+    }
+    let y = trainer.evaluate([table(), Batch::u32([2], &words)], |[table, indices]| {
+        let weights = table.reshape([1, 1, 2, 2])?.causal_softmax()?;
+        weights.matmul(table.embedding("e", indices)?.reshape([1, 1, 2, 2])?)
+    });
+    let y = y.unwrap().data;
+    // The second row's weights are 1/(1 + e) and e/(1 + e) of (3, 4) and (1, 2).
+    let right = [3.0, 4.0, 1.0 + 2.0 / (1.0 + 1f32.exp()), 2.0 + 2.0 / (1.0 + 1f32.exp())];
+    assert!(y.iter().zip(right).all(|(y, right)| (y - right).abs() < 1e-6), "{y:?}");
+}
