@@ -1,6 +1,6 @@
 //! Loops over parameters.
 
-use super::kernels::kernels;
+use super::kernels;
 
 /// The numbers of one step of stochastic gradient descent.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Loops over elements.
 
-use super::{kernels::kernels, math};
+use super::{kernels, math};
 
 kernels! {
     /// `x[i] = f(x[i])`, f of few operations.

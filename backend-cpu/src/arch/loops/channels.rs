@@ -1,7 +1,7 @@
 //! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::channels::Pattern`], from
 //! the channel of the first element on.
 
-use super::kernels::kernels;
+use super::kernels;
 
 kernels! {
     /// `sums[i mod len] += x[i]`, in f32.
