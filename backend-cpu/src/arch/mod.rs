@@ -13,7 +13,7 @@ mod neon;
 mod portable;
 mod tile;
 
-pub use loops::{Along, Limits, Sgd};
+pub use loops::{Adam, Along, Limits, Sgd};
 pub use tile::{LANES, Run, Shape, Tile, even};
 
 use core::fmt;

@@ -1,6 +1,7 @@
 //! Loops over elements.
 
 use super::{kernels, math};
+use gradscale_core::descriptor::{At, dropout_keeps};
 
 kernels! {
     /// `x[i] = f(x[i])`, f of few operations.
@@ -28,6 +29,70 @@ kernels! {
     fn sigmoid[](x: &mut [f32]) {
         for x in x {
             *x = math::sigmoid(*x);
+        }
+    }
+
+    /// x / (1 + e^-x).
+    fn silu[](x: &mut [f32]) {
+        for x in x {
+            *x *= math::sigmoid(*x);
+        }
+    }
+
+    /// Hyperbolic tangent.
+    fn tanh[](x: &mut [f32]) {
+        for x in x {
+            *x = math::tanh(*x);
+        }
+    }
+
+    /// Error function.
+    fn erf[](x: &mut [f32]) {
+        for x in x {
+            *x = math::erf(*x);
+        }
+    }
+
+    /// x · Φ(x).
+    fn gelu[](x: &mut [f32]) {
+        for x in x {
+            *x *= math::normal_cdf(*x);
+        }
+    }
+
+    /// ln x.
+    fn ln[](x: &mut [f32]) {
+        for x in x {
+            *x = math::ln_of_any(*x);
+        }
+    }
+
+    /// x becomes dy · σ(x) · (1 + x · (1 − σ(x))).
+    fn silu_vjp[](x: &mut [f32], dy: &[f32]) {
+        for (x, &dy) in x.iter_mut().zip(dy) {
+            let s = math::sigmoid(*x);
+            *x = dy * (s * (1.0 + *x * (1.0 - s)));
+        }
+    }
+
+    /// x becomes dy · (Φ(x) + x · Φ′(x)).
+    fn gelu_vjp[](x: &mut [f32], dy: &[f32]) {
+        for (x, &dy) in x.iter_mut().zip(dy) {
+            *x = dy * (math::normal_cdf(*x) + *x * math::normal_density(*x));
+        }
+    }
+
+    /// x becomes dy · 2/√π · e^(−x²).
+    fn erf_vjp[](x: &mut [f32], dy: &[f32]) {
+        for (x, &dy) in x.iter_mut().zip(dy) {
+            *x = dy * (core::f32::consts::FRAC_2_SQRT_PI * math::exp(-*x * *x));
+        }
+    }
+
+    /// core's dropout of the elements from index `start` on.
+    fn dropout[](x: &mut [f32], keep: f32, stream: u32, seed: u64, start: u32) {
+        for (index, x) in (start..).zip(x) {
+            *x = if dropout_keeps(At { seed, index }, stream, keep) { *x / keep } else { 0.0 };
         }
     }
 

@@ -11,7 +11,7 @@ mod update;
 mod windows;
 
 pub use observe::Limits;
-pub use update::Sgd;
+pub use update::{Adam, Sgd};
 pub use windows::Along;
 
 /// Makes each function a method of [`super::Isa`], whose body is compiled for the widest vectors that the machine has.
