@@ -11,6 +11,8 @@ mod loops;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(test)]
+mod tests;
 mod tile;
 
 pub use loops::{Adam, Along, Limits, Sgd};

@@ -68,10 +68,12 @@ impl Tile<'_> {
     #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code, reason = "slices do"))]
     pub fn check(&self, shape: &Shape, acc: &[f32], acc_row: usize) {
         assert!(self.columns <= shape.columns() && self.rows <= shape.rows(self.columns));
-        assert!((self.rows - 1) * acc_row + self.columns <= acc.len());
+        // The place of the last of some steps; one that is too large for its type is outside as well.
+        let last = |first: usize, steps: usize, step: usize| first.saturating_add((steps - 1).saturating_mul(step));
+        assert!(last(self.columns, self.rows, acc_row) <= acc.len());
         for run in self.runs.iter().filter(|run| run.depth != 0) {
-            assert!(run.a + (self.rows - 1) * self.a_row + (run.depth - 1) * self.a_step < self.a.len());
-            assert!((run.b + run.depth - 1) * self.b_step + self.columns <= self.b.len());
+            assert!(last(last(run.a, self.rows, self.a_row), run.depth, self.a_step) < self.a.len());
+            assert!(last(self.columns, run.b.saturating_add(run.depth), self.b_step) <= self.b.len());
         }
     }
 }
