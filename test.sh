@@ -44,6 +44,7 @@ part() {
     return "$status"
 }
 part "bare metal" core/firmware/run.sh ${install[@]+"${install[@]}"}
+part "emulated processors" backend-cpu/emulated.sh ${install[@]+"${install[@]}"}
 part "Miri" core/miri.sh ${install[@]+"${install[@]}"}
 
 step summary
