@@ -2,58 +2,63 @@
 
 use crate::measure::best;
 use gradscale_cpu::Isa;
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 use std::{hint::black_box, thread};
-
-/// Elements of one sum: a shape that the compiler makes vectors of.
-const LANES: usize = 16;
 
 /// 10⁹ multiply-adds of f32 in a second, of one thread without memory.
 pub fn peak(isa: Isa) -> f64 {
     // Short: nobody interrupts all of them.
     const STEPS: usize = 20_000;
-    let (sums, chains): (usize, fn(usize) -> f32) = match isa.to_string().as_str() {
-        #[cfg(target_arch = "x86_64")]
-        "AVX-512" => (12, |steps| {
-            let simd = pulp::x86::V4::try_new().expect("what AVX-512 needs");
-            simd.vectorize(Chains::<12, _> { steps, step: f32::mul_add })
-        }),
-        #[cfg(target_arch = "x86_64")]
-        "AVX2" => (6, |steps| {
-            let simd = pulp::x86::V3::try_new().expect("what AVX2 needs");
-            simd.vectorize(Chains::<6, _> { steps, step: f32::mul_add })
-        }),
-        #[cfg(target_arch = "aarch64")]
-        "NEON" => (6, |steps| Chains::<6, _> { steps, step: f32::mul_add }.call()),
-        _ => (3, |steps| Chains::<3, _> { steps, step: |sum, a, b| sum * a + b }.call()),
+    let mut lanes = 0;
+    let one = best(|| lanes = chains(isa, black_box(STEPS)));
+    (STEPS * CHAINS * lanes) as f64 / one.as_secs_f64() / 1e9
+}
+
+/// Runs with the vectors of an instruction set; their lanes.
+fn chains(isa: Isa, steps: usize) -> usize {
+    let fused = isa != Isa::Portable;
+    let chains = Chains { steps, fused };
+    #[cfg(target_arch = "x86_64")]
+    let run = match isa.to_string().as_str() {
+        "AVX-512" => pulp::x86::V4::try_new().map(|simd| Simd::vectorize(simd, chains)),
+        "AVX2" => pulp::x86::V3::try_new().map(|simd| Simd::vectorize(simd, chains)),
+        _ => pulp::x86::V2::try_new().map(|simd| Simd::vectorize(simd, chains)),
     };
-    let one = best(|| {
-        black_box(chains(black_box(STEPS)));
-    });
-    (STEPS * sums * LANES) as f64 / one.as_secs_f64() / 1e9
+    #[cfg(target_arch = "aarch64")]
+    let run = pulp::aarch64::Neon::try_new().map(|simd| Simd::vectorize(simd, chains));
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let run = None;
+    run.unwrap_or_else(|| Simd::vectorize(pulp::Scalar::new(), chains))
 }
 
-/// Independent sums: twelve vectors, enough to hide the latency of one.
-struct Chains<const SUMS: usize, F> {
+/// Independent sums, enough to hide the latency of one.
+const CHAINS: usize = 12;
+
+/// Sums of products; a product and a sum where an instruction set has no fused multiply-add.
+#[derive(Clone, Copy)]
+struct Chains {
     steps: usize,
-    step: F,
+    fused: bool,
 }
 
-impl<const SUMS: usize, F: Fn(f32, f32, f32) -> f32> NullaryFnOnce for Chains<SUMS, F> {
-    type Output = f32;
+impl WithSimd for Chains {
+    type Output = usize;
 
     #[inline(always)]
-    fn call(self) -> f32 {
-        let mut sums = [[1f32; LANES]; SUMS];
-        let factor: [f32; LANES] = core::array::from_fn(|i| black_box(0.5 + i as f32 / 64.0));
+    fn with_simd<S: Simd>(self, simd: S) -> usize {
+        let mut sums = [simd.splat_f32s(black_box(1.0)); CHAINS];
+        let factor = simd.splat_f32s(black_box(0.5));
         for _ in 0..self.steps {
             for sum in &mut sums {
-                for (sum, &factor) in sum.iter_mut().zip(&factor) {
-                    *sum = (self.step)(*sum, factor, factor);
-                }
+                *sum = if self.fused {
+                    simd.mul_add_f32s(*sum, factor, factor)
+                } else {
+                    simd.add_f32s(simd.mul_f32s(*sum, factor), factor)
+                };
             }
         }
-        sums.as_flattened().iter().sum()
+        black_box(sums);
+        S::F32_LANES
     }
 }
 
