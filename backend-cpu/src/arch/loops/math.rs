@@ -124,7 +124,7 @@ pub fn tanh(x: f32) -> f32 {
     let z = size * size;
     let p = -5.704_978_5e-3;
     let p = p * z + 2.063_907_9e-2;
-    let p = p * z - 5.373_971_2e-2;
+    let p = p * z - 5.373_971e-2;
     let p = p * z + 1.333_144_2e-1;
     let p = p * z - 3.333_328e-1;
     let near = size + size * z * p;
@@ -142,7 +142,7 @@ pub fn erf(x: f32) -> f32 {
     let p = p * z + 5.190_162e-3;
     let p = p * z - 2.685_491_6e-2;
     let p = p * z + 1.128_361_75e-1;
-    let p = p * z - 3.761_262_9e-1;
+    let p = p * z - 3.761_263e-1;
     // 2/√π, less 1: the largest part has no error.
     let near = size + size * (z * p + 1.283_791_7e-1);
     let far = 1.0 - erfcx(size) * exp(-z);
