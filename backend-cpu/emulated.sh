@@ -18,6 +18,13 @@ export RUST_BACKTRACE=0 GRADSCALE_BRIEF=1
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 
 have() { command -v "$1" >/dev/null; }
+# qemu knows AVX2 since 7.2.
+have_avx() {
+    have qemu-x86_64 || return 1
+    local version
+    version=$(qemu-x86_64 --version | sed -n 's/.* version \([0-9.]*\).*/\1/p')
+    [ "$(printf '%s\n' 7.2 "$version" | sort -V | head -n 1)" = 7.2 ]
+}
 have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
 # Otherwise cargo builds the library itself, where its source is.
 have_source() { [ -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ]; }
@@ -107,8 +114,8 @@ jobs=()
 if ! have cargo; then
     skip "everything" "install Rust 1.95 or newer"
 else
-    if ! have qemu-x86_64; then
-        skip "AVX2 without AVX-512, and x86 with neither" "apt-get install qemu-user, or emulated.sh --install"
+    if ! have_avx; then
+        skip "AVX2 without AVX-512, and x86 with neither" "apt-get install qemu-user (7.2 or newer), or emulated.sh --install"
     elif ! have_library "$X86"; then
         skip "AVX2 without AVX-512, and x86 with neither" "rustup target add $X86"
     else
