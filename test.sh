@@ -45,6 +45,7 @@ part() {
 }
 part "bare metal" core/firmware/run.sh ${install[@]+"${install[@]}"}
 part "TensorBoard" cli/tests/tensorboard/run.sh ${install[@]+"${install[@]}"}
+part "emulated processors" backend-cpu/emulated.sh ${install[@]+"${install[@]}"}
 part "Miri" core/miri.sh ${install[@]+"${install[@]}"}
 
 step summary

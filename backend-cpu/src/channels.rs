@@ -11,9 +11,16 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// At least one channel.
+    /// The values of all channels.
     pub fn new(values: &[f32]) -> Self {
-        let pixels = LEAST.div_ceil(values.len()) + 1;
+        Self::short(values, LEAST)
+    }
+
+    /// As [`Pattern::new`], but not longer than so many elements need.
+    pub fn short(values: &[f32], elements: usize) -> Self {
+        // Without channels there are no elements, and any pattern will do.
+        let values = if values.is_empty() { &[0.0] } else { values };
+        let pixels = LEAST.min(elements).div_ceil(values.len()) + 1;
         Self { values: values.repeat(pixels), channels: values.len() }
     }
 

@@ -66,7 +66,7 @@ impl Cpu {
     }
 }
 
-/// Applies a function to the elements from index `start` on. Core's own meaning, but for exponentials and powers.
+/// Applies a function to the elements from index `start` on. Core's own meaning, but for exponentials and their kin.
 fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
     match op {
         Unary::Id => {}
@@ -77,9 +77,15 @@ fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
         Unary::Sqrt => isa.map(x, f32::sqrt),
         Unary::Recip => isa.map(x, |x| 1.0 / x),
         Unary::Exp => isa.exp(x),
+        Unary::Ln => isa.ln(x),
         Unary::Sigmoid => isa.sigmoid(x),
+        Unary::Silu => isa.silu(x),
+        Unary::Tanh => isa.tanh(x),
+        Unary::Erf => isa.erf(x),
+        Unary::Gelu => isa.gelu(x),
+        Unary::Dropout { keep, stream } => isa.dropout(x, keep, stream, seed, index(start)),
         Unary::Pow(p) if p.is_finite() => isa.pow(x, p, |x| op.eval(x, At::default())),
-        _ => (start..).zip(x).for_each(|(i, x)| *x = op.eval(*x, at(seed, i))),
+        _ => (start..).zip(x).for_each(|(i, x)| *x = op.eval(*x, At { seed, index: index(i) })),
     }
 }
 
@@ -90,21 +96,34 @@ fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f
         BinaryOp::Sub => isa.zip(a, b, |a, b| a - b),
         BinaryOp::Mul => isa.zip(a, b, |a, b| a * b),
         BinaryOp::Div => isa.zip(a, b, |a, b| a / b),
+        BinaryOp::Max => isa.zip(a, b, |a, b| if (a > b) | a.is_nan() { a } else { b }),
+        BinaryOp::Grad(Unary::Id) => a.copy_from_slice(b),
+        BinaryOp::Grad(Unary::Neg) => isa.zip(a, b, |_, dy| -dy),
         BinaryOp::Grad(Unary::Relu) => isa.zip(a, b, |kept, dy| if kept > 0.0 { dy } else { 0.0 }),
         BinaryOp::Grad(Unary::Affine { a: slope, .. }) => isa.zip(a, b, |_, dy| dy * slope),
         BinaryOp::Grad(Unary::Tanh) => isa.zip(a, b, |kept, dy| dy * (1.0 - kept * kept)),
         BinaryOp::Grad(Unary::Sigmoid) => isa.zip(a, b, |kept, dy| dy * (kept * (1.0 - kept))),
         BinaryOp::Grad(Unary::Exp) => isa.zip(a, b, |kept, dy| dy * kept),
+        BinaryOp::Grad(Unary::Ln) => isa.zip(a, b, |kept, dy| dy / kept),
+        BinaryOp::Grad(Unary::Sqrt) => isa.zip(a, b, |kept, dy| dy * (0.5 / kept)),
+        BinaryOp::Grad(Unary::Recip) => isa.zip(a, b, |kept, dy| -dy * kept * kept),
+        BinaryOp::Grad(Unary::Silu) => isa.silu_vjp(a, b),
+        BinaryOp::Grad(Unary::Gelu) => isa.gelu_vjp(a, b),
+        BinaryOp::Grad(Unary::Erf) => isa.erf_vjp(a, b),
         BinaryOp::Grad(Unary::Pow(p)) => {
             unary(isa, Unary::Pow(p - 1.0), seed, start, a);
             isa.zip(a, b, |power, dy| dy * (p * power));
         }
-        _ => (start..).zip(a).zip(b).for_each(|((i, a), &b)| *a = op.eval(*a, b, at(seed, i))),
+        BinaryOp::Grad(dropout @ Unary::Dropout { .. }) => {
+            a.copy_from_slice(b);
+            unary(isa, dropout, seed, start, a);
+        }
+        _ => (start..).zip(a).zip(b).for_each(|((i, a), &b)| *a = op.eval(*a, b, At { seed, index: index(i) })),
     }
 }
 
-/// Where an element stands; descriptors hold fewer than 2^32.
+/// The index of an element; descriptors hold fewer than 2^32.
 #[expect(clippy::cast_possible_truncation, reason = "fewer than 2^32 elements")]
-fn at(seed: u64, i: usize) -> At {
-    At { seed, index: i as u32 }
+fn index(i: usize) -> u32 {
+    i as u32
 }

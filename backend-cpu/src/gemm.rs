@@ -1,12 +1,12 @@
 //! Matrix products.
 //!
-//! b is converted and packed once, into panels of 64 columns; every block of rows of the result packs its rows of a,
+//! b is converted and packed once, into panels as wide as a tile; every block of rows of the result packs its rows of a,
 //! forms its sums in an f32 scratch, step by step of `DEPTH`, and finishes them from there. A sum takes its terms in
 //! the order of k, whatever the blocks.
 
 use crate::{
     Cpu, Memory,
-    arch::{Isa, LANES, Run, TILE_COLUMNS, Tile, even, tile_rows},
+    arch::{Isa, LANES, Run, Tile, even},
     epilogue::{Epilogue, Part, destination, merge},
     scratch::Scratch,
     seen::Seen,
@@ -14,7 +14,7 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{backend::Store, descriptor::Gemm};
 
-/// Steps of k between two visits to the accumulators: 64 columns of b in 128 KiB.
+/// Steps of k between two visits to the accumulators: a panel of 64 columns takes 128 KiB, one of 16 the first cache.
 const DEPTH: usize = 512;
 /// Most rows of a block.
 const ROWS: usize = 96;
@@ -42,7 +42,7 @@ impl Matrix<'_> {
     }
 }
 
-/// b in panels: for each 64 columns (or all, if they are fewer), k rows of them.
+/// b in panels: for as many columns as a tile has (or all, if they are fewer), k rows of them.
 pub struct Packed<'a> {
     data: Scratch<'a>,
     depth: usize,
@@ -57,7 +57,7 @@ const PACKED_ROWS: usize = 64;
 impl<'a> Packed<'a> {
     /// Matrices of `rows` rows each, one below the other.
     pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
-        let width = columns.next_multiple_of(LANES).min(TILE_COLUMNS);
+        let width = columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
         let depth = matrices.len() * rows;
         let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);
         cpu.run(|| {
@@ -103,9 +103,9 @@ fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize,
 }
 
 impl Packed<'_> {
-    /// Rows `k..` of the panel of columns `from..`, a multiple of [`TILE_COLUMNS`].
+    /// Rows `k..` of the panel of columns `from..`, a multiple of a panel's.
     pub fn panel(&self, k: usize, from: usize) -> &[f32] {
-        &self.data[(from / TILE_COLUMNS * self.depth + k) * self.width..]
+        &self.data[(from / self.width * self.depth + k) * self.width..]
     }
 
     /// Elements from one row of a panel to the next.
@@ -139,7 +139,7 @@ impl Cpu {
             let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
             let end = z * stride_y + (m - 1) * ldy + n;
             let mut all = destination(y, end);
-            let block = m.div_ceil(16).next_multiple_of(tile_rows(TILE_COLUMNS)).min(ROWS);
+            let block = m.div_ceil(16).next_multiple_of(self.isa().tile_rows(self.isa().tile_columns())).min(ROWS);
             let seen = self.run(|| {
                 all.range(z * stride_y..end).each(block * ldy, |i, part| {
                     self.block(a, i * block, block.min(m - i * block), b, bias.as_deref(), ldy, &epilogue, part)
@@ -163,10 +163,10 @@ impl Cpu {
             for (r, out) in packed.chunks_exact_mut(depth).take(rows).enumerate() {
                 a.row(self.isa(), first + r, start, out);
             }
-            for from in (0..b.columns).step_by(TILE_COLUMNS) {
-                let columns = TILE_COLUMNS.min(b.columns - from);
+            for from in (0..b.columns).step_by(b.width) {
+                let columns = b.width.min(b.columns - from);
                 let panel = b.panel(start, from);
-                let height = even(rows, tile_rows(columns));
+                let height = even(rows, self.isa().tile_rows(columns));
                 for r in (0..rows).step_by(height) {
                     let tile = Tile {
                         a: &packed[r * depth..],

@@ -1,6 +1,10 @@
 //! Updates of parameters, and the norm of their gradients.
 
-use crate::{Cpu, Memory, Table, arch::Sgd, table::indices};
+use crate::{
+    Cpu, Memory, Table,
+    arch::{Adam, Sgd},
+    table::indices,
+};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Buffer, Param},
@@ -46,32 +50,28 @@ impl Cpu {
     }
 
     fn update(&self, p: &Optimizer, step: &Step, slice: Slice<'_>) {
-        let Slice { master, grad, mut state, half } = slice;
-        if let Rule::Sgd { momentum, nesterov } = p.rule() {
-            let ([lr, coefficient, ..], [most, _]) = (step.numbers(), p.limits());
-            let most = most.unwrap_or(f32::INFINITY);
-            let step = Sgd { lr, momentum, nesterov, decay: p.weight_decay(), most, coefficient };
-            match &mut state[0] {
-                Some(state) => self.isa().sgd(master, grad, state, step),
-                None => self.isa().sgd(master, grad, &mut self.zeros(grad.len()), step),
+        let Slice { master, grad, state, half } = slice;
+        let ([lr, coefficient, third, fourth], [most, _]) = (step.numbers(), p.limits());
+        let (most, decay) = (most.unwrap_or(f32::INFINITY), p.weight_decay());
+        match p.rule() {
+            Rule::Sgd { momentum, nesterov } => {
+                let step = Sgd { lr, momentum, nesterov, decay, most, coefficient };
+                match state {
+                    [Some(state), _] => self.isa().sgd(master, grad, state, step),
+                    _ => self.isa().sgd(master, grad, &mut self.zeros(grad.len()), step),
+                }
             }
-        } else {
-            each(step, master, grad, &mut state);
+            Rule::Adam { beta, eps, decoupled, .. } => {
+                let [Some(first), Some(second)] = state else { panic!("Adam keeps two states") };
+                let correction = [third, fourth];
+                let step = Adam { lr, beta, eps, correction, decay, decoupled, most, coefficient };
+                self.isa().adam(master, grad, [first, second], step);
+            }
+            Rule::Ema { .. } => self.isa().ema(master, grad, third),
+            rule => panic!("an update by {rule:?}"),
         }
         if let Some(half) = half {
             self.isa().narrow(master, half);
-        }
-    }
-}
-
-/// Updates weight by weight.
-fn each(step: &Step, master: &mut [f32], grad: &[f32], state: &mut [Option<&mut [f32]>; 2]) {
-    for (i, (w, &g)) in master.iter_mut().zip(grad).enumerate() {
-        let before = [0, 1].map(|s| state[s].as_ref().map_or(0.0, |state| state[i]));
-        let (new, after) = step.update(*w, g, before);
-        *w = new;
-        for (state, after) in state.iter_mut().zip(after) {
-            state.iter_mut().for_each(|state| state[i] = after);
         }
     }
 }

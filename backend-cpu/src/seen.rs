@@ -38,10 +38,7 @@ impl Seen {
             return;
         }
         for block in values.chunks(BLOCK) {
-            let Some([zeros, small, low, most]) = isa.count(block, LIMITS) else {
-                self.observe_with_core(block, self.detail);
-                continue;
-            };
+            let [zeros, small, low, most] = isa.count(block, LIMITS);
             if most >= LIMITS.overflow {
                 self.observe_with_core(block, self.detail.min(Detail::Full));
             } else {

@@ -1,7 +1,11 @@
-//! The conformance suite on the best instruction set of this machine.
+//! The conformance suite on every instruction set that this machine has, not only on the best.
+
+use gradscale_cpu::{Cpu, Isa};
 
 fn main() {
-    gradscale_conformance::main("cpu", gradscale_conformance::OPERATORS, || {
-        gradscale_cpu::Cpu::new(0).map_err(|error| error.to_string())
-    })
+    let open = |isa: Isa| (isa.to_string(), Cpu::with_isa(0, isa).map_err(|error| error.to_string()));
+    gradscale_conformance::main_for_each(
+        gradscale_conformance::OPERATORS,
+        Isa::available().into_iter().map(open).collect(),
+    )
 }

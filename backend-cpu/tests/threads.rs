@@ -97,13 +97,28 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     all.push(store(cpu, DType::F32, 21, |y| cpu.reduce(&reduce, &long, y).unwrap()));
     let pool = Pool::new(PoolOp::Max, [3, 29, 37, 10], [2, 2]).and_then(Pool::ceil).unwrap();
     all.push(store(cpu, DType::F16, 3 * 15 * 19 * 10, |y| cpu.pool(&pool, &x, None, y).unwrap()));
-    for over in [NormOver::Batch, NormOver::Group(2)] {
-        let norm = Norm::new([3, 29, 37, 10], over, 1e-5).unwrap();
+    // The last two are so large that sums are divided.
+    let norms = [
+        ([3, 29, 37, 10], NormOver::Batch),
+        ([3, 29, 37, 10], NormOver::Group(2)),
+        ([2, 100, 90, 5], NormOver::Batch),
+        ([18_000, 1, 1, 5], NormOver::Group(1)),
+    ];
+    for (shape, over) in norms {
+        let (norm, len) = (Norm::new(shape, over, 1e-5).unwrap(), shape.iter().product::<u32>() as usize);
+        let (x, up) = (halves(cpu, len, 10), halves(cpu, len, 7));
         let mut saved = cpu.alloc(DType::F32, 2 * norm.groups() as usize).unwrap();
-        all.push(store(cpu, DType::F16, len * 10, |y| cpu.norm(&norm, &x, None, &mut saved, y).unwrap()));
-        let up = halves(cpu, len * 10, 7);
+        all.push(store(cpu, DType::F16, len, |y| cpu.norm(&norm, &x, None, &mut saved, y).unwrap()));
         let normed = Normed { x: &x, saved: &saved, scale: None };
-        all.push(store(cpu, DType::F16, len * 10, |y| cpu.norm_vjp(&norm, normed, &up, y, None).unwrap()));
+        let [mut scale, mut shift] = [0; 2].map(|_| cpu.alloc(DType::F32, shape[3] as usize).unwrap());
+        all.push(store(cpu, DType::F16, len, |y| {
+            let table = y.table;
+            let affine = [&mut scale, &mut shift].map(|y| Store::param(Slot(2), Slot(1), false, table, y));
+            cpu.norm_vjp(&norm, normed, &up, y, Some(affine)).unwrap();
+        }));
+        for gradient in [&scale, &shift] {
+            all.push((read(cpu, gradient, shape[3] as usize), Stats::new(Convention::FP16, 0, Detail::None)));
+        }
     }
     let xent = Xent::new(20_000, 11).unwrap();
     let logits = halves(cpu, 220_000, 8);

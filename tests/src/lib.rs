@@ -23,5 +23,5 @@ pub use counting::{Calls, Counting};
 pub use fault::Fault;
 pub use property::{CASES, seed};
 pub use reference::{Memory, Reference, Table};
-pub use runner::main;
+pub use runner::{main, main_for_each};
 pub use tolerance::{TOLERANCES, Tolerance};

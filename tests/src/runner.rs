@@ -1,10 +1,10 @@
 //! Runs the suite as a test binary: `cargo test`, filters, `--list` and nextest work as usual.
 
-use crate::{Measured, Outcome, TOLERANCES, suite};
+use crate::{Case, Measured, Outcome, TOLERANCES, suite};
 use gradscale_core::backend::Backend;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -12,31 +12,88 @@ use std::{
 /// of case names) that may not be unsupported: for them *unsupported* is a failure. An empty list allows all.
 ///
 /// Without a device the cases are listed as ignored, with the reason; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
+/// `GRADSCALE_BRIEF=1` runs each case with few inputs, see [`Case::run_briefly`]: for machines as slow as emulated ones.
 pub fn main<B: Backend + Send + Sync + 'static>(
     name: &str, required: &[&str], open: impl FnOnce() -> Result<B, String>,
 ) -> ! {
-    let arguments = Arguments::from_args();
-    let measured = Arc::new(Mutex::new(BTreeMap::<&str, f64>::new()));
-    let unsupported = Arc::new(Mutex::new(Vec::<String>::new()));
-    let device = open().map(Arc::new);
-    let must_have = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
-    let trials = suite::<B>().into_iter().map(|case| {
+    main_for_each(required, vec![(name.to_owned(), open())])
+}
+
+/// As [`main`], for several devices of one type, or one device in several ways, each with its name. Where nothing is
+/// filtered out, every pair of a device and a case must have run.
+pub fn main_for_each<B: Backend + Send + Sync + 'static>(
+    required: &[&str], devices: Vec<(String, Result<B, String>)>,
+) -> ! {
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let noted = Arc::new(Mutex::new(Noted::default()));
+    let devices: Vec<_> = devices.into_iter().map(|(name, device)| (name, device.map(Arc::new))).collect();
+    let trials: Vec<Trial> =
+        devices.iter().flat_map(|(name, device)| trials(name, required, device.as_ref(), &noted)).collect();
+    let expected = if devices.iter().all(|(_, device)| device.is_ok()) { trials.len() } else { 0 };
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let noted = lock(&noted);
+    for device in devices.iter().filter_map(|(_, device)| device.as_ref().ok()) {
+        println!("device: {}", device.caps().name);
+        if let Some(bytes) = device.scratch_peak() {
+            println!("scratch memory at its peak: {bytes} bytes");
+        }
+    }
+    if !noted.unsupported.is_empty() {
+        println!("unsupported ({} cases):", noted.unsupported.len());
+        noted.unsupported.iter().for_each(|line| println!("  {line}"));
+    }
+    println!("largest errors, in units of the tolerance table (seen, on record, allowed):");
+    for row in TOLERANCES {
+        if let Some(seen) = noted.measured.get(row.entry) {
+            println!("  {:24} {seen:8.3} {:8.3} {:8.3}", row.entry, row.measured, row.bound);
+        }
+    }
+    println!("pairs of a device and a case that ran: {}", noted.pairs.len());
+    if !arguments.list && conclusion.num_filtered_out == 0 && noted.pairs.len() < expected {
+        println!("FAILED: {expected} were to run");
+        std::process::exit(101);
+    }
+    conclusion.exit()
+}
+
+/// What is printed in the end.
+#[derive(Default)]
+struct Noted {
+    /// Largest error of each entry of the tolerance table.
+    measured: BTreeMap<&'static str, f64>,
+    unsupported: Vec<String>,
+    /// The device's own name, and the case.
+    pairs: BTreeSet<(String, String)>,
+}
+
+/// All cases on one device.
+fn trials<B: Backend + Send + Sync + 'static>(
+    name: &str, required: &[&str], device: Result<&Arc<B>, &String>, noted: &Arc<Mutex<Noted>>,
+) -> Vec<Trial> {
+    let is_set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
+    let (must_have, brief) = (is_set("GRADSCALE_REQUIRE_DEVICE"), is_set("GRADSCALE_BRIEF"));
+    let trial = |case: Case<B>| {
         let title = format!("{name}::{}", case.name);
         let is_required = required.iter().any(|operator| case.name.split("::").next() == Some(operator));
-        match &device {
+        match device {
             Ok(device) => {
-                let (device, measured, unsupported) = (device.clone(), measured.clone(), unsupported.clone());
-                Trial::ignorable_test(title, move || match case.run(&device) {
-                    Outcome::Passed(seen) => {
-                        note(&measured, &seen);
-                        Ok(Completion::Completed)
+                let (device, noted) = (device.clone(), noted.clone());
+                Trial::ignorable_test(title, move || {
+                    let outcome = if brief { case.run_briefly(&device) } else { case.run(&device) };
+                    let mut noted = lock(&noted);
+                    noted.pairs.insert((device.caps().name.to_owned(), case.name.clone()));
+                    match outcome {
+                        Outcome::Passed(seen) => {
+                            noted.add(&seen);
+                            Ok(Completion::Completed)
+                        }
+                        Outcome::Unsupported(why) if !is_required => {
+                            noted.unsupported.push(format!("{}: {why}", case.name));
+                            Ok(Completion::ignored_with("unsupported"))
+                        }
+                        Outcome::Unsupported(why) => Err(Failed::from(format!("must be supported: {why}"))),
+                        Outcome::Failed(why) => Err(Failed::from(why)),
                     }
-                    Outcome::Unsupported(why) if !is_required => {
-                        lock(&unsupported).push(format!("{}: {why}", case.name));
-                        Ok(Completion::ignored_with("unsupported"))
-                    }
-                    Outcome::Unsupported(why) => Err(Failed::from(format!("must be supported: {why}"))),
-                    Outcome::Failed(why) => Err(Failed::from(why)),
                 })
             }
             Err(reason) if must_have => {
@@ -45,33 +102,16 @@ pub fn main<B: Backend + Send + Sync + 'static>(
             }
             Err(reason) => Trial::test(format!("{title} ({reason})"), || Ok(())).with_ignored_flag(true),
         }
-    });
-    let conclusion = libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials.collect());
-    if let Ok(device) = &device {
-        println!("device: {}", device.caps().name);
-        if let Some(bytes) = device.scratch_peak() {
-            println!("scratch memory at its peak: {bytes} bytes");
-        }
-    }
-    let unsupported = lock(&unsupported);
-    if !unsupported.is_empty() {
-        println!("unsupported ({} cases):", unsupported.len());
-        unsupported.iter().for_each(|line| println!("  {line}"));
-    }
-    println!("largest errors, in units of the tolerance table (seen, on record, allowed):");
-    for row in TOLERANCES {
-        if let Some(seen) = lock(&measured).get(row.entry) {
-            println!("  {:24} {seen:8.3} {:8.3} {:8.3}", row.entry, row.measured, row.bound);
-        }
-    }
-    conclusion.exit()
+    };
+    suite::<B>().into_iter().map(trial).collect()
 }
 
-fn note(all: &Mutex<BTreeMap<&'static str, f64>>, seen: &[Measured]) {
-    for measured in seen {
-        let mut all = lock(all);
-        let worst = all.entry(measured.entry).or_default();
-        *worst = worst.max(measured.worst);
+impl Noted {
+    fn add(&mut self, seen: &[Measured]) {
+        for measured in seen {
+            let worst = self.measured.entry(measured.entry).or_default();
+            *worst = worst.max(measured.worst);
+        }
     }
 }
 

@@ -1,16 +1,13 @@
 //! Best times, and what they are compared with.
 
+use crate::peak::{copy, peak};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, Slot, Store},
     descriptor::Unary,
     stats::Detail,
 };
-use gradscale_cpu::{Cpu, Memory, Table};
-use std::{
-    hint::black_box,
-    thread,
-    time::{Duration, Instant},
-};
+use gradscale_cpu::{Cpu, Isa, Memory, Table};
+use std::time::{Duration, Instant};
 
 /// A device, and the limits of the machine on as many threads.
 pub struct Bench<'a> {
@@ -24,18 +21,39 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub fn new(cpu: &'a Cpu, words: &'a [String]) -> Self {
+    pub fn new(cpu: &'a Cpu, isa: Isa, words: &'a [String]) -> Self {
         let name = cpu.caps().name;
         let threads = name.split_whitespace().rev().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1);
-        Self { cpu, threads, peak: peak() * threads as f64, copy: copy(threads), words }
+        Self { cpu, threads, peak: peak(isa) * threads as f64, copy: copy(threads), words }
+    }
+
+    /// Whether a line is wanted.
+    fn wants(&self, name: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
     }
 
     /// Prints a line: `amount` of 10⁹ `unit`s in a second, and the share of `limit`.
     pub fn line(&self, name: &str, amount: f64, unit: &str, limit: f64, run: impl FnMut()) {
-        if self.words.is_empty() || self.words.iter().any(|word| name.contains(word)) {
+        if self.wants(name) {
             let speed = amount / best(run).as_secs_f64() / 1e9;
             println!("{name:44} {speed:8.2} {unit:8} {:5.1} %", 100.0 * speed / limit);
         }
+    }
+
+    /// As [`Bench::line`]; on one thread also how many times as fast as a baseline, which `make` prepares.
+    pub fn beside<F: FnMut()>(
+        &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&str, impl FnOnce() -> F),
+        run: impl FnMut(),
+    ) {
+        if !self.wants(name) {
+            return;
+        }
+        if self.threads != 1 {
+            return self.line(name, amount, unit, limit, run);
+        }
+        let [ours, theirs] = best_of_both(run, make()).map(|time| amount / time.as_secs_f64() / 1e9);
+        let share = 100.0 * ours / limit;
+        println!("{name:44} {ours:8.2} {unit:8} {share:5.1} %  {:6.2} × {other} ({theirs:.2})", ours / theirs);
     }
 
     /// A table that observes so much.
@@ -72,73 +90,26 @@ impl<'a> Bench<'a> {
 }
 
 /// The shortest of many runs, in half a second.
-fn best(mut run: impl FnMut()) -> Duration {
-    run();
-    let (start, mut best) = (Instant::now(), Duration::MAX);
-    for i in 0.. {
+pub fn best(run: impl FnMut()) -> Duration {
+    let [best, _] = best_of_both(run, || {});
+    best
+}
+
+/// The shortest of many runs of each of two things, in turns.
+fn best_of_both(mut first: impl FnMut(), mut second: impl FnMut()) -> [Duration; 2] {
+    let time = |run: &mut dyn FnMut()| {
         let before = Instant::now();
         run();
-        best = best.min(before.elapsed());
+        before.elapsed()
+    };
+    first();
+    second();
+    let (start, mut best) = (Instant::now(), [Duration::MAX; 2]);
+    for i in 0.. {
+        best = [best[0].min(time(&mut first)), best[1].min(time(&mut second))];
         if i >= 3 && start.elapsed() > Duration::from_millis(400) {
             break;
         }
     }
     best
-}
-
-/// Multiply-adds of one thread without memory.
-fn peak() -> f64 {
-    const STEPS: usize = 2_000_000;
-    let one = best(|| {
-        black_box(chains(black_box(STEPS)));
-    });
-    (STEPS * CHAINS * LANES) as f64 / one.as_secs_f64() / 1e9
-}
-
-/// Independent sums, enough to hide the latency of one.
-const CHAINS: usize = 12;
-const LANES: usize = 16;
-
-fn chains(steps: usize) -> f32 {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the feature was just detected.
-        return unsafe { wide_chains(steps) };
-    }
-    multiply_add(steps, |sum, factor| sum * factor + factor)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,fma")]
-fn wide_chains(steps: usize) -> f32 {
-    multiply_add(steps, |sum, factor| sum.mul_add(factor, factor))
-}
-
-#[inline(always)]
-fn multiply_add(steps: usize, step: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut sums = [[1f32; LANES]; CHAINS];
-    let factor: [f32; LANES] = core::array::from_fn(|i| black_box(0.5 + i as f32 / 64.0));
-    for _ in 0..steps {
-        for sum in &mut sums {
-            for (sum, &factor) in sum.iter_mut().zip(&factor) {
-                *sum = step(*sum, factor);
-            }
-        }
-    }
-    sums.as_flattened().iter().sum()
-}
-
-/// Copies far larger than the caches.
-fn copy(threads: usize) -> f64 {
-    const LEN: usize = 64 << 20;
-    let (from, mut to) = (vec![1u8; LEN], vec![0u8; LEN]);
-    let all = best(|| {
-        let part = LEN.div_ceil(threads);
-        thread::scope(|scope| {
-            for (from, to) in from.chunks(part).zip(to.chunks_mut(part)) {
-                scope.spawn(|| to.copy_from_slice(black_box(from)));
-            }
-        });
-    });
-    2.0 * LEN as f64 / all.as_secs_f64() / 1e9
 }

@@ -1,11 +1,11 @@
 //! Everything else in a training step: elements, and the share of what a copy of the same bytes would reach.
 
-use crate::measure::Bench;
+use crate::{measure::Bench, plain};
 use gradscale_core::{
     backend::{Backend, DType, Dial, Normed, Param, Scored, Slot, Store},
     descriptor::{
-        Binary, BinaryOp, Dim, Divisor, Norm, NormOver, Optimizer, Over, Pool, PoolOp, Reduce, ReduceOp, Rule, Strided,
-        Unary, Way, Xent,
+        At, Binary, BinaryOp, Dim, Divisor, Norm, NormOver, Optimizer, Over, Pool, PoolOp, Reduce, ReduceOp, Rule,
+        Strided, Unary, Way, Xent,
     },
     scaled::Scaled,
     stats::Detail,
@@ -20,6 +20,7 @@ pub fn all(bench: &Bench<'_>) {
     casts(bench);
     functions(bench);
     norms(bench);
+    group_norms(bench);
     pools(bench);
     losses(bench);
     rest(bench);
@@ -28,6 +29,13 @@ pub fn all(bench: &Bench<'_>) {
 /// One operator over `len` elements that moves so many bytes for each.
 fn each(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: impl FnMut()) {
     bench.line(name, len as f64, "Gelem/s", bench.copy / bytes as f64, run);
+}
+
+/// As [`each`], beside a baseline.
+fn beside<F: FnMut()>(
+    bench: &Bench<'_>, name: &str, [len, bytes]: [usize; 2], other: (&str, impl FnOnce() -> F), run: impl FnMut(),
+) {
+    bench.beside(name, len as f64, "Gelem/s", bench.copy / bytes as f64, other, run);
 }
 
 fn memory(bench: &Bench<'_>, dtype: DType, len: usize) -> Memory {
@@ -39,7 +47,8 @@ fn casts(bench: &Bench<'_>) {
     let mut y = memory(bench, DType::F16, LEN);
     for detail in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
         let table = bench.table(detail);
-        each(bench, &format!("cast f32 to f16, {detail:?}"), LEN, 6, || {
+        let other = ("`half` crate, cast alone", || plain::cast(LEN));
+        beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, || {
             bench.cpu.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
         });
     }
@@ -51,9 +60,21 @@ fn functions(bench: &Bench<'_>) {
     let mut y = memory(bench, DType::F16, LEN);
     let mut positive = memory(bench, DType::F16, LEN);
     cpu.unary(Unary::Exp, &x, Store::keep(Slot::ONE, &table, &mut positive)).expect("runs");
-    for op in [Unary::Relu, Unary::Pow(-0.75), Unary::Exp, Unary::Sigmoid] {
-        let x = if op == Unary::Pow(-0.75) { &positive } else { &x };
-        each(bench, &format!("unary {op:?}"), LEN, 4, || {
+    for op in [
+        Unary::Relu,
+        Unary::Pow(-0.75),
+        Unary::Exp,
+        Unary::Ln,
+        Unary::Sigmoid,
+        Unary::Silu,
+        Unary::Tanh,
+        Unary::Erf,
+        Unary::Gelu,
+        Unary::Dropout { keep: 0.5, stream: 0 },
+    ] {
+        let x = if matches!(op, Unary::Pow(_) | Unary::Ln) { &positive } else { &x };
+        let other = ("core's function", || plain::function(LEN, move |x| op.eval(x, At::default())));
+        beside(bench, &format!("unary {op:?}"), [LEN, 4], other, || {
             cpu.unary(op, x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
         });
     }
@@ -66,6 +87,7 @@ fn functions(bench: &Bench<'_>) {
         (BinaryOp::Add, Over::All),
         (BinaryOp::Mul, Over::All),
         (BinaryOp::Grad(Unary::Relu), Over::All),
+        (BinaryOp::Grad(Unary::Gelu), Over::All),
         (BinaryOp::Add, Over::PerColumn),
         (BinaryOp::Mul, Over::One),
     ] {
@@ -87,7 +109,8 @@ fn norms(bench: &Bench<'_>) {
     let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, LEN));
     let (scale, shift) = (bench.filled(DType::F32, 32), bench.filled(DType::F32, 32));
     let (mut saved, mut y) = (memory(bench, DType::F32, 64), memory(bench, DType::F16, LEN));
-    each(bench, "norm", LEN, 6, || {
+    let other = ("plain loops", || plain::norm(LEN / 32, 32));
+    beside(bench, "norm", [LEN, 6], other, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         cpu.norm(&p, &x, Some([&scale, &shift]), &mut saved, store).expect("runs");
     });
@@ -98,6 +121,30 @@ fn norms(bench: &Bench<'_>) {
         let normed = Normed { x: &x, saved: &saved, scale: Some(&scale) };
         cpu.norm_vjp(&p, normed, &dy, store, Some(affine)).expect("runs");
     });
+}
+
+/// Groups of channels of images, and layers of rows.
+fn group_norms(bench: &Bench<'_>) {
+    let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
+    let rows = u32::try_from(LEN / 256).expect("small");
+    for (name, shape, groups) in [("group norm, 8 groups", SHAPE, 8), ("layer norm of 256", [rows, 1, 1, 256], 1)] {
+        let p = Norm::new(shape, NormOver::Group(groups), 1e-5).expect("valid");
+        let (channels, count) = (shape[3] as usize, 2 * p.groups() as usize);
+        let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, LEN));
+        let (scale, shift) = (bench.filled(DType::F32, channels), bench.filled(DType::F32, channels));
+        let (mut saved, mut y) = (memory(bench, DType::F32, count), memory(bench, DType::F16, LEN));
+        each(bench, name, LEN, 6, || {
+            let store = Store::site(Slot(2), Slot(3), &table, &mut y);
+            cpu.norm(&p, &x, Some([&scale, &shift]), &mut saved, store).expect("runs");
+        });
+        let (mut dscale, mut dshift) = (memory(bench, DType::F32, channels), memory(bench, DType::F32, channels));
+        each(bench, &format!("{name}, vjp"), LEN, 10, || {
+            let store = Store::site(Slot(2), Slot(3), &table, &mut y);
+            let affine = [&mut dscale, &mut dshift].map(|y| Store::param(Slot(2), Slot(1), false, &table, y));
+            let normed = Normed { x: &x, saved: &saved, scale: Some(&scale) };
+            cpu.norm_vjp(&p, normed, &dy, store, Some(affine)).expect("runs");
+        });
+    }
 }
 
 fn pools(bench: &Bench<'_>) {
@@ -128,8 +175,10 @@ fn losses(bench: &Bench<'_>) {
     let (weights, g) = (bench.filled(DType::F32, 11), bench.filled(DType::F32, 1));
     let (mut out, mut y) = (memory(bench, DType::F32, ROWS + 2), memory(bench, DType::F16, ROWS * 11));
     let scored = Scored { logits: &logits, labels: &labels, weights: Some(&weights) };
-    each(bench, "xent, 11 classes", ROWS * 11, 2, || cpu.xent(&p, scored, &mut out).expect("runs"));
-    each(bench, "xent_vjp, 11 classes", ROWS * 11, 4, || {
+    let other = ("plain loops", || plain::cross_entropy(ROWS, 11));
+    beside(bench, "xent, 11 classes", [ROWS * 11, 2], other, || cpu.xent(&p, scored, &mut out).expect("runs"));
+    let other = ("plain loops", || plain::cross_entropy_vjp(ROWS, 11));
+    beside(bench, "xent_vjp, 11 classes", [ROWS * 11, 4], other, || {
         cpu.xent_vjp(&p, scored, &out, &g, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
     });
 }
@@ -159,12 +208,23 @@ fn rest(bench: &Bench<'_>) {
 fn update(bench: &Bench<'_>, cpu: &Cpu) {
     const COUNT: usize = 1 << 22;
     let table = bench.table(Detail::Counts);
+    let [mut master, grad, mut state, mut other] = [0; 4].map(|_| bench.filled(DType::F32, COUNT));
+    let mut half = memory(bench, DType::F16, COUNT);
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false };
     let p = Optimizer::new(rule, Dial(0)).and_then(|p| p.decay(5e-4)).expect("valid");
-    let [mut master, grad, mut state] = [0; 3].map(|_| bench.filled(DType::F32, COUNT));
-    let mut half = memory(bench, DType::F16, COUNT);
-    each(bench, "optimize, SGD with momentum", COUNT, 22, || {
+    let base = ("a plain loop", || plain::sgd(COUNT));
+    beside(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
         let param = Param { master: &mut master, grad: &grad, state: [Some(&mut state), None], half: Some(&mut half) };
+        cpu.optimize(&p, &table, 0..1, None, &mut [param]).expect("runs");
+    });
+    // Squares are not negative.
+    cpu.unary(Unary::Abs, &grad, Store::keep(Slot::ONE, &table, &mut other)).expect("runs");
+    let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Dial(0); 2], decoupled: false };
+    let p = Optimizer::new(rule, Dial(0)).expect("valid");
+    let base = ("a plain loop", || plain::adam(COUNT));
+    beside(bench, "optimize, Adam", [COUNT, 30], base, || {
+        let state = [Some(&mut state), Some(&mut other)];
+        let param = Param { master: &mut master, grad: &grad, state, half: Some(&mut half) };
         cpu.optimize(&p, &table, 0..1, None, &mut [param]).expect("runs");
     });
 }

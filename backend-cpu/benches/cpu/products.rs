@@ -10,9 +10,6 @@ use std::hint::black_box;
 
 pub fn all(bench: &Bench<'_>) {
     for size in [256, 1024] {
-        if bench.threads == 1 {
-            baseline(bench, size);
-        }
         product(bench, size);
     }
     for (kernel, channels) in [(7, 64), (7, 16), (3, 64), (3, 16)] {
@@ -24,17 +21,22 @@ pub fn all(bench: &Bench<'_>) {
     convolution(bench, [2, 180, 240, 16], 11, 1);
 }
 
-fn baseline(bench: &Bench<'_>, size: u32) {
-    let n = size as usize;
-    let (a, b, mut y) = (vec![0.5f32; n * n], vec![0.25f32; n * n], vec![0f32; n * n]);
-    bench.line(&format!("gemm {n}³, `gemm` crate, f32"), (n * n * n) as f64, "GMAC/s", bench.peak, || {
-        let (a, b, y, row) = (black_box(&a).as_ptr(), b.as_ptr(), y.as_mut_ptr(), n as isize);
-        let none = gemm::Parallelism::None;
-        // SAFETY: three dense n × n matrices.
-        unsafe {
-            gemm::gemm(n, n, n, y, 1, row, false, a, 1, row, b, 1, row, 0.0, 1.0, false, false, false, none);
+/// `times` products of m × k and k × n by the `gemm` crate, in f32, with the instructions it finds best.
+fn baseline([m, n, k]: [usize; 3], times: usize) -> impl FnMut() {
+    let (a, b, mut y) = (vec![0.5f32; m * k], vec![0.25f32; k * n], vec![0f32; m * n]);
+    move || {
+        for _ in 0..times {
+            let (a, b, y, row) = (black_box(&a).as_ptr(), b.as_ptr(), y.as_mut_ptr(), [n, k].map(|row| row as isize));
+            let none = gemm::Parallelism::None;
+            // SAFETY: dense matrices of these sizes.
+            unsafe {
+                let one = 1;
+                gemm::gemm(
+                    m, n, k, y, one, row[0], false, a, one, row[1], b, one, row[0], 0.0, 1.0, false, false, false, none,
+                );
+            }
         }
-    });
+    }
 }
 
 fn product(bench: &Bench<'_>, size: u32) {
@@ -42,7 +44,8 @@ fn product(bench: &Bench<'_>, size: u32) {
     let p = Gemm::new(size, size, size).expect("valid");
     let (a, b) = (bench.filled(DType::F16, n * n), bench.filled(DType::F16, n * n));
     let mut y = bench.cpu.alloc(DType::F16, n * n).expect("memory");
-    bench.line(&format!("gemm {n}³, f16"), (n * n * n) as f64, "GMAC/s", bench.peak, || {
+    let other = ("`gemm` crate, f32", || baseline([n; 3], 1));
+    bench.beside(&format!("gemm {n}³, f16"), (n * n * n) as f64, "GMAC/s", bench.peak, other, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         bench.cpu.gemm(&p, black_box(&a), &b, None, store).expect("runs");
     });
@@ -63,7 +66,15 @@ fn convolution(bench: &Bench<'_>, x: [u32; 4], outs: u32, kernel: u32) {
         let dtype = if pass == Pass::Weight { DType::F32 } else { DType::F16 };
         let mut y = bench.cpu.alloc(dtype, size).expect("memory");
         let name = format!("conv {kernel}×{kernel} {c}→{outs}, {n}×{h}×{w}, {pass:?}");
-        bench.line(&name, amount, "GMAC/s", bench.peak, || {
+        // The same product by rows that are there already, image by image.
+        let [pixels, taps, c, outs] = [h * w, kernel * kernel, c, outs].map(|size| size as usize);
+        let product = match pass {
+            Pass::Forward => [pixels, outs, taps * c],
+            Pass::Data => [pixels, c, taps * outs],
+            Pass::Weight => [outs, taps * c, pixels],
+        };
+        let other = ("`gemm` crate, f32", || baseline(product, n as usize));
+        bench.beside(&name, amount, "GMAC/s", bench.peak, other, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
             bench.cpu.conv(&p, pass, black_box(a), b, None, store).expect("runs");
         });

@@ -4,19 +4,19 @@
 //! calling its kernels is sound.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
-mod channels;
-mod classes;
-mod elements;
-mod kernels;
-pub mod math;
-mod observe;
+mod loops;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
-mod update;
-mod windows;
+#[cfg(test)]
+mod tests;
+mod tile;
 
-pub use update::Sgd;
-pub use windows::Along;
+pub use loops::{Adam, Along, Limits, Sgd};
+pub use tile::{LANES, Run, Shape, Tile, even};
 
 use core::fmt;
 use half::f16;
@@ -27,19 +27,33 @@ use half::f16;
 pub enum Isa {
     /// Whatever the compiler's target has.
     Portable,
+    /// AVX2 with FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
     /// AVX-512 F, BW, DQ, VL with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
+    /// NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
 }
 
 impl Isa {
     /// All that this machine has, the best last.
     #[must_use]
     pub fn available() -> Vec<Self> {
-        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "there is only one"))]
+        #[cfg_attr(
+            not(any(target_arch = "x86_64", target_arch = "aarch64")),
+            expect(unused_mut, reason = "there is only one")
+        )]
         let mut all = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]
-        all.extend(avx512::Avx512::new().map(Self::Avx512));
+        {
+            all.extend(avx2::Avx2::new().map(Self::Avx2));
+            all.extend(avx512::Avx512::new().map(Self::Avx512));
+        }
+        #[cfg(target_arch = "aarch64")]
+        all.extend(neon::Neon::new().map(Self::Neon));
         all
     }
 
@@ -55,76 +69,38 @@ impl fmt::Display for Isa {
         f.write_str(match self {
             Self::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "AVX2",
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => "AVX-512",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => "NEON",
         })
     }
 }
 
-/// Columns of the widest tile.
-pub const TILE_COLUMNS: usize = 64;
-/// Lanes of the columns of a tile.
-pub const LANES: usize = 16;
-
-/// Operands of one tile, `acc[r][c] += Σ a[run.a + r·a_row + k·a_step] · b[(run.b + k)·b_step + c]` over all runs, in
-/// order, and all k below their depths.
-#[derive(Clone, Copy, Debug)]
-pub struct Tile<'a> {
-    /// Scalars.
-    pub a: &'a [f32],
-    /// Elements between rows of the tile.
-    pub a_row: usize,
-    /// Elements between steps.
-    pub a_step: usize,
-    /// Vectors.
-    pub b: &'a [f32],
-    /// Elements between steps.
-    pub b_step: usize,
-    /// Steps.
-    pub runs: &'a [Run],
-    /// Rows, at most [`tile_rows`] of the columns.
-    pub rows: usize,
-    /// Columns, at most [`TILE_COLUMNS`]; b has so many at each step.
-    pub columns: usize,
-}
-
-/// Steps that are evenly spaced in both operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// First element of a.
-    pub a: usize,
-    /// First step of b.
-    pub b: usize,
-    /// Steps.
-    pub depth: usize,
-}
-
-/// Thresholds of counters, as bits of magnitudes.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// The least that does not flush.
-    pub flush: u32,
-    /// The least that is stored as a normal number.
-    pub subnormal: u32,
-    /// The least that overflows.
-    pub overflow: u32,
-}
-
-/// Rows of the largest tile with so many columns: what fits in registers, 24 accumulators of 16 lanes.
-pub const fn tile_rows(columns: usize) -> usize {
-    match columns.div_ceil(LANES) {
-        0 | 1 => 24,
-        2 => 12,
-        3 => 8,
-        _ => 6,
-    }
-}
-
-/// The height of tiles, at most `most`, that cover so many rows evenly.
-pub const fn even(rows: usize, most: usize) -> usize {
-    if rows == 0 { most } else { rows.div_ceil(rows.div_ceil(most)) }
-}
-
 impl Isa {
+    const fn shape(self) -> Shape {
+        match self {
+            Self::Portable => portable::SHAPE,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => avx2::Avx2::SHAPE,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => avx512::Avx512::SHAPE,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => neon::Neon::SHAPE,
+        }
+    }
+
+    /// Columns of the widest tile: a multiple of [`LANES`].
+    pub(crate) const fn tile_columns(self) -> usize {
+        self.shape().columns()
+    }
+
+    /// Rows of the largest tile with so many columns.
+    pub(crate) const fn tile_rows(self, columns: usize) -> usize {
+        self.shape().rows(columns)
+    }
+
     /// Adds a product to a tile of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
     /// terms in the order of k, with one rounding each where the instruction set has a fused multiply-add, else two.
     #[inline]
@@ -132,7 +108,11 @@ impl Isa {
         match self {
             Self::Portable => portable::tile(tile, acc, acc_row),
             #[cfg(target_arch = "x86_64")]
+            Self::Avx2(token) => token.tile(tile, acc, acc_row),
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512(token) => token.tile(tile, acc, acc_row),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(token) => token.tile(tile, acc, acc_row),
         }
     }
 
@@ -143,7 +123,11 @@ impl Isa {
         match self {
             Self::Portable => portable::widen(x, y),
             #[cfg(target_arch = "x86_64")]
+            Self::Avx2(token) => token.widen(x, y),
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512(token) => token.widen(x, y),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(token) => token.widen(x, y),
         }
     }
 
@@ -154,19 +138,11 @@ impl Isa {
         match self {
             Self::Portable => portable::narrow(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) => token.narrow(x, y),
-        }
-    }
-
-    /// Zeros, values below the first two limits and the largest magnitude's bits, of fewer than 2^32 values; `None`
-    /// where core counts as fast.
-    #[inline]
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "core counts"))]
-    pub(crate) fn count(self, values: &[f32], limits: Limits) -> Option<[u32; 4]> {
-        match self {
-            Self::Portable => None,
+            Self::Avx2(token) => token.narrow(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) => Some(token.count(values, limits)),
+            Self::Avx512(token) => token.narrow(x, y),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(token) => token.narrow(x, y),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The definition of every kernel, in plain Rust.
 
-use super::Tile;
+use super::{Shape, Tile};
 use gradscale_core::cast::{Round, f16_from_f32};
 use half::f16;
+
+/// Any shape would do.
+pub const SHAPE: Shape = Shape { lanes: 16, vectors: 4, accumulators: 24 };
 
 pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     let Tile { a, a_row, a_step, b, b_step, runs, rows, columns } = *tile;

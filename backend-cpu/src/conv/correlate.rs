@@ -3,14 +3,14 @@
 use super::{Shape, lines::Lines};
 use crate::{
     Cpu, Memory,
-    arch::{LANES, Run, TILE_COLUMNS, Tile, even, tile_rows},
+    arch::{LANES, Run, Tile, even},
     gemm::Packed,
 };
 
 /// Elements of the weights that a tile meets before the next tile does: half or all of the first cache.
 const WEIGHTS: usize = 8192;
 /// Steps of the longest run: where longer ones are cut.
-const STEPS: usize = WEIGHTS / TILE_COLUMNS;
+const STEPS: usize = 128;
 
 /// How a row of the result follows from rows of the operand.
 pub struct Correlation {
@@ -98,7 +98,7 @@ impl Correlation {
     ) {
         let from: Vec<(usize, usize)> = from.enumerate().filter_map(|(i, row)| Some((i, row?))).collect();
         // As many lines at a time as their weights fit.
-        let width = self.columns.next_multiple_of(LANES).min(TILE_COLUMNS);
+        let width = self.columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
         let together = (WEIGHTS / width.max(1) / self.steps.max(1)).clamp(1, from.len().max(1));
         for (group, weights) in weights.iter().enumerate() {
             let lines = Lines {
@@ -131,9 +131,10 @@ impl Correlation {
 
     /// Adds the products along `runs` to the sums of a phase.
     fn multiply(&self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>, sums: &mut [f32]) {
-        for from in (0..self.columns).step_by(TILE_COLUMNS) {
-            let columns = TILE_COLUMNS.min(self.columns - from);
-            let height = even(phase.count, tile_rows(columns));
+        let most = cpu.isa().tile_columns();
+        for from in (0..self.columns).step_by(most) {
+            let columns = most.min(self.columns - from);
+            let height = even(phase.count, cpu.isa().tile_rows(columns));
             for runs in blocks(runs, WEIGHTS / columns.next_multiple_of(LANES)) {
                 for pixel in (0..phase.count).step_by(height) {
                     let tile = Tile {

@@ -6,7 +6,7 @@
 use super::{Shape, lines::Lines};
 use crate::{
     Cpu, Memory,
-    arch::{Run, TILE_COLUMNS, Tile, even, tile_rows},
+    arch::{Isa, Run, Tile, even},
     epilogue::{Epilogue, Part, destination, merge},
 };
 use core::ops::Range;
@@ -32,7 +32,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(shape: &Shape) -> Self {
+    fn of(shape: &Shape, isa: Isa) -> Self {
         let rows = shape.y[0] * shape.y[1];
         let bytes = 2 * (shape.x.iter().product::<usize>() + shape.y.iter().product::<usize>());
         let gradient = 4 * (shape.y[3] * shape.weights()).max(1);
@@ -40,7 +40,7 @@ impl Plan {
         let slices = (bytes / 16 / gradient).clamp(1, SLICES.min(rows.max(1)));
         let run = shape.kernel[1] * shape.depth;
         let wanted = PIECES.div_ceil(slices * shape.groups * shape.kernel[0]);
-        let height = tile_rows(run.min(TILE_COLUMNS));
+        let height = isa.tile_rows(run.min(isa.tile_columns()));
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
         Self { slices, blocks: shape.outs.div_ceil(block), block, run, piece: block * run }
     }
@@ -57,7 +57,7 @@ impl Cpu {
     pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        let (plan, len) = (Plan::of(shape), shape.weights());
+        let (plan, len) = (Plan::of(shape, self.isa()), shape.weights());
         let rows = shape.y[0] * shape.y[1];
         let pieces = plan.slices * shape.groups * plan.blocks * shape.kernel[0];
         let mut sums = self.zeros(pieces * plan.piece);
@@ -110,7 +110,7 @@ impl Cpu {
             line: shape.line(),
         };
         let (mut gradient, mut line) = (self.scratch(gradients.step()), self.scratch(inputs.step()));
-        let run = shape.kernel[1] * shape.depth;
+        let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
         for row in rows {
@@ -120,9 +120,9 @@ impl Cpu {
             inputs.convert(self, image * shape.x[1] + u, &mut line);
             for j in (0..shape.kernel[1]).step_by(together) {
                 let columns = together * shape.depth;
-                for (from, q) in tiles(columns, shape.y[2]) {
-                    let width = TILE_COLUMNS.min(columns - from);
-                    let height = even(outs.len(), tile_rows(width));
+                for (from, q) in tiles(columns, most, shape.y[2]) {
+                    let width = most.min(columns - from);
+                    let height = even(outs.len(), self.isa().tile_rows(width));
                     let pixels = PIXELS.min(shape.y[2] - q);
                     let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
                     for o in (0..outs.len()).step_by(height) {
@@ -144,8 +144,8 @@ impl Cpu {
     }
 }
 
-/// First column and first pixel of all tiles of a row.
-fn tiles(columns: usize, pixels: usize) -> impl Iterator<Item = (usize, usize)> {
+/// First column and first pixel of all tiles of a row, with `most` columns at most.
+fn tiles(columns: usize, most: usize, pixels: usize) -> impl Iterator<Item = (usize, usize)> {
     let pixels = move |from| (0..pixels).step_by(PIXELS).map(move |q| (from, q));
-    (0..columns).step_by(TILE_COLUMNS).flat_map(pixels)
+    (0..columns).step_by(most).flat_map(pixels)
 }

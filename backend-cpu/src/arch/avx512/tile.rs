@@ -5,7 +5,7 @@
 //! product, and still no more than the load ports do.
 
 use super::{Avx512, mask};
-use crate::arch::{LANES, TILE_COLUMNS, Tile, tile_rows};
+use crate::arch::{LANES, Tile};
 use core::arch::x86_64::{
     __m512, __mmask16, _mm512_fmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
 };
@@ -18,7 +18,7 @@ macro_rules! kernels {
 }
 
 /// By vectors and rows, from 1.
-const KERNELS: [&[Kernel]; TILE_COLUMNS / LANES] = [
+const KERNELS: [&[Kernel]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
     kernels!(3: 1 2 3 4 5 6 7 8),
@@ -26,18 +26,12 @@ const KERNELS: [&[Kernel]; TILE_COLUMNS / LANES] = [
 ];
 
 pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    let Tile { a, a_row, a_step, b, b_step, runs, rows, columns } = *tile;
-    if rows == 0 || columns == 0 {
+    if tile.rows == 0 || tile.columns == 0 {
         return;
     }
     // What the kernel reads and writes lies inside the slices.
-    assert!(columns <= TILE_COLUMNS && rows <= tile_rows(columns));
-    assert!((rows - 1) * acc_row + columns <= acc.len());
-    for run in runs.iter().filter(|run| run.depth != 0) {
-        assert!(run.a + (rows - 1) * a_row + (run.depth - 1) * a_step < a.len());
-        assert!((run.b + run.depth - 1) * b_step + columns <= b.len());
-    }
-    let kernel = KERNELS[columns.div_ceil(LANES) - 1][rows - 1];
+    tile.check(&Avx512::SHAPE, acc, acc_row);
+    let kernel = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.rows - 1];
     // SAFETY: the token proves the features; the bounds were checked above.
     unsafe { kernel(tile, acc, acc_row) }
 }

@@ -1,9 +1,8 @@
 //! AVX-512.
 
-mod count;
 mod tile;
 
-use super::{LANES, Limits, Tile};
+use super::{LANES, Shape, Tile};
 use core::arch::x86_64::{
     __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_mask_storeu_epi16,
     _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
@@ -15,6 +14,9 @@ use half::f16;
 pub struct Avx512(());
 
 impl Avx512 {
+    /// 32 registers: 24 accumulators, up to four vectors of b, a broadcast scalar of a.
+    pub const SHAPE: Shape = Shape { lanes: LANES, vectors: 4, accumulators: 24 };
+
     /// The proof, if there is one.
     pub fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f")
@@ -38,11 +40,6 @@ impl Avx512 {
     pub fn narrow(self, x: &[f32], y: &mut [f16]) {
         // SAFETY: the token proves the features; the slices are of one length.
         unsafe { narrow(x, y) }
-    }
-
-    pub fn count(self, values: &[f32], limits: Limits) -> [u32; 4] {
-        // SAFETY: the token proves the features.
-        unsafe { count::count(values, limits) }
     }
 }
 

@@ -1,4 +1,18 @@
 //! Plain loops, compiled once for the target and once for each instruction set.
+//!
+//! Nothing in them fuses a product with a sum, so that every instruction set gives the same bits.
+
+mod channels;
+mod classes;
+mod elements;
+pub mod math;
+mod observe;
+mod update;
+mod windows;
+
+pub use observe::Limits;
+pub use update::{Adam, Sgd};
+pub use windows::Along;
 
 /// Makes each function a method of [`super::Isa`], whose body is compiled for the widest vectors that the machine has.
 /// Type parameters stand in brackets. What a body calls must be `#[inline(always)]`, or a closure of few operations:
@@ -12,8 +26,14 @@ macro_rules! kernels {
                 fn body<$($generics)*>($($arg: $type),*) $(-> $out)? $body
 
                 #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx2,fma,f16c")]
+                fn avx2<$($generics)*>($($arg: $type),*) $(-> $out)? {
+                    body($($arg),*)
+                }
+
+                #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-                fn wide<$($generics)*>($($arg: $type),*) $(-> $out)? {
+                fn avx512<$($generics)*>($($arg: $type),*) $(-> $out)? {
                     body($($arg),*)
                 }
 
@@ -21,7 +41,13 @@ macro_rules! kernels {
                     Self::Portable => body($($arg),*),
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: the token proves the features.
-                    Self::Avx512(_) => unsafe { wide($($arg),*) },
+                    Self::Avx2(_) => unsafe { avx2($($arg),*) },
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: the token proves the features.
+                    Self::Avx512(_) => unsafe { avx512($($arg),*) },
+                    // Every AArch64 target of the compiler's has NEON.
+                    #[cfg(target_arch = "aarch64")]
+                    Self::Neon(_) => body($($arg),*),
                 }
             })*
         }

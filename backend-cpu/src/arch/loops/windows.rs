@@ -1,6 +1,6 @@
 //! Loops over a row of windows.
 
-use super::kernels::kernels;
+use super::kernels;
 
 /// How windows lie along a row.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::channels::Pattern`], from
-//! the channel of the first element on.
+//! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
-use super::kernels::kernels;
+use super::kernels;
 
 kernels! {
     /// `sums[i mod len] += x[i]`, in f32.

@@ -1,8 +1,34 @@
 //! Loops of statistics.
 
-use super::{LANES, kernels::kernels, math};
+use super::{kernels, math};
+use crate::arch::LANES;
+
+/// Thresholds of counters, as bits of magnitudes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The least that does not flush.
+    pub flush: u32,
+    /// The least that is stored as a normal number.
+    pub subnormal: u32,
+    /// The least that overflows.
+    pub overflow: u32,
+}
 
 kernels! {
+    /// Zeros, values below the first two limits, and the bits of the largest magnitude, of fewer than 2^32 values.
+    /// Comparisons become masks, and masks count lane by lane.
+    fn count[](values: &[f32], limits: Limits) -> [u32; 4] {
+        let [mut zeros, mut small, mut low, mut most] = [0u32; 4];
+        for value in values {
+            let magnitude = value.to_bits() & 0x7FFF_FFFF;
+            zeros += u32::from(magnitude == 0);
+            small += u32::from(magnitude < limits.flush);
+            low += u32::from(magnitude < limits.subnormal);
+            most = most.max(magnitude);
+        }
+        [zeros, small, low, most]
+    }
+
     /// Adds finite magnitudes of nearest even to a histogram. Key 0 is that of zeros, which do not count.
     fn histogram[](values: &[f32], constant: u32, bins: &mut [u32; 256]) {
         const BLOCK: usize = 4096;

@@ -1,6 +1,7 @@
 //! Loops over scores of classes.
 
-use super::{LANES, kernels::kernels, math};
+use super::{kernels, math};
+use crate::arch::LANES;
 
 kernels! {
     /// The logarithm of the sum of exponentials of each row; `turned` is memory for 16 rows. Rows are turned into

@@ -1,6 +1,8 @@
-//! Exponentials, logarithms and powers without calls or branches, which loops over them need to become wide.
+//! Exponentials, logarithms, powers and error functions without calls or branches, which loops over them need to become
+//! wide.
 //!
-//! The polynomials of exp and ln are those of Moshier's Cephes (`expf.c`, `logf.c`): about one last place.
+//! The polynomials of exp and ln are those of Moshier's Cephes (`expf.c`, `logf.c`): about one last place. The others
+//! are best in the sense of the largest relative error, below 2^-27.
 
 /// 1.5 · 2^23 and 1.5 · 2^52: what is added to them is rounded to an integer, in the last bits.
 const ROUND: f32 = 12_582_912.0;
@@ -107,9 +109,81 @@ pub fn sigmoid(x: f32) -> f32 {
     (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
 }
 
+/// ln x of every number; ±0, negative numbers, ∞ and NaN as IEEE 754-2019 §9.2 says.
+#[inline(always)]
+pub fn ln_of_any(x: f32) -> f32 {
+    let log = if x <= f32::MAX { ln(x) } else { x };
+    let log = if x < 0.0 { f32::NAN } else { log };
+    if x == 0.0 { f32::NEG_INFINITY } else { log }
+}
+
+/// tanh x: by a polynomial near 0, else by the exponential.
+#[inline(always)]
+pub fn tanh(x: f32) -> f32 {
+    let size = x.abs();
+    let z = size * size;
+    let p = -5.704_978_5e-3;
+    let p = p * z + 2.063_907_9e-2;
+    let p = p * z - 5.373_971e-2;
+    let p = p * z + 1.333_144_2e-1;
+    let p = p * z - 3.333_328e-1;
+    let near = size + size * z * p;
+    let far = 1.0 - 2.0 / (exp(2.0 * size) + 1.0);
+    (if size < 0.625 { near } else { far }).copysign(x)
+}
+
+/// erf x: by a polynomial near 0, else by its complement.
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    let size = x.abs();
+    let z = size * size;
+    let p = 7.898_686_5e-5;
+    let p = p * z - 8.024_815e-4;
+    let p = p * z + 5.190_162e-3;
+    let p = p * z - 2.685_491_6e-2;
+    let p = p * z + 1.128_361_75e-1;
+    let p = p * z - 3.761_263e-1;
+    // 2/√π, less 1: the largest part has no error.
+    let near = size + size * (z * p + 1.283_791_7e-1);
+    let far = 1.0 - erfcx(size) * exp(-z);
+    (if size < 0.75 { near } else { far }).copysign(x)
+}
+
+/// e^(x²) · erfc x for x ≥ 0, as 1 − x · t · p(t) with t = 1 / (1 + 0.4·x): near 0 no digit is lost, and far from it
+/// fewer than e^(−x²) has lost.
+#[inline(always)]
+fn erfcx(x: f32) -> f32 {
+    // Where e^(−x²) is 0.
+    let x = if x > 11.0 { 11.0 } else { x };
+    let t = 1.0 / (1.0 + 0.4 * x);
+    let p = 3.256_973_6e-2;
+    let p = p * t - 1.400_338_4e-1;
+    let p = p * t + 1.666_427_6e-1;
+    let p = p * t - 2.403_045_3e-2;
+    let p = p * t + 1.708_631_2e-1;
+    let p = p * t + 2.117_376_8e-1;
+    let p = p * t + 3.106_791_4e-1;
+    let p = p * t + 3.999_509_2e-1;
+    1.0 - x * t * p
+}
+
+/// Φ(x) = erfc(−x/√2) / 2; the lower tail keeps its digits.
+#[inline(always)]
+pub fn normal_cdf(x: f32) -> f32 {
+    let tail = 0.5 * erfcx(x.abs() * core::f32::consts::FRAC_1_SQRT_2) * exp(-0.5 * x * x);
+    if x < 0.0 { tail } else { 1.0 - tail }
+}
+
+/// Φ′(x) = e^(−x²/2) / √(2π).
+#[inline(always)]
+pub fn normal_density(x: f32) -> f32 {
+    const FACTOR: f32 = 0.5 * core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
+    FACTOR * exp(-0.5 * x * x)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{exp, ln, pow, sigmoid};
+    use super::{erf, exp, ln, ln_of_any, normal_cdf, normal_density, pow, sigmoid, tanh};
 
     /// Largest error in last places, over f32 from `from` to `to`.
     fn worst(from: f32, to: f32, got: impl Fn(f32) -> f32, want: impl Fn(f64) -> f64) -> f64 {
@@ -132,6 +206,16 @@ mod tests {
         assert!(worst(1e-6, 1e4, |x| pow(x, -0.75), |x| x.powf(-0.75)) < 3.0);
         assert!(worst(1.0, 1e20, |x| pow(x, 1.9), |x| x.powf(f64::from(1.9f32))) < 3.0);
         assert!(worst(-80.0, 80.0, sigmoid, |x| 1.0 / (1.0 + (-x).exp())) < 5.0);
+        assert!(worst(-9.5, 9.5, tanh, f64::tanh) < 4.0);
+        assert!(worst(-1e-3, 1e-3, tanh, f64::tanh) < 3.0);
+        assert!(worst(-4.5, 4.5, erf, libm::erf) < 4.0);
+        assert!(worst(-1e-3, 1e-3, erf, libm::erf) < 3.0);
+        let cdf = |x: f64| 0.5 * libm::erfc(-x * core::f64::consts::FRAC_1_SQRT_2);
+        assert!(worst(-1.0, 6.0, normal_cdf, cdf) < 8.0);
+        // The square in the exponent is rounded: an error that grows with it.
+        assert!(worst(-13.0, -1.0, normal_cdf, cdf) < 170.0);
+        let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * core::f64::consts::PI).sqrt();
+        assert!(worst(-1.0, 1.0, normal_density, density) < 4.0);
     }
 
     #[test]
@@ -143,5 +227,14 @@ mod tests {
             [ln(1.0), pow(1.0, 7.5), pow(2.0, -149.0), pow(3.0, 100.0)],
             [0.0, 1.0, f32::from_bits(1), f32::INFINITY]
         );
+        let ends = [f32::NEG_INFINITY, -0.0, 0.0, f32::INFINITY];
+        let bits = |values: [f32; 4]| values.map(f32::to_bits);
+        assert_eq!(bits(ends.map(tanh)), bits([-1.0, -0.0, 0.0, 1.0]));
+        assert_eq!(bits(ends.map(erf)), bits([-1.0, -0.0, 0.0, 1.0]));
+        assert_eq!(ends.map(normal_cdf), [0.0, 0.5, 0.5, 1.0]);
+        assert_eq!(ends.map(ln_of_any)[1..], [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY]);
+        let not_a_number = [ln_of_any(-1.0), ln_of_any(f32::NEG_INFINITY)];
+        assert!(not_a_number.into_iter().all(f32::is_nan));
+        assert!([tanh, erf, normal_cdf, ln_of_any, sigmoid].iter().all(|f| f(f32::NAN).is_nan()));
     }
 }

@@ -1,0 +1,78 @@
+//! What the machine could do at most.
+
+use crate::measure::best;
+use gradscale_cpu::Isa;
+use pulp::{Simd, WithSimd};
+use std::{hint::black_box, thread};
+
+/// 10⁹ multiply-adds of f32 in a second, of one thread without memory.
+pub fn peak(isa: Isa) -> f64 {
+    // Short: nobody interrupts all of them.
+    const STEPS: usize = 20_000;
+    let mut lanes = 0;
+    let one = best(|| lanes = chains(isa, black_box(STEPS)));
+    (STEPS * CHAINS * lanes) as f64 / one.as_secs_f64() / 1e9
+}
+
+/// Runs with the vectors of an instruction set; their lanes.
+fn chains(isa: Isa, steps: usize) -> usize {
+    let fused = isa != Isa::Portable;
+    let chains = Chains { steps, fused };
+    #[cfg(target_arch = "x86_64")]
+    let run = match isa.to_string().as_str() {
+        "AVX-512" => pulp::x86::V4::try_new().map(|simd| Simd::vectorize(simd, chains)),
+        "AVX2" => pulp::x86::V3::try_new().map(|simd| Simd::vectorize(simd, chains)),
+        _ => pulp::x86::V2::try_new().map(|simd| Simd::vectorize(simd, chains)),
+    };
+    #[cfg(target_arch = "aarch64")]
+    let run = pulp::aarch64::Neon::try_new().map(|simd| Simd::vectorize(simd, chains));
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let run = None;
+    run.unwrap_or_else(|| Simd::vectorize(pulp::Scalar::new(), chains))
+}
+
+/// Independent sums, enough to hide the latency of one.
+const CHAINS: usize = 12;
+
+/// Sums of products; a product and a sum where an instruction set has no fused multiply-add.
+#[derive(Clone, Copy)]
+struct Chains {
+    steps: usize,
+    fused: bool,
+}
+
+impl WithSimd for Chains {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> usize {
+        let mut sums = [simd.splat_f32s(black_box(1.0)); CHAINS];
+        let factor = simd.splat_f32s(black_box(0.5));
+        for _ in 0..self.steps {
+            for sum in &mut sums {
+                *sum = if self.fused {
+                    simd.mul_add_f32s(*sum, factor, factor)
+                } else {
+                    simd.add_f32s(simd.mul_f32s(*sum, factor), factor)
+                };
+            }
+        }
+        black_box(sums);
+        S::F32_LANES
+    }
+}
+
+/// 10⁹ bytes read and written in a second by copies far larger than the caches.
+pub fn copy(threads: usize) -> f64 {
+    const LEN: usize = 64 << 20;
+    let (from, mut to) = (vec![1u8; LEN], vec![0u8; LEN]);
+    let all = best(|| {
+        let part = LEN.div_ceil(threads);
+        thread::scope(|scope| {
+            for (from, to) in from.chunks(part).zip(to.chunks_mut(part)) {
+                scope.spawn(|| to.copy_from_slice(black_box(from)));
+            }
+        });
+    });
+    2.0 * LEN as f64 / all.as_secs_f64() / 1e9
+}

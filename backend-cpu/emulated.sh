@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# Runs the CPU backend on emulated processors: x86 with AVX2 but without AVX-512, x86 with neither, and AArch64 with
+# NEON. On each it runs the kernels against their definition, and every case of the conformance suite, with few inputs
+# (an emulator is some fifty times slower than a machine), on the instruction sets named below.
+#
+#   emulated.sh            uses what is present; changes nothing but the target folder
+#   emulated.sh --install  first fetches what is missing (packages: as root), then the same
+#
+# The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly ARM=aarch64-unknown-linux-gnu X86=x86_64-unknown-linux-gnu
+readonly PACKAGES=(qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+# Every step that talks to a server gets a limit: an unreachable one may not answer at all. So does an emulator.
+readonly PATIENCE=180 LIMIT=900
+export RUST_BACKTRACE=0 GRADSCALE_BRIEF=1
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+
+have() { command -v "$1" >/dev/null; }
+# qemu knows AVX2 since 7.2.
+have_avx() {
+    have qemu-x86_64 || return 1
+    local version
+    version=$(qemu-x86_64 --version | sed -n 's/.* version \([0-9.]*\).*/\1/p')
+    [ "$(printf '%s\n' 7.2 "$version" | sort -V | head -n 1)" = 7.2 ]
+}
+have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
+# Otherwise cargo builds the library itself, where its source is.
+have_source() { [ -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ]; }
+
+install_parts() {
+    if [ "$(id -u)" = 0 ] && have apt-get; then
+        echo "install: ${PACKAGES[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
+        timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends "${PACKAGES[@]}" >/dev/null ||
+            echo "install: not to be had: ${PACKAGES[*]}"
+    else
+        echo "install: packages need root and apt-get; left alone"
+    fi
+    have_library "$ARM" || timeout "$PATIENCE" rustup target add "$ARM" || have_source ||
+        timeout "$PATIENCE" rustup component add rust-src ||
+        echo "install: no standard library for $ARM, and no source of it"
+}
+
+case "${1-}" in
+"") ;;
+--install) install_parts ;;
+*)
+    echo "usage: emulated.sh [--install]" >&2
+    exit 2
+    ;;
+esac
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+skipped=0
+skip() {
+    echo "skipped: $1; $2"
+    skipped=$((skipped + 1))
+}
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+# Tests of this crate for a target. Those for this machine's own need no second build of everything.
+tests() {
+    local target=$1 options=(--target "$1")
+    shift
+    if [ "$target" = "$(rustc -vV | sed -n 's/^host: //p')" ]; then
+        options=()
+    elif ! have_library "$target"; then
+        export RUSTC_BOOTSTRAP=1
+        options+=(-Zbuild-std)
+    fi
+    cargo test --quiet --locked --release -p gradscale-cpu ${options[@]+"${options[@]}"} "$@"
+}
+
+# One emulated processor ($1 its name, $2 the target, $3 the emulator's call): its instruction sets must be those of $4,
+# and the suite runs on those of $5.
+emulate() {
+    local name=$1 target=$2 emulator=$3 sets=$4 run=$5 set runner
+    runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")_RUNNER
+    export "$runner=timeout $LIMIT $emulator"
+    # The functions of `math.rs` are the same on every processor.
+    tests "$target" --lib -- --skip math || return 1
+    for set in $run; do
+        tests "$target" --test conformance -- "$set::" >"$logs/suite-$name" 2>&1 ||
+            { grep -v 'ok$' "$logs/suite-$name"; return 1; }
+        local found cases pairs
+        found=$(sed -n 's/^device: CPU, \(.*\), [0-9]* threads$/\1/p' "$logs/suite-$name" | paste -sd,)
+        [ "$found" = "$sets" ] || { echo "$name has $found, not $sets"; return 1; }
+        cases=$(tests "$target" --test conformance -- --list "$set::" 2>/dev/null | grep -c "^$set::")
+        pairs=$(sed -n 's/^pairs of a device and a case that ran: //p' "$logs/suite-$name")
+        [ "$cases" -gt 0 ] && [ "$pairs" = "$cases" ] || { echo "$name: $pairs of $cases cases ran on $set"; return 1; }
+        echo "$pairs" >>"$logs/pairs"
+        echo "$name ($sets): $pairs cases on $set"
+    done
+}
+
+on_x86() {
+    emulate Haswell "$X86" "qemu-x86_64 -cpu Haswell" portable,AVX2 AVX2 &&
+        emulate Nehalem "$X86" "qemu-x86_64 -cpu Nehalem" portable portable
+}
+on_arm() {
+    # Nothing else runs these kernels, so the threads are looked at too.
+    emulate AArch64 "$ARM" "qemu-aarch64 -L /usr/aarch64-linux-gnu" portable,NEON "portable NEON" &&
+        tests "$ARM" --test threads && echo "AArch64: the same bits for 1, 2, 3, 7 threads"
+}
+
+jobs=()
+if ! have cargo; then
+    skip "everything" "install Rust 1.95 or newer"
+else
+    if ! have_avx; then
+        skip "AVX2 without AVX-512, and x86 with neither" "apt-get install qemu-user (7.2 or newer), or emulated.sh --install"
+    elif ! have_library "$X86"; then
+        skip "AVX2 without AVX-512, and x86 with neither" "rustup target add $X86"
+    else
+        tests "$X86" --lib --test conformance --no-run
+        jobs+=(on_x86)
+    fi
+    if ! have qemu-aarch64 || ! have aarch64-linux-gnu-gcc; then
+        skip "NEON" "apt-get install ${PACKAGES[*]}, or emulated.sh --install"
+    elif ! have_library "$ARM" && ! have_source; then
+        skip "NEON" "rustup target add $ARM, or emulated.sh --install"
+    else
+        tests "$ARM" --lib --test conformance --test threads --no-run
+        jobs+=(on_arm)
+    fi
+fi
+
+# Side by side: each is little more than one thread's work.
+pids=()
+for job in ${jobs[@]+"${jobs[@]}"}; do
+    "$job" >"$logs/$job" 2>&1 &
+    pids+=($!)
+done
+for i in ${!pids[@]}; do
+    status=0
+    wait "${pids[$i]}" || status=$?
+    grep -v "TCG doesn't support" "$logs/${jobs[$i]}" || true
+    [ "$status" = 0 ] || fail "${jobs[$i]}"
+done
+
+pairs=$(awk '{ sum += $1 } END { print sum + 0 }' "$logs/pairs" 2>/dev/null || echo 0)
+if [ "$skipped" = 0 ]; then
+    echo "PASSED: $pairs pairs of an instruction set and a case"
+elif [ "${#jobs[@]}" = 0 ]; then
+    echo "SKIPPED: nothing was checked"
+else
+    echo "SKIPPED: see above; $pairs pairs of an instruction set and a case held"
+fi

@@ -1,0 +1,40 @@
+//! AVX2, with fused multiply-adds and conversions of halves.
+
+mod cast;
+mod tile;
+
+use super::{Shape, Tile};
+use half::f16;
+
+/// Proof that this machine has AVX2, FMA and F16C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Avx2(());
+
+/// Lanes of a vector.
+const LANES: usize = 8;
+
+impl Avx2 {
+    /// 16 registers: 12 accumulators, two vectors of b, a broadcast scalar of a.
+    pub const SHAPE: Shape = Shape { lanes: LANES, vectors: 2, accumulators: 12 };
+
+    /// The proof, if there is one.
+    pub fn new() -> Option<Self> {
+        let has =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        has.then_some(Self(()))
+    }
+
+    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+        tile::tile(self, tile, acc, acc_row);
+    }
+
+    pub fn widen(self, x: &[f16], y: &mut [f32]) {
+        // SAFETY: the token proves the features; the slices are of one length.
+        unsafe { cast::widen(x, y) }
+    }
+
+    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
+        // SAFETY: the token proves the features; the slices are of one length.
+        unsafe { cast::narrow(x, y) }
+    }
+}

@@ -1,0 +1,103 @@
+//! Tiles of accumulators, which stay in registers over all runs.
+//!
+//! 6 × 16 or 12 × 8: twelve accumulators of eight lanes, as two fused multiply-adds a cycle of four or five cycles each
+//! want ten; with one or two vectors of b and one broadcast scalar of a they fit 16 registers.
+
+use super::{Avx2, LANES};
+use crate::arch::Tile;
+use core::arch::x86_64::{
+    __m256, __m256i, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
+    _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_storeu_ps,
+};
+
+type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize);
+
+/// Kernels of so many vectors for each number of rows from 1; for whole vectors, and for a last one that is not.
+macro_rules! kernels {
+    ($vectors:literal: $($rows:literal)*) => {
+        [&[$(kernel::<$vectors, $rows, false>),*], &[$(kernel::<$vectors, $rows, true>),*]]
+    };
+}
+
+/// By vectors, whether the last one is masked, and rows.
+const KERNELS: [[&[Kernel]; 2]; Avx2::SHAPE.vectors] =
+    [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
+
+pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+    if tile.rows == 0 || tile.columns == 0 {
+        return;
+    }
+    // What the kernel reads and writes lies inside the slices.
+    tile.check(&Avx2::SHAPE, acc, acc_row);
+    let masked = !tile.columns.is_multiple_of(LANES);
+    let kernel = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(masked)][tile.rows - 1];
+    // SAFETY: the token proves the features; the bounds were checked above.
+    unsafe { kernel(tile, acc, acc_row) }
+}
+
+/// # Safety
+/// The features, every index of [`Tile`]'s formula inside its slice, and `MASKED` unless all vectors are whole.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool>(
+    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize,
+) {
+    let mask = first(tile.columns - (VECTORS - 1) * LANES);
+    let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
+    for (r, sums) in sums.iter_mut().enumerate() {
+        for (v, sum) in sums.iter_mut().enumerate() {
+            let from = acc.as_ptr().wrapping_add(r * acc_row + v * LANES);
+            // SAFETY: row r and its columns lie inside `acc`, and masked lanes are not touched.
+            *sum = unsafe {
+                if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
+            };
+        }
+    }
+    for run in tile.runs {
+        let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
+        // Every third row has a pointer of its own, from which the next two are one addressing mode away.
+        let mut a = [tile.a.as_ptr().wrapping_add(run.a); 4];
+        for (i, a) in a.iter_mut().enumerate() {
+            *a = a.wrapping_add(3 * i * tile.a_row);
+        }
+        for _ in 0..run.depth {
+            let mut row = [_mm256_setzero_ps(); VECTORS];
+            for (v, row) in row.iter_mut().enumerate() {
+                let from = b.wrapping_add(v * LANES);
+                // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
+                *row = unsafe {
+                    if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
+                };
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: row r of this step lies inside a's slice.
+                let scalar = unsafe { _mm256_broadcast_ss(&*a[r / 3].add(r % 3 * tile.a_row)) };
+                for (sum, &b) in sums.iter_mut().zip(&row) {
+                    *sum = _mm256_fmadd_ps(scalar, b, *sum);
+                }
+            }
+            // Behind the last step they may point outside, where nothing is read.
+            b = b.wrapping_add(tile.b_step);
+            for a in &mut a {
+                *a = a.wrapping_add(tile.a_step);
+            }
+        }
+    }
+    for (r, sums) in sums.iter().enumerate() {
+        for (v, &sum) in sums.iter().enumerate() {
+            let to = acc.as_mut_ptr().wrapping_add(r * acc_row + v * LANES);
+            // SAFETY: as the loads above.
+            unsafe {
+                if MASKED && v + 1 == VECTORS { _mm256_maskstore_ps(to, mask, sum) } else { _mm256_storeu_ps(to, sum) }
+            };
+        }
+    }
+}
+
+/// A mask of the first lanes.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn first(lanes: usize) -> __m256i {
+    // At most eight.
+    let count = i32::try_from(lanes).unwrap_or(i32::MAX);
+    _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+}

@@ -1,0 +1,67 @@
+//! Loops over parameters.
+
+use super::kernels;
+
+/// The numbers of one step of stochastic gradient descent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sgd {
+    pub lr: f32,
+    pub momentum: f32,
+    pub nesterov: bool,
+    pub decay: f32,
+    /// Greatest magnitude of a gradient, or ∞, and what it is multiplied by then.
+    pub most: f32,
+    pub coefficient: f32,
+}
+
+/// The numbers of one step of Adam.
+#[derive(Clone, Copy, Debug)]
+pub struct Adam {
+    pub lr: f32,
+    pub beta: [f32; 2],
+    pub eps: f32,
+    /// 1 − β₁ᵗ and 1 − β₂ᵗ.
+    pub correction: [f32; 2],
+    /// Weight decay: of the gradient, or of the weight itself.
+    pub decay: f32,
+    pub decoupled: bool,
+    /// As in [`Sgd`].
+    pub most: f32,
+    pub coefficient: f32,
+}
+
+kernels! {
+    /// core's `Rule::Sgd`.
+    fn sgd[](weights: &mut [f32], gradients: &[f32], states: &mut [f32], step: Sgd) {
+        for ((w, &g), v) in weights.iter_mut().zip(gradients).zip(states) {
+            let g = g.clamp(-step.most, step.most) * step.coefficient + step.decay * *w;
+            *v = step.momentum * *v + g;
+            let d = if step.nesterov { g + step.momentum * *v } else { *v };
+            *w -= step.lr * d;
+        }
+    }
+    /// core's `Rule::Adam`.
+    fn adam[](weights: &mut [f32], gradients: &[f32], states: [&mut [f32]; 2], step: Adam) {
+        let [first, second] = states;
+        let [beta_1, beta_2] = step.beta;
+        for (((w, &g), m), v) in weights.iter_mut().zip(gradients).zip(first).zip(second) {
+            let g = g.clamp(-step.most, step.most) * step.coefficient;
+            let (before, g) = if step.decoupled {
+                (*w - step.lr * step.decay * *w, g)
+            } else {
+                (*w, g + step.decay * *w)
+            };
+            *m = beta_1 * *m + (1.0 - beta_1) * g;
+            *v = beta_2 * *v + (1.0 - beta_2) * g * g;
+            let d = (*m / step.correction[0]) / ((*v / step.correction[1]).sqrt() + step.eps);
+            *w = before - step.lr * d;
+        }
+    }
+
+    /// core's `Rule::Ema`.
+    fn ema[](weights: &mut [f32], values: &[f32], keep: f32) {
+        for (w, &v) in weights.iter_mut().zip(values) {
+            *w = keep * *w + (1.0 - keep) * v;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Every kernel of every instruction set that this machine has, against the definition.
+
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+use super::{Isa, Limits, Run, Tile};
+use gradscale_core::{
+    cast::{Round, f16_from_f32},
+    format::Format,
+    stats::{Convention, Detail, Stats},
+};
+use half::f16;
+
+/// Numbers in [0, 2^24), from a fixed sequence.
+fn random(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as u32
+    }
+}
+
+/// f32 of all exponents, with few zeros and no NaN.
+fn floats(len: usize, seed: u64) -> Vec<f32> {
+    let mut next = random(seed);
+    let mut float = || match next() % 64 {
+        0 => 0.0,
+        1 => -0.0,
+        _ => f32::from_bits((next() << 8 | next() & 0xFF) & 0xBFFF_FFFF),
+    };
+    (0..len).map(|_| float()).collect()
+}
+
+/// NaN of every payload too, at places before and behind the last whole vector.
+#[test]
+fn casts_are_those_of_core_bit_for_bit() {
+    let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+    // Every upper half with the lower ones around ties, so that all roundings occur.
+    let lows = [0, 1, 0x0FFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x2FFF, 0x3000, 0x3001, 0xFFFF];
+    let floats: Vec<f32> = (0..=0xFFFFu32).flat_map(|high| lows.map(|low| f32::from_bits(high << 16 | low))).collect();
+    let down: Vec<u16> = floats.iter().map(|&x| f16_from_f32(x, Round::NearestEven).to_bits()).collect();
+    for isa in Isa::available() {
+        for len in [1, 3, 7, 13, 61] {
+            for (x, want) in halves.chunks(len).zip((0..=u16::MAX).collect::<Vec<_>>().chunks(len)) {
+                let mut y = vec![0f32; x.len()];
+                isa.widen(x, &mut y);
+                for (y, &bits) in y.iter().zip(want) {
+                    assert_eq!(y.to_bits(), Format::FP16.decode(bits.into()).to_bits(), "{isa}: half {bits:#06x}");
+                }
+            }
+        }
+        for (x, want) in floats.chunks(1003).zip(down.chunks(1003)) {
+            let mut y = vec![f16::ZERO; x.len()];
+            isa.narrow(x, &mut y);
+            for ((x, y), &want) in x.iter().zip(y).zip(want) {
+                assert_eq!(y.to_bits(), want, "{isa}: f32 {:#010x}", x.to_bits());
+            }
+        }
+    }
+}
+
+/// Tiles of every number of rows and columns, with exact sums; nothing beside them is read or written.
+#[test]
+fn tiles_of_every_size() {
+    const GAP: usize = 3;
+    for isa in Isa::available() {
+        for columns in 1..=isa.tile_columns() {
+            for rows in 1..=isa.tile_rows(columns) {
+                let (depth, b_step, acc_row) = (5, columns + GAP, columns + GAP);
+                let mut next = random((columns * 64 + rows) as u64);
+                let mut small = || (next() % 17) as f32 - 8.0;
+                let a: Vec<f32> = (0..2 * rows * depth).map(|_| small()).collect();
+                // Two runs of steps; NaN lies between the rows of b, and the last row is as short as it may be.
+                let mut b: Vec<f32> = (0..2 * depth * b_step).map(|_| small()).collect();
+                b.chunks_mut(b_step).for_each(|row| row[columns..].fill(f32::NAN));
+                b.truncate((2 * depth - 1) * b_step + columns);
+                let mut acc: Vec<f32> = (0..rows * acc_row).map(|_| small()).collect();
+                acc.truncate((rows - 1) * acc_row + columns);
+                let runs = [
+                    Run { a: 0, b: 0, depth },
+                    Run { a: rows * depth, b: depth, depth: depth - 1 },
+                    Run { a: 0, b: 0, depth: 0 },
+                ];
+                let tile = Tile { a: &a, a_row: depth, a_step: 1, b: &b, b_step, runs: &runs, rows, columns };
+                let mut want = acc.clone();
+                for run in runs {
+                    for k in 0..run.depth {
+                        for r in 0..rows {
+                            for c in 0..columns {
+                                want[r * acc_row + c] += a[run.a + r * depth + k] * b[(run.b + k) * b_step + c];
+                            }
+                        }
+                    }
+                }
+                isa.tile(&tile, &mut acc, acc_row);
+                assert_eq!(acc, want, "{isa}: {rows} × {columns}");
+            }
+        }
+    }
+}
+
+/// A tile that would leave its slices is refused.
+#[test]
+fn tiles_stay_inside() {
+    for isa in Isa::available() {
+        let columns = isa.tile_columns();
+        let (a, b) = (vec![1.0; 8], vec![1.0; 4 * columns]);
+        let tile = |run: Run| {
+            let tile = Tile { a: &a, a_row: 4, a_step: 1, b: &b, b_step: columns, runs: &[run], rows: 2, columns };
+            let mut acc = vec![0.0; 2 * columns];
+            std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.tile(&tile, &mut acc, columns)))
+        };
+        assert!(tile(Run { a: 0, b: 0, depth: 4 }).is_ok());
+        for (a, b, depth) in [(1, 0, 4), (0, 1, 4), (0, 0, 5), (usize::MAX, 0, 2), (0, usize::MAX, 2)] {
+            assert!(tile(Run { a, b, depth }).is_err(), "{isa}: {a}, {b}, {depth}");
+        }
+    }
+}
+
+/// Only fused multiply-adds may differ, and only tiles have them.
+#[test]
+fn loops_give_the_same_bits() {
+    let (x, y) = (floats(4001, 1), floats(4001, 2));
+    let near: Vec<f32> = x.iter().map(|x| x % 16.0).collect();
+    let of = |isa: Isa| {
+        let mut all: Vec<Vec<f32>> = Vec::new();
+        for function in
+            [Isa::exp, Isa::sigmoid, Isa::silu, Isa::tanh, Isa::erf, Isa::gelu, Isa::ln] as [fn(Isa, &mut [f32]); 7]
+        {
+            for x in [&x, &near] {
+                let mut out = x.clone();
+                function(isa, &mut out);
+                all.push(out);
+            }
+        }
+        for function in [Isa::silu_vjp, Isa::gelu_vjp, Isa::erf_vjp] as [fn(Isa, &mut [f32], &[f32]); 3] {
+            let mut out = near.clone();
+            function(isa, &mut out, &y);
+            all.push(out);
+        }
+        let mut out = near.iter().map(|x| x.abs() + 0.01).collect::<Vec<_>>();
+        isa.pow(&mut out, -0.75, |x| x.powf(-0.75));
+        all.push(out);
+        let mut out = near.clone();
+        isa.dropout(&mut out, 0.75, 3, 1 << 40 | 5, u32::MAX - 4000);
+        all.push(out);
+        let mut sums = [0f64; 4];
+        isa.moments(&near, &mut sums);
+        let sums = sums.iter().flat_map(|sum| [(sum.to_bits() >> 32) as u32, sum.to_bits() as u32]);
+        let bits = |value: &f32| if value.is_nan() { u32::MAX } else { value.to_bits() };
+        all.iter().flatten().map(bits).chain(sums).collect::<Vec<_>>()
+    };
+    let want = of(Isa::Portable);
+    for isa in Isa::available() {
+        let different = of(isa).iter().zip(&want).filter(|(got, want)| got != want).count();
+        assert_eq!(different, 0, "{isa}");
+    }
+}
+
+/// Counters and histograms are core's.
+#[test]
+fn counters_are_those_of_core() {
+    let convention = Convention::FP16;
+    let limits = Limits {
+        flush: convention.flush_end(),
+        subnormal: convention.subnormal_end(),
+        overflow: convention.overflow_start(),
+    };
+    let values: Vec<f32> = floats(70_001, 3).into_iter().map(|x| x % 65_000.0).collect();
+    for isa in Isa::available() {
+        for len in [0, 1, 15, 16, 17, 100, 4096, 70_001] {
+            let mut row = Stats::new(convention, 0, Detail::Full);
+            row.observe(&values[..len]);
+            let [zeros, small, low, most] = isa.count(&values[..len], limits);
+            let counts = row.counts();
+            let got = [zeros, small - zeros, low - small, most];
+            let want = [counts.zeros as u32, counts.flushed as u32, counts.subnormal as u32, counts.amax.to_bits()];
+            assert_eq!(got, want, "{isa}: {len}");
+            let mut bins = [0; 256];
+            isa.histogram(&values[..len], convention.key_constant(), &mut bins);
+            assert_eq!(Some(&bins[..]), row.bins().map(|bins| &bins[..]), "{isa}: {len}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a kernel for products works on.
+
+/// Lanes in which memory for vectors is laid out: one cache line, and a whole number of every instruction set's vectors.
+pub const LANES: usize = 16;
+
+/// The tiles that fit the registers of an instruction set.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Lanes of a vector.
+    pub lanes: usize,
+    /// Most vectors of a row.
+    pub vectors: usize,
+    /// Most accumulators.
+    pub accumulators: usize,
+}
+
+impl Shape {
+    /// Columns of the widest tile.
+    pub const fn columns(&self) -> usize {
+        self.lanes * self.vectors
+    }
+
+    /// Rows of the largest tile with so many columns.
+    pub const fn rows(&self, columns: usize) -> usize {
+        let vectors = columns.div_ceil(self.lanes);
+        self.accumulators / if vectors == 0 { 1 } else { vectors }
+    }
+}
+
+/// Operands of one tile, `acc[r][c] += Σ a[run.a + r·a_row + k·a_step] · b[(run.b + k)·b_step + c]` over all runs, in
+/// order, and all k below their depths.
+#[derive(Clone, Copy, Debug)]
+pub struct Tile<'a> {
+    /// Scalars.
+    pub a: &'a [f32],
+    /// Elements between rows of the tile.
+    pub a_row: usize,
+    /// Elements between steps.
+    pub a_step: usize,
+    /// Vectors.
+    pub b: &'a [f32],
+    /// Elements between steps.
+    pub b_step: usize,
+    /// Steps.
+    pub runs: &'a [Run],
+    /// Rows, at most [`Shape::rows`] of the columns.
+    pub rows: usize,
+    /// Columns, at most [`Shape::columns`]; b has so many at each step.
+    pub columns: usize,
+}
+
+/// Steps that are evenly spaced in both operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First element of a.
+    pub a: usize,
+    /// First step of b.
+    pub b: usize,
+    /// Steps.
+    pub depth: usize,
+}
+
+impl Tile<'_> {
+    /// Sees to it that a kernel of this shape meets nothing outside of the operands and of `acc`; a tile that is not empty.
+    ///
+    /// # Panics
+    /// If it would.
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code, reason = "slices do"))]
+    pub fn check(&self, shape: &Shape, acc: &[f32], acc_row: usize) {
+        assert!(self.columns <= shape.columns() && self.rows <= shape.rows(self.columns));
+        // The place of the last of some steps; one that is too large for its type is outside as well.
+        let last = |first: usize, steps: usize, step: usize| first.saturating_add((steps - 1).saturating_mul(step));
+        assert!(last(self.columns, self.rows, acc_row) <= acc.len());
+        for run in self.runs.iter().filter(|run| run.depth != 0) {
+            assert!(last(last(run.a, self.rows, self.a_row), run.depth, self.a_step) < self.a.len());
+            assert!(last(self.columns, run.b.saturating_add(run.depth), self.b_step) <= self.b.len());
+        }
+    }
+}
+
+/// The height of tiles, at most `most`, that cover so many rows evenly.
+pub const fn even(rows: usize, most: usize) -> usize {
+    if rows == 0 { most } else { rows.div_ceil(rows.div_ceil(most)) }
+}

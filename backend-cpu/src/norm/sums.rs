@@ -1,0 +1,104 @@
+//! Sums by channel: over all pixels, or over those of one image, where groups of channels are then added up. Sums are
+//! f64, over parts whose size depends on the shape alone.
+
+use super::shape::Shape;
+use crate::{Cpu, channels::Pattern, epilogue::BLOCK};
+use rayon::prelude::*;
+
+/// Pixels of a part.
+const PART: usize = 1 << 14;
+
+/// Sums of some quantities.
+pub struct Sums<const N: usize> {
+    /// Of each channel, over everything.
+    pub channels: [Vec<f64>; N],
+    /// Of each group, with a factor for each channel.
+    groups: [Vec<f64>; N],
+}
+
+impl<const N: usize> Sums<N> {
+    fn new(channels: usize) -> Self {
+        Self { channels: [(); N].map(|()| vec![0.0; channels]), groups: [const { Vec::new() }; N] }
+    }
+
+    /// Means of quantity `which` over groups of n elements.
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
+    pub fn means(&self, which: usize, n: f64, out: &mut [f32]) {
+        out.iter_mut().zip(&self.groups[which]).for_each(|(out, &sum)| *out = (sum / n) as f32);
+    }
+}
+
+impl Cpu {
+    /// Sums some quantities; `terms` fills blocks with them for the elements from an index on.
+    pub(super) fn sums<const N: usize>(
+        &self, shape: Shape, factors: &[f32], terms: impl Fn(usize, &mut [&mut [f32]; N]) + Sync,
+    ) -> Sums<N> {
+        // What is summed by itself, and how much of that makes a part.
+        let stretch = if shape.groups.is_some() { shape.image } else { PART }.max(1);
+        let (count, together) = (shape.pixels.div_ceil(stretch), (PART / stretch).max(1));
+        let parts: Vec<Sums<N>> = self.run(|| {
+            let parts = (0..count.div_ceil(together)).into_par_iter();
+            let all = |part: usize| part * together..count.min((part + 1) * together);
+            let pixels = |i: usize| i * stretch..shape.pixels.min((i + 1) * stretch);
+            parts.map(|part| self.part(shape, factors, all(part).map(pixels), &terms)).collect()
+        });
+        let mut all = Sums::new(shape.channels);
+        for part in parts {
+            for q in 0..N {
+                add(&mut all.channels[q], &part.channels[q]);
+                all.groups[q].extend(&part.groups[q]);
+            }
+        }
+        if shape.groups.is_none() {
+            let weighted = |sums: &Vec<f64>| sums.iter().zip(factors).map(|(sum, &f)| sum * f64::from(f)).collect();
+            all.groups = all.channels.each_ref().map(weighted);
+        }
+        all
+    }
+
+    /// Sums some stretches of pixels, one after the other.
+    fn part<const N: usize>(
+        &self, shape: Shape, factors: &[f32], stretches: impl Iterator<Item = core::ops::Range<usize>>,
+        terms: &impl Fn(usize, &mut [&mut [f32]; N]),
+    ) -> Sums<N> {
+        let channels = shape.channels;
+        // Whole pixels at a time; at least one, however wide.
+        let block = (BLOCK / channels.max(1)).max(1);
+        let mut blocks = [(); N].map(|()| self.scratch(block * channels));
+        // Sums of few in f32, side by side as in a pattern, then f64.
+        let mut few = self.scratch(Pattern::new(factors).len());
+        let (mut all, mut here) = (Sums::new(channels), Sums::<N>::new(channels));
+        for pixels in stretches {
+            here.channels.iter_mut().for_each(|sums| sums.fill(0.0));
+            for start in pixels.clone().step_by(block) {
+                let len = block.min(pixels.end - start) * channels;
+                let mut blocks = blocks.each_mut().map(|block| &mut block[..len]);
+                terms(start * channels, &mut blocks);
+                for (sums, block) in here.channels.iter_mut().zip(&blocks) {
+                    let wide = few.len().min(len).max(1);
+                    let few = &mut few[..wide];
+                    few.fill(0.0);
+                    self.isa().add_by_channel(block, few);
+                    for pixel in few.chunks_exact(channels.max(1)) {
+                        sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v));
+                    }
+                }
+            }
+            for q in 0..N {
+                add(&mut all.channels[q], &here.channels[q]);
+                let width = shape.groups.map_or(0, |groups| channels / groups);
+                if width != 0 {
+                    let group = |(sums, factors): (&[f64], &[f32])| -> f64 {
+                        sums.iter().zip(factors).fold(0.0, |total, (sum, &f)| total + sum * f64::from(f))
+                    };
+                    all.groups[q].extend(here.channels[q].chunks(width).zip(factors.chunks(width)).map(group));
+                }
+            }
+        }
+        all
+    }
+}
+
+fn add(totals: &mut [f64], sums: &[f64]) {
+    totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+}
