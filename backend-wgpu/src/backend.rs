@@ -1,0 +1,70 @@
+//! The contract's methods.
+
+use crate::{Error, Memory, Recording, Table, Wgpu};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Store},
+    descriptor::{Strided, Unary},
+    stats::Stats,
+};
+
+impl Backend for Wgpu {
+    type Buffer = Memory;
+    type Table = Table;
+    type Recording = Recording;
+    type Error = Error;
+
+    fn caps(&self) -> Caps<'_> {
+        Caps {
+            name: self.name(),
+            flush: self.flush,
+            f32_subnormals: self.f32_subnormals,
+            max_buffer: self.max_buffer(),
+        }
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
+        self.new_memory(dtype, len)
+    }
+
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+        self.write_memory(src, dst)
+    }
+
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+        self.read_memory(src, dst)
+    }
+
+    fn table(&self, slots: u16, dials: u16) -> Result<Table, Error> {
+        self.new_table(slots, dials)
+    }
+
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+        self.upload_control(control, clear, table)
+    }
+
+    async fn collect(
+        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
+    ) -> Done<Self> {
+        self.collect_rows(table, rows, out, scalars, values)
+    }
+
+    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Recording>, Error> {
+        self.start_recording();
+        let done = work();
+        let recording = self.end_recording();
+        done.map(|()| Some(recording))
+    }
+
+    fn repeat(&self, step: &Recording) -> Done<Self> {
+        self.again(step)
+    }
+
+    fn unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        self.run_unary(op, x, &y)
+    }
+
+    fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        self.run_copy(p, x, &y)
+    }
+}

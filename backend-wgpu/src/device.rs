@@ -1,0 +1,102 @@
+//! The device.
+
+use crate::{
+    Adapter, Error,
+    kernel::Compiled,
+    queue::{Health, Pending},
+};
+use gradscale_core::stats::FlushRule;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A GPU as a device.
+#[derive(Debug)]
+pub struct Wgpu {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    name: String,
+    checked: bool,
+    limits: wgpu::Limits,
+    pub(crate) flush: FlushRule,
+    pub(crate) f32_subnormals: bool,
+    pub(crate) compiled: Mutex<Compiled>,
+    pub(crate) pending: Mutex<Pending>,
+    pub(crate) health: Arc<Health>,
+    /// Sums of workgroups, between a launch and the one that adds them up.
+    partials: Mutex<Option<wgpu::Buffer>>,
+}
+
+impl Wgpu {
+    /// The adapter of this number in [`crate::adapters`]. Kernels run without run-time checks, but for builds with
+    /// debug assertions.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`], [`Error::NoDevice`], and what the first kernels meet.
+    pub fn new(index: usize) -> Result<Self, Error> {
+        Self::open(&Adapter::get(index)?, cfg!(debug_assertions))
+    }
+
+    /// An adapter; `checked` lets kernels check every index, divisor and loop.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], and what the first kernels meet.
+    pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
+        let (device, queue) = adapter.open()?;
+        let (health, limits) = (Health::of(&device), device.limits());
+        let mut opened = Self {
+            device,
+            queue,
+            name: adapter.name(),
+            checked,
+            limits,
+            flush: FlushRule::Nearest,
+            f32_subnormals: false,
+            compiled: Mutex::default(),
+            pending: Mutex::default(),
+            health,
+            partials: Mutex::default(),
+        };
+        opened.probe()?;
+        Ok(opened)
+    }
+
+    pub(crate) const fn device(&self) -> &wgpu::Device {
+        &self.device
+    }
+
+    pub(crate) const fn queue(&self) -> &wgpu::Queue {
+        &self.queue
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn is_checked(&self) -> bool {
+        self.checked
+    }
+
+    /// Most workgroups in one direction of a grid.
+    pub(crate) const fn max_groups(&self) -> u32 {
+        self.limits.max_compute_workgroups_per_dimension
+    }
+
+    /// The largest buffer that a kernel can see at once.
+    pub(crate) fn max_buffer(&self) -> u64 {
+        // A multiple of 16, to which buffers are padded.
+        self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size) / 16 * 16
+    }
+
+    /// Scratch memory for the sums of a launch's workgroups; the next launch may overwrite it.
+    pub(crate) fn partials(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        let mut partials = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*partials {
+            Some(buffer) if buffer.size() >= bytes => Ok(buffer.clone()),
+            _ => {
+                let size = bytes.next_power_of_two().max(1 << 16);
+                let buffer = self.new_buffer(size, wgpu::BufferUsages::STORAGE)?;
+                *partials = Some(buffer.clone());
+                Ok(buffer)
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Operators: each file turns a descriptor into calls of kernels.
+
+mod copy;
+mod unary;
