@@ -4,7 +4,7 @@ use crate::{Error, Memory, Recording, Table, Wgpu};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Store},
-    descriptor::{Strided, Unary},
+    descriptor::{Conv2d, Gemm, Pass, Pool, Strided, Unary, Way},
     stats::Stats,
 };
 
@@ -21,6 +21,10 @@ impl Backend for Wgpu {
             f32_subnormals: self.f32_subnormals,
             max_buffer: self.max_buffer(),
         }
+    }
+
+    fn scratch_peak(&self) -> Option<u64> {
+        Some(self.take_peak())
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
@@ -66,5 +70,23 @@ impl Backend for Wgpu {
 
     fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         self.run_copy(p, x, &y)
+    }
+
+    fn gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_gemm(p, a, b, bias, &y)
+    }
+
+    fn conv(
+        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_conv(p, pass, a, b, bias, &y)
+    }
+
+    fn pool(&self, p: &Pool, x: &Memory, at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_pool(p, x, at.as_deref(), &y)
+    }
+
+    fn unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_unpool(p, way, x, at, &y)
     }
 }

@@ -6,7 +6,10 @@ use crate::{
     queue::{Health, Pending},
 };
 use gradscale_core::stats::FlushRule;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// A GPU as a device.
 #[derive(Debug)]
@@ -23,6 +26,10 @@ pub struct Wgpu {
     pub(crate) health: Arc<Health>,
     /// Sums of workgroups, between a launch and the one that adds them up.
     partials: Mutex<Option<wgpu::Buffer>>,
+    /// Sums of slices of a product, likewise.
+    slices: Mutex<Option<wgpu::Buffer>>,
+    /// Most bytes of both since somebody asked.
+    peak: AtomicU64,
 }
 
 impl Wgpu {
@@ -54,6 +61,8 @@ impl Wgpu {
             pending: Mutex::default(),
             health,
             partials: Mutex::default(),
+            slices: Mutex::default(),
+            peak: AtomicU64::new(0),
         };
         opened.probe()?;
         Ok(opened)
@@ -88,15 +97,30 @@ impl Wgpu {
 
     /// Scratch memory for the sums of a launch's workgroups; the next launch may overwrite it.
     pub(crate) fn partials(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        let mut partials = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*partials {
+        self.scratch(&self.partials, bytes)
+    }
+
+    /// Scratch memory for the slices of a product; the next product may overwrite it.
+    pub(crate) fn slices(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.scratch(&self.slices, bytes)
+    }
+
+    fn scratch(&self, kept: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.peak.fetch_max(bytes, Relaxed);
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
             Some(buffer) if buffer.size() >= bytes => Ok(buffer.clone()),
             _ => {
-                let size = bytes.next_power_of_two().max(1 << 16);
+                let size = bytes.next_power_of_two().max(1 << 12);
                 let buffer = self.new_buffer(size, wgpu::BufferUsages::STORAGE)?;
-                *partials = Some(buffer.clone());
+                *kept = Some(buffer.clone());
                 Ok(buffer)
             }
         }
+    }
+
+    /// The most scratch memory that one operator has asked for since the last call.
+    pub(crate) fn take_peak(&self) -> u64 {
+        self.peak.swap(0, Relaxed)
     }
 }

@@ -28,6 +28,8 @@ pub(crate) const LOGARITHM: &str = include_str!("kernels/logarithm.wgsl");
 pub(crate) const STORE: &str = include_str!("kernels/store.wgsl");
 pub(crate) const DENSE: &str = include_str!("kernels/dense.wgsl");
 pub(crate) const SHARED: &str = include_str!("kernels/shared.wgsl");
+pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
+pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
 pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
@@ -55,6 +57,11 @@ kernels! {
     MOMENTS = "moments" [HALF] ();
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x");
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
+    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias");
+    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias");
+    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("bias");
+    POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x");
+    UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset");
 }
 
 /// Numbers of core and of this crate, as WGSL constants.

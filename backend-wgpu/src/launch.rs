@@ -7,7 +7,7 @@ use crate::{
     queue::Launch,
 };
 use gradscale_core::{
-    backend::{Buffer, Store},
+    backend::{Buffer, DType, Store},
     stats::Detail,
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,12 +62,32 @@ impl<'a> Call<'a> {
     }
 
     /// The next operand, and its type.
-    pub fn operand(mut self, memory: &'a Memory) -> Self {
+    pub fn operand(self, memory: &'a Memory) -> Self {
+        self.operand_as(&memory.buffer, memory.dtype())
+    }
+
+    fn operand_as(mut self, buffer: &'a wgpu::Buffer, dtype: DType) -> Self {
         let name = self.kernel.operands[self.operands as usize];
-        self.constants.push((upper(name), type_code(memory.dtype())));
-        self.buffers.push((FIRST_OPERAND + self.operands, memory.buffer.as_entire_binding()));
+        self.constants.push((upper(name), type_code(dtype)));
+        self.buffers.push((FIRST_OPERAND + self.operands, buffer.as_entire_binding()));
         self.operands += 1;
         self
+    }
+
+    /// The next operand, or any buffer in its place, which the kernel will not look at.
+    pub fn maybe(self, memory: Option<&'a Memory>, nothing: &'a wgpu::Buffer) -> Self {
+        match memory {
+            Some(memory) => self.operand(memory),
+            None => self.operand_as(nothing, DType::F32),
+        }
+    }
+
+    /// As [`Call::store`], for a kernel that leaves the storing, and the observing, to the next.
+    pub fn store_later(self, store: &'a Store<'_, Wgpu>) -> Self {
+        let mut call = self.store(store);
+        call.params[2] = Detail::None.code();
+        call.store = call.store.map(|seen| Seen { detail: Detail::None, ..seen });
+        call
     }
 
     /// Destination and epilogue: the first four words of `Params`, control, rows, y and its type.
@@ -87,6 +107,7 @@ fn upper(name: &str) -> &'static str {
         "a" => "A",
         "b" => "B",
         "bias" => "BIAS",
+        "offset" => "OFFSET",
         other => panic!("no constant for an operand {other}"),
     }
 }

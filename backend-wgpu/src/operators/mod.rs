@@ -1,4 +1,8 @@
 //! Operators: each file turns a descriptor into calls of kernels.
 
+mod conv;
 mod copy;
+mod gemm;
+mod pool;
+mod product;
 mod unary;
