@@ -1,6 +1,6 @@
 // The product of tiles, for matrices and convolutions: 64×64 results in a workgroup of 16×16 invocations, each of which
-// sums 4×4 in f32, in order of k. Tiles of both operands pass through workgroup memory, 16 deep; the next are on their
-// way while these are multiplied. Needs store.wgsl, shared.wgsl; a kernel declares `p.output: Output`, the operand
+// sums 4×4 in f32, in order of k; where few rows or columns are wanted, 16×16 results, one each. Tiles of both operands
+// pass through workgroup memory, 16 or 64 deep; the next are on their way while these are multiplied. Needs store.wgsl, shared.wgsl; a kernel declares `p.output: Output`, the operand
 // `bias`, and
 //   fn prepare(z: u32, row: u32, col: u32)        what this invocation will load: 4 rows of a, 4 columns of b
 //   fn a_four(z: u32, row: u32, k: u32) -> vec4<f32>     rows row to row + 3 of a in column k
@@ -30,8 +30,9 @@ struct Output {
 override A_ALONG: u32;
 override B_ALONG: u32;
 
-const TILE: u32 = 64u;
-const DEPTH: u32 = 16u;
+/// Fours of results along each side of a tile: 16 or 4.
+override FOURS: u32;
+override DEPTH: u32 = GROUP / FOURS;
 const SIDE: u32 = 16u;
 
 var<workgroup> tile_a: array<vec4<f32>, 256>;
@@ -39,7 +40,7 @@ var<workgroup> tile_b: array<vec4<f32>, 256>;
 
 /// Where an invocation loads: (which four, which k) of a tile.
 fn load_place(lane: u32, along_k: u32) -> vec2<u32> {
-    return select(vec2<u32>(lane % SIDE, lane / SIDE), vec2<u32>(lane / SIDE, lane % SIDE), along_k != 0u);
+    return select(vec2<u32>(lane % FOURS, lane / FOURS), vec2<u32>(lane / DEPTH, lane % DEPTH), along_k != 0u);
 }
 
 fn product(lane: u32, number_of_group: u32) {
@@ -55,8 +56,8 @@ fn product(lane: u32, number_of_group: u32) {
         let slice = rest / o.batch;
         let from_a = load_place(lane, A_ALONG);
         let from_b = load_place(lane, B_ALONG);
-        let row = tile_m * TILE + 4u * from_a.x;
-        let col = tile_n * TILE + 4u * from_b.x;
+        let row = 4u * (tile_m * FOURS + from_a.x);
+        let col = 4u * (tile_n * FOURS + from_b.x);
         prepare(z, row, col);
         let start = slice * o.depth;
         let end = min(o.k, start + o.depth);
@@ -74,8 +75,8 @@ fn product(lane: u32, number_of_group: u32) {
         }
         for (var k = start; k < end; k += DEPTH) {
             workgroupBarrier();
-            tile_a[from_a.y * SIDE + from_a.x] = a;
-            tile_b[from_b.y * SIDE + from_b.x] = b;
+            tile_a[from_a.y * FOURS + from_a.x] = a;
+            tile_b[from_b.y * FOURS + from_b.x] = b;
             workgroupBarrier();
             let next_a = k + DEPTH + from_a.y;
             let next_b = k + DEPTH + from_b.y;
@@ -87,63 +88,68 @@ fn product(lane: u32, number_of_group: u32) {
             if next_b < end {
                 b = b_four(z, next_b, col);
             }
-            for (var d = 0u; d < DEPTH; d += 1u) {
-                let u = tile_a[d * SIDE + lane / SIDE];
-                let v = tile_b[d * SIDE + lane % SIDE];
-                c0 += u.x * v;
-                c1 += u.y * v;
-                c2 += u.z * v;
-                c3 += u.w * v;
+            if FOURS == SIDE {
+                for (var d = 0u; d < DEPTH; d += 1u) {
+                    let u = tile_a[d * SIDE + lane / SIDE];
+                    let v = tile_b[d * SIDE + lane % SIDE];
+                    c0 += u.x * v;
+                    c1 += u.y * v;
+                    c2 += u.z * v;
+                    c3 += u.w * v;
+                }
+            } else {
+                for (var d = 0u; d < DEPTH; d += 1u) {
+                    c0.x += one(tile_a[d * FOURS + lane / (4u * SIDE)], lane / SIDE)
+                        * one(tile_b[d * FOURS + (lane % SIDE) / 4u], lane);
+                }
             }
         }
-        let r = tile_m * TILE + 4u * (lane / SIDE);
-        let c = tile_n * TILE + 4u * (lane % SIDE);
-        if c < o.n {
-            let live = min(o.n - c, 4u);
-            if o.slices > 1u {
-                keep(slice, z, r, c, c0, live);
-                keep(slice, z, r + 1u, c, c1, live);
-                keep(slice, z, r + 2u, c, c2, live);
-                keep(slice, z, r + 3u, c, c3, live);
-            } else {
-                let more = bias_four(z, c, live);
-                result(e, z, r, c, c0, more, live);
-                result(e, z, r + 1u, c, c1, more, live);
-                result(e, z, r + 2u, c, c2, more, live);
-                result(e, z, r + 3u, c, c3, more, live);
+        if FOURS == SIDE {
+            let r = 4u * (tile_m * FOURS + lane / SIDE);
+            let c = 4u * (tile_n * FOURS + lane % SIDE);
+            if c < o.n {
+                let live = min(o.n - c, 4u);
+                finish_row(e, slice, z, r, c, c0, live);
+                finish_row(e, slice, z, r + 1u, c, c1, live);
+                finish_row(e, slice, z, r + 2u, c, c2, live);
+                finish_row(e, slice, z, r + 3u, c, c3, live);
+            }
+        } else {
+            let c = 4u * tile_n * FOURS + lane % SIDE;
+            if c < o.n {
+                finish_row(e, slice, z, 4u * tile_m * FOURS + lane / SIDE, c, c0, 1u);
             }
         }
     }
     end_store(lane, number_of_group);
 }
 
-fn bias_four(z: u32, c: u32, live: u32) -> vec4<f32> {
-    var four = vec4<f32>();
-    if p.output.has_bias != 0u {
-        let i = z * p.output.bias_stride + c;
-        four.x = bias_at(i);
-        if live > 1u { four.y = bias_at(i + 1u); }
-        if live > 2u { four.z = bias_at(i + 2u); }
-        if live > 3u { four.w = bias_at(i + 3u); }
-    }
-    return four;
+/// Component `i` modulo 4.
+fn one(four: vec4<f32>, i: u32) -> f32 {
+    return select(select(four.x, four.y, (i & 1u) == 1u), select(four.z, four.w, (i & 1u) == 1u), (i & 2u) == 2u);
 }
 
-/// Stores four results of a row; without a bias nothing is added, so that −0 stays.
-fn result(e: Epilogue, z: u32, r: u32, c: u32, v: vec4<f32>, more: vec4<f32>, live: u32) {
-    if r < p.output.m {
-        let i = z * p.output.stride + r * p.output.lead + c;
-        put4(e, i, select(v, v + more, p.output.has_bias != 0u), live);
+/// What becomes of `live` sums side by side. Without a bias nothing is added, so that −0 stays.
+fn finish_row(e: Epilogue, slice: u32, z: u32, r: u32, c: u32, v: vec4<f32>, live: u32) {
+    let o = p.output;
+    if r >= o.m {
+        return;
     }
-}
-
-/// Keeps four sums of a slice.
-fn keep(slice: u32, z: u32, r: u32, c: u32, v: vec4<f32>, live: u32) {
-    if r < p.output.m {
-        let i = ((slice * p.output.batch + z) * p.output.m + r) * p.output.n + c;
+    if o.slices > 1u {
+        let i = ((slice * o.batch + z) * o.m + r) * o.n + c;
         slices[i] = v.x;
         if live > 1u { slices[i + 1u] = v.y; }
         if live > 2u { slices[i + 2u] = v.z; }
         if live > 3u { slices[i + 3u] = v.w; }
+        return;
     }
+    var sum = v;
+    if o.has_bias != 0u {
+        let i = z * o.bias_stride + c;
+        sum.x += bias_at(i);
+        if live > 1u { sum.y += bias_at(i + 1u); }
+        if live > 2u { sum.z += bias_at(i + 2u); }
+        if live > 3u { sum.w += bias_at(i + 3u); }
+    }
+    put4(e, z * o.stride + r * o.lead + c, sum, live);
 }

@@ -8,7 +8,9 @@ use crate::{
 use gradscale_core::backend::{Buffer, Store};
 
 /// Results of a workgroup along each side, as in tile.wgsl.
-const TILE: u32 = 64;
+const TILES: [u32; 2] = [16, 64];
+/// Rows or columns up to which the small tile wastes less.
+const NARROW: u32 = 32;
 /// Fewer workgroups than this leave a device idle.
 const FEW: u32 = 256;
 /// Least terms of a slice.
@@ -33,11 +35,16 @@ pub(crate) struct Product<'a> {
 }
 
 impl Product<'_> {
+    fn tile(&self) -> u32 {
+        let [m, n, _] = self.mnk;
+        TILES[usize::from(m > NARROW && n > NARROW)]
+    }
+
     /// Terms of each slice. A sum of few results and many terms is cut into slices: by its shape alone, and so that
     /// they take at most a sixteenth of the operands' memory.
     fn depth(&self) -> u32 {
         let [m, n, k] = self.mnk;
-        let tiles = u64::from(m.div_ceil(TILE)) * u64::from(n.div_ceil(TILE)) * u64::from(self.batch);
+        let tiles = [m, n].map(|size| u64::from(size.div_ceil(self.tile()))).iter().product::<u64>() * u64::from(self.batch);
         if tiles >= u64::from(FEW) || k < 2 * LEAST_DEPTH {
             return k.max(1);
         }
@@ -58,7 +65,7 @@ impl Wgpu {
         }
         let depth = p.depth();
         let slices = k.div_ceil(depth).max(1);
-        let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(TILE));
+        let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(p.tile()));
         let has_bias = u32::from(p.bias.is_some());
         let output =
             [m, n, k, p.batch, p.stride, p.lead, p.bias_stride, has_bias, depth, slices, tiles_m, tiles_n];
@@ -66,6 +73,7 @@ impl Wgpu {
         let parts = self.slices(bytes)?;
         let [a, b] = p.operands;
         let mut call = Call::new(p.kernel)
+            .constant("FOURS", p.tile() / 4)
             .constant("A_ALONG", p.along[0].into())
             .constant("B_ALONG", p.along[1].into())
             .params(output)
