@@ -102,9 +102,7 @@ impl Wgpu {
 
     /// Copies parts of buffers (start and size, multiples of 4 bytes) behind what is waiting, waits, and shows all of
     /// them, one behind the other.
-    pub(crate) fn download(
-        &self, parts: &[(&wgpu::Buffer, u64, u64)], show: impl FnOnce(&[u8]),
-    ) -> Result<(), Error> {
+    pub(crate) fn download(&self, parts: &[(&wgpu::Buffer, u64, u64)], show: impl FnOnce(&[u8])) -> Result<(), Error> {
         let size = parts.iter().map(|&(_, _, size)| size).sum();
         let staging = self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
         let launches = core::mem::take(&mut self.pending().launches);

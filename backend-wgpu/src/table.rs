@@ -60,8 +60,7 @@ impl Wgpu {
         table.detail.store(control.detail.code(), Relaxed);
         let [a, b, c, d, e, f, g, h] = control.seed.to_le_bytes();
         let slots = crate::memory::word_of(table.exponents.len());
-        let header =
-            [control.detail.code(), u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]), slots];
+        let header = [control.detail.code(), u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]), slots];
         let exponents = control.exponents.iter().map(|&exponent| exponent.cast_unsigned());
         let words: Vec<u32> =
             header.into_iter().chain(exponents).chain(control.dials.iter().map(|dial| dial.to_bits())).collect();

@@ -17,8 +17,7 @@ fn checked(kernel: &Kernel, value: f64) -> Result<(), String> {
         module.overrides.iter().filter_map(|(_, constant)| constant.name.clone()).map(|name| (name, value)).collect();
     let entry = (ShaderStage::Compute, "main");
     let said = |error: &dyn std::fmt::Debug| format!("{}: {error:?}", kernel.name);
-    let (module, info) =
-        process_overrides(&module, &info, Some(entry), &constants).map_err(|error| said(&error))?;
+    let (module, info) = process_overrides(&module, &info, Some(entry), &constants).map_err(|error| said(&error))?;
     let shared: u32 = module.global_variables.iter().map(|(_, variable)| shared_bytes(&module, variable)).sum();
     assert!(shared <= 16384, "{} needs {shared} bytes of workgroup memory", kernel.name);
     let size: u32 = module.entry_points.iter().map(|entry| entry.workgroup_size.iter().product::<u32>()).sum();
@@ -52,7 +51,8 @@ fn every_kernel_is_valid_in_four_languages() {
 /// What the test above would say of a mistake.
 #[test]
 fn a_broken_kernel_is_found() {
-    let broken = Kernel { name: "broken", source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }", ..super::TAIL };
+    let broken =
+        Kernel { name: "broken", source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }", ..super::TAIL };
     assert!(checked(&broken, 1.0).is_err());
 }
 

@@ -18,9 +18,7 @@ impl Wgpu {
         let [x_places, y_places] = [images * height * width, images * out_height * out_width];
         // (rows, columns, k), the element of a group's first result, of a row's, of the bias; where memory runs along k.
         let (code, mnk, stride, lead, along) = match pass {
-            Pass::Forward => {
-                (0, [y_places, outputs_share, taps * inputs_share], outputs_share, outputs, [true, true])
-            }
+            Pass::Forward => (0, [y_places, outputs_share, taps * inputs_share], outputs_share, outputs, [true, true]),
             Pass::Data => (1, [x_places, inputs_share, taps * outputs_share], inputs_share, channels, [true, false]),
             Pass::Weight => {
                 let row = taps * inputs_share;

@@ -21,9 +21,7 @@ fn len(shape: [u32; 4]) -> u32 {
 }
 
 impl Wgpu {
-    pub(crate) fn run_pool(
-        &self, p: &Pool, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>,
-    ) -> Result<(), Error> {
+    pub(crate) fn run_pool(&self, p: &Pool, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>) -> Result<(), Error> {
         let len = len(p.y());
         if len == 0 {
             return Ok(());

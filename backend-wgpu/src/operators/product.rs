@@ -44,7 +44,8 @@ impl Product<'_> {
     /// they take at most a sixteenth of the operands' memory.
     fn depth(&self) -> u32 {
         let [m, n, k] = self.mnk;
-        let tiles = [m, n].map(|size| u64::from(size.div_ceil(self.tile()))).iter().product::<u64>() * u64::from(self.batch);
+        let tiles =
+            [m, n].map(|size| u64::from(size.div_ceil(self.tile()))).iter().product::<u64>() * u64::from(self.batch);
         if tiles >= u64::from(FEW) || k < 2 * LEAST_DEPTH {
             return k.max(1);
         }
@@ -67,9 +68,9 @@ impl Wgpu {
         let slices = k.div_ceil(depth).max(1);
         let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(p.tile()));
         let has_bias = u32::from(p.bias.is_some());
-        let output =
-            [m, n, k, p.batch, p.stride, p.lead, p.bias_stride, has_bias, depth, slices, tiles_m, tiles_n];
-        let bytes = if slices > 1 { 4 * u64::from(slices) * u64::from(p.batch) * u64::from(m) * u64::from(n) } else { 16 };
+        let output = [m, n, k, p.batch, p.stride, p.lead, p.bias_stride, has_bias, depth, slices, tiles_m, tiles_n];
+        let bytes =
+            if slices > 1 { 4 * u64::from(slices) * u64::from(p.batch) * u64::from(m) * u64::from(n) } else { 16 };
         let parts = self.slices(bytes)?;
         let [a, b] = p.operands;
         let mut call = Call::new(p.kernel)
