@@ -76,7 +76,8 @@ impl Adapter {
     pub(crate) fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("gradscale"),
-            required_features: self.inner.features() & wgpu::Features::TIMESTAMP_QUERY,
+            required_features: self.inner.features()
+                & (wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS),
             required_limits: self.inner.limits(),
             ..wgpu::DeviceDescriptor::default()
         };

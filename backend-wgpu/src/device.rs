@@ -11,6 +11,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// A GPU as a device.
 #[derive(Debug)]
 pub struct Wgpu {

@@ -21,6 +21,7 @@ mod operators;
 mod probe;
 mod queue;
 mod table;
+mod timing;
 
 pub use adapter::{Adapter, adapters};
 pub use device::Wgpu;

@@ -26,6 +26,12 @@ pub struct Recording {
     launches: Vec<Launch>,
 }
 
+impl Recording {
+    pub(crate) fn launches(&self) -> &[Launch] {
+        &self.launches
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     launches: Vec<Launch>,
@@ -156,7 +162,7 @@ impl Wgpu {
 }
 
 /// One pass with all launches; wgpu puts barriers between those that need them.
-fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
+pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
     if launches.is_empty() {
         return;
     }

@@ -25,12 +25,6 @@ fn two_product(a: f32, b: f32) -> Exact {
     return Exact(product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2));
 }
 
-fn exact_sum(a: f32, b: f32) -> Exact {
-    let sum = a + b;
-    let other = sum - a;
-    return Exact(sum, (a - (sum - other)) + (b - other));
-}
-
 /// A positive finite number as digits in [1, 2) and an exponent.
 struct Split {
     digits: f32,
@@ -212,24 +206,29 @@ fn positive_power(x: f32, p: f32) -> f32 {
     let m = select(parts.digits, parts.digits * 0.5, up);
     let e = f32(parts.exponent + select(0, 1, up));
     // ln m = 2 artanh s, s = (m − 1) / (m + 1) and what its rounding lost.
+    // Sums here are exact because their parts are cut before: drivers simplify (a + b) − a, and with it the error of a
+    // rounded sum.
     let below = m - 1.0;
-    let above = exact_sum(m, 1.0);
-    let s = divide(below, above.value);
-    let product = two_product(s, above.value);
-    let lost = (((below - product.value) - product.error) - s * above.error) / above.value;
+    let m1 = number(bitcast<u32>(m) & 0xfffffffcu);
+    let above = m1 + 1.0;
+    let s = divide(below, above);
+    let product = two_product(s, above);
+    let lost = (((below - product.value) - product.error) - s * (m - m1)) / above;
     let z = s * s;
     var series = 0.233411783;
     series = series * z + 0.285504252;
     series = series * z + 0.400001253;
     series = series * z + 0.666666666;
-    let log = exact_sum(e * LN2_LARGE, 2.0 * s);
-    let rest = log.error + ((2.0 * lost + s * z * series) + e * LN2_SMALL);
+    // Multiples of 2^-16 below 2^7.
+    let coarse = floor(2.0 * s * 65536.0) / 65536.0;
+    let log = e * LN2_LARGE + coarse;
+    let rest = (2.0 * s - coarse) + ((2.0 * lost + s * z * series) + e * LN2_SMALL);
     // Beyond these ends the result is 0 or ∞ anyway; products of halves of digits need the room.
     let power = clamp(p, -1e18, 1e18);
-    if abs(log.value * power) > 200.0 {
-        return exponential(clamp(log.value * power, -110.0, 110.0));
+    if abs(log * power) > 200.0 {
+        return exponential(clamp(log * power, -110.0, 110.0));
     }
-    let argument = two_product(log.value, power);
+    let argument = two_product(log, power);
     return exponential_of(argument.value, argument.error + rest * power);
 }
 

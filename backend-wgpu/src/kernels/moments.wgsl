@@ -1,5 +1,6 @@
 // Adds the sums of a launch's workgroups to those of a row, in order: each invocation takes every 256th, then a tree.
-// Numbers are pairs of f32, a large part and what it lost, so that nothing is lost on the way. Needs half.wgsl.
+// Numbers are pairs of f32, a large part and what it lost; a driver that simplifies (a + b) − a to b loses it after all,
+// and is still far within the bound. Needs half.wgsl.
 
 struct Params {
     groups: u32,
