@@ -47,6 +47,7 @@ part() {
 }
 part "bare metal" core/firmware/run.sh ${install[@]+"${install[@]}"}
 part "wgpu" backend-wgpu/drivers.sh ${install[@]+"${install[@]}"}
+part "TensorBoard" cli/tests/tensorboard/run.sh ${install[@]+"${install[@]}"}
 part "Miri" core/miri.sh ${install[@]+"${install[@]}"}
 
 step summary

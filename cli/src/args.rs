@@ -1,13 +1,15 @@
 //! The command line.
 
 use crate::{
+    Failure,
     commands::{inspect::Inspect, plan::Plan},
+    device::Device,
     predict::Predict,
     replay::Replay,
-    task::Pixels,
+    task::{Data, Net, Pixels, Settings, Task},
     train::Train,
 };
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use gradscale::Method;
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, str::FromStr};
@@ -26,7 +28,9 @@ const EXAMPLES: &str = "Examples:
       five methods on made-up road scenes: some minutes on two cores
   gradscale compare --data camvid-90x120 --batch 12 --iters 600
       the same on CamVid
-  gradscale compare --methods fp32,gs:paper,gs:exact,interval=100 --seeds 0,1,2";
+  gradscale compare --methods fp32,gs:paper,gs:exact,interval=100 --seeds 0,1,2
+  gradscale train --task classify --data mnist --iters 2000
+      a residual network on MNIST, or CIFAR; without --data, on made-up digits";
 
 /// Commands.
 #[derive(Debug, Subcommand)]
@@ -52,48 +56,95 @@ pub enum Command {
     Devices,
 }
 
-/// Networks with their data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Task {
-    /// SegNetBasic: a class for every pixel.
-    Segnet,
+/// Network, data and device of a training.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct Setup {
+    /// Network and kind of data.
+    #[arg(long, value_enum, default_value = "segnet")]
+    pub task: Task,
+    /// Network for --task classify.
+    #[arg(long, value_enum, default_value = "resnet")]
+    #[serde(default)]
+    pub net: Net,
+    /// Directory with the data: for segnet images with a class for every pixel (image files, or IDX), for classify
+    /// MNIST's IDX files or CIFAR's binary ones; without it, small road scenes or digits are made up.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Images in a batch [default: 8 for segnet, 64 for classify]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub batch: Option<usize>,
+    /// Channels of each layer; SegNetBasic has 64. Of a residual network, those of the first stage; a perceptron has
+    /// 8 times as many units in a layer.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
+    pub width: usize,
+    /// Where to run: `gradscale devices` lists what there is.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: Device,
 }
 
-/// Devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Device {
-    /// The processor, with all of its cores.
-    Cpu,
+impl Setup {
+    /// Images in a batch.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        self.batch.unwrap_or_else(|| self.task.batch())
+    }
+
+    /// The data.
+    ///
+    /// # Errors
+    /// A directory that is no such data set.
+    pub fn load(&self, seed: u64) -> Result<Data, Failure> {
+        Data::load(self.task, self.data.as_deref(), seed)
+    }
+
+    /// What a run depends on.
+    #[must_use]
+    pub fn settings(&self, pixels: Pixels) -> Settings {
+        Settings { net: self.net, batch: self.batch(), width: self.width, pixels }
+    }
+
+    /// The network in words.
+    #[must_use]
+    pub fn network(&self) -> String {
+        let width = self.width;
+        match (self.task, self.net) {
+            (Task::Segnet, _) => format!("SegNetBasic ({width} channels)"),
+            (Task::Classify, Net::Resnet) => format!("ResNet-8 ({width} channels)"),
+            (Task::Classify, Net::Mlp) => format!("A perceptron (two layers of {} units)", 8 * width),
+        }
+    }
+
+    /// What the loss is divided by, in words.
+    #[must_use]
+    pub fn divisor(&self, pixels: Pixels) -> String {
+        match (pixels, self.task) {
+            (Pixels::Batch, Task::Segnet) => "the labelled pixels of its batch".to_owned(),
+            (Pixels::Batch, Task::Classify) => "the images of its batch".to_owned(),
+            (Pixels::Fixed(number), Task::Segnet) => format!("{number} pixels"),
+            (Pixels::Fixed(number), Task::Classify) => number.to_string(),
+        }
+    }
 }
 
 /// `gradscale compare`.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(after_help = METHODS)]
 pub struct Compare {
-    /// Network and kind of data.
-    #[arg(long, value_enum, default_value = "segnet")]
-    pub task: Task,
-    /// Directory with images and labels; without it, small road scenes are made up.
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    /// Network, data and device.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub setup: Setup,
     /// Methods, separated by commas.
     #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
     pub methods: Methods,
     /// Training steps.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
-    /// Images in a batch.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
-    pub batch: usize,
-    /// Channels of each layer; SegNetBasic has 64.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
-    pub width: usize,
     /// What the sum of losses is divided by: a number of pixels (learning rate and weight decay make up for it, so
-    /// that training in f32 stays the same), or `batch` for those of the batch that have a label.
-    #[arg(long, value_name = "N|batch", default_value = "2073600")]
-    pub pixels: Pixels,
+    /// that training in f32 stays the same), or `batch` for those of the batch that have a label [default: 2073600 for
+    /// segnet, as twelve images of 360 × 480 have; batch for classify, where it is images that count]
+    #[arg(long, value_name = "N|batch")]
+    pub pixels: Option<Pixels>,
     /// Decides first weights, order and flips.
     #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
     pub seed: u64,
@@ -103,9 +154,6 @@ pub struct Compare {
     /// Scores after so many steps; 0: at the end only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
-    /// Where to run.
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub device: Device,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
@@ -133,6 +181,25 @@ const METHODS: &str = "Methods:
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 
 impl Compare {
+    /// With what the task says where nothing was said.
+    #[must_use]
+    pub fn resolved(&self) -> Self {
+        let mut all = self.clone();
+        all.setup.batch = Some(self.setup.batch());
+        all.pixels = Some(self.divisor());
+        all
+    }
+
+    /// What the sum of losses is divided by.
+    #[must_use]
+    pub fn divisor(&self) -> Pixels {
+        let default = match self.setup.task {
+            Task::Segnet => Pixels::Fixed(2_073_600),
+            Task::Classify => Pixels::Batch,
+        };
+        self.pixels.unwrap_or(default)
+    }
+
     /// The seeds to run.
     #[must_use]
     pub fn all_seeds(&self) -> Vec<u64> {

@@ -7,6 +7,7 @@ pub mod commands;
 pub mod compare;
 pub mod config;
 pub mod data;
+pub mod device;
 mod failure;
 mod machine;
 pub mod metrics;

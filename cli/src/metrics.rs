@@ -1,5 +1,34 @@
 //! Scores of predicted classes.
 
+use serde::{Deserialize, Serialize};
+
+/// Scores, as shares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Mean intersection over union; only where every pixel has a class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub miou: Option<f64>,
+    /// Mean over classes of the share that is right.
+    pub class_accuracy: f64,
+    /// Share of all pixels, or images, that is right.
+    pub global_accuracy: f64,
+}
+
+impl Metrics {
+    /// Of images with one class each.
+    #[must_use]
+    pub fn of_images(confusion: &Confusion) -> Self {
+        let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
+        Self { miou: None, class_accuracy, global_accuracy }
+    }
+
+    /// Of pixels.
+    #[must_use]
+    pub fn of_pixels(confusion: &Confusion) -> Self {
+        Self { miou: Some(confusion.miou()), ..Self::of_images(confusion) }
+    }
+}
+
 /// How often each class was taken for each.
 ///
 /// Scores are fractions 0…1, means over the classes that occur in the labels; NaN while nothing has been counted.

@@ -3,14 +3,15 @@
 use crate::{
     Failure,
     data::Picture,
+    device::Device,
     output,
-    task::segnet::{Classes, network, optimizer},
+    task::{Classes, Input, apply},
     train::checkpoints::Found,
 };
 use clap::Args;
-use gradscale::{Batch, Cpu, Trainer, models::SegNet, nn::Module};
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use std::{
+    fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
@@ -21,33 +22,47 @@ pub struct Predict {
     /// A checkpoint of `gradscale train`.
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
-    /// PNG or JPEG files, or directories with such; each may have a size of its own.
+    /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
+    /// have that of the training images.
     #[arg(value_name = "IMAGES", required = true)]
     images: Vec<PathBuf>,
-    /// Directory for NAME-labels.png (grey values are class ids) and NAME-overlay.png.
+    /// Directory for NAME-labels.png (grey values are class ids) and NAME-overlay.png, or for classes.tsv of a
+    /// network that has one class for an image.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
+    /// Where to run.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: Device,
     /// Threads of the CPU; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
     threads: u16,
 }
 
-/// Predicts the classes of all pixels of all images.
+/// Predicts the classes of all pixels of all images, or of the images.
 ///
 /// # Errors
 /// A checkpoint or an image that cannot be used, results that cannot be written.
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let found = Found::read(&arguments.checkpoint)?;
     let (plan, classes) = (found.plan()?, found.classes()?);
-    let (parameters, net, _) = network(0, plan.width, &vec![1.0; classes.names.len()]);
-    let device = Cpu::new(usize::from(arguments.threads)).map_err(|error| Failure::at("--threads", error))?;
-    let mut trainer = Trainer::new(device, parameters, optimizer(1.0), plan.method()?)?;
-    trainer.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
+    let device = (arguments.device, usize::from(arguments.threads));
+    let network = (plan.setup.task, plan.setup.net, plan.setup.width);
+    let applied = apply(device, network, &classes, plan.method()?, &found.bytes);
+    let mut applied = applied.map_err(|error| Failure::file(&found.path, error))?;
     let images = files(&arguments.images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
+    let mut table = String::new();
     for path in images {
         let picture = Picture::read(&path)?;
-        let labels = predict(&mut trainer, &net, &picture)?;
+        if let Some(Input { size, .. }) = classes.input {
+            let pixels = fitting(&picture, size).map_err(|cause| Failure::file(&path, cause))?;
+            let class = applied.predict(size, &pixels)?.first().map_or(0, |&class| usize::from(class));
+            let name = classes.names.get(class).map_or("?", String::as_str);
+            writeln!(table, "{}\t{class}\t{name}", path.display()).ok();
+            output::print(&format!("{}: {name}\n", path.display()))?;
+            continue;
+        }
+        let labels = applied.predict([picture.height, picture.width, 3], &picture.pixels)?;
         let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
         let labelled = arguments.out.join(format!("{name}-labels.png"));
         output::write(&labelled, &png(&labelled, &labels, &picture, ExtendedColorType::L8)?)?;
@@ -56,14 +71,25 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
         output::write(&overlay, &png(&overlay, &mixed, &picture, ExtendedColorType::Rgb8)?)?;
         output::print(&format!("{}: {}\n", overlay.display(), shares(&labels, &classes)))?;
     }
-    Ok(())
+    if table.is_empty() {
+        return Ok(());
+    }
+    output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
 }
 
-fn predict(trainer: &mut Trainer<Cpu>, net: &SegNet, picture: &Picture) -> Result<Vec<u8>, Failure> {
-    let batch = [Batch::u8([1, picture.height, picture.width, 3], &picture.pixels)];
-    let best = trainer.evaluate(batch, |[x]| net.forward(x)?.argmax())?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
-    Ok(best.data.into_iter().map(|class| class as u8).collect())
+/// The pixels of a picture as a network for one size takes them: of grey images, one value each.
+fn fitting(picture: &Picture, [height, width, channels]: [usize; 3]) -> Result<Vec<u8>, String> {
+    if [picture.height, picture.width] != [height, width] {
+        let (found, expected) = ((picture.height, picture.width), (height, width));
+        return Err(format!("{} × {}, and the network takes {} × {}", found.0, found.1, expected.0, expected.1));
+    }
+    if channels == 3 {
+        return Ok(picture.pixels.clone());
+    }
+    // Luma of ITU-R BT.601, in 1000ths; of grey images, the grey.
+    let luma =
+        |pixel: &[u8]| (299 * u32::from(pixel[0]) + 587 * u32::from(pixel[1]) + 114 * u32::from(pixel[2])) / 1000;
+    Ok(picture.pixels.chunks_exact(3).map(|pixel| u8::try_from(luma(pixel)).unwrap_or(u8::MAX)).collect())
 }
 
 /// Files as they are named, and all images of directories.

@@ -2,11 +2,8 @@
 
 use crate::Failure;
 use gradscale::{
-    Trainer,
-    core::{
-        backend::Backend,
-        stats::{Convention, Detail, Stats},
-    },
+    SiteReport,
+    core::stats::{Convention, Detail, Stats},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -73,8 +70,8 @@ impl Writer {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn push<B: Backend>(&mut self, iteration: u64, skipped: bool, trainer: &Trainer<B>) -> Result<(), Failure> {
-        let seen = trainer.sites().map(|site| {
+    pub fn push(&mut self, iteration: u64, skipped: bool, sites: &[SiteReport<'_>]) -> Result<(), Failure> {
+        let seen = sites.iter().map(|site| {
             let words = site.row.to_words();
             let end = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
             let (name, exponent) = (site.name.to_owned(), site.row.exponent());

@@ -1,6 +1,8 @@
 //! Trainings that are killed, resumed, short of space, or pointed at what they cannot use.
 #![cfg(unix)]
 
+mod checkpoint;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -30,15 +32,9 @@ fn checkpoints(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Tensors and metadata of the last checkpoint.
+/// The last checkpoint.
 fn last(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let path = checkpoints(directory).pop().expect("a checkpoint");
-    let bytes = fs::read(path).expect("a file");
-    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).expect("safetensors");
-    let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
-    let tensors = file.tensors().into_iter().map(|(name, view)| (name, view.data().to_vec()));
-    let metadata = header.metadata().clone().expect("metadata");
-    tensors.chain(metadata.into_iter().map(|(key, value)| (format!("metadata {key}"), value.into_bytes()))).collect()
+    checkpoint::content(&checkpoints(directory).pop().expect("a checkpoint"))
 }
 
 /// Iteration and loss of each line of the log.
@@ -76,9 +72,10 @@ fn killed_20_times_and_resumed_it_is_the_same_training() {
             let broken = format!("{name}-{round}");
             let path = directory.path().join(&broken);
             let mut child = start(directory.path(), &[&SETTINGS[..], &more, &["--out", &broken]].concat());
-            loop {
+            // Later and later, so that a slow machine comes to an end too.
+            for patience in (400..).step_by(40) {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                sleep(Duration::from_millis(30 + (state >> 33) % 400));
+                sleep(Duration::from_millis(30 + (state >> 33) % patience));
                 if child.try_wait().expect("a child").is_some() {
                     break;
                 }
@@ -151,13 +148,18 @@ fn what_cannot_go_on_says_why_in_one_line() {
     first.kill().expect("SIGKILL");
     first.wait().expect("a child");
 
-    // No space: the checkpoints that are there stay as they are.
-    let script =
-        format!("trap '' XFSZ; ulimit -f 1; exec '{GRADSCALE}' train --iters 9 --checkpoint-every 1 --resume good");
-    let output = Command::new("bash").args(["-c", &script]).current_dir(at).output().expect("bash");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.lines().count() == 1 && error.contains("checkpoint-"), "{error}");
+    // No space, for the log or for a checkpoint: the checkpoints that are there stay as they are.
+    let without_space = |kilobytes: usize, arguments: &str, named: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec '{GRADSCALE}' train {arguments}");
+        let output = Command::new("bash").args(["-c", &script]).current_dir(at).output().expect("bash");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.lines().count() == 1 && error.contains(named) && error.contains("too large"), "{error}");
+    };
+    without_space(1, "--iters 9 --checkpoint-every 1 --resume good", "good/log");
+    let checkpoint = before[0].len() / 1024;
+    without_space(checkpoint, "--batch 2 --width 2 --iters 9 --checkpoint-every 1 --out tight", "tight/checkpoint-");
+    assert!(checkpoints(&at.join("tight")).is_empty());
     let after: Vec<Vec<u8>> = good.iter().map(|path| fs::read(path).expect("a file")).collect();
     assert!(before == after, "a checkpoint was damaged");
     assert_eq!(checkpoints(&at.join("good")), good);

@@ -1,16 +1,17 @@
 //! `gradscale plan`: which operator runs in which precision, before anything is trained.
 
-use crate::{Failure, output};
+use crate::{
+    Failure, output,
+    task::{Input, Net, Task, classify, segnet},
+};
 use clap::{Args, ValueEnum};
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer,
+    Batch, Cpu, Method, PlanRow, Trainer,
     core::{
         amp::{AmpPolicy, Level, List},
         op::Op,
     },
-    models::SegNet,
     nn::Module,
-    optim::Optimizer,
 };
 
 /// `gradscale plan`.
@@ -22,6 +23,12 @@ pub struct Plan {
     /// Changes to the lists: relu=deny, batch_norm=allow …
     #[arg(long, value_name = "OP=LIST", value_delimiter = ',')]
     pub set: Vec<String>,
+    /// Network.
+    #[arg(long, value_enum, default_value = "segnet")]
+    pub task: Task,
+    /// Network for --task classify.
+    #[arg(long, value_enum, default_value = "resnet")]
+    pub net: Net,
     /// Channels of each layer.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub width: u16,
@@ -40,7 +47,7 @@ pub enum LevelName {
     O3,
 }
 
-/// Prints the plan of SegNetBasic.
+/// Prints the plan of a network.
 ///
 /// # Errors
 /// Unknown operators and lists.
@@ -60,12 +67,31 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         let list = list.ok_or_else(|| Failure::at(change, "there are the lists allow, deny, inside, infer"))?;
         policy.set(op, list).map_err(|error| Failure::at(change, error))?;
     }
-    let mut parameters = Parameters::seeded(0);
-    let net = SegNet::new(&mut parameters.at("segnet"), 3, usize::from(arguments.width), 11);
-    let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
-    let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::mixed().with_amp(policy))?;
-    let (images, labels) = (vec![0; 32 * 32 * 3], vec![0; 32 * 32]);
-    let batch = [Batch::u8([1, 32, 32, 3], &images), Batch::u8([1, 32, 32, 1], &labels)];
-    let plan = trainer.plan(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))?;
+    let method = Method::mixed().with_amp(policy);
+    let plan = match arguments.task {
+        Task::Segnet => {
+            let (parameters, net, _) = segnet::network(0, usize::from(arguments.width), &[1.0; 11]);
+            plan(Trainer::new(cpu()?, parameters, segnet::optimizer(1.0), method)?, &net, 32 * 32)?
+        }
+        Task::Classify => {
+            let input = Input { size: SIZE, mean: 0.0, deviation: 1.0 };
+            let (parameters, net) = classify::network(0, arguments.net, input, usize::from(arguments.width), 10);
+            plan(Trainer::new(cpu()?, parameters, classify::optimizer(1.0), method)?, &net, 1)?
+        }
+    };
     output::print(&plan.iter().map(|row| format!("{row}\n")).collect::<String>())
+}
+
+/// Rows, columns and channels of the image that a plan is made for.
+const SIZE: [usize; 3] = [32, 32, 3];
+
+fn cpu() -> Result<Cpu, Failure> {
+    Cpu::new(1).map_err(|error| Failure::at("cpu", error))
+}
+
+/// Of one image with so many labels.
+fn plan(trainer: Trainer<Cpu>, net: &impl Module, labels: usize) -> Result<Vec<PlanRow>, Failure> {
+    let (image, labels) = (vec![0; SIZE.iter().product()], vec![0; labels]);
+    let batch = [Batch::u8([1, SIZE[0], SIZE[1], SIZE[2]], &image), Batch::u8([labels.len()], &labels)];
+    Ok(trainer.plan(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))?)
 }

@@ -1,14 +1,14 @@
 //! What is kept of a run.
 
-use crate::{Failure, args::Compare, data::Segmentation, machine::Origin, task::segnet::Metrics};
+use crate::{Failure, args::Compare, machine::Origin, metrics::Metrics, task::Data};
 use gradscale::{
-    MemoryReport, StepOutcome, Trainer,
-    core::{backend::Backend, solve::Held, stats::Stats},
+    MemoryReport, SiteReport, StepOutcome,
+    core::{solve::Held, stats::Stats},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Points of the time series of a site.
+/// Points of the time series of a site, about.
 const SAMPLES: u64 = 100;
 
 /// `results.json`.
@@ -34,13 +34,13 @@ pub struct Description {
 
 /// One method, one seed.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(serde::Deserialize))]
+#[cfg_attr(test, derive(Deserialize))]
 pub struct Record {
     pub method: String,
     pub seed: u64,
     /// Steps asked for; fewer were run if there is a failure.
     pub iterations: u64,
-    /// Mean over the last 20 steps, for one pixel.
+    /// Mean over the last 20 steps, for one pixel or image.
     pub final_loss: Option<f64>,
     pub metrics: Option<Metrics>,
     pub skipped_steps: u64,
@@ -59,7 +59,7 @@ pub struct Record {
 }
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(serde::Deserialize))]
+#[cfg_attr(test, derive(Deserialize))]
 pub struct Score {
     pub iteration: u64,
     #[serde(flatten)]
@@ -68,7 +68,7 @@ pub struct Score {
 
 /// One site over time; the lists run along `iteration`. Shares are of the non-zero values of a step.
 #[derive(Debug, Default, Serialize)]
-#[cfg_attr(test, derive(serde::Deserialize))]
+#[cfg_attr(test, derive(Deserialize))]
 pub struct SiteSeries {
     pub name: String,
     pub iteration: Vec<u64>,
@@ -82,23 +82,93 @@ pub struct SiteSeries {
     /// log2 of the largest true magnitude; none if all values were zero.
     pub amax: Vec<Option<f64>>,
     pub bound: Vec<Option<String>>,
-    /// Over all steps: the largest share that a decision expected where it was not bound by overflow.
+    #[serde(flatten)]
+    pub extremes: Extremes,
+    /// The last that was observed.
+    pub histogram: Option<Histogram>,
+}
+
+/// What all steps so far say of a site, those between samples too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Extremes {
+    /// The largest share that a decision expected where it was not bound by overflow.
     pub worst_at_decision: f64,
-    /// Over all steps that were not bound by overflow: the largest share measured.
+    /// Over steps that were not bound by overflow: the largest share measured.
     pub worst_between: f64,
     /// Steps of those in which more than 3·10^-3 were flushed.
     pub steps_above: u64,
     /// Steps in which the last decision was bound by overflow.
     pub bound_by_overflow: u64,
-    /// Over all steps: the largest share measured.
+    /// The largest share measured.
     pub worst: f64,
-    /// The last that was observed: in steps that decide, under gradient scaling.
+}
+
+impl Extremes {
+    fn add(&mut self, site: &SiteReport<'_>) {
+        self.worst = self.worst.max(site.gamma_measured);
+        if site.bound == Some(Held::Overflow) {
+            self.bound_by_overflow += 1;
+        } else {
+            self.worst_between = self.worst_between.max(site.gamma_measured);
+            self.steps_above += u64::from(site.gamma_measured > 3e-3);
+            // f64::max takes the number beside a NaN.
+            self.worst_at_decision = self.worst_at_decision.max(site.gamma_predicted.unwrap_or(0.0));
+        }
+    }
+}
+
+/// A site after one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    pub name: String,
+    pub alpha: i32,
+    pub gamma_measured: f64,
+    pub gamma_predicted: Option<f64>,
+    pub overflows: u64,
+    pub subnormal_share: f64,
+    pub amax: Option<f64>,
+    pub bound: Option<String>,
+    #[serde(flatten)]
+    pub extremes: Extremes,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
 }
 
+impl Point {
+    fn new(site: &SiteReport<'_>, extremes: Extremes, iteration: u64) -> Self {
+        Self {
+            name: site.name.to_owned(),
+            alpha: site.alpha,
+            gamma_measured: site.gamma_measured,
+            // Rules without a model answer NaN.
+            gamma_predicted: site.gamma_predicted.filter(|gamma| !gamma.is_nan()),
+            overflows: site.overflows,
+            subnormal_share: site.subnormal_share,
+            amax: site.log2_amax,
+            bound: site.bound.map(|held| held.to_string()),
+            extremes,
+            histogram: Histogram::of(site.row, iteration),
+        }
+    }
+}
+
+impl SiteSeries {
+    fn push(&mut self, iteration: u64, point: &Point) {
+        self.iteration.push(iteration);
+        self.alpha.push(point.alpha);
+        self.gamma_measured.push(point.gamma_measured);
+        self.gamma_predicted.push(point.gamma_predicted);
+        self.overflows.push(point.overflows);
+        self.subnormal_share.push(point.subnormal_share);
+        self.amax.push(point.amax);
+        self.bound.push(point.bound.clone());
+        self.extremes = point.extremes;
+        self.histogram = point.histogram.clone().or(self.histogram.take());
+    }
+}
+
 /// Values by true magnitude: `counts[i]` of those with 2^(first + i − 1) < |v| ≤ 2^(first + i).
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(serde::Deserialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     pub iteration: u64,
     pub first: i32,
@@ -117,12 +187,28 @@ impl Histogram {
     }
 }
 
+/// One step, as a record and a log keep it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub iteration: u64,
+    pub loss: f32,
+    pub seconds: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scores: Option<Metrics>,
+    /// In steps that are sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<Point>,
+}
+
 /// Fills a record while a run goes on.
 #[derive(Debug)]
 pub struct Recorder {
     record: Record,
     every: u64,
     index: HashMap<String, usize>,
+    extremes: HashMap<String, Extremes>,
 }
 
 impl Recorder {
@@ -143,51 +229,63 @@ impl Recorder {
             sites: Vec::new(),
             samples: Vec::new(),
         };
-        Self { record, every: iterations.div_ceil(SAMPLES), index: HashMap::new() }
+        let every = iterations.div_ceil(SAMPLES).max(1);
+        Self { record, every, index: HashMap::new(), extremes: HashMap::new() }
     }
 
     pub const fn skipped(&self) -> u64 {
         self.record.skipped_steps
     }
 
-    pub fn step<B: Backend>(&mut self, iteration: u64, outcome: &StepOutcome, trainer: &Trainer<B>) {
-        let record = &mut self.record;
-        record.loss.push(outcome.loss);
-        if outcome.skipped.is_some() {
-            record.skipped_steps += 1;
-            record.skipped_at.push(iteration);
-        }
-        let sampled = iteration == 1 || iteration == record.iterations || iteration.is_multiple_of(self.every);
-        for site in trainer.sites() {
-            let series = match self.index.get(site.name) {
-                Some(&index) => &mut record.sites[index],
-                None => {
-                    self.index.insert(site.name.to_owned(), record.sites.len());
-                    record.sites.push(SiteSeries { name: site.name.to_owned(), ..SiteSeries::default() });
-                    let last = record.sites.len() - 1;
-                    &mut record.sites[last]
-                }
-            };
-            series.worst = series.worst.max(site.gamma_measured);
-            if site.bound == Some(Held::Overflow) {
-                series.bound_by_overflow += 1;
-            } else {
-                series.worst_between = series.worst_between.max(site.gamma_measured);
-                series.steps_above += u64::from(site.gamma_measured > 3e-3);
-                // f64::max takes the number beside a NaN.
-                series.worst_at_decision = series.worst_at_decision.max(site.gamma_predicted.unwrap_or(0.0));
-            }
-            series.histogram = Histogram::of(site.row, iteration).or(series.histogram.take());
+    /// Whether the sites of a step are kept.
+    pub const fn samples(&self, iteration: u64) -> bool {
+        iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
+    }
+
+    /// A step that has been done; its sites are kept if it is `sampled`.
+    pub fn step(
+        &mut self, iteration: u64, outcome: &StepOutcome, seconds: f64, sites: &[SiteReport<'_>], sampled: bool,
+    ) -> Entry {
+        let mut points = Vec::new();
+        for site in sites {
+            let extremes = self.extremes.entry(site.name.to_owned()).or_default();
+            extremes.add(site);
             if sampled {
-                series.iteration.push(iteration);
-                series.alpha.push(site.alpha);
-                series.gamma_measured.push(site.gamma_measured);
-                series.gamma_predicted.push(site.gamma_predicted);
-                series.overflows.push(site.overflows);
-                series.subnormal_share.push(site.subnormal_share);
-                series.amax.push(site.log2_amax);
-                series.bound.push(site.bound.map(|held| held.to_string()));
+                points.push(Point::new(site, *extremes, iteration));
             }
+        }
+        let skipped = outcome.skipped.as_ref().map(ToString::to_string);
+        let entry = Entry { iteration, loss: outcome.loss, seconds, skipped, scores: None, sites: points };
+        self.add(&entry);
+        entry
+    }
+
+    /// A step that a log has kept. What it says of sites holds for all before it.
+    pub fn restore(&mut self, entry: &Entry) {
+        for point in &entry.sites {
+            self.extremes.insert(point.name.clone(), point.extremes);
+        }
+        self.add(entry);
+        if let Some(metrics) = entry.scores {
+            self.score(entry.iteration, metrics);
+        }
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        let record = &mut self.record;
+        record.loss.push(entry.loss);
+        record.seconds += entry.seconds;
+        if entry.skipped.is_some() {
+            record.skipped_steps += 1;
+            record.skipped_at.push(entry.iteration);
+        }
+        for point in &entry.sites {
+            let next = record.sites.len();
+            let index = *self.index.entry(point.name.clone()).or_insert(next);
+            if index == next {
+                record.sites.push(SiteSeries { name: point.name.clone(), ..SiteSeries::default() });
+            }
+            record.sites[index].push(entry.iteration, point);
         }
     }
 
@@ -195,30 +293,49 @@ impl Recorder {
         self.record.scores.push(Score { iteration, metrics });
     }
 
-    pub fn done(self, metrics: Metrics, samples: Vec<u8>, seconds: f64, memory: MemoryReport) -> Record {
+    /// The record so far.
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What only the end of a run knows.
+    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u8>, memory: MemoryReport) {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];
         let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;
-        let activation_bytes = memory.activations;
-        Record { final_loss: Some(mean), metrics: Some(metrics), samples, seconds, activation_bytes, ..self.record }
+        self.record.final_loss = (!last.is_empty()).then_some(mean);
+        self.record.metrics = Some(metrics);
+        self.record.samples = samples;
+        self.record.activation_bytes = memory.activations;
     }
 
-    pub fn failed(self, error: &Failure, seconds: f64) -> Record {
-        Record { failure: Some(error.to_string()), seconds, ..self.record }
+    /// A finished run.
+    pub fn done(self) -> Record {
+        self.record
+    }
+
+    /// A run that ended early.
+    pub fn failed(mut self, error: &Failure) -> Record {
+        for site in &mut self.record.sites {
+            if let Some(extremes) = self.extremes.get(&site.name) {
+                site.extremes = *extremes;
+            }
+        }
+        Record { failure: Some(error.to_string()), ..self.record }
+    }
+}
+
+impl Description {
+    pub fn of(data: &Data) -> Self {
+        let ([height, width], [training_images, test_images]) = (data.size(), data.counts());
+        let (name, classes) = (data.name().to_owned(), data.classes().to_vec());
+        Self { name, height, width, training_images, test_images, classes }
     }
 }
 
 impl<'a> Results<'a> {
-    pub fn new(origin: Origin, arguments: &'a Compare, data: &Segmentation) -> Self {
-        let data = Description {
-            name: data.name.clone(),
-            height: data.train.height,
-            width: data.train.width,
-            training_images: data.train.count,
-            test_images: data.test.count,
-            classes: data.classes.clone(),
-        };
-        Self { origin, arguments, data, runs: Vec::new() }
+    pub fn new(origin: Origin, arguments: &'a Compare, data: &Data) -> Self {
+        Self { origin, arguments, data: Description::of(data), runs: Vec::new() }
     }
 
     /// Names of the methods, in the order asked for.

@@ -1,7 +1,7 @@
 //! `table.md`.
 
-use super::record::{Record, Results};
-use crate::task::Pixels;
+use super::record::{Description, Record, Results};
+use crate::{args::Setup, machine::Origin, metrics::Metrics, task::Pixels};
 use std::fmt::Write;
 
 /// One finished run in one line.
@@ -9,8 +9,8 @@ pub fn line(record: &Record) -> String {
     let head = format!("{:16} seed {}", record.method, record.seed);
     match (&record.metrics, &record.failure) {
         (Some(metrics), _) => format!(
-            "{head}  mIoU {:5.1} %  loss {:.4}  {} skipped  {:.1} s",
-            100.0 * metrics.miou,
+            "{head}  {}  loss {:.4}  {} skipped  {:.1} s",
+            score(metrics),
             record.final_loss.unwrap_or(f64::NAN),
             record.skipped_steps,
             record.seconds
@@ -20,25 +20,26 @@ pub fn line(record: &Record) -> String {
     }
 }
 
-/// What was compared, in a line.
-pub fn title(results: &Results<'_>) -> String {
-    let (arguments, data) = (results.arguments, &results.data);
-    let divisor = match arguments.pixels {
-        Pixels::Batch => "the labelled pixels of its batch".to_owned(),
-        Pixels::Fixed(number) => format!("{number} pixels"),
-    };
-    let (width, name, height, columns) = (arguments.width, &data.name, data.height, data.width);
-    format!("SegNetBasic ({width} channels) on {name} ({height}×{columns}), loss divided by {divisor}")
+/// The score that counts most.
+pub fn score(metrics: &Metrics) -> String {
+    match metrics.miou {
+        Some(miou) => format!("mIoU {:5.1} %", 100.0 * miou),
+        None => format!("right {:5.1} %", 100.0 * metrics.global_accuracy),
+    }
+}
+
+/// What was trained, in a line.
+pub fn title(setup: &Setup, pixels: Pixels, data: &Description) -> String {
+    let (name, height, columns) = (&data.name, data.height, data.width);
+    format!("{} on {name} ({height}×{columns}), loss divided by {}", setup.network(), setup.divisor(pixels))
 }
 
 /// How, and by what.
-pub fn circumstances(results: &Results<'_>) -> String {
-    let (arguments, data, origin) = (results.arguments, &results.data, &results.origin);
-    let seeds: Vec<String> = arguments.all_seeds().iter().map(u64::to_string).collect();
+pub fn circumstances(setup: &Setup, iters: u64, seeds: &[u64], data: &Description, origin: &Origin) -> String {
+    let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
     format!(
-        "{} steps of {} images, {} training and {} test images, seed {}. gradscale {} ({}) on {}.",
-        arguments.iters,
-        arguments.batch,
+        "{iters} steps of {} images, {} training and {} test images, seed {}. gradscale {} ({}) on {}.",
+        setup.batch(),
         data.training_images,
         data.test_images,
         seeds.join(", "),
@@ -48,47 +49,49 @@ pub fn circumstances(results: &Results<'_>) -> String {
     )
 }
 
-/// Heads of the columns of [`Summary`].
-pub const HEADS: [&str; 9] = [
-    "method",
-    "mIoU %",
-    "class accuracy %",
-    "global accuracy %",
-    "loss",
-    "skipped",
-    "flushed at worst %",
-    "ms per step",
-    "activations MB",
-];
-
 /// All runs in numbers.
 #[derive(Debug)]
 pub struct Summary {
-    /// One for each method; of several seeds mean and standard deviation.
-    pub rows: Vec<[String; 9]>,
+    pub heads: Vec<&'static str>,
+    /// One for each method, the method first; of several seeds mean and standard deviation.
+    pub rows: Vec<Vec<String>>,
     /// Which runs did not come to an end, and why.
     pub failures: Vec<String>,
 }
 
 impl Summary {
     /// Of methods in this order.
-    pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[Record]) -> Self {
-        let of = |method: &str| records.iter().filter(|record| record.method == method).collect::<Vec<_>>();
-        let rows = methods.into_iter().map(|method| (method, of(method)));
-        let rows = rows.filter(|(_, runs)| !runs.is_empty()).map(|(method, runs)| row(method, &runs)).collect();
+    pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&Record]) -> Self {
+        let of = |method: &str| records.iter().copied().filter(|record| record.method == method).collect::<Vec<_>>();
+        // Images with one class each have no intersections.
+        let pixels = records.iter().all(|record| record.metrics.is_none_or(|metrics| metrics.miou.is_some()));
+        let columns: Vec<_> = COLUMNS.iter().filter(|(head, _)| pixels || *head != MIOU).collect();
+        let row = |method: &str| {
+            let runs = of(method);
+            let cell = |(_, cell): &&(_, Cell)| cell(&runs);
+            (!runs.is_empty()).then(|| std::iter::once(method.to_owned()).chain(columns.iter().map(cell)).collect())
+        };
         let failure = |record: &Record| {
             let failure = record.failure.as_ref()?;
             Some(format!("{}, seed {}: {failure}", record.method, record.seed))
         };
-        Self { rows, failures: records.iter().filter_map(failure).collect() }
+        Self {
+            heads: std::iter::once("method").chain(columns.iter().map(|(head, _)| *head)).collect(),
+            rows: methods.into_iter().filter_map(row).collect(),
+            failures: records.iter().copied().filter_map(failure).collect(),
+        }
     }
 }
 
 /// The file.
 pub fn table(results: &Results<'_>) -> String {
-    let summary = Summary::new(results.methods(), &results.runs);
-    let mut text = format!("# {}\n\n{}\n\n", title(results), circumstances(results));
-    writeln!(text, "| {} |\n{}|", HEADS.join(" | "), "|---".repeat(HEADS.len())).ok();
+    let (arguments, data) = (results.arguments, &results.data);
+    let summary = Summary::new(results.methods(), &results.runs.iter().collect::<Vec<_>>());
+    let title = title(&arguments.setup, arguments.divisor(), data);
+    let seeds = arguments.all_seeds();
+    let circumstances = circumstances(&arguments.setup, arguments.iters, &seeds, data, &results.origin);
+    let mut text = format!("# {title}\n\n{circumstances}\n\n");
+    writeln!(text, "| {} |\n{}|", summary.heads.join(" | "), "|---".repeat(summary.heads.len())).ok();
     for row in &summary.rows {
         writeln!(text, "| {} |", row.join(" | ")).ok();
     }
@@ -98,23 +101,33 @@ pub fn table(results: &Results<'_>) -> String {
     text
 }
 
-fn row(method: &str, runs: &[&Record]) -> [String; 9] {
-    let of =
-        |value: &dyn Fn(&Record) -> Option<f64>| -> Vec<f64> { runs.iter().filter_map(|run| value(run)).collect() };
-    let percent = |values: Vec<f64>| spread(&values.iter().map(|value| 100.0 * value).collect::<Vec<_>>(), 1);
-    let worst =
-        |run: &Record| (!run.sites.is_empty()).then(|| run.sites.iter().map(|site| site.worst).fold(0.0, f64::max));
-    [
-        method.to_owned(),
-        percent(of(&|run| Some(run.metrics?.miou))),
-        percent(of(&|run| Some(run.metrics?.class_accuracy))),
-        percent(of(&|run| Some(run.metrics?.global_accuracy))),
-        spread(&of(&|run| run.final_loss), 4),
-        spread(&of(&|run| Some(run.skipped_steps as f64)), 0),
-        spread(&of(&|run| worst(run).map(|share| 100.0 * share)), 3),
-        spread(&of(&|run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64)), 0),
-        spread(&of(&|run| Some(run.activation_bytes as f64 / 1e6)), 1),
-    ]
+/// A number from all seeds of a method.
+type Cell = fn(&[&Record]) -> String;
+
+const MIOU: &str = "mIoU %";
+const COLUMNS: [(&str, Cell); 8] = [
+    (MIOU, |runs| percent(runs, |run| run.metrics?.miou)),
+    ("class accuracy %", |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
+    ("global accuracy %", |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("loss", |runs| number(runs, 4, |run| run.final_loss)),
+    ("skipped", |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
+    ("flushed at worst %", |runs| number(runs, 3, |run| Some(100.0 * worst(run)?))),
+    ("ms per step", |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),
+    ("activations MB", |runs| number(runs, 1, |run| Some(run.activation_bytes as f64 / 1e6))),
+];
+
+fn percent(runs: &[&Record], value: fn(&Record) -> Option<f64>) -> String {
+    let values: Vec<f64> = runs.iter().filter_map(|run| value(run)).map(|share| 100.0 * share).collect();
+    spread(&values, 1)
+}
+
+fn number(runs: &[&Record], digits: usize, value: fn(&Record) -> Option<f64>) -> String {
+    spread(&runs.iter().filter_map(|run| value(run)).collect::<Vec<_>>(), digits)
+}
+
+/// The largest share of a site's values that a step has flushed.
+fn worst(run: &Record) -> Option<f64> {
+    run.sites.iter().map(|site| site.extremes.worst).reduce(f64::max)
 }
 
 /// Mean, with standard deviation where there are several.

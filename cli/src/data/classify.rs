@@ -23,6 +23,16 @@ pub struct Classification {
 }
 
 impl Classification {
+    /// One image, [height, width, channels].
+    ///
+    /// # Panics
+    /// There are not so many.
+    #[must_use]
+    pub fn image(&self, index: usize) -> &[u8] {
+        let size = self.height * self.width * self.channels;
+        &self.features[index * size..(index + 1) * size]
+    }
+
     /// Reads training and test images from a directory with `train-images-idx3-ubyte` of [n, h, w] or
     /// `train-images-idx4-ubyte` of [n, h, w, c], `train-labels-idx1-ubyte` of \[n\], and the same with `t10k` or `test`
     /// for `train`; each plain or with `.gz`.

@@ -4,12 +4,15 @@
 //! network wants (scaling, one image of a batch after another, half precision) is the trainer's work.
 
 mod batches;
+mod cifar;
 mod classes;
 mod classify;
 mod decode;
+mod digits;
 mod error;
 mod idx;
 mod images;
+mod labelled;
 mod order;
 mod packed;
 mod random;
@@ -22,6 +25,7 @@ pub use batches::{Batches, InOrder, in_order};
 pub use classify::Classification;
 pub use error::{Cause, DataError};
 pub use idx::Idx;
+pub use labelled::Labelled;
 pub use order::{Order, Sample};
 pub use split::Split;
 pub use weights::median_frequency;
@@ -49,6 +53,10 @@ pub struct Segmentation {
 /// What a directory must contain, for messages.
 const LAYOUTS: &str = "train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test, \
                        or images/{train,test}/*.jpg|png with labels/{train,test}/*.png";
+
+/// The same for images with one class each.
+const LABELLED: &str = "train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
+                        or data_batch_1.bin … and test_batch.bin";
 
 impl Segmentation {
     /// Reads a directory in one of two layouts, recognised by what is in it:

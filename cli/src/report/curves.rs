@@ -7,15 +7,15 @@ use super::{
     plot::{Plot, Rows},
     series::{extent, mean_and_spread, raw, smooth, some},
 };
-use crate::{compare::record::Record, task::segnet::Metrics};
+use crate::{compare::record::Record, metrics::Metrics, task::Data};
 
-type Value = fn(&Metrics) -> f64;
+type Value = fn(&Metrics) -> Option<f64>;
 
 /// Scores with their names.
 const SCORES: [(&str, Value); 3] = [
     ("Mean intersection over union", |metrics| metrics.miou),
-    ("Class accuracy", |metrics| metrics.class_accuracy),
-    ("Global accuracy", |metrics| metrics.global_accuracy),
+    ("Class accuracy", |metrics| Some(metrics.class_accuracy)),
+    ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
 ];
 
 /// The section.
@@ -23,6 +23,9 @@ pub fn section_of(report: &Report<'_>) -> String {
     let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report))];
     let several = report.runs.iter().any(|run| run.scores.len() > 1);
     for (name, value) in SCORES {
+        if report.runs.iter().flat_map(|run| &run.scores).all(|score| value(&score.metrics).is_none()) {
+            continue;
+        }
         let drawing = if several { over_time(report, name, value) } else { at_the_end(report, name, value) };
         cards.push(card(&format!("<b>{name}</b> on the test images"), &drawing));
     }
@@ -39,14 +42,21 @@ fn steps(report: &Report<'_>) -> Axis {
     Axis::new(Unit::Plain, 0.0, last as f64)
 }
 
+const fn loss_of(report: &Report<'_>) -> &'static str {
+    match report.data {
+        Data::Segmentation(_) => "loss of a pixel",
+        Data::Labelled(_) => "loss of an image",
+    }
+}
+
 fn loss(report: &Report<'_>) -> String {
-    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (run, smooth(&run.loss))).collect();
+    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&run.loss))).collect();
     let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));
     // A loss that runs away would leave nothing to see of the others.
     let first = mean_and_spread(smoothed.iter().filter_map(|(_, loss)| loss.first().copied()));
     let high = first.map_or(high, |(first, _)| high.min(4.0 * first));
     let y = Axis::new(Unit::Plain, (low - 0.08 * (high - low)).max(0.0), high + 0.05 * (high - low));
-    let mut plot = Plot::new(steps(report), y, "training step", "loss of a pixel");
+    let mut plot = Plot::new(steps(report), y, "training step", loss_of(report));
     for (method, class) in report.coloured() {
         for run in report.of(method) {
             plot.line(&format!("raw {class}"), &raw(&run.loss));
@@ -76,7 +86,7 @@ fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
 
 fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
     let all = report.runs.iter().flat_map(|run| &run.scores);
-    let (_, high) = extent(all.map(|score| value(&score.metrics)));
+    let (_, high) = extent(all.filter_map(|score| value(&score.metrics)));
     let mut plot =
         Plot::new(steps(report), Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "training step", "%");
     for (method, class) in report.coloured() {
@@ -84,7 +94,7 @@ fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
         times.sort_unstable();
         times.dedup();
         let points = times.into_iter().filter_map(|time| {
-            let at = |run: &Record| run.scores.iter().find(|score| score.iteration == time).map(|s| value(&s.metrics));
+            let at = |run: &Record| value(&run.scores.iter().find(|score| score.iteration == time)?.metrics);
             let (mean, spread) = mean_and_spread(report.of(method).filter_map(at))?;
             Some((time as f64, mean, spread))
         });
@@ -101,7 +111,7 @@ fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
 /// A dot for each seed, a bar to their mean.
 fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
     let scores = |method: &str| -> Vec<(u64, f64)> {
-        report.of(method).filter_map(|run| Some((run.seed, value(run.metrics.as_ref()?)))).collect()
+        report.of(method).filter_map(|run| Some((run.seed, value(run.metrics.as_ref()?)?))).collect()
     };
     let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
     let mut rows = Rows::new(&report.methods, Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "%");

@@ -9,6 +9,7 @@ use super::{
     site,
     svg::Svg,
     text::{brief, escape, percent, power, short},
+    threshold,
 };
 use crate::compare::record::{Histogram, Record};
 
@@ -27,7 +28,7 @@ type Shares = Vec<(i32, f64)>;
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Gradients by magnitude";
     let Some(run) = latest(report) else {
-        let lead = "Only gradient scaling observes histograms, and it was not among the methods.";
+        let lead = "Nothing was stored as half, so there is nothing to see.";
         return section("histogram", HEADING, lead, "");
     };
     let names = report.sites();
@@ -64,8 +65,8 @@ pub fn section_of(report: &Report<'_>) -> String {
         .collect();
     let step = sites.iter().map(|(_, histogram, _)| histogram.iteration).max().unwrap_or(0);
     let lead = format!(
-        "Non-zero gradients of all sites as {method}, seed {}, saw them at its last decisions (up to step {step}), in bins \
-         of a power of two. Behind them what FP16 does: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
+        "Non-zero gradients of all sites as {method}, seed {}, saw them in step {step}, in bins of a power \
+         of two. Behind them what FP16 does: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
          <span class=\"z1\">subnormal</span> up to 2⁻¹⁴, <span class=\"z2\">normal</span>, \
          <span class=\"z3\">overflow</span> from 65520 on.",
         run.seed
@@ -84,11 +85,15 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("histogram", HEADING, &lead, &(grid("cards", &cards) + &each))
 }
 
-/// The run that observed histograms last; the first of several.
+/// The run that observed histograms last; the first of several, of gradient scaling if it is among them: other methods
+/// have lost the values that they flushed before.
 fn latest<'a>(report: &'a Report<'_>) -> Option<&'a Record> {
-    let step = |run: &Record| run.sites.iter().filter_map(|site| Some(site.histogram.as_ref()?.iteration)).max();
-    let last = report.runs.iter().filter_map(step).max()?;
-    report.runs.iter().find(|run| step(run) == Some(last))
+    let observed = |run: &&Record| {
+        let step = run.sites.iter().filter_map(|site| Some(site.histogram.as_ref()?.iteration)).max()?;
+        Some((threshold(&run.method).is_some(), step))
+    };
+    let best = report.runs.iter().filter_map(observed).max()?;
+    report.runs.iter().copied().find(|run| observed(run) == Some(best))
 }
 
 /// All values of several histograms, moved up by their exponents.

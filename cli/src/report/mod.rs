@@ -20,8 +20,8 @@ mod tests;
 
 use crate::{
     compare::record::{Record, SiteSeries},
-    data::Segmentation,
     machine::Origin,
+    task::Data,
 };
 use serde_json::Value;
 
@@ -35,8 +35,8 @@ pub struct Report<'a> {
     /// In the order of their colours.
     pub methods: Vec<&'a str>,
     /// One for each method and seed, as far as they are there.
-    pub runs: &'a [Record],
-    pub data: &'a Segmentation,
+    pub runs: &'a [&'a Record],
+    pub data: &'a Data,
     pub origin: &'a Origin,
     pub arguments: Value,
 }
@@ -59,7 +59,7 @@ impl Report<'_> {
 
     /// All seeds of a method.
     fn of(&self, method: &str) -> impl Iterator<Item = &Record> {
-        self.runs.iter().filter(move |run| run.method == method)
+        self.runs.iter().copied().filter(move |run| run.method == method)
     }
 
     /// Methods with their colours.

@@ -1,7 +1,7 @@
 //! The frame: head, summary, arguments, and the pieces that all sections are made of.
 
 use super::{Report, text::escape};
-use crate::compare::table::{HEADS, Summary};
+use crate::compare::table::Summary;
 use serde_json::Value;
 
 const STYLE: &str = include_str!("style.css");
@@ -58,10 +58,10 @@ pub fn legend<'a>(entries: impl IntoIterator<Item = (String, &'a str)>) -> Strin
 /// The table of `table.md`.
 pub fn summary(report: &Report<'_>) -> String {
     let summary = Summary::new(report.methods.iter().copied(), report.runs);
-    let heads: String = HEADS.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    let heads: String = summary.heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
     let colour = |name: &str| report.coloured().find(|(method, _)| *method == name).map_or_else(String::new, |c| c.1);
-    let row = |row: &[String; 9]| {
-        let [method, numbers @ ..] = row;
+    let row = |row: &Vec<String>| {
+        let [method, numbers @ ..] = &row[..] else { return String::new() };
         let numbers: String = numbers.iter().map(|number| format!("<td>{}</td>", escape(number))).collect();
         let (colour, method) = (colour(method), escape(method));
         format!("<tr><th scope=\"row\" class=\"{colour}\"><i></i>{method}</th>{numbers}</tr>\n")

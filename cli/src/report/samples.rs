@@ -6,11 +6,38 @@ use super::{
     png,
     text::escape,
 };
-use crate::task::segnet;
+use crate::{
+    data::{Labelled, Segmentation},
+    task::{Data, classify, samples, segnet},
+};
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
-    let data = report.data;
+    let (lead, content) = match report.data {
+        Data::Segmentation(data) => {
+            let lead =
+                "Test images, their labels, and what the first seed of each method makes of them. Black has no label.";
+            (lead, pixels(report, data))
+        }
+        Data::Labelled(data) => (
+            "Test images, their classes, and what the first seed of each method takes them for.",
+            labelled(report, data),
+        ),
+    };
+    section("samples", "Sample images", lead, &content)
+}
+
+/// What the first seed of a method that has predicted something predicted.
+fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u8]> {
+    report.of(method).map(|run| &run.samples[..]).find(|samples| !samples.is_empty())
+}
+
+fn picture(address: Option<String>, caption: &str, name: &str) -> String {
+    let name = escape(name);
+    address.map_or_else(String::new, |address| card(caption, &format!("<img src=\"{address}\" alt=\"{name}\">")))
+}
+
+fn pixels(report: &Report<'_>, data: &Segmentation) -> String {
     let (test, pixels) = (&data.test, data.test.pixels());
     let size = [test.height, test.width];
     // What has no class is black, whatever its number.
@@ -21,29 +48,47 @@ pub fn section_of(report: &Report<'_>) -> String {
     if let Some(ignore) = data.ignore {
         palette[usize::from(ignore)] = [0; 3];
     }
-    let picture = |address: Option<String>, name: &str| {
-        let name = escape(name);
-        address.map_or_else(String::new, |address| card(&name, &format!("<img src=\"{address}\" alt=\"{name}\">")))
-    };
-    let mut content = String::new();
-    for (i, image) in segnet::samples(test).enumerate() {
-        let all = image * pixels..(image + 1) * pixels;
-        content += "<div class=\"sample\">";
-        content +=
-            &picture(test.images.get(all.start * 3..all.end * 3).and_then(|image| png::colours(image, size)), "image");
-        content += &picture(test.labels.get(all).and_then(|labels| png::classes(labels, size, &palette)), "truth");
-        for method in &report.methods {
-            let run = report.of(method).find(|run| !run.samples.is_empty());
-            let classes = run.and_then(|run| run.samples.get(i * pixels..(i + 1) * pixels));
-            content += &picture(classes.and_then(|classes| png::classes(classes, size, &palette)), method);
-        }
-        content += "</div>\n";
-    }
     let named = data.classes.iter().zip(&data.colours).zip(0u8..);
     let named = named.filter(|(_, class)| data.ignore != Some(*class));
     let classes: String = named
         .map(|((name, [r, g, b]), _)| format!("<li><i style=\"background:rgb({r},{g},{b})\"></i>{}</li>", escape(name)))
         .collect();
-    let lead = "Test images, their labels, and what the first seed of each method makes of them. Black has no label.";
-    section("samples", "Sample images", lead, &format!("<ul class=\"legend\">{classes}</ul>\n{content}"))
+    let mut content = format!("<ul class=\"legend\">{classes}</ul>\n");
+    let plain = |address, name: &str| picture(address, &escape(name), name);
+    for (i, image) in samples(test.count, segnet::SHOWN).enumerate() {
+        let all = image * pixels..(image + 1) * pixels;
+        content += "<div class=\"sample\">";
+        content +=
+            &plain(test.images.get(all.start * 3..all.end * 3).and_then(|image| png::colours(image, size)), "image");
+        content += &plain(test.labels.get(all).and_then(|labels| png::classes(labels, size, &palette)), "truth");
+        for method in &report.methods {
+            let classes = predicted(report, method).and_then(|samples| samples.get(i * pixels..(i + 1) * pixels));
+            content += &plain(classes.and_then(|classes| png::classes(classes, size, &palette)), method);
+        }
+        content += "</div>\n";
+    }
+    content
+}
+
+fn labelled(report: &Report<'_>, data: &Labelled) -> String {
+    let test = &data.test;
+    let name = |class: u8| data.classes.get(usize::from(class)).map_or("?", String::as_str);
+    let mut content = "<div class=\"sample\">".to_owned();
+    for (i, image) in samples(test.count, classify::SHOWN).enumerate() {
+        let pixels: Vec<u8> = match test.channels {
+            3 => test.image(image).to_vec(),
+            channels => test.image(image).chunks_exact(channels.max(1)).flat_map(|pixel| [pixel[0]; 3]).collect(),
+        };
+        let truth = test.labels[image];
+        let mut caption = format!("<b>{}</b>", escape(name(truth)));
+        for (method, class) in report.coloured() {
+            if let Some(&taken) = predicted(report, method).and_then(|samples| samples.get(i)) {
+                let (mark, method) = (if taken == truth { "" } else { " ✗" }, escape(method));
+                caption +=
+                    &format!("<br><span class=\"{class}\"><i></i>{method}: {}{mark}</span>", escape(name(taken)));
+            }
+        }
+        content += &picture(png::colours(&pixels, [test.height, test.width]), &caption, name(truth));
+    }
+    content + "</div>\n"
 }

@@ -1,7 +1,7 @@
 //! The page of a made-up result, with names that try to be HTML.
 
 use super::*;
-use crate::data::Split;
+use crate::data::{Segmentation, Split};
 use serde_json::json;
 
 const HOSTILE: &str = "<script src=\"http://x\">'&";
@@ -38,12 +38,12 @@ fn site(name: &str, alpha: i32, histogram: &Value) -> Value {
 
 fn html(methods: Vec<&str>, runs: &[Record]) -> String {
     let origin = Origin { version: "1", commit: "abc", machine: HOSTILE.to_owned() };
-    let (data, arguments) = (data(), json!({"data": HOSTILE, "seeds": [], "list": [1, 2]}));
+    let (data, arguments) = (Data::Segmentation(data()), json!({"data": HOSTILE, "seeds": [], "list": [1, 2]}));
     let report = Report {
         title: HOSTILE.to_owned(),
         circumstances: HOSTILE.to_owned(),
         methods,
-        runs,
+        runs: &runs.iter().collect::<Vec<_>>(),
         data: &data,
         origin: &origin,
         arguments,

@@ -109,7 +109,7 @@ fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> 
     marked(&mut rows, threshold(method).into_iter());
     for (i, name) in names.iter().enumerate() {
         let y = rows.y(i);
-        let Some(worst) = largest(report, method, name, |site| Some(site.worst)) else { continue };
+        let Some(worst) = largest(report, method, name, |site| Some(site.extremes.worst)) else { continue };
         let expected = largest(report, method, name, worst_predicted);
         let right = rows.x.at(place(worst));
         rows.svg.line("grid", (rows.x.from, y), (rows.x.to, y));
@@ -128,7 +128,7 @@ fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> 
 /// None where the rule has no model of what it decides.
 fn worst_predicted(site: &SiteSeries) -> Option<f64> {
     let predicted = site.gamma_predicted.iter().flatten().copied().filter(|gamma| !gamma.is_nan());
-    predicted.reduce(f64::max).map(|sampled| sampled.max(site.worst_at_decision))
+    predicted.reduce(f64::max).map(|sampled| sampled.max(site.extremes.worst_at_decision))
 }
 
 /// How often each rule held, over all seeds.
@@ -167,8 +167,8 @@ fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td><td>{}</td></tr>\n",
             escape(name),
             largest(worst_predicted),
-            largest(|site| Some(site.worst_between)),
-            largest(|site| Some(site.worst)),
+            largest(|site| Some(site.extremes.worst_between)),
+            largest(|site| Some(site.extremes.worst)),
             bound.join(", ")
         )
     };

@@ -1,6 +1,192 @@
 //! Networks with their data: what is trained, and how well it does.
 
+mod apply;
+pub mod classify;
 mod pixels;
+mod run;
 pub mod segnet;
 
+pub use apply::{Apply, apply};
+pub use classify::{Classifier, Net};
 pub use pixels::Pixels;
+pub use run::Run;
+
+use crate::{
+    Failure,
+    data::{Labelled, Segmentation},
+    device::{Device, Work},
+};
+use clap::ValueEnum;
+use gradscale::{Method, core::backend::Backend};
+use run::Training;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Kinds of networks with their data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// SegNetBasic: a class for every pixel.
+    Segnet,
+    /// A class for every image: a perceptron or a residual network.
+    Classify,
+}
+
+impl Task {
+    /// Images in a batch, unless told.
+    #[must_use]
+    pub const fn batch(self) -> usize {
+        match self {
+            Self::Segnet => 8,
+            Self::Classify => 64,
+        }
+    }
+}
+
+/// What a run depends on beside data, method and seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The network of [`Task::Classify`].
+    pub net: Net,
+    /// Images in a batch.
+    pub batch: usize,
+    /// Channels.
+    pub width: usize,
+    /// Divisor of the loss.
+    pub pixels: Pixels,
+}
+
+/// A data set.
+#[derive(Debug)]
+pub enum Data {
+    /// With a class for every pixel.
+    Segmentation(Segmentation),
+    /// With a class for every image.
+    Labelled(Labelled),
+}
+
+/// What is predicted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Classes {
+    /// Names; ids are positions.
+    pub names: Vec<String>,
+    /// A colour of each, R G B, where pixels have classes.
+    pub colours: Vec<[u8; 3]>,
+    /// What a network takes, if it takes only one size.
+    #[serde(default)]
+    pub input: Option<Input>,
+}
+
+/// Images for a network with one class for each.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// Rows, columns, channels.
+    pub size: [usize; 3],
+    /// Of all values of the training images.
+    pub mean: f32,
+    /// Their standard deviation.
+    pub deviation: f32,
+}
+
+impl Data {
+    /// Reads a directory, or makes something up.
+    ///
+    /// # Errors
+    /// A directory that is no such data set.
+    pub fn load(task: Task, directory: Option<&Path>, seed: u64) -> Result<Self, Failure> {
+        Ok(match (task, directory) {
+            (Task::Segnet, Some(directory)) => Self::Segmentation(Segmentation::load(directory)?),
+            (Task::Segnet, None) => Self::Segmentation(Segmentation::synthetic(seed)),
+            (Task::Classify, Some(directory)) => Self::Labelled(Labelled::load(directory)?),
+            (Task::Classify, None) => Self::Labelled(Labelled::synthetic(seed)),
+        })
+    }
+
+    /// What to call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Segmentation(data) => &data.name,
+            Self::Labelled(data) => &data.name,
+        }
+    }
+
+    /// Rows and columns of a training image.
+    #[must_use]
+    pub const fn size(&self) -> [usize; 2] {
+        match self {
+            Self::Segmentation(data) => [data.train.height, data.train.width],
+            Self::Labelled(data) => [data.train.height, data.train.width],
+        }
+    }
+
+    /// Training and test images.
+    #[must_use]
+    pub const fn counts(&self) -> [usize; 2] {
+        match self {
+            Self::Segmentation(data) => [data.train.count, data.test.count],
+            Self::Labelled(data) => [data.train.count, data.test.count],
+        }
+    }
+
+    /// Names of the classes.
+    #[must_use]
+    pub fn classes(&self) -> &[String] {
+        match self {
+            Self::Segmentation(data) => &data.classes,
+            Self::Labelled(data) => &data.classes,
+        }
+    }
+
+    /// That there are batches of this size.
+    ///
+    /// # Errors
+    /// More images than there are.
+    pub fn check(&self, batch: usize) -> Result<(), Failure> {
+        let [count, _] = self.counts();
+        let cause = || format!("batches of {batch} from {count} images");
+        if batch <= count { Ok(()) } else { Err(Failure::at("--batch", cause())) }
+    }
+}
+
+/// Test images that a report shows: so many, spread over all.
+pub fn samples(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    let shown = count.min(most);
+    (0..shown).map(move |i| (2 * i + 1) * count / (2 * shown))
+}
+
+/// Opens a training on a device: a network with first weights by `seed`.
+///
+/// # Errors
+/// A batch larger than the training set, a device that cannot be opened or has too little memory.
+pub fn open<'a>(
+    (device, threads): (Device, usize), data: &'a Data, settings: Settings, method: &Method, seed: u64,
+) -> Result<Box<dyn Run + 'a>, Failure> {
+    data.check(settings.batch)?;
+    device.open(threads, Opening { data, settings, method: method.clone(), seed })
+}
+
+struct Opening<'a> {
+    data: &'a Data,
+    settings: Settings,
+    method: Method,
+    seed: u64,
+}
+
+impl<'a> Work for Opening<'a> {
+    type Output = Box<dyn Run + 'a>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
+        let Self { data, settings, method, seed } = self;
+        Ok(match data {
+            Data::Segmentation(data) => {
+                let (task, parameters, optimizer) = segnet::Segnet::new(data, settings, seed)?;
+                Box::new(Training::new(device, task, parameters, optimizer, method)?)
+            }
+            Data::Labelled(data) => {
+                let (task, parameters, optimizer) = classify::Classify::new(data, settings, seed);
+                Box::new(Training::new(device, task, parameters, optimizer, method)?)
+            }
+        })
+    }
+}

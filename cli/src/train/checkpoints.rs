@@ -3,9 +3,8 @@
 use super::Plan;
 use crate::{
     Failure, output,
-    task::segnet::{Classes, Run},
+    task::{Classes, Run},
 };
-use gradscale::core::backend::Backend;
 use std::{
     collections::BTreeMap,
     fs,
@@ -53,13 +52,16 @@ impl Checkpoints {
     }
 
     /// Writes one, and forgets those before the last two.
-    pub fn save<B: Backend<Error: 'static>>(
-        &self, run: &Run<'_, B>, plan: &Plan, iteration: u64,
-    ) -> Result<(), Failure> {
+    pub fn save(&self, run: &dyn Run, plan: &Plan, iteration: u64) -> Result<(), Failure> {
         let path = self.directory.join(format!("checkpoint-{iteration:06}.safetensors"));
         let plan = serde_json::to_string(plan).map_err(|error| Failure::file(&path, error))?;
         let bytes = run.save(&BTreeMap::from([("plan".to_owned(), plan)]))?;
         output::write(&path, &bytes)?;
+        self.prune()
+    }
+
+    /// Forgets those before the last two.
+    pub fn prune(&self) -> Result<(), Failure> {
         let all = self.all()?;
         for old in all.values().rev().skip(KEPT) {
             fs::remove_file(old).map_err(|error| Failure::file(old, error))?;

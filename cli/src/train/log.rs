@@ -1,30 +1,11 @@
 //! The log: one JSON object a line.
 
-use crate::{Failure, output, task::segnet::Metrics};
-use serde::{Deserialize, Serialize};
+use crate::{Failure, compare::record::Entry, output};
 use std::{
     fs::{self, File, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
 };
-
-/// One step.
-#[derive(Debug, Serialize)]
-pub struct Entry {
-    pub iteration: u64,
-    pub loss: f32,
-    pub seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scores: Option<Metrics>,
-}
-
-/// What a line must have.
-#[derive(Deserialize)]
-struct Numbered {
-    iteration: u64,
-}
 
 #[derive(Debug)]
 pub struct Log {
@@ -33,22 +14,25 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log of a training that goes on after step `iteration`: what came after it, or was cut off, is left out.
-    pub fn open(path: &Path, iteration: u64) -> Result<Self, Failure> {
+    /// The log of a training that goes on after step `iteration`, and the steps that it has: what came after that
+    /// step, or was cut off, is left out.
+    pub fn open(path: &Path, iteration: u64) -> Result<(Self, Vec<Entry>), Failure> {
         let error = |error| Failure::file(path, error);
+        let mut entries = Vec::new();
         if path.exists() {
             let text = fs::read(path).map_err(error)?;
             let mut kept = Vec::new();
-            for line in text.split_inclusive(|&byte| byte == b'\n') {
-                let numbered: Option<Numbered> = serde_json::from_slice(line).ok();
-                if line.ends_with(b"\n") && numbered.is_some_and(|line| line.iteration <= iteration) {
+            for line in text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+                let entry: Option<Entry> = serde_json::from_slice(line).ok();
+                if let Some(entry) = entry.filter(|entry| entry.iteration <= iteration) {
                     kept.extend_from_slice(line);
+                    entries.push(entry);
                 }
             }
             output::write(path, &kept)?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok((Self { path: path.to_owned(), file }, entries))
     }
 
     pub fn push(&mut self, entry: &Entry) -> Result<(), Failure> {

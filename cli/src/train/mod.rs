@@ -2,23 +2,27 @@
 
 pub(crate) mod checkpoints;
 mod log;
+mod tensorboard;
 
 use crate::{
     Failure,
-    args::{Device, Task},
-    data::Segmentation,
-    output,
-    task::{
-        Pixels,
-        segnet::{Run, Settings},
+    args::Setup,
+    compare::{
+        record::{Description, Recorder},
+        table,
     },
-    trace::Writer,
+    machine::Origin,
+    metrics::Metrics,
+    output,
+    report::Report,
+    task::{Data, Pixels, Run, open},
+    trace,
 };
 use checkpoints::Checkpoints;
 use clap::Args;
-use gradscale::{Cpu, Method};
+use gradscale::{MemoryReport, Method, core::stats::Detail};
 use indicatif::ProgressBar;
-use log::{Entry, Log};
+use log::Log;
 use serde::{Deserialize, Serialize};
 use std::{
     fs::File,
@@ -36,8 +40,8 @@ pub struct Train {
     #[arg(long, value_name = "N", default_value_t = 100)]
     checkpoint_every: u64,
     /// Goes on from the last checkpoint in this directory, with the settings that it was begun with; of those, only
-    /// --iters, --threads and --checkpoint-every can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "data", "method", "batch", "width", "pixels", "seed", "eval_every"])]
+    /// --iters, --device, --threads and --checkpoint-every can be given anew.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -58,28 +62,22 @@ pub struct Train {
 
 const FILES: &str = "Files:
   checkpoint-N.safetensors   the last two: masters, optimizer, scales, running statistics, position in the data
-  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped; scores
+  report.html                loss, scores, scales and underflow at every site, after every checkpoint
+  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped; scores; sites
+  tensorboard/               the same for TensorBoard: tensorboard --logdir DIR
 A training that is killed and resumed gives the same weights, bit for bit, as one that is not.";
 
 /// What a training is, and what its checkpoints say that it is.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Network and kind of data.
-    #[arg(long, value_enum, default_value = "segnet")]
-    task: Task,
-    /// Directory with images and labels; without it, small road scenes are made up.
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) setup: Setup,
     /// Precision and scaling; `gradscale compare --help` lists the methods.
     #[arg(long, value_name = "METHOD", default_value = "gs")]
     method: String,
-    /// Images in a batch.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::args::positive)]
-    batch: usize,
-    /// Channels of each layer; SegNetBasic has 64.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = crate::args::width)]
-    pub(crate) width: usize,
-    /// What the sum of losses is divided by: a number of pixels, or `batch` for those that have a label.
+    /// What the sum of losses is divided by: a number of pixels or images, or `batch` for those of the batch that have
+    /// a label.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pixels: Pixels,
     /// Decides first weights, order and flips.
@@ -88,9 +86,6 @@ pub(crate) struct Plan {
     /// Scores after so many steps; 0: at the end only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     eval_every: u64,
-    /// Where to run.
-    #[arg(long, value_enum, default_value = "cpu")]
-    device: Device,
 }
 
 /// Steps, unless told.
@@ -109,18 +104,21 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
         None => None,
     };
     let mut plan: Plan = match &resumed {
-        Some((_, _, found)) => found.plan()?,
+        Some((_, _, found)) => {
+            let mut plan = found.plan()?;
+            plan.setup.device = arguments.plan.setup.device;
+            plan
+        }
         None => arguments.plan.clone(),
     };
-    if let Some(data) = &mut plan.data {
+    plan.setup.batch = Some(plan.setup.batch());
+    if let Some(data) = &mut plan.setup.data {
         // A resume may be started elsewhere.
         *data = data.canonicalize().map_err(|error| Failure::file(data, error))?;
     }
-    let data = plan.load()?;
-    let Device::Cpu = plan.device;
-    let device = Cpu::new(usize::from(arguments.threads)).map_err(|error| Failure::at("--threads", error))?;
-    let settings = Settings { batch: plan.batch, width: plan.width, pixels: plan.pixels };
-    let mut run = Run::new(device, &data, settings, plan.method()?, plan.seed)?;
+    let data = plan.setup.load(plan.seed)?;
+    let device = (plan.setup.device, usize::from(arguments.threads));
+    let mut run = open(device, &data, plan.setup.settings(plan.pixels), &plan.method()?, plan.seed)?;
     // What does not fit has been said before a directory is made.
     let (directory, _lock, iteration) = match resumed {
         Some((directory, lock, found)) => {
@@ -133,19 +131,25 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
             (directory, lock, 0)
         }
     };
-    let trace = match &arguments.trace {
-        Some(path) => {
-            run.observe_fully();
-            Some(Writer::create(path)?)
-        }
-        None => None,
-    };
+    let checkpoints = Checkpoints::new(&directory);
+    // The one that was killed may not have come to it.
+    checkpoints.prune()?;
+    let trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
     let iters = arguments.iters.unwrap_or(ITERS.max(iteration));
-    let log = Log::open(&directory.join("log.jsonl"), iteration)?;
+    let (log, entries) = Log::open(&directory.join("log.jsonl"), iteration)?;
+    let mut recorder = Recorder::new(&plan.method, plan.seed, iters);
+    entries.iter().for_each(|entry| recorder.restore(entry));
+    let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
     let bar = output::progress(iters).with_position(iteration);
-    let mut training = Training { run, plan, log, trace, checkpoints: Checkpoints::new(&directory), iteration, iters };
-    while training.iteration < iters {
-        training.step(arguments.checkpoint_every, &bar)?;
+    let mut training =
+        Training { data: &data, run, plan, directory: &directory, recorder, log, board, trace, checkpoints };
+    for iteration in iteration + 1..=iters {
+        training.step(iteration, iters, arguments.checkpoint_every, &bar)?;
+    }
+    // Of a training that was killed just before its report.
+    if iteration >= iters {
+        let memory = training.run.memory();
+        training.report(entries.last().and_then(|entry| entry.scores), memory, iters)?;
     }
     bar.finish_and_clear();
     output::print(&format!("{}\n", directory.display()))
@@ -153,51 +157,82 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
 
 /// A training under way.
 struct Training<'a> {
-    run: Run<'a, Cpu>,
+    data: &'a Data,
+    run: Box<dyn Run + 'a>,
     plan: Plan,
+    directory: &'a Path,
+    recorder: Recorder,
     log: Log,
-    trace: Option<Writer>,
+    board: tensorboard::Writer,
+    trace: Option<trace::Writer>,
     checkpoints: Checkpoints,
-    iteration: u64,
-    iters: u64,
 }
 
 impl Training<'_> {
-    fn step(&mut self, checkpoint_every: u64, bar: &ProgressBar) -> Result<(), Failure> {
+    fn step(&mut self, iteration: u64, iters: u64, checkpoint_every: u64, bar: &ProgressBar) -> Result<(), Failure> {
+        let due = |every: u64| iteration == iters || every != 0 && iteration.is_multiple_of(every);
+        // What a checkpoint's log says of sites holds for all steps before it.
+        let sampled = self.recorder.samples(iteration) || due(checkpoint_every);
+        self.run.observe(if sampled || self.trace.is_some() { Detail::Full } else { Detail::Counts });
         let start = Instant::now();
         let outcome = self.run.step()?;
         let seconds = start.elapsed().as_secs_f64();
-        self.iteration += 1;
-        let iteration = self.iteration;
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
+        let sites = self.run.sites();
         if let Some(trace) = &mut self.trace {
-            trace.push(iteration, outcome.skipped.is_some(), self.run.trainer())?;
+            trace.push(iteration, outcome.skipped.is_some(), &sites)?;
         }
-        let due = |every: u64| iteration == self.iters || every != 0 && iteration.is_multiple_of(every);
+        let mut entry = self.recorder.step(iteration, &outcome, seconds, &sites, sampled);
+        drop(sites);
+        // Of training: evaluation comes with batches of other sizes.
+        let memory = self.run.memory();
         let scores = if due(self.plan.eval_every) { Some(self.run.evaluate()?) } else { None };
-        let skipped = outcome.skipped.as_ref().map(ToString::to_string);
-        self.log.push(&Entry { iteration, loss: outcome.loss, seconds, skipped, scores })?;
+        if let Some(scores) = scores {
+            entry.scores = Some(scores);
+            self.recorder.score(iteration, scores);
+        }
+        self.log.push(&entry)?;
+        self.board.push(&entry)?;
         if due(checkpoint_every) {
             // The log first: a checkpoint never knows of steps that the log does not.
             self.log.sync()?;
-            self.checkpoints.save(&self.run, &self.plan, iteration)?;
+            self.board.sync()?;
+            self.checkpoints.save(&*self.run, &self.plan, iteration)?;
+            self.report(scores, memory, iters)?;
         }
         let Some(scores) = scores else { return Ok(()) };
-        let (miou, right) = (100.0 * scores.miou, 100.0 * scores.global_accuracy);
-        let line = format!("step {iteration}: loss {:.4}, mIoU {miou:.1} %, right {right:.1} %\n", outcome.loss);
+        let line = format!("step {iteration}: loss {:.4}, {}\n", outcome.loss, words(&scores));
         bar.suspend(|| output::print(&line))
+    }
+
+    /// What is known so far; with sample images, where there are scores.
+    fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport, iters: u64) -> Result<(), Failure> {
+        if let Some(scores) = scores {
+            let samples = self.run.samples()?;
+            self.recorder.finish(scores, samples, memory);
+        }
+        let path = self.directory.join("report.html");
+        let (plan, origin, described) = (&self.plan, Origin::here(), Description::of(self.data));
+        let report = Report {
+            title: table::title(&plan.setup, plan.pixels, &described),
+            circumstances: table::circumstances(&plan.setup, iters, &[plan.seed], &described, &origin),
+            methods: vec![&plan.method],
+            runs: &[self.recorder.record()],
+            data: self.data,
+            origin: &origin,
+            arguments: serde_json::to_value(plan).map_err(|error| Failure::file(&path, error))?,
+        };
+        output::write(&path, report.html().as_bytes())
     }
 }
 
-impl Plan {
-    fn load(&self) -> Result<Segmentation, Failure> {
-        match &self.data {
-            Some(directory) => Ok(Segmentation::load(directory)?),
-            None => Ok(Segmentation::synthetic(self.seed)),
-        }
-    }
+fn words(scores: &Metrics) -> String {
+    let right = format!("right {:.1} %", 100.0 * scores.global_accuracy);
+    scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
+}
 
+impl Plan {
     pub(crate) fn method(&self) -> Result<Method, Failure> {
         self.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))
     }

@@ -1,0 +1,192 @@
+//! Classification of small images: a multilayer perceptron, or a small residual network.
+
+use super::{Classes, Input, Pixels, Settings, run, samples};
+use crate::{
+    Failure,
+    data::{Classification, Labelled, Order},
+    metrics::{Confusion, Metrics},
+};
+use clap::ValueEnum;
+use gradscale::{
+    Batch, CrossEntropy, Error, Gradients, Parameters, TraceError, Trainer, Var,
+    core::{backend::Backend, descriptor::Divisor},
+    models::{Mlp, ResNet},
+    nn::Module,
+    optim::Optimizer,
+};
+use serde::{Deserialize, Serialize};
+
+const LR: f64 = 0.05;
+const MOMENTUM: f32 = 0.9;
+const DECAY: f64 = 5e-4;
+/// Images of one evaluation.
+const CHUNK: usize = 500;
+/// Images that a report shows.
+pub const SHOWN: usize = 12;
+
+/// Networks for images with one class each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Net {
+    /// A perceptron: two hidden layers of 8 · width units.
+    Mlp,
+    /// ResNet-8: three residual blocks of width, 2 · width and 4 · width channels.
+    #[default]
+    Resnet,
+}
+
+/// A network of either kind, for bytes: `[n, h, w, channels]` to `[n, classes]`.
+#[derive(Debug)]
+pub struct Classifier {
+    input: Input,
+    net: Built,
+}
+
+#[derive(Debug)]
+enum Built {
+    Mlp(Mlp),
+    Resnet(Box<ResNet>),
+}
+
+impl Module for Classifier {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        let Input { mean, deviation, .. } = self.input;
+        let x = x.affine(1.0 / deviation, -mean / deviation);
+        match &self.net {
+            Built::Mlp(mlp) => mlp.forward(x.flatten()?),
+            Built::Resnet(resnet) => resnet.forward(x),
+        }
+    }
+}
+
+/// A network with its parameters, first values by `seed`.
+#[must_use]
+pub fn network(seed: u64, net: Net, input: Input, width: usize, classes: usize) -> (Parameters, Classifier) {
+    let mut parameters = Parameters::seeded(seed);
+    let ([height, columns, channels], hidden) = (input.size, 8 * width);
+    let net = match net {
+        Net::Mlp => {
+            let sizes = [height * columns * channels, hidden, hidden, classes];
+            Built::Mlp(Mlp::new(&mut parameters.at("mlp"), &sizes))
+        }
+        Net::Resnet => {
+            let mut scope = parameters.at("resnet");
+            Built::Resnet(Box::new(ResNet::new(&mut scope, channels, width, 1, classes)))
+        }
+    };
+    (parameters, Classifier { input, net })
+}
+
+/// Mean and standard deviation over all values, so that the network sees about zero mean and unit spread.
+fn input(data: &Classification) -> Input {
+    let count = data.features.len().max(1) as f64;
+    let [sum, squares] = data.features.iter().fold([0u64; 2], |[sum, squares], &value| {
+        [sum + u64::from(value), squares + u64::from(value) * u64::from(value)]
+    });
+    let mean = sum as f64 / count;
+    // Of images that are all alike, 1.
+    let deviation = (squares as f64 / count - mean * mean).max(1.0).sqrt();
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    let [mean, deviation] = [mean as f32, deviation as f32];
+    Input { size: [data.height, data.width, data.channels], mean, deviation }
+}
+
+/// The optimizer of all runs.
+#[must_use]
+pub fn optimizer(ratio: f64) -> Optimizer {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    let decay = (DECAY / ratio) as f32;
+    Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay)
+}
+
+#[derive(Debug)]
+pub(super) struct Classify<'a> {
+    data: &'a Labelled,
+    settings: Settings,
+    net: Classifier,
+    order: Order,
+    images: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl<'a> Classify<'a> {
+    pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> (Self, Parameters, Optimizer) {
+        let (parameters, net) = network(seed, settings.net, input(&data.train), settings.width, data.classes.len());
+        let order = Order::new(data.train.count, seed);
+        let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
+        let optimizer = optimizer(run::Task::ratio(&task));
+        (task, parameters, optimizer)
+    }
+}
+
+impl run::Task for Classify<'_> {
+    fn net(&self) -> &impl Module {
+        &self.net
+    }
+
+    fn next(&mut self) {
+        self.images.clear();
+        self.labels.clear();
+        let Classification { width, channels, ref labels, .. } = self.data.train;
+        for sample in self.order.by_ref().take(self.settings.batch) {
+            let image = self.data.train.image(sample.index);
+            // Letters and digits are not what they are in a mirror; things in colour photographs are.
+            if sample.flip && channels == 3 {
+                let rows = image.chunks_exact(width * channels);
+                rows.for_each(|row| self.images.extend(row.rchunks_exact(channels).flatten()));
+            } else {
+                self.images.extend_from_slice(image);
+            }
+            self.labels.push(labels[sample.index]);
+        }
+    }
+
+    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<Gradients, Error<B::Error>> {
+        let Classification { height, width, channels, .. } = self.data.train;
+        let count = self.settings.batch;
+        let batch = [Batch::u8([count, height, width, channels], &self.images), Batch::u8([count], &self.labels)];
+        let divisor = match self.settings.pixels {
+            Pixels::Batch => Divisor::Rows,
+            Pixels::Fixed(number) => Divisor::Fixed(number as f32),
+        };
+        let net = &self.net;
+        trainer.backward(batch, |[x, labels]| {
+            let options = CrossEntropy { divisor, ..CrossEntropy::default() };
+            net.forward(x)?.cross_entropy_with(labels, &options)
+        })
+    }
+
+    fn ratio(&self) -> f64 {
+        self.settings.pixels.ratio(self.settings.batch)
+    }
+
+    /// With running statistics.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure> {
+        let Classification { height, width, channels, ref features, ref labels, .. } = self.data.test;
+        let mut confusion = Confusion::new(self.data.classes.len());
+        for (images, labels) in features.chunks(CHUNK * height * width * channels).zip(labels.chunks(CHUNK)) {
+            let size = [labels.len(), height, width, channels];
+            confusion.add(labels, &run::predict(trainer, &self.net, size, images)?, None);
+        }
+        Ok(Metrics::of_images(&confusion))
+    }
+
+    fn shown(&self) -> ([usize; 4], Vec<u8>) {
+        let test = &self.data.test;
+        let shown: Vec<usize> = samples(test.count, SHOWN).collect();
+        let images = shown.iter().flat_map(|&i| test.image(i)).copied().collect();
+        ([shown.len(), test.height, test.width, test.channels], images)
+    }
+
+    fn position(&self) -> u64 {
+        self.order.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.order = self.order.clone().at(position);
+    }
+
+    fn classes(&self) -> Classes {
+        Classes { names: self.data.classes.clone(), colours: Vec::new(), input: Some(self.net.input) }
+    }
+}

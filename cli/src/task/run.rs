@@ -1,0 +1,155 @@
+//! A training: a task's network and batches in the hands of a trainer.
+
+use super::Classes;
+use crate::{Failure, metrics::Metrics};
+use gradscale::{
+    Batch, Error, Gradients, MemoryReport, Method, Parameters, SiteReport, StepOutcome, TraceError, Trainer, Var,
+    core::{backend::Backend, stats::Detail},
+    nn::Module,
+    optim::Optimizer,
+};
+use std::collections::BTreeMap;
+
+/// What differs between tasks.
+pub(super) trait Task {
+    /// The network.
+    fn net(&self) -> &impl Module;
+
+    /// Takes the next batch.
+    fn next(&mut self);
+
+    /// Forward and backward pass of that batch.
+    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<Gradients, Error<B::Error>>;
+
+    /// By what the loss of a step is multiplied to be that of a pixel, or an image.
+    fn ratio(&self) -> f64;
+
+    /// Scores on the test images.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure>;
+
+    /// Test images that a report shows.
+    fn shown(&self) -> ([usize; 4], Vec<u8>);
+
+    /// Images taken so far.
+    fn position(&self) -> u64;
+
+    /// Goes on after so many images.
+    fn seek(&mut self, position: u64);
+
+    /// What is predicted.
+    fn classes(&self) -> Classes;
+}
+
+/// One training, whatever its task and device.
+pub trait Run {
+    /// One step. The loss is that of a pixel, or of an image.
+    ///
+    /// # Errors
+    /// Too many skips in a row, or the device's.
+    fn step(&mut self) -> Result<StepOutcome, Failure>;
+
+    /// Scores on the test images.
+    ///
+    /// # Errors
+    /// The device's.
+    fn evaluate(&mut self) -> Result<Metrics, Failure>;
+
+    /// Classes predicted for the test images that a report shows.
+    ///
+    /// # Errors
+    /// The device's.
+    fn samples(&mut self) -> Result<Vec<u8>, Failure>;
+
+    /// Everything that a training needs to go on, with metadata of the caller's.
+    ///
+    /// # Errors
+    /// The device's.
+    fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure>;
+
+    /// Goes on from what [`Run::save`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that are no checkpoint of this training.
+    fn load(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+
+    /// What rows hold at least, from the next step on.
+    fn observe(&mut self, detail: Detail);
+
+    /// What is known of every cast site.
+    fn sites(&self) -> Vec<SiteReport<'_>>;
+
+    /// Bytes on the device.
+    fn memory(&self) -> MemoryReport;
+}
+
+#[derive(Debug)]
+pub(super) struct Training<B: Backend, T> {
+    task: T,
+    trainer: Trainer<B>,
+}
+
+impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
+    pub fn new(
+        device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method,
+    ) -> Result<Self, Failure> {
+        Ok(Self { task, trainer: Trainer::new(device, parameters, optimizer, method)? })
+    }
+}
+
+impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
+    fn step(&mut self) -> Result<StepOutcome, Failure> {
+        self.task.next();
+        let gradients = self.task.backward(&mut self.trainer)?;
+        let outcome = self.trainer.step(gradients)?;
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let loss = (f64::from(outcome.loss) * self.task.ratio()) as f32;
+        Ok(StepOutcome { loss, ..outcome })
+    }
+
+    fn evaluate(&mut self) -> Result<Metrics, Failure> {
+        self.task.evaluate(&mut self.trainer)
+    }
+
+    fn samples(&mut self) -> Result<Vec<u8>, Failure> {
+        let (size, pixels) = self.task.shown();
+        predict(&mut self.trainer, self.task.net(), size, &pixels)
+    }
+
+    fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
+        let mut metadata = metadata.clone();
+        metadata.insert("position".to_owned(), self.task.position().to_string());
+        let classes = serde_json::to_string(&self.task.classes());
+        metadata.insert("classes".to_owned(), classes.map_err(|error| Failure::at("checkpoint", error))?);
+        Ok(self.trainer.save(&metadata)?)
+    }
+
+    fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let metadata = self.trainer.load(bytes)?;
+        let position = metadata.get("position").and_then(|position| position.parse().ok());
+        self.task.seek(position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?);
+        Ok(())
+    }
+
+    fn observe(&mut self, detail: Detail) {
+        self.trainer.set_detail(detail);
+    }
+
+    fn sites(&self) -> Vec<SiteReport<'_>> {
+        self.trainer.sites().collect()
+    }
+
+    fn memory(&self) -> MemoryReport {
+        self.trainer.memory()
+    }
+}
+
+/// The likeliest class of every pixel, or image; images are [n, h, w, channels].
+pub(super) fn predict<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, size: [usize; 4], pixels: &[u8],
+) -> Result<Vec<u8>, Failure> {
+    let batch = [Batch::u8(size, pixels)];
+    let best =
+        trainer.evaluate(batch, |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
+    Ok(best.data.into_iter().map(|class| class as u8).collect())
+}

@@ -1,0 +1,158 @@
+//! Images with one class each: training, comparing, resuming, predicting.
+
+mod checkpoint;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
+    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn done(directory: &Path, arguments: &[&str]) -> String {
+    let (code, out, error) = gradscale(directory, arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {error}");
+    out
+}
+
+/// The last log line's score.
+fn right(directory: &Path) -> f64 {
+    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    last["scores"]["global_accuracy"].as_f64().expect("a score")
+}
+
+fn saved(directory: &Path, iteration: u64) -> PathBuf {
+    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
+}
+
+#[test]
+fn both_networks_learn_digits_that_are_made_up() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    // By chance a tenth would be right.
+    for (net, iters, least) in [("mlp", "300", 0.85), ("resnet", "150", 0.6)] {
+        done(at, &["train", "--task", "classify", "--net", net, "--width", "8", "--iters", iters, "--out", net]);
+        let right = right(&at.join(net));
+        println!("{net}: {right:.3} right");
+        assert!(right > least, "{net}: {right}");
+        let report = fs::read_to_string(at.join(net).join("report.html")).expect("a report");
+        assert!(report.contains("<section id=\"samples\"") && report.contains("data:image/png"), "{net}");
+        assert!(!report.contains("mIoU") && !report.contains("<script"), "{net}");
+    }
+    // What was learned is in the checkpoint: of the training's own images, as files, most are right.
+    let digits = gradscale_cli::data::Labelled::synthetic(0).test;
+    fs::create_dir(at.join("images")).expect("a directory");
+    for i in 0..40 {
+        let path = at.join(format!("images/{i:02}.png"));
+        let image = image::GrayImage::from_raw(28, 28, digits.image(i).to_vec()).expect("an image");
+        image.save(path).expect("a file");
+    }
+    let found = saved(&at.join("mlp"), 300);
+    done(at, &["predict", found.to_str().expect("a path"), "images", "--out", "taken"]);
+    let table = fs::read_to_string(at.join("taken/classes.tsv")).expect("a table");
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows.len(), 40);
+    let hits = rows.iter().zip(&digits.labels).filter(|(row, label)| row[1] == label.to_string() && row[1] == row[2]);
+    assert!(hits.count() > 32, "{table}");
+    // Another size has no answer.
+    image::GrayImage::new(27, 28).save(at.join("small.png")).expect("a file");
+    let (code, _, error) = gradscale(at, &["predict", found.to_str().expect("a path"), "small.png"]);
+    assert_eq!((code, error.trim()), (Some(2), "gradscale: small.png: 28 × 27, and the network takes 28 × 28"));
+}
+
+#[test]
+fn resumed_it_is_the_same_training() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let settings = ["train", "--task", "classify", "--width", "4", "--batch", "16", "--checkpoint-every", "6"];
+    done(at, &[&settings[..], &["--iters", "20", "--out", "whole"]].concat());
+    done(at, &[&settings[..], &["--iters", "9", "--out", "broken"]].concat());
+    done(at, &["train", "--resume", "broken", "--iters", "20", "--checkpoint-every", "6"]);
+    let read = |name: &str| checkpoint::content(&saved(&at.join(name), 20));
+    assert!(read("whole") == read("broken"), "a resumed training differs from the unbroken one");
+    // Sites too, whose extremes are over all steps.
+    let last = |name: &str| {
+        let log = fs::read_to_string(at.join(name).join("log.jsonl")).expect("a log");
+        let last: serde_json::Value = serde_json::from_str(log.lines().last().expect("a line")).expect("JSON");
+        last["sites"].to_string()
+    };
+    assert_eq!(last("whole"), last("broken"));
+    assert!(last("whole").contains("sum"), "the sums of residual blocks are sites");
+}
+
+#[test]
+fn comparing_shows_what_there_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let arguments = ["compare", "--task", "classify", "--net", "mlp", "--width", "2", "--iters", "8"];
+    let out = done(at, &[&arguments[..], &["--methods", "fp32,fp16,gs", "--out", "results"]].concat());
+    assert!(out.contains("global accuracy %") && !out.contains("mIoU"), "{out}");
+    let results = fs::read_to_string(at.join("results/results.json")).expect("results");
+    let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
+    assert_eq!((&results["arguments"]["batch"], &results["arguments"]["pixels"]), (&64.into(), &"batch".into()));
+    for run in results["runs"].as_array().expect("runs") {
+        assert!(run["metrics"]["miou"].is_null() && run["metrics"]["global_accuracy"].is_f64());
+        for site in run["sites"].as_array().expect("sites") {
+            assert!(site["histogram"]["counts"].is_array(), "every method's sites have histograms: {site}");
+        }
+    }
+    let report = fs::read_to_string(at.join("results/report.html")).expect("a report");
+    assert!(report.contains("Test images, their classes"), "sample images");
+}
+
+#[test]
+fn what_cannot_be_used_says_why_in_one_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    fs::create_dir_all(at.join("cifar")).expect("a directory");
+    fs::write(at.join("cifar/data_batch_1.bin"), vec![0; 3073 * 2]).expect("a file");
+    fs::write(at.join("cifar/test_batch.bin"), vec![0; 3072]).expect("a file");
+    fs::create_dir_all(at.join("named")).expect("a directory");
+    for name in ["data_batch_1.bin", "test_batch.bin"] {
+        fs::write(at.join("named").join(name), [vec![2; 3073], vec![1; 3073]].concat()).expect("a file");
+    }
+    fs::write(at.join("named/batches.meta.txt"), "cat\ndog\n\n").expect("a file");
+    fs::create_dir_all(at.join("empty")).expect("a directory");
+    for (data, batch, named) in [
+        ("cifar", "1", "cifar/test_batch.bin: sizes 3072, expected a whole number of records of 3073 bytes"),
+        ("named", "1", "named/batches.meta.txt: line 2: 2 names for 3 classes"),
+        ("empty", "1", "empty: not a data set: expected train-images-idx3-ubyte"),
+        ("nowhere", "1", "nowhere: No such file"),
+    ] {
+        let (code, _, error) =
+            gradscale(at, &["train", "--task", "classify", "--data", data, "--batch", batch, "--iters", "1"]);
+        assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+        assert!(error.contains(named), "{error}");
+    }
+    fs::write(at.join("named/batches.meta.txt"), "cat\ndog\nbird\n").expect("a file");
+    let (code, _, error) = gradscale(at, &["train", "--task", "classify", "--data", "named", "--iters", "1"]);
+    assert_eq!((code, error.trim()), (Some(2), "gradscale: --batch: batches of 64 from 2 images"));
+    assert!(!at.join("train-1").exists(), "nothing is made before everything fits");
+}
+
+/// Data sets as they are published.
+#[test]
+fn real_images() {
+    let Some(root) = std::env::var_os("GRADSCALE_DATA").map(PathBuf::from) else {
+        println!("skipped: GRADSCALE_DATA names no directory");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let data = |name: &str| root.join(name).to_str().expect("a path").to_owned();
+    let (fashion, cifar) = (data("fashion-mnist-10k"), data("cifar10-10k"));
+    let mlp = ["train", "--task", "classify", "--net", "mlp", "--iters", "300"];
+    done(at, &[&mlp[..], &["--data", &fashion, "--out", "fashion"]].concat());
+    let resnet = ["train", "--task", "classify", "--iters", "120", "--width", "8"];
+    done(at, &[&resnet[..], &["--data", &cifar, "--out", "cifar"]].concat());
+    let scores = ["fashion", "cifar"].map(|name| right(&at.join(name)));
+    println!("right: {scores:?}");
+    assert!(scores[0] > 0.75 && scores[1] > 0.2, "{scores:?}");
+}

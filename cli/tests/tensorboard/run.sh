@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Has TensorBoard's own reader read what `gradscale train` writes, a training that was stopped and resumed included.
+#
+#   run.sh             changes nothing on this machine: needs Python with `tensorboard`
+#   run.sh --install   installs it from PyPI into a temporary directory where it is missing
+#
+# The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+python=python3
+have_tensorboard() { "$python" -c 'import tensorboard' >/dev/null 2>&1; }
+case "${1-}" in
+"") ;;
+--install)
+    # `setuptools` before 81: the reader imports pkg_resources.
+    have_tensorboard || {
+        { python3 -m venv "$directory/python" &&
+            timeout 300 "$directory/python/bin/pip" install --quiet tensorboard 'setuptools<81'; } ||
+            echo "install: tensorboard is not to be had"
+        [ -x "$directory/python/bin/python" ] && python=$directory/python/bin/python
+    }
+    ;;
+*)
+    echo "usage: run.sh [--install]" >&2
+    exit 2
+    ;;
+esac
+if ! have_tensorboard; then
+    echo "skipped: everything; pip install tensorboard, or run.sh --install"
+    echo "SKIPPED: nothing was checked"
+    exit 0
+fi
+
+gradscale=(cargo run --quiet --release --locked -p gradscale-cli --)
+settings=(train --width 2 --batch 2 --checkpoint-every 10 --threads 1)
+"${gradscale[@]}" "${settings[@]}" --iters 35 --eval-every 10 --out "$directory/run" >/dev/null || fail "the training"
+# As if it had been killed after step 35 and before its checkpoint: what follows step 30 is done again.
+rm "$directory/run/checkpoint-000035.safetensors"
+"${gradscale[@]}" train --resume "$directory/run" --iters 50 --checkpoint-every 10 --threads 1 >/dev/null ||
+    fail "the resumed training"
+"$python" check.py "$directory/run" || fail "event files and log differ"
+echo "PASSED: all that was run"
