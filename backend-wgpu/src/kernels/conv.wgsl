@@ -81,12 +81,8 @@ fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
                 four[j] = a_at(((first[j] + window.x) * p.y_size.y + window.y) * p.channels.y + channel);
             }
         }
-    } else {
-        let i = k * p.channels.y + z * p.share.y + row;
-        if row < p.output.m { four.x = a_at(i); }
-        if row + 1u < p.output.m { four.y = a_at(i + 1u); }
-        if row + 2u < p.output.m { four.z = a_at(i + 2u); }
-        if row + 3u < p.output.m { four.w = a_at(i + 3u); }
+    } else if row < p.output.m {
+        four = a_run(k * p.channels.y + z * p.share.y + row, p.output.m - row);
     }
     return four;
 }
@@ -102,11 +98,9 @@ fn b_four(z: u32, k: u32, col: u32) -> vec4<f32> {
         if col + 3u < p.output.n { four.w = b_at(i + 3u * taps); }
     } else if PASS == 1u {
         let tap = k / p.share.y;
-        let i = (z * p.share.y + k % p.share.y) * taps + tap * p.share.x + col;
-        if col < p.output.n { four.x = b_at(i); }
-        if col + 1u < p.output.n { four.y = b_at(i + 1u); }
-        if col + 2u < p.output.n { four.z = b_at(i + 2u); }
-        if col + 3u < p.output.n { four.w = b_at(i + 3u); }
+        if col < p.output.n {
+            four = b_run((z * p.share.y + k % p.share.y) * taps + tap * p.share.x + col, p.output.n - col);
+        }
     } else {
         // k = (image, row, column) of y.
         let place = k / p.y_size.y;

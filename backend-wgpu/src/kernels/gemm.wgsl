@@ -17,25 +17,35 @@ fn prepare(z: u32, row: u32, col: u32) {
 
 fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
     // Stored [m, k], or [k, m].
-    let step = select(1u, p.lead_a, A_ALONG != 0u);
-    let i = z * p.stride_a + select(k * p.lead_a + row, row * p.lead_a + k, A_ALONG != 0u);
     var four = vec4<f32>();
-    if row < p.output.m { four.x = a_at(i); }
-    if row + 1u < p.output.m { four.y = a_at(i + step); }
-    if row + 2u < p.output.m { four.z = a_at(i + 2u * step); }
-    if row + 3u < p.output.m { four.w = a_at(i + 3u * step); }
+    if row >= p.output.m {
+        return four;
+    }
+    if A_ALONG == 0u {
+        return a_run(z * p.stride_a + k * p.lead_a + row, p.output.m - row);
+    }
+    let i = z * p.stride_a + row * p.lead_a + k;
+    four.x = a_at(i);
+    if row + 1u < p.output.m { four.y = a_at(i + p.lead_a); }
+    if row + 2u < p.output.m { four.z = a_at(i + 2u * p.lead_a); }
+    if row + 3u < p.output.m { four.w = a_at(i + 3u * p.lead_a); }
     return four;
 }
 
 fn b_four(z: u32, k: u32, col: u32) -> vec4<f32> {
     // Stored [k, n], or [n, k].
-    let step = select(1u, p.lead_b, B_ALONG != 0u);
-    let i = z * p.stride_b + select(k * p.lead_b + col, col * p.lead_b + k, B_ALONG != 0u);
     var four = vec4<f32>();
-    if col < p.output.n { four.x = b_at(i); }
-    if col + 1u < p.output.n { four.y = b_at(i + step); }
-    if col + 2u < p.output.n { four.z = b_at(i + 2u * step); }
-    if col + 3u < p.output.n { four.w = b_at(i + 3u * step); }
+    if col >= p.output.n {
+        return four;
+    }
+    if B_ALONG == 0u {
+        return b_run(z * p.stride_b + k * p.lead_b + col, p.output.n - col);
+    }
+    let i = z * p.stride_b + col * p.lead_b + k;
+    four.x = b_at(i);
+    if col + 1u < p.output.n { four.y = b_at(i + p.lead_b); }
+    if col + 2u < p.output.n { four.z = b_at(i + 2u * p.lead_b); }
+    if col + 3u < p.output.n { four.w = b_at(i + 3u * p.lead_b); }
     return four;
 }
 

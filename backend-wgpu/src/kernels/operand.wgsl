@@ -31,6 +31,23 @@ fn operand_at(i: u32) -> f32 {
     return f32(raw);
 }
 
+/// Elements i to i + 3, of which `live` are wanted (1 or more); the others may be anything.
+fn operand_run(i: u32, live: u32) -> vec4<f32> {
+    if (i & 3u) == 0u && OPERAND == TYPE_F16 {
+        let words = operand[i >> 3u];
+        let two = select(words.xy, words.zw, (i & 4u) != 0u);
+        return vec4<f32>(two_halves(two.x), two_halves(two.y));
+    }
+    if (i & 3u) == 0u && OPERAND == TYPE_F32 {
+        return bitcast<vec4<f32>>(operand[i >> 2u]);
+    }
+    var four = vec4<f32>(operand_at(i), 0.0, 0.0, 0.0);
+    if live > 1u { four.y = operand_at(i + 1u); }
+    if live > 2u { four.z = operand_at(i + 2u); }
+    if live > 3u { four.w = operand_at(i + 3u); }
+    return four;
+}
+
 /// Elements 8o to 8o + 7; beyond the end of a buffer anything.
 fn operand_eight(o: u32) -> array<vec4<f32>, 2> {
     if OPERAND == TYPE_F16 {

@@ -1,12 +1,13 @@
 // The product of tiles, for matrices and convolutions: 64×64 results in a workgroup of 16×16 invocations, each of which
 // sums 4×4 in f32, in order of k; where few rows or columns are wanted, 16×16 results, one each. Tiles of both operands
-// pass through workgroup memory, 16 or 64 deep; the next are on their way while these are multiplied. Needs store.wgsl, shared.wgsl; a kernel declares `p.output: Output`, the operand
-// `bias`, and
+// pass through workgroup memory, 16 or 64 deep; the next are on their way while these are multiplied.
+//
+// Needs store.wgsl, shared.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and
 //   fn prepare(z: u32, row: u32, col: u32)        what this invocation will load: 4 rows of a, 4 columns of b
 //   fn a_four(z: u32, row: u32, k: u32) -> vec4<f32>     rows row to row + 3 of a in column k
 //   fn b_four(z: u32, k: u32, col: u32) -> vec4<f32>     columns col to col + 3 of b in row k
-// which give 0 outside the matrices. `A_ALONG` and `B_ALONG` say along what memory runs: invocations beside each other
-// load what lies side by side.
+// What they give for rows and columns outside the matrices does not matter: it meets no result that is kept. `A_ALONG`
+// and `B_ALONG` say along what memory runs: invocations beside each other load what lies side by side.
 
 /// m, n, k of each of `batch` products; where result (z, r, c) goes: z · stride + r · lead + c; its bias:
 /// z · bias_stride + c. With several slices each sums `depth` of k, into `slices` as [slice, z, m, n].
