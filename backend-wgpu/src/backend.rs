@@ -3,8 +3,9 @@
 use crate::{Error, Memory, Recording, Table, Wgpu};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Store},
-    descriptor::{Conv2d, Gemm, Pass, Pool, Strided, Unary, Way},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Param, Slot, Store},
+    descriptor::{Binary, Conv2d, Gemm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way},
+    scaled::Scaled,
     stats::Stats,
 };
 
@@ -88,5 +89,31 @@ impl Backend for Wgpu {
 
     fn unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
         self.run_unpool(p, way, x, at, &y)
+    }
+
+    fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        self.run_binary(p, a, b, &y)
+    }
+
+    fn sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
+        self.run_sum(terms, y)
+    }
+
+    fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        self.run_reduce(p, x, &y)
+    }
+
+    fn rows(&self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: Store<'_, Self>) -> Done<Self> {
+        self.run_rows(p, way, x, index, &y)
+    }
+
+    fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
+        self.run_global_norm(grads, norm)
+    }
+
+    fn optimize(
+        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
+    ) -> Done<Self> {
+        self.run_optimize(p, table, guard, norm, params)
     }
 }

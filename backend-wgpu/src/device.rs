@@ -31,7 +31,12 @@ pub struct Wgpu {
     partials: Mutex<Option<wgpu::Buffer>>,
     /// Sums of slices of a product, likewise.
     slices: Mutex<Option<wgpu::Buffer>>,
-    /// Most bytes of both since somebody asked.
+    /// Totals of the parts of a sum, and numbers that one kernel leaves for the next, likewise.
+    totals: Mutex<Option<wgpu::Buffer>>,
+    numbers: Mutex<Option<wgpu::Buffer>>,
+    /// Memory in the place of buffers that an update does not have.
+    nothing: [Mutex<Option<wgpu::Buffer>>; 3],
+    /// Most bytes of one since somebody asked.
     peak: AtomicU64,
 }
 
@@ -65,6 +70,9 @@ impl Wgpu {
             health,
             partials: Mutex::default(),
             slices: Mutex::default(),
+            totals: Mutex::default(),
+            numbers: Mutex::default(),
+            nothing: <[Mutex<_>; 3]>::default(),
             peak: AtomicU64::new(0),
         };
         opened.probe()?;
@@ -106,6 +114,23 @@ impl Wgpu {
     /// Scratch memory for the slices of a product; the next product may overwrite it.
     pub(crate) fn slices(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.scratch(&self.slices, bytes)
+    }
+
+    /// Scratch memory for the totals of parts; the next sum may overwrite it.
+    pub(crate) fn totals(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.scratch(&self.totals, bytes)
+    }
+
+    /// Scratch memory for what one kernel of an operator leaves for the next.
+    pub(crate) fn numbers(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.scratch(&self.numbers, bytes)
+    }
+
+    /// Three buffers that stand where a kernel asks for one and does not touch it: no two are the same, because it
+    /// might write.
+    pub(crate) fn nothing(&self) -> Result<[wgpu::Buffer; 3], Error> {
+        let [a, b, c] = &self.nothing;
+        Ok([self.scratch(a, 16)?, self.scratch(b, 16)?, self.scratch(c, 16)?])
     }
 
     fn scratch(&self, kept: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {

@@ -1,6 +1,6 @@
 //! Kernels: files of WGSL, put together, compiled when first needed, kept.
 //!
-//! A kernel's text is [`prelude`] (core's numbers as constants), the files that it includes in order, `operand.wgsl`
+//! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the files that it includes in order, `operand.wgsl`
 //! once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes `X`, its binding 5, 6, … in
 //! order), and its own file. There is no other preprocessing: every file is plain WGSL.
 
@@ -32,6 +32,9 @@ pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
 pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
 pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
+pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
+pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
+const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
 
 /// The binding of the first operand. Those before are parameters, control, rows, y, partials.
@@ -62,6 +65,16 @@ kernels! {
     SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("bias");
     POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x");
     UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset");
+    BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b");
+    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a", "b", "c", "d");
+    GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x");
+    SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
+    REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
+    REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] ();
+    SQUARES = "squares" [HALF, SCALE] ();
+    GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
+    STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();
+    OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH] ();
 }
 
 /// Numbers of core and of this crate, as WGSL constants.
@@ -84,7 +97,7 @@ pub(crate) fn prelude() -> String {
         writeln!(text, "const {name}: u32 = {value}u;").ok();
     }
     writeln!(text, "const MAX_STEP: i32 = {};", scale::MAX_STEP).ok();
-    text
+    text + GRID
 }
 
 impl Kernel {

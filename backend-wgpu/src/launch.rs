@@ -108,6 +108,10 @@ fn upper(name: &str) -> &'static str {
         "b" => "B",
         "bias" => "BIAS",
         "offset" => "OFFSET",
+        "c" => "C",
+        "d" => "D",
+        "dy" => "DY",
+        "labels" => "LABELS",
         other => panic!("no constant for an operand {other}"),
     }
 }

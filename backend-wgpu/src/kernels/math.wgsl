@@ -9,6 +9,12 @@ fn is_infinite(x: f32) -> bool {
     return (bitcast<u32>(x) & F32_MAGNITUDE) == F32_INFINITY;
 }
 
+/// A number that orders f32 as they are, −0 beside 0, whatever the device does with subnormals.
+fn order(x: u32) -> u32 {
+    let m = x & F32_MAGNITUDE;
+    return select(0x80000000u + m, 0x80000000u - m, x > F32_MAGNITUDE);
+}
+
 /// A number, and what was lost when it was rounded.
 struct Exact {
     value: f32,

@@ -11,8 +11,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> rows: array<u32>;
 @group(0) @binding(4) var<storage, read> partials: array<vec4<f32>>;
 
-const GROUP: u32 = 256u;
-
 struct Pair {
     large: vec4<f32>,
     small: vec4<f32>,

@@ -5,12 +5,6 @@
 /// Whether offsets are wanted.
 override OFFSETS: u32;
 
-/// A number that orders f32 as they are, −0 beside 0, whatever the device does with subnormals.
-fn order(x: u32) -> u32 {
-    let m = x & F32_MAGNITUDE;
-    return select(0x80000000u + m, 0x80000000u - m, x > F32_MAGNITUDE);
-}
-
 struct Chosen {
     value: f32,
     offset: u32,

@@ -31,14 +31,6 @@ fn dial(index: u32) -> f32 {
     return number(control[CONTROL_HEADER + control[3] + index]);
 }
 
-/// Invocations of a workgroup, in every kernel.
-const GROUP: u32 = 256u;
-
-/// The number of a workgroup in a grid of rows and columns.
-fn group_number(group: vec3<u32>, groups: vec3<u32>) -> u32 {
-    return group.x + groups.x * (group.y + groups.y * group.z);
-}
-
 struct Epilogue {
     step: i32,
     detail: u32,
