@@ -3,8 +3,8 @@
 use crate::{Error, Memory, Recording, Table, Wgpu};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Param, Slot, Store},
-    descriptor::{Binary, Conv2d, Gemm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
+    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
     scaled::Scaled,
     stats::Stats,
 };
@@ -105,6 +105,28 @@ impl Backend for Wgpu {
 
     fn rows(&self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: Store<'_, Self>) -> Done<Self> {
         self.run_rows(p, way, x, index, &y)
+    }
+
+    fn norm(
+        &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_norm(p, x, affine, saved, &y)
+    }
+
+    fn norm_vjp(
+        &self, p: &Norm, x: Normed<'_, Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
+    ) -> Done<Self> {
+        self.run_norm_vjp(p, x, dy, &dx, affine.as_ref())
+    }
+
+    fn xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &mut Memory) -> Done<Self> {
+        self.run_xent(p, x, out)
+    }
+
+    fn xent_vjp(
+        &self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_xent_vjp(p, x, out, g, &dx)
     }
 
     fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {

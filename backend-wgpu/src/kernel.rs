@@ -34,6 +34,8 @@ pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
 pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
+pub(crate) const GROUPS: &str = include_str!("kernels/groups.wgsl");
+pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
 
@@ -71,6 +73,18 @@ kernels! {
     SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
     REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
     REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] ();
+    NORM_MOMENT = "norm_moment" [HALF, GROUPS, SPLIT] ("x");
+    NORM_SAVE = "norm_save" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
+    NORM_NUMBERS = "norm_numbers" [HALF, SCALE, LOGARITHM, MATH] ();
+    NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x");
+    NORM_WEIGH = "norm_weigh" [HALF, GROUPS, SPLIT] ("x", "dy");
+    NORM_MEANS = "norm_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
+    NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy");
+    NORM_AFFINE = "norm_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] ();
+    XENT_ROWS = "xent_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels");
+    XENT_END = "xent_end" [HALF, SCALE, LOGARITHM, MATH] ();
+    XENT_FACTORS = "xent_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels");
+    XENT_VJP = "xent_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels");
     SQUARES = "squares" [HALF, SCALE] ();
     GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
     STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();

@@ -15,6 +15,18 @@ fn order(x: u32) -> u32 {
     return select(0x80000000u + m, 0x80000000u - m, x > F32_MAGNITUDE);
 }
 
+/// A number that orders f32, NaN above all.
+fn rank(x: u32) -> u32 {
+    return select(order(x), 0xffffffffu, (x & F32_MAGNITUDE) > F32_INFINITY);
+}
+
+fn of_rank(rank: u32) -> f32 {
+    if rank == 0xffffffffu {
+        return number(F32_NAN);
+    }
+    return number(select((0x80000000u - rank) | ~F32_MAGNITUDE, rank - 0x80000000u, rank >= 0x80000000u));
+}
+
 /// A number, and what was lost when it was rounded.
 struct Exact {
     value: f32,

@@ -19,18 +19,6 @@ fn nothing() -> Total {
     return select(vec2<u32>(), vec2<u32>(0u, 0xffffffffu), ranks());
 }
 
-/// A number that orders f32, NaN above all.
-fn rank(x: u32) -> u32 {
-    return select(order(x), 0xffffffffu, (x & F32_MAGNITUDE) > F32_INFINITY);
-}
-
-fn of_rank(rank: u32) -> f32 {
-    if rank == 0xffffffffu {
-        return number(F32_NAN);
-    }
-    return number(select((0x80000000u - rank) | ~F32_MAGNITUDE, rank - 0x80000000u, rank >= 0x80000000u));
-}
-
 fn join(a: Total, b: Total) -> Total {
     if ranks() {
         return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
