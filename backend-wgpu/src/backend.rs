@@ -123,9 +123,7 @@ impl Backend for Wgpu {
         self.run_xent(p, x, out)
     }
 
-    fn xent_vjp(
-        &self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
-    ) -> Done<Self> {
+    fn xent_vjp(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>) -> Done<Self> {
         self.run_xent_vjp(p, x, out, g, &dx)
     }
 

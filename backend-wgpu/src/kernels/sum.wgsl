@@ -11,16 +11,6 @@ struct Params {
 
 override TERMS: u32;
 
-fn scaled(v: vec4<f32>, step: i32) -> vec4<f32> {
-    let bits = bitcast<vec4<u32>>(v);
-    return vec4<f32>(
-        number(scaled_bits(bits.x, step)),
-        number(scaled_bits(bits.y, step)),
-        number(scaled_bits(bits.z, step)),
-        number(scaled_bits(bits.w, step)),
-    );
-}
-
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -36,25 +26,26 @@ fn main(
         steps[j] = exponent_step(exponent(p.slots[j]), to);
     }
     for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let a = a_eight(o);
-        var lo = vec4<f32>() + scaled(a[0], steps.x);
-        var hi = vec4<f32>() + scaled(a[1], steps.x);
+        var terms = array<array<vec4<f32>, 2>, 4>();
+        terms[0] = a_eight(o);
         if TERMS > 1u {
-            let b = b_eight(o);
-            lo += scaled(b[0], steps.y);
-            hi += scaled(b[1], steps.y);
+            terms[1] = b_eight(o);
         }
         if TERMS > 2u {
-            let c = c_eight(o);
-            lo += scaled(c[0], steps.z);
-            hi += scaled(c[1], steps.z);
+            terms[2] = c_eight(o);
         }
         if TERMS > 3u {
-            let d = d_eight(o);
-            lo += scaled(d[0], steps.w);
-            hi += scaled(d[1], steps.w);
+            terms[3] = d_eight(o);
         }
-        put8(e, o, lo, hi, live_of(o, p.len));
+        var v = array<vec4<f32>, 2>();
+        for (var j = 0u; j < 8u; j += 1u) {
+            var sum = 0.0;
+            for (var t = 0u; t < TERMS; t += 1u) {
+                sum += number(scaled_bits(bitcast<u32>(terms[t][j >> 2u][j & 3u]), steps[t]));
+            }
+            v[j >> 2u][j & 3u] = sum;
+        }
+        put8(e, o, v[0], v[1], live_of(o, p.len));
     }
     end_store(lane, number_of_group);
 }

@@ -1,6 +1,10 @@
 //! The norm of all gradients.
 
-use crate::{Error, Memory, Wgpu, kernel, launch::{Call, GROUP}, memory::word_of};
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    launch::{Call, GROUP},
+    memory::word_of,
+};
 use gradscale_core::backend::Buffer;
 
 /// Buffers of one launch: six and the sums are seven of the eight that every device binds.
