@@ -118,13 +118,18 @@ fn twenty_segnet_steps_agree_with_the_cpu() {
         let Some(gpu) = device() else { return };
         let gpu = twenty_steps(gpu, &method(name));
         let cpu = twenty_steps(Cpu::new(0).expect("threads"), &method(name));
-        let worst = |pairs: &mut dyn Iterator<Item = (f32, f32)>| {
-            pairs.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+        let losses = gpu.losses.iter().zip(&cpu.losses).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        // Of a tensor's largest element: running variances of bytes are as large as 10⁴.
+        let distance = |(a, b): (&Vec<f32>, &Vec<f32>)| {
+            let largest = b.iter().fold(f32::MIN_POSITIVE, |most, b| most.max(b.abs()));
+            a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs() / largest)).fold(0.0, f64::max)
         };
-        let losses = worst(&mut gpu.losses.iter().copied().zip(cpu.losses.iter().copied()));
-        let flat = |run: &Run| run.weights.iter().flat_map(|(_, values)| values.clone()).collect::<Vec<f32>>();
-        let weights = worst(&mut flat(&gpu).into_iter().zip(flat(&cpu)));
-        println!("{name}: losses differ by at most {losses:e} of {}, weights by {weights:e}", cpu.losses[0]);
+        let tensors = gpu.weights.iter().zip(&cpu.weights).map(|((name, a), (_, b))| (distance((a, b)), name));
+        let (weights, furthest) = tensors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("parameters");
+        println!(
+            "{name}: losses differ by at most {losses:e} of {}, weights by {weights:e}, in {furthest}",
+            cpu.losses[0]
+        );
         let mut apart = 0;
         for (step, (gpu, cpu)) in gpu.exponents.iter().zip(&cpu.exponents).enumerate() {
             for ((site, a), (_, b)) in gpu.iter().zip(cpu) {
