@@ -6,7 +6,7 @@
 mod nets;
 
 use gradscale::{
-    Batch, Cpu, CrossEntropy, Method, Parameters, Trainer,
+    Batch, Cpu, CrossEntropy, Isa, Method, Parameters, Trainer,
     core::{backend::Backend, descriptor::Divisor},
     models::SegNet,
     nn::Module,
@@ -81,7 +81,8 @@ fn recorded_steps_are_eager_ones() {
 /// What twenty steps of SegNet leave: losses, exponents of all sites after each step, last weights.
 struct Run {
     losses: Vec<f32>,
-    exponents: Vec<Vec<(String, i32)>>,
+    /// Name, exponent, values of each site.
+    exponents: Vec<Vec<(String, i32, u64)>>,
     weights: Vec<(String, Vec<f32>)>,
 }
 
@@ -104,45 +105,60 @@ fn twenty_steps<B: Backend<Error: 'static>>(device: B, method: &Method) -> Run {
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         assert_eq!(outcome.skipped, None);
         run.losses.push(outcome.loss);
-        run.exponents.push(trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect());
+        run.exponents
+            .push(trainer.sites().map(|site| (site.name.to_owned(), site.alpha, site.row.counts().count)).collect());
     }
     let weights = trainer.parameters().expect("parameters");
     run.weights = weights.into_iter().map(|(name, tensor)| (name, tensor.data)).collect();
     run
 }
 
-/// The order of sums is another on each device, so values may differ in their last digits, and a decision by one.
+/// How far two trainings are apart.
+struct Distance {
+    /// Between losses.
+    losses: f64,
+    /// Between weights, relative to a tensor's largest: running variances of bytes are as large as 10⁴.
+    weights: f64,
+    /// Between exponents of sites with few values, and with many.
+    few: i32,
+    many: i32,
+}
+
+/// A site may flush one value in a thousand. Where that is less than a few values, its exponent hangs on the smallest,
+/// which is what rounding leaves of it.
+const MANY: u64 = 4096;
+
+fn distance(what: &str, a: &Run, b: &Run) -> Distance {
+    let losses = a.losses.iter().zip(&b.losses).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+    let weights = a.weights.iter().zip(&b.weights).map(|((_, a), (_, b))| {
+        let largest = b.iter().fold(f32::MIN_POSITIVE, |most, b| most.max(b.abs()));
+        a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs() / largest)).fold(0.0, f64::max)
+    });
+    let mut distance = Distance { losses, weights: weights.fold(0.0, f64::max), few: 0, many: 0 };
+    println!("{what}: losses apart by {losses:e} of {}, weights by {:e}", b.losses[0], distance.weights);
+    for (step, (a, b)) in a.exponents.iter().zip(&b.exponents).enumerate() {
+        for ((site, a, count), (_, b, _)) in a.iter().zip(b).filter(|(a, b)| a.1 != b.1) {
+            println!("  step {step}: {site}, {count} values, at 2^{a} and 2^{b}");
+            let most = if *count < MANY { &mut distance.few } else { &mut distance.many };
+            *most = (*most).max((a - b).abs());
+        }
+    }
+    distance
+}
+
+/// The order of sums is another on each device, so values may differ in their last digits, and a decision by one. Half
+/// makes more of that: two instruction sets of the CPU are the measure.
 #[test]
 fn twenty_segnet_steps_agree_with_the_cpu() {
     for name in ["fp32", "gs:exact"] {
         let Some(gpu) = device() else { return };
         let gpu = twenty_steps(gpu, &method(name));
         let cpu = twenty_steps(Cpu::new(0).expect("threads"), &method(name));
-        let losses = gpu.losses.iter().zip(&cpu.losses).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
-        // Of a tensor's largest element: running variances of bytes are as large as 10⁴.
-        let distance = |(a, b): (&Vec<f32>, &Vec<f32>)| {
-            let largest = b.iter().fold(f32::MIN_POSITIVE, |most, b| most.max(b.abs()));
-            a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs() / largest)).fold(0.0, f64::max)
-        };
-        let tensors = gpu.weights.iter().zip(&cpu.weights).map(|((name, a), (_, b))| (distance((a, b)), name));
-        let (weights, furthest) = tensors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("parameters");
-        println!(
-            "{name}: losses differ by at most {losses:e} of {}, weights by {weights:e}, in {furthest}",
-            cpu.losses[0]
-        );
-        let mut apart = 0;
-        for (step, (gpu, cpu)) in gpu.exponents.iter().zip(&cpu.exponents).enumerate() {
-            for ((site, a), (_, b)) in gpu.iter().zip(cpu) {
-                if a != b {
-                    println!("  step {step}: {site} at 2^{a}, on the CPU at 2^{b}");
-                    apart += 1;
-                    assert!((a - b).abs() <= 1, "{name}, step {step}, {site}: {a} and {b}");
-                }
-            }
-        }
-        let sites = gpu.exponents.iter().map(Vec::len).sum::<usize>();
-        assert!(apart * 20 <= sites, "{apart} of {sites} exponents differ");
-        let (loss_bound, weight_bound) = if name == "fp32" { (1e-4, 1e-3) } else { (1e-2, 5e-2) };
-        assert!(losses < loss_bound && weights < weight_bound, "{name}: {losses:e}, {weights:e}");
+        let other = twenty_steps(Cpu::with_isa(0, Isa::Portable).expect("threads"), &method(name));
+        distance(&format!("{name}, two instruction sets"), &other, &cpu);
+        let seen = distance(&format!("{name}, GPU and CPU"), &gpu, &cpu);
+        let (losses, weights) = if name == "fp32" { (1e-5, 1e-3) } else { (0.06, 0.5) };
+        assert!(seen.losses < losses && seen.weights < weights, "{name}: {:e}, {:e}", seen.losses, seen.weights);
+        assert!(seen.many <= 1 && seen.few <= 4, "{name}: exponents differ by {} and {}", seen.many, seen.few);
     }
 }
