@@ -132,11 +132,14 @@ impl Kernel {
 #[cfg(test)]
 mod tests;
 
+/// A kernel's name, and names and values of its constants.
+type Variant = (&'static str, Vec<(&'static str, u32)>);
+
 /// Compiled kernels, by name and by the values of their constants.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     modules: HashMap<&'static str, wgpu::ShaderModule>,
-    pipelines: HashMap<(&'static str, Vec<(&'static str, u32)>), wgpu::ComputePipeline>,
+    pipelines: HashMap<Variant, wgpu::ComputePipeline>,
 }
 
 impl Wgpu {
