@@ -121,14 +121,7 @@ fn terms<B: Backend>(b: &B) -> Check {
 /// More terms than a kernel has bindings for, in order: no partial sum may be rounded to half.
 fn many_terms<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
-    let term = |i: usize| {
-        let (dtype, alpha) = (HALF_AND_F32[i % 2], [3, -8, 12, 0, 5][i % 5]);
-        Term {
-            dtype,
-            alpha,
-            values: Random(i as u64).many(200, |random| (random.half() * 4.0 + 5.0) * 8f32.powi(alpha)),
-        }
-    };
+    let term = |i: usize| Term::random(i as u64, HALF_AND_F32[i % 2], [3, -8, 12, 0, 5][i], 200);
     // Slots end at the result's, so terms share them.
     let terms: Vec<Term> = (0..5).map(term).collect();
     let exponents: Vec<i32> = terms.iter().map(|term| term.alpha).collect();
