@@ -4,7 +4,11 @@
 //! Sizes are those of a GPU, or of a software driver that computes 0.5 GFLOP/s; `GRADSCALE_ADAPTER` chooses another
 //! adapter than the first.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark: small sizes, a device that is there")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a benchmark: small sizes, a device that is there"
+)]
 
 use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer, core::descriptor::Divisor, models::SegNet, nn::Module,

@@ -136,6 +136,7 @@ fn distance(what: &str, a: &Run, b: &Run) -> Distance {
     });
     let mut distance = Distance { losses, weights: weights.fold(0.0, f64::max), few: 0, many: 0 };
     println!("{what}: losses apart by {losses:e} of {}, weights by {:e}", b.losses[0], distance.weights);
+    println!("  first losses {:?} and {:?}", &a.losses[..3], &b.losses[..3]);
     for (step, (a, b)) in a.exponents.iter().zip(&b.exponents).enumerate() {
         for ((site, a, count), (_, b, _)) in a.iter().zip(b).filter(|(a, b)| a.1 != b.1) {
             println!("  step {step}: {site}, {count} values, at 2^{a} and 2^{b}");
