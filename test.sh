@@ -27,7 +27,9 @@ step "the engine without a backend"
 cargo check --quiet --release --locked -p gradscale --no-default-features --lib
 step tests
 # Tests print what they have counted.
-cargo test --workspace --release --locked -- --nocapture
+cargo test --workspace --exclude gradscale-wgpu --release --locked -- --nocapture
+step "WGSL kernels, without a GPU"
+cargo test --release --locked -p gradscale-wgpu --lib
 step "a backend of somebody else's"
 cargo run --quiet --release --locked -p gradscale-conformance --example third_party -- --quiet --skip all_f32_down
 
@@ -44,6 +46,7 @@ part() {
     return "$status"
 }
 part "bare metal" core/firmware/run.sh ${install[@]+"${install[@]}"}
+part "wgpu" backend-wgpu/drivers.sh ${install[@]+"${install[@]}"}
 part "TensorBoard" cli/tests/tensorboard/run.sh ${install[@]+"${install[@]}"}
 part "emulated processors" backend-cpu/emulated.sh ${install[@]+"${install[@]}"}
 part "Miri" core/miri.sh ${install[@]+"${install[@]}"}

@@ -2,3 +2,5 @@
 
 #[cfg(feature = "cpu")]
 pub use gradscale_cpu::{Cpu, Isa};
+#[cfg(feature = "wgpu")]
+pub use gradscale_wgpu::{Adapter, Wgpu, adapters};

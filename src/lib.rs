@@ -20,6 +20,8 @@ mod train;
 pub use compile::PlanRow;
 #[cfg(feature = "cpu")]
 pub use device::{Cpu, Isa};
+#[cfg(feature = "wgpu")]
+pub use device::{Adapter, Wgpu, adapters};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use import::{ImportError, Imported, TorchModule};

@@ -1,6 +1,8 @@
 //! Where to run.
 
 use crate::Failure;
+#[cfg(feature = "wgpu")]
+use gradscale::Wgpu;
 use gradscale::{Cpu, core::backend::Backend};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::{fmt, str::FromStr};
@@ -10,6 +12,9 @@ use std::{fmt, str::FromStr};
 pub enum Device {
     /// The processor.
     Cpu,
+    /// A GPU, by its number in the list of `gradscale devices`.
+    #[cfg(feature = "wgpu")]
+    Wgpu(usize),
 }
 
 /// What is to be done on a device, whichever it is.
@@ -32,6 +37,8 @@ impl Device {
     pub fn open<W: Work>(self, threads: usize, work: W) -> Result<W::Output, Failure> {
         match self {
             Self::Cpu => work.on(Cpu::new(threads).map_err(|error| Failure::at("--threads", error))?),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(index) => work.on(Wgpu::new(index).map_err(|error| Failure::at("--device", error))?),
         }
     }
 }
@@ -42,6 +49,12 @@ impl FromStr for Device {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "cpu" => Ok(Self::Cpu),
+            #[cfg(feature = "wgpu")]
+            "wgpu" => Ok(Self::Wgpu(0)),
+            #[cfg(feature = "wgpu")]
+            _ if text.starts_with("wgpu:") => {
+                text["wgpu:".len()..].parse().map(Self::Wgpu).map_err(|_| "needs a number behind wgpu:".to_owned())
+            }
             _ => Err("is no device of this program; `gradscale devices` lists them".to_owned()),
         }
     }
@@ -51,6 +64,8 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(index) => write!(f, "wgpu:{index}"),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use gradscale::{
     Batch, Cpu, Method, Parameters, TraceError, Trainer, Var,
+    core::backend::Backend,
     models::Mlp,
     nn::Module,
     optim::{Optimizer, Schedule},
@@ -42,7 +43,7 @@ impl Net {
     }
 }
 
-fn train(method: &str, train: &Classification, test: &Classification) -> Result {
+fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classification, test: &Classification) -> Result {
     let method: Method = method.parse().expect("a method");
     let mut parameters = Parameters::seeded(0);
     let net = Net {
@@ -53,7 +54,6 @@ fn train(method: &str, train: &Classification, test: &Classification) -> Result 
     let optimizer =
         Optimizer::sgd(LR).momentum(0.9).decay(1e-4).group("tower", LR * f64::from(GAP).exp2(), 1e-4 * 2f32.powi(-GAP));
     let optimizer = optimizer.schedule(Schedule::Cosine { steps: STEPS as u64 });
-    let device = Cpu::new(0).expect("threads");
     let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_skip_limit(0);
     let mut skipped = 0;
     for step in 0..STEPS {
@@ -87,7 +87,7 @@ fn only_gradient_scaling_trains_both_heads() {
     };
     let (images, test) = Classification::load_idx(root.join("fashion-mnist-10k")).expect("Fashion-MNIST");
     let run = |method: &str| {
-        let result = train(method, &images, &test);
+        let result = train(Cpu::new(0).expect("threads"), method, &images, &test);
         let Result { ten, two, skipped } = result;
         println!("{method:14} ten classes {:.1} %, two {:.1} %, {skipped} skipped", 100.0 * ten, 100.0 * two);
         result
@@ -103,4 +103,37 @@ fn only_gradient_scaling_trains_both_heads() {
         assert_ne!(as_good(run(method)), [true, true], "{method} got both");
     }
     println!("two heads on Fashion-MNIST: PASSED");
+}
+
+/// The same on a GPU: with its own scales both heads train, under one scale they do not.
+#[cfg(feature = "wgpu")]
+#[test]
+fn both_heads_train_on_wgpu() {
+    let Some(root) = std::env::var_os("GRADSCALE_DATA").map(PathBuf::from) else {
+        println!("SKIPPED: two heads on wgpu; set GRADSCALE_DATA to the directory with fashion-mnist-10k");
+        return;
+    };
+    let (images, test) = Classification::load_idx(root.join("fashion-mnist-10k")).expect("Fashion-MNIST");
+    let run = |method: &str| {
+        let device = match gradscale::Wgpu::new(0) {
+            Ok(device) => device,
+            Err(error) if std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1") => {
+                panic!("no device, and one is required: {error}")
+            }
+            Err(error) => {
+                println!("SKIPPED: two heads on wgpu: {error}");
+                return None;
+            }
+        };
+        let result = train(device, method, &images, &test);
+        println!("wgpu, {method}: ten classes {:.1} %, two {:.1} %", 100.0 * result.ten, 100.0 * result.two);
+        Some(result)
+    };
+    let Some(f32) = run("fp32") else { return };
+    assert!(f32.ten > 0.8 && f32.two > 0.85, "in f32 both heads train");
+    let as_good = |result: Option<Result>| {
+        result.is_some_and(|result| result.ten > f32.ten - 0.02 && result.two > f32.two - 0.02)
+    };
+    assert!(as_good(run("gs")), "a head does not train");
+    assert!(!as_good(run("dynamic")), "one scale trained both heads");
 }

@@ -23,13 +23,45 @@ pub fn run() -> Result<(), Failure> {
         let caps = device.caps();
         let best = if isa == Isa::best() { "--device cpu" } else { "not used: a faster one is there" };
         writeln!(text, "{} ({best})", caps.name).ok();
-        writeln!(text, "  f32 subnormals    {}", if caps.f32_subnormals { "kept" } else { "flushed" }).ok();
-        writeln!(text, "  stores of half    {:?}, by its own account", caps.flush).ok();
-        for Probed { name, value, stored, loaded } in probe(&device).map_err(|error| Failure::at("cpu", error))? {
-            writeln!(text, "  {name:17} {value:e} is stored as {stored:e} and loaded as {loaded:e}").ok();
+        describe(&device, &mut text).map_err(|error| Failure::at("cpu", error))?;
+    }
+    #[cfg(feature = "wgpu")]
+    adapters(&mut text);
+    output::print(&text)
+}
+
+/// All adapters; one that cannot be opened is listed with its reason.
+#[cfg(feature = "wgpu")]
+fn adapters(text: &mut String) {
+    let all = gradscale::adapters();
+    if all.is_empty() {
+        writeln!(text, "wgpu: no adapter").ok();
+    }
+    for (i, adapter) in all.iter().enumerate() {
+        let kind = if adapter.is_software() { ", a driver on the CPU" } else { "" };
+        writeln!(text, "{} (--device wgpu:{i}{kind})", adapter.name()).ok();
+        for (name, has) in adapter.features() {
+            writeln!(text, "  {name:25} {}", if has { "yes" } else { "no" }).ok();
+        }
+        for (name, limit) in adapter.limits() {
+            writeln!(text, "  {name:25} {limit}").ok();
+        }
+        let described = gradscale::Wgpu::open(adapter, false).and_then(|device| describe(&device, text));
+        if let Err(error) = described {
+            writeln!(text, "  cannot be used: {error}").ok();
         }
     }
-    output::print(&text)
+}
+
+/// What a device does with small numbers.
+fn describe<B: Backend>(device: &B, text: &mut String) -> Result<(), B::Error> {
+    let caps = device.caps();
+    writeln!(text, "  f32 subnormals    {}", if caps.f32_subnormals { "kept" } else { "flushed" }).ok();
+    writeln!(text, "  stores of half    {:?}, by its own account", caps.flush).ok();
+    for Probed { name, value, stored, loaded } in probe(device)? {
+        writeln!(text, "  {name:17} {value:e} is stored as {stored:e} and loaded as {loaded:e}").ok();
+    }
+    Ok(())
 }
 
 /// A number that tells flush rules apart.

@@ -21,6 +21,7 @@ const TO: Slot = Slot(7);
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("sum::terms", terms::<B>));
+    cases.push(Case::new("sum::many_terms", many_terms::<B>));
     cases.push(Case::new("sum::lengths", lengths::<B>));
     cases.push(Case::new("sum::far_exponents", far_exponents::<B>));
     cases.push(Case::new("sum::order", order::<B>));
@@ -113,6 +114,31 @@ fn terms<B: Backend>(b: &B) -> Check {
                 check(&mut rig, &terms, to)?;
             }
         }
+    }
+    Ok(vec![])
+}
+
+/// More terms than a kernel has bindings for, in order: no partial sum may be rounded to half.
+fn many_terms<B: Backend>(b: &B) -> Check {
+    let mut rig = Rig::new(b)?;
+    let term = |i: usize| Term::random(i as u64, HALF_AND_F32[i % 2], [3, -8, 12, 0, 5][i], 200);
+    // Slots end at the result's, so terms share them.
+    let terms: Vec<Term> = (0..5).map(term).collect();
+    let exponents: Vec<i32> = terms.iter().map(|term| term.alpha).collect();
+    for count in [6, 7, 8, 9, 13] {
+        let list: Vec<Term> = terms.iter().cycle().take(count).cloned().collect();
+        rig.exponents[usize::from(TO.0)] = 2;
+        rig.set(&exponents)?;
+        let buffers = list.iter().map(|term| rig.input(term.dtype, &term.values)).collect::<Result<Vec<_>, _>>()?;
+        let slot = |i: usize| Slot(Slot::FIRST.0 + (i % 5) as u16);
+        let list_of: Vec<Scaled<&B::Buffer, Slot>> =
+            buffers.iter().enumerate().map(|(i, data)| Scaled::new(data, slot(i))).collect();
+        let want = exact(&list, 2);
+        let mut y = rig.output(DType::F32, want.len())?;
+        b.sum(&list_of, Store::site(Slot::PROBE, TO, &rig.table, &mut y.buffer))?;
+        let what = format!("a sum of {count} terms");
+        same_numbers(&what, &rig.take(&y)?, &want)?;
+        same_row(&what, &rig, TO, &want, Detail::Moments)?;
     }
     Ok(vec![])
 }

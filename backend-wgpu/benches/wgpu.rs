@@ -1,0 +1,182 @@
+//! `cargo bench -p gradscale-wgpu [-- WORD…]`: device times by timestamps, the median of some runs, each beside its
+//! baseline in the same run: a plain copy of as many bytes, or the same product without statistics.
+//!
+//! Sizes are those of a GPU, or of a software driver that computes 0.5 GFLOP/s; `GRADSCALE_ADAPTER` chooses another
+//! adapter than the first.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a benchmark: small sizes, a device that is there"
+)]
+
+use gradscale::{
+    Batch, CrossEntropy, Method, Parameters, Trainer, core::descriptor::Divisor, models::SegNet, nn::Module,
+    optim::Optimizer,
+};
+use gradscale_core::{
+    backend::{Backend, Control, DType, Data, Slot, Store},
+    descriptor::{Conv2d, Gemm, Pass, Unary},
+    stats::Detail,
+};
+use gradscale_wgpu::{Adapter, Memory, Table, Wgpu};
+use std::time::{Duration, Instant};
+
+const RUNS: usize = 20;
+
+struct Bench {
+    device: Wgpu,
+    words: Vec<String>,
+}
+
+impl Bench {
+    fn wants(&self, name: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
+    }
+
+    fn table(&self, detail: Detail) -> Table {
+        let mut table = self.device.table(4, 0).unwrap();
+        let control = Control { exponents: &[0, 0, 3, 5], dials: &[], seed: 1, detail };
+        self.device.upload(&control, 0..4, &mut table).unwrap();
+        table
+    }
+
+    /// Random numbers around 0; zeros are faster.
+    fn filled(&self, dtype: DType, len: usize) -> Memory {
+        let mut state = 9u64;
+        let mut unit = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f32 / 16_777_216.0 - 0.5
+        };
+        let values: Vec<f32> = (0..len).map(|_| unit()).collect();
+        let mut wide = self.device.alloc(DType::F32, len).unwrap();
+        self.device.write(Data::F32(&values), &mut wide).unwrap();
+        if dtype == DType::F32 {
+            return wide;
+        }
+        let table = self.table(Detail::None);
+        let mut half = self.device.alloc(dtype, len).unwrap();
+        self.device.unary(Unary::Id, &wide, Store::keep(Slot::ONE, &table, &mut half)).unwrap();
+        half
+    }
+
+    /// The median device time of an operator; wall-clock time where there are no timestamps.
+    fn operator(&self, run: impl FnMut() -> Result<(), gradscale_wgpu::Error>) -> Duration {
+        let step = self.device.record(run).unwrap().unwrap();
+        self.median(|| {
+            let start = Instant::now();
+            self.device.time(&step).unwrap().unwrap_or_else(|| start.elapsed())
+        })
+    }
+
+    fn median(&self, mut run: impl FnMut() -> Duration) -> Duration {
+        run();
+        let mut times: Vec<Duration> = (0..RUNS).map(|_| run()).collect();
+        times.sort_unstable();
+        times[RUNS / 2]
+    }
+
+    fn products(&self, size: u32) {
+        let len = (size * size) as usize;
+        let (a, b) = (self.filled(DType::F16, len), self.filled(DType::F16, len));
+        let gemm = Gemm::new(size, size, size).unwrap();
+        let mut y = self.device.alloc(DType::F16, len).unwrap();
+        let flops = 2.0 * f64::from(size).powi(3);
+        let mut time = |detail| {
+            let table = self.table(detail);
+            let mut store = || self.device.gemm(&gemm, &a, &b, None, Store::site(Slot(2), Slot(3), &table, &mut y));
+            self.operator(&mut store).as_secs_f64()
+        };
+        let [plain, counts, full] = [Detail::None, Detail::Counts, Detail::Full].map(&mut time);
+        println!("gemm {size}³ f16        {:9.1} GFLOP/s", flops / plain / 1e9);
+        println!("  with counts         {:9.2} of that", plain / counts);
+        println!("  with histogram      {:9.2} of that", plain / full);
+    }
+
+    fn casts(&self, len: usize) {
+        let x = self.filled(DType::F32, len);
+        let mut y = self.device.alloc(DType::F16, len).unwrap();
+        // A copy of 3 bytes an element reads and writes the 6 that a cast does.
+        let bytes = len as u64 * 3 / 4 * 4;
+        let mut other = self.device.alloc(DType::F32, len).unwrap();
+        let copy = self.median(|| self.device.time_copy(&x, &mut other, bytes).unwrap().unwrap_or(Duration::MAX));
+        println!("copy {len} · 6 bytes   {:9.2} GB/s", 2.0 * bytes as f64 / copy.as_secs_f64() / 1e9);
+        for (name, detail) in [("cast", Detail::None), ("cast, counts", Detail::Counts), ("cast, full", Detail::Full)] {
+            let table = self.table(detail);
+            let time =
+                self.operator(|| self.device.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut y)));
+            println!("  {name:19} {:9.2} of that", copy.as_secs_f64() / time.as_secs_f64());
+        }
+    }
+
+    fn convolutions(&self, x: [u32; 4], outputs: u32) {
+        let p = Conv2d::new(x, outputs, [7, 7]).and_then(Conv2d::same).unwrap();
+        let lens = [p.x(), p.w(), p.y()].map(|shape| shape.iter().product::<u32>() as usize);
+        let [x, w, y] = lens.map(|len| self.filled(DType::F16, len));
+        let table = self.table(Detail::Counts);
+        let flops = 2.0 * lens[2] as f64 * 49.0 * f64::from(p.x()[3]);
+        for (pass, a, b, result, dtype) in [
+            (Pass::Forward, &x, &w, lens[2], DType::F16),
+            (Pass::Data, &y, &w, lens[0], DType::F16),
+            (Pass::Weight, &x, &y, lens[1], DType::F32),
+        ] {
+            let mut out = self.device.alloc(dtype, result).unwrap();
+            let time = self
+                .operator(|| self.device.conv(&p, pass, a, b, None, Store::site(Slot(2), Slot(3), &table, &mut out)));
+            println!("conv 7×7 {pass:8?}      {:9.1} GFLOP/s", flops / time.as_secs_f64() / 1e9);
+        }
+    }
+}
+
+/// Wall-clock time of a training step, recorded, with one wait at its end.
+fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
+    let mut parameters = Parameters::seeded(4);
+    let net = SegNet::new(&mut parameters.at("net"), 3, channels, 11);
+    let method: Method = "gs".parse().unwrap();
+    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.05).momentum(0.9), method).unwrap();
+    let pixels = images * height * width;
+    let x: Vec<u8> = (0..pixels * 3).map(|i| (i * 7 % 251) as u8).collect();
+    let labels: Vec<u8> = (0..pixels).map(|i| (i / width % 11) as u8).collect();
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let start = Instant::now();
+        let batch = [Batch::u8([images, height, width, 3], &x), Batch::u8([images, height, width, 1], &labels)];
+        let gradients = trainer.backward(batch, |[x, labels]| {
+            let options = CrossEntropy { weights: None, ignore: None, divisor: Divisor::Rows };
+            net.forward(x)?.cross_entropy_with(labels, &options)
+        });
+        trainer.step(gradients.unwrap()).unwrap();
+        times.push(start.elapsed());
+    }
+    // The first are eager and compile kernels.
+    times.drain(..3);
+    times.sort_unstable();
+    println!("SegNet step, {images}×{height}×{width}, {channels} channels: {:.1} ms", times[3].as_secs_f64() * 1e3);
+}
+
+fn main() {
+    let index = std::env::var("GRADSCALE_ADAPTER").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let adapter = match Adapter::get(index) {
+        Ok(adapter) => adapter,
+        Err(error) => return println!("SKIPPED: {error}"),
+    };
+    let device = Wgpu::open(&adapter, false).unwrap();
+    println!("{}", adapter.name());
+    let slow = adapter.is_software();
+    let words = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let bench = Bench { device, words };
+    if bench.wants("gemm") {
+        let sizes: &[u32] = if slow { &[128, 256] } else { &[1024, 2048, 4096, 8192] };
+        sizes.iter().for_each(|&size| bench.products(size));
+    }
+    if bench.wants("cast") {
+        bench.casts(if slow { 1 << 20 } else { 1 << 27 });
+    }
+    if bench.wants("conv") {
+        bench.convolutions(if slow { [1, 24, 32, 16] } else { [12, 180, 240, 64] }, if slow { 16 } else { 64 });
+    }
+    if bench.wants("segnet") {
+        let device = Wgpu::open(&adapter, false).unwrap();
+        segnet(device, if slow { [2, 32, 48] } else { [12, 360, 480] }, if slow { 8 } else { 64 });
+    }
+}

@@ -1,0 +1,86 @@
+//! The adapters of this machine.
+
+use crate::{Error, memory::now};
+
+/// A GPU, or a driver that pretends to be one.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    inner: wgpu::Adapter,
+}
+
+/// All adapters, those that are fast by their kind first. Their order is that of `--device wgpu:N`.
+#[must_use]
+pub fn adapters() -> Vec<Adapter> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
+    let mut found = now(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    found.sort_by_key(|adapter| match adapter.get_info().device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    });
+    found.into_iter().map(|inner| Adapter { inner }).collect()
+}
+
+impl Adapter {
+    /// The adapter of this number.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`].
+    pub fn get(index: usize) -> Result<Self, Error> {
+        let all = adapters();
+        let found = || all.iter().map(Self::name).collect();
+        all.get(index).cloned().ok_or_else(|| Error::NoAdapter { index, found: found() })
+    }
+
+    /// Name, interface and driver.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let info = self.inner.get_info();
+        let driver = [info.driver, info.driver_info].join(" ");
+        format!("{}, {}, {}", info.name, info.backend, driver.trim())
+    }
+
+    /// Whether it is a CPU's driver.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        self.inner.get_info().device_type == wgpu::DeviceType::Cpu
+    }
+
+    /// Features that matter here, by name, and whether the adapter has them.
+    #[must_use]
+    pub fn features(&self) -> Vec<(&'static str, bool)> {
+        let has = self.inner.features();
+        vec![
+            ("f16 in shaders", has.contains(wgpu::Features::SHADER_F16)),
+            ("subgroups", has.contains(wgpu::Features::SUBGROUP)),
+            ("timestamps", has.contains(wgpu::Features::TIMESTAMP_QUERY)),
+            ("cooperative matrices", has.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)),
+        ]
+    }
+
+    /// Limits that matter here, by name.
+    #[must_use]
+    pub fn limits(&self) -> Vec<(&'static str, u64)> {
+        let limits = self.inner.limits();
+        vec![
+            ("largest buffer", limits.max_buffer_size),
+            ("largest binding", limits.max_storage_buffer_binding_size),
+            ("workgroup memory", limits.max_compute_workgroup_storage_size.into()),
+            ("invocations of a workgroup", limits.max_compute_invocations_per_workgroup.into()),
+        ]
+    }
+
+    /// A device with all that the adapter allows, and with timestamps where it has them.
+    pub(crate) fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), Error> {
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("gradscale"),
+            required_features: self.inner.features()
+                & (wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS),
+            required_limits: self.inner.limits(),
+            ..wgpu::DeviceDescriptor::default()
+        };
+        now(self.inner.request_device(&descriptor)).map_err(|error| Error::NoDevice(error.to_string()))
+    }
+}

@@ -1,0 +1,196 @@
+//! Kernels: files of WGSL, put together, compiled when first needed, kept.
+//!
+//! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the files that it includes in order, `operand.wgsl`
+//! once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes `X`, its binding 5, 6, … in
+//! order), and its own file. There is no other preprocessing: every file is plain WGSL.
+
+use crate::{Error, Wgpu};
+use core::fmt::Write;
+use gradscale_core::{
+    backend::ABI,
+    scale,
+    stats::{Convention, LIGHT_WORDS},
+};
+use std::collections::HashMap;
+
+/// A kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub name: &'static str,
+    pub source: &'static str,
+    pub includes: &'static [&'static str],
+    pub operands: &'static [&'static str],
+}
+
+pub(crate) const HALF: &str = include_str!("kernels/half.wgsl");
+pub(crate) const SCALE: &str = include_str!("kernels/scale.wgsl");
+pub(crate) const LOGARITHM: &str = include_str!("kernels/logarithm.wgsl");
+pub(crate) const STORE: &str = include_str!("kernels/store.wgsl");
+pub(crate) const DENSE: &str = include_str!("kernels/dense.wgsl");
+pub(crate) const SHARED: &str = include_str!("kernels/shared.wgsl");
+pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
+pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
+pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
+pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
+pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
+pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
+pub(crate) const GROUPS: &str = include_str!("kernels/groups.wgsl");
+pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
+const GRID: &str = include_str!("kernels/grid.wgsl");
+const OPERAND: &str = include_str!("kernels/operand.wgsl");
+
+/// The binding of the first operand. Those before are parameters, control, rows, y, partials.
+pub(crate) const FIRST_OPERAND: u32 = 5;
+
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $id:ident = $name:literal [$($include:expr),*] ($($operand:literal),*);)*) => {
+        $($(#[$doc])* pub(crate) static $id: Kernel = Kernel {
+            name: $name,
+            source: include_str!(concat!("kernels/", $name, ".wgsl")),
+            includes: &[$($include),*],
+            operands: &[$($operand),*],
+        };)*
+        /// All of them.
+        #[cfg(test)]
+        pub(crate) static KERNELS: &[&Kernel] = &[$(&$id),*];
+    };
+}
+
+kernels! {
+    TAIL = "tail" [] ();
+    PROBE = "probe" [] ();
+    MOMENTS = "moments" [HALF] ();
+    UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x");
+    COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
+    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias");
+    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias");
+    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("bias");
+    POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x");
+    UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset");
+    BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b");
+    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a", "b", "c", "d");
+    GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x");
+    SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
+    REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
+    REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] ();
+    NORM_MOMENT = "norm_moment" [HALF, GROUPS, SPLIT] ("x");
+    NORM_SAVE = "norm_save" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
+    NORM_NUMBERS = "norm_numbers" [HALF, SCALE, LOGARITHM, MATH] ();
+    NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x");
+    NORM_WEIGH = "norm_weigh" [HALF, GROUPS, SPLIT] ("x", "dy");
+    NORM_MEANS = "norm_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
+    NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy");
+    NORM_AFFINE = "norm_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] ();
+    XENT_ROWS = "xent_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels");
+    XENT_END = "xent_end" [HALF, SCALE, LOGARITHM, MATH] ();
+    XENT_FACTORS = "xent_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels");
+    XENT_VJP = "xent_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels");
+    SQUARES = "squares" [HALF, SCALE] ();
+    GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
+    STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();
+    OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH] ();
+}
+
+/// Numbers of core and of this crate, as WGSL constants.
+pub(crate) fn prelude() -> String {
+    let convention = Convention::FP16;
+    let own = [
+        ("STORE_FLUSH_END", convention.flush_end()),
+        ("STORE_SUBNORMAL_END", convention.subnormal_end()),
+        ("STORE_OVERFLOW_START", convention.overflow_start()),
+        ("STORE_KEY_CONSTANT", convention.key_constant()),
+        ("ROW_FIRST_SUM", crate::memory::word_of(LIGHT_WORDS)),
+        ("ROW_FIRST_BIN", crate::memory::word_of(LIGHT_WORDS) + 8),
+        ("TYPE_F32", 0),
+        ("TYPE_F16", 1),
+        ("TYPE_U8", 2),
+        ("TYPE_U32", 3),
+    ];
+    let mut text = String::new();
+    for (name, value) in ABI.iter().chain(&own) {
+        writeln!(text, "const {name}: u32 = {value}u;").ok();
+    }
+    writeln!(text, "const MAX_STEP: i32 = {};", scale::MAX_STEP).ok();
+    text + GRID
+}
+
+impl Kernel {
+    /// The whole text.
+    pub fn text(&self) -> String {
+        let mut text = prelude();
+        self.includes.iter().for_each(|include| text += include);
+        for (binding, name) in (FIRST_OPERAND..).zip(self.operands) {
+            text += &OPERAND
+                .replace("@binding(99)", &format!("@binding({binding})"))
+                .replace("operand", name)
+                .replace("OPERAND", &name.to_uppercase());
+        }
+        text + self.source
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// A kernel's name, and names and values of its constants.
+type Variant = (&'static str, Vec<(&'static str, u32)>);
+
+/// Compiled kernels, by name and by the values of their constants.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    modules: HashMap<&'static str, wgpu::ShaderModule>,
+    pipelines: HashMap<Variant, wgpu::ComputePipeline>,
+}
+
+impl Wgpu {
+    /// A kernel with values for its `override` constants.
+    pub(crate) fn pipeline(
+        &self, kernel: &'static Kernel, constants: Vec<(&'static str, u32)>,
+    ) -> Result<wgpu::ComputePipeline, Error> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let key = (kernel.name, constants);
+        if let Some(pipeline) = compiled.pipelines.get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let failed = |log| Error::Kernel { name: kernel.name, log };
+        let module = match compiled.modules.get(kernel.name) {
+            Some(module) => module.clone(),
+            None => {
+                let module = self.complaint(|| self.module(kernel)).map_err(failed)?;
+                compiled.modules.insert(kernel.name, module.clone());
+                module
+            }
+        };
+        let values: Vec<(&str, f64)> = key.1.iter().map(|&(name, value)| (name, f64::from(value))).collect();
+        let descriptor = wgpu::ComputePipelineDescriptor {
+            label: Some(kernel.name),
+            layout: None,
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                constants: &values,
+                // Kernels set what they read.
+                zero_initialize_workgroup_memory: false,
+            },
+            cache: None,
+        };
+        let pipeline = self.complaint(|| self.device().create_compute_pipeline(&descriptor)).map_err(failed)?;
+        compiled.pipelines.insert(key, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn module(&self, kernel: &Kernel) -> wgpu::ShaderModule {
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(kernel.name),
+            source: wgpu::ShaderSource::Wgsl(kernel.text().into()),
+        };
+        let checks = if self.is_checked() {
+            wgpu::ShaderRuntimeChecks::checked()
+        } else {
+            wgpu::ShaderRuntimeChecks::unchecked()
+        };
+        // SAFETY: kernels stay inside their buffers for every valid descriptor, end all loops, and divide by no zero;
+        // the conformance suite runs them with checks too, and compares.
+        unsafe { self.device().create_shader_module_trusted(descriptor, checks) }
+    }
+}

@@ -1,0 +1,64 @@
+//! Every kernel, without a GPU: parsed, validated, and written in the languages of Vulkan, Metal and DX12.
+
+use super::{KERNELS, Kernel};
+use naga::{
+    ShaderStage,
+    back::{hlsl, msl, pipeline_constants::process_overrides, spv},
+    valid::{Capabilities, ValidationFlags, Validator},
+};
+
+/// Values of all constants, the same for each: enough to reach each type and function once.
+fn checked(kernel: &Kernel, value: f64) -> Result<(), String> {
+    let text = kernel.text();
+    let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text))?;
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::empty());
+    let info = validator.validate(&module).map_err(|error| error.emit_to_string(&text))?;
+    let constants =
+        module.overrides.iter().filter_map(|(_, constant)| constant.name.clone()).map(|name| (name, value)).collect();
+    let entry = (ShaderStage::Compute, "main");
+    let said = |error: &dyn std::fmt::Debug| format!("{}: {error:?}", kernel.name);
+    let (module, info) = process_overrides(&module, &info, Some(entry), &constants).map_err(|error| said(&error))?;
+    let shared: u32 = module.global_variables.iter().map(|(_, variable)| shared_bytes(&module, variable)).sum();
+    assert!(shared <= 16384, "{} needs {shared} bytes of workgroup memory", kernel.name);
+    let size: u32 = module.entry_points.iter().map(|entry| entry.workgroup_size.iter().product::<u32>()).sum();
+    assert!(size <= 256, "{} has {size} invocations", kernel.name);
+    let pipeline = spv::PipelineOptions { shader_stage: entry.0, entry_point: entry.1.into() };
+    let words = spv::write_vec(&module, &info, &spv::Options::default(), Some(&pipeline)).map_err(|e| said(&e))?;
+    let pipeline = msl::PipelineOptions { entry_point: Some((entry.0, entry.1.into())), ..Default::default() };
+    let options = msl::Options { lang_version: (2, 4), ..Default::default() };
+    let (metal, _) = msl::write_string(&module, &info, &options, &pipeline).map_err(|error| said(&error))?;
+    let pipeline = hlsl::PipelineOptions { entry_point: Some((entry.0, entry.1.into())) };
+    let (options, mut high) = (hlsl::Options::default(), String::new());
+    hlsl::Writer::new(&mut high, &options, &pipeline).write(&module, &info, None).map_err(|error| said(&error))?;
+    assert!(words.len() > 50 && metal.contains("kernel") && high.contains("numthreads"), "{}", kernel.name);
+    Ok(())
+}
+
+fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
+    let shared = variable.space == naga::AddressSpace::WorkGroup;
+    if shared { module.types[variable.ty].inner.size(module.to_ctx()) } else { 0 }
+}
+
+#[test]
+fn every_kernel_is_valid_in_four_languages() {
+    for kernel in KERNELS {
+        for value in [1.0, 2.0] {
+            checked(kernel, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+        }
+    }
+}
+
+/// What the test above would say of a mistake.
+#[test]
+fn a_broken_kernel_is_found() {
+    let broken =
+        Kernel { name: "broken", source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }", ..super::TAIL };
+    assert!(checked(&broken, 1.0).is_err());
+}
+
+#[test]
+fn names_are_files() {
+    for kernel in KERNELS {
+        assert_eq!(KERNELS.iter().filter(|other| other.name == kernel.name).count(), 1, "{}", kernel.name);
+    }
+}

@@ -1,0 +1,74 @@
+// y[i] = f(a[i], b[…]). Reference: core's `Binary`.
+
+struct Params {
+    store: Store,
+    function: Function,
+    len: u32,
+    cols: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+
+/// One of BINARY_*; with BINARY_GRAD, `OP` is the function whose vjp it is.
+override KIND: u32;
+/// How b lies over a: 0 all of it, 1 one value for each column, 2 for each row, 3 one.
+override OVER: u32;
+
+fn larger(a: f32, b: f32) -> f32 {
+    if is_nan(a) {
+        return a;
+    }
+    return number(select(bitcast<u32>(b), bitcast<u32>(a), !is_nan(b) && order(bitcast<u32>(a)) > order(bitcast<u32>(b))));
+}
+
+fn function_of_two(a: f32, b: f32, key: vec2<u32>, i: u32) -> f32 {
+    switch KIND {
+        case BINARY_ADD: { return a + b; }
+        case BINARY_SUB: { return a - b; }
+        case BINARY_MUL: { return a * b; }
+        case BINARY_DIV: { return divide(a, b); }
+        case BINARY_MAX: { return larger(a, b); }
+        default: { return derivative(p.function, a, b, key, i); }
+    }
+}
+
+/// The element of b that meets element i of a.
+fn meets(i: u32) -> u32 {
+    if OVER == 1u {
+        return i % p.cols;
+    }
+    if OVER == 2u {
+        return i / p.cols;
+    }
+    return 0u;
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    let key = seed();
+    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
+        let live = live_of(o, p.len);
+        var x = a_eight(o);
+        var z = array<vec4<f32>, 2>();
+        if OVER == 0u {
+            z = b_eight(o);
+        }
+        var v = array<vec4<f32>, 2>();
+        for (var j = 0u; j < live; j += 1u) {
+            let i = 8u * o + j;
+            if OVER != 0u {
+                z[j >> 2u][j & 3u] = b_at(meets(i));
+            }
+            v[j >> 2u][j & 3u] = function_of_two(x[j >> 2u][j & 3u], z[j >> 2u][j & 3u], key, i);
+        }
+        put8(e, o, v[0], v[1], live);
+    }
+    end_store(lane, number_of_group);
+}

@@ -1,0 +1,70 @@
+// core's `Unary::eval` and `Unary::vjp`. Needs math.wgsl.
+
+/// A function and its parameters; `threshold` is dropout's share to keep, in units of 2^-24.
+struct Function {
+    a: f32,
+    b: f32,
+    stream: u32,
+    threshold: u32,
+}
+
+/// The kernel's function.
+override OP: u32;
+
+fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
+    let bits = bitcast<u32>(x);
+    switch OP {
+        case UNARY_NEG: { return number(bits ^ ~F32_MAGNITUDE); }
+        case UNARY_ABS: { return number(bits & F32_MAGNITUDE); }
+        // What is negative and no NaN becomes 0, also −0.
+        case UNARY_RELU: { return number(select(bits, 0u, bits > F32_MAGNITUDE && !is_nan(x))); }
+        case UNARY_TANH: { return hyperbolic_tangent(x); }
+        case UNARY_SIGMOID: { return sigmoid(x); }
+        case UNARY_GELU: { return x * normal_cdf(x); }
+        case UNARY_SILU: { return x * sigmoid(x); }
+        case UNARY_ERF: { return error_function(x); }
+        case UNARY_EXP: { return exponential(x); }
+        case UNARY_LN: { return natural_logarithm(x); }
+        case UNARY_SQRT: { return square_root(x); }
+        case UNARY_RECIP: { return divide(1.0, x); }
+        case UNARY_POW: { return power(x, f.a); }
+        case UNARY_AFFINE: { return f.a * x + f.b; }
+        case UNARY_DROPOUT: {
+            if (hash(seed, f.stream, index) >> 8u) < f.threshold {
+                return divide(x, f.a);
+            }
+            return 0.0;
+        }
+        default: { return x; }
+    }
+}
+
+/// The derivative times `dy`. Masks select by bits, also where the device reads subnormals as 0.
+fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f32 {
+    let sign = ~F32_MAGNITUDE;
+    let bits = bitcast<u32>(kept);
+    let gradient = bitcast<u32>(dy);
+    let positive = bits - 1u < F32_INFINITY;
+    let negative = (bits & sign) != 0u && (bits ^ sign) - 1u < F32_INFINITY;
+    switch OP {
+        case UNARY_NEG: { return number(gradient ^ sign); }
+        case UNARY_ABS: { return number(select(0u, gradient ^ select(0u, sign, negative), positive || negative)); }
+        case UNARY_RELU: { return number(select(0u, gradient, positive)); }
+        case UNARY_TANH: { return dy * (1.0 - kept * kept); }
+        case UNARY_SIGMOID: { return dy * (kept * (1.0 - kept)); }
+        case UNARY_GELU: { return dy * (normal_cdf(kept) + kept * (0.398942280 * exponential(-0.5 * kept * kept))); }
+        case UNARY_SILU: {
+            let s = sigmoid(kept);
+            return dy * (s * (1.0 + kept * (1.0 - s)));
+        }
+        case UNARY_ERF: { return dy * (1.12837917 * exponential(-kept * kept)); }
+        case UNARY_EXP: { return dy * kept; }
+        case UNARY_LN: { return divide(dy, kept); }
+        case UNARY_SQRT: { return dy * divide(0.5, kept); }
+        case UNARY_RECIP: { return -dy * kept * kept; }
+        case UNARY_POW: { return dy * (f.a * power(kept, f.a - 1.0)); }
+        case UNARY_AFFINE: { return dy * f.a; }
+        case UNARY_DROPOUT: { return evaluate(f, dy, seed, index); }
+        default: { return dy; }
+    }
+}

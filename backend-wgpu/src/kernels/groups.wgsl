@@ -1,0 +1,35 @@
+// Groups of a normalisation, over x `[n, h, w, c]`. A kernel declares `p: Params` with a member `shape: Shape`.
+
+struct Shape {
+    /// Pixels of an image.
+    image: u32,
+    channels: u32,
+    /// Groups of an image; with BATCH, 1.
+    groups: u32,
+    /// Elements of a group.
+    size: u32,
+}
+
+/// Whether there is one group for each channel, over all images.
+override BATCH: u32;
+
+/// The index of member m of a group.
+fn member(group: u32, m: u32) -> u32 {
+    let s = p.shape;
+    if BATCH != 0u {
+        return m * s.channels + group;
+    }
+    let width = s.channels / s.groups;
+    let pixel = group / s.groups * s.image + m / width;
+    return pixel * s.channels + group % s.groups * width + m % width;
+}
+
+/// The group of element i.
+fn group_of(i: u32) -> u32 {
+    let s = p.shape;
+    let channel = i % s.channels;
+    if BATCH != 0u {
+        return channel;
+    }
+    return i / (s.image * s.channels) * s.groups + channel / (s.channels / s.groups);
+}

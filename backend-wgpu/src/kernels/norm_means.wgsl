@@ -1,0 +1,50 @@
+// The means of u and u · x̂ of each group, from their parts, beside its mean and inverse. In batch normalisation, where
+// a group is a channel, parts are those of the gradient, and the scale comes here.
+
+struct Params {
+    split: Division,
+    /// Elements of a group.
+    size: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(7) var<storage, read> scale: array<f32>;
+@group(0) @binding(8) var<storage, read> parts: array<Total>;
+@group(0) @binding(9) var<storage, read_write> numbers: array<vec4<f32>>;
+
+alias Total = vec2<f32>;
+
+/// Whether the scale is still missing.
+override SCALED: u32;
+/// Whether means are subtracted.
+override CENTERED: u32;
+
+fn nothing() -> Total {
+    return vec2<f32>();
+}
+
+fn join(a: Total, b: Total) -> Total {
+    return a + b;
+}
+
+fn term(group: u32, part: u32) -> Total {
+    return parts[part * p.split.results + group];
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let s = share(group_number(group, groups), lane);
+    var total = together(s, lane);
+    if s.live && s.thread == 0u {
+        if SCALED != 0u {
+            total *= scale[s.result];
+        }
+        let size = f32(p.size);
+        numbers[s.result].z = select(0.0, divide(total.x, size), CENTERED != 0u);
+        numbers[s.result].w = divide(total.y, size);
+    }
+}

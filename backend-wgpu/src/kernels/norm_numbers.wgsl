@@ -1,0 +1,23 @@
+// For each group its mean and 1/√(variance + eps), so that no element forms them again.
+
+struct Params {
+    groups: u32,
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(7) var<storage, read> saved: array<f32>;
+/// Mean, inverse, and for the vjp the means of u and of u · x̂, u being the gradient times the scale.
+@group(0) @binding(9) var<storage, read_write> numbers: array<vec4<f32>>;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    for (var g = group_number(group, groups) * GROUP + lane; g < p.groups; g += groups.x * groups.y * GROUP) {
+        let inverse = divide(1.0, square_root(saved[p.groups + g] + p.eps));
+        numbers[g] = vec4<f32>(saved[g], inverse, 0.0, 0.0);
+    }
+}

@@ -1,0 +1,53 @@
+// Parts of the sums of u and u · x̂: over groups, u being the gradient times the scale, or over channels, u being the
+// gradient.
+
+struct Params {
+    split: Division,
+    shape: Shape,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(7) var<storage, read> scale: array<f32>;
+@group(0) @binding(8) var<storage, read_write> parts: array<Total>;
+@group(0) @binding(9) var<storage, read> numbers: array<vec4<f32>>;
+
+alias Total = vec2<f32>;
+
+/// Whether the sums are over channels.
+override CHANNELS: u32;
+/// Whether there is a scale.
+override SCALED: u32;
+
+fn nothing() -> Total {
+    return vec2<f32>();
+}
+
+fn join(a: Total, b: Total) -> Total {
+    return a + b;
+}
+
+fn term(result: u32, l: u32) -> Total {
+    var i = l * p.shape.channels + result;
+    if CHANNELS == 0u {
+        i = member(result, l);
+    }
+    let n = numbers[group_of(i)];
+    var u = dy_at(i);
+    if CHANNELS == 0u && SCALED != 0u {
+        u *= scale[i % p.shape.channels];
+    }
+    return vec2<f32>(u, u * ((x_at(i) - n.x) * n.y));
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let s = share(group_number(group, groups), lane);
+    let total = together(s, lane);
+    if s.live && s.thread == 0u {
+        parts[s.part * p.split.results + s.result] = total;
+    }
+}

@@ -1,0 +1,110 @@
+// One update of a parameter: clip, decay, update (spec, section 10). Reference: core's `Step::update`.
+
+struct Params {
+    len: u32,
+    decay: f32,
+    /// Greatest magnitude of a gradient, or ∞.
+    most: u32,
+    eps: f32,
+    /// Momentum, or β₁ and β₂.
+    beta: vec2<f32>,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(3) var<storage, read_write> master: array<vec4<f32>>;
+/// As step.wgsl left it.
+@group(0) @binding(4) var<storage, read> step: array<u32>;
+@group(0) @binding(5) var<storage, read> gradient: array<vec4<u32>>;
+@group(0) @binding(6) var<storage, read_write> state0: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> state1: array<vec4<f32>>;
+@group(0) @binding(8) var<storage, read_write> copies: array<vec2<u32>>;
+
+/// 0 gradient descent, 1 with Nesterov's momentum, 2 Adam, 3 Adam with decay of the weight, 4 running statistics.
+override RULE: u32;
+/// States that the rule keeps.
+override STATES: u32;
+/// Whether there is a copy in half.
+override COPY: u32;
+
+/// A weight and its states.
+struct Weight {
+    w: f32,
+    state: vec2<f32>,
+}
+
+fn clipped(bits: u32) -> f32 {
+    let m = bits & F32_MAGNITUDE;
+    let over = m > p.most && m <= F32_INFINITY;
+    return number(select(bits, (bits & ~F32_MAGNITUDE) | p.most, over)) * number(step[2]);
+}
+
+fn updated(old: Weight, bits: u32) -> Weight {
+    let lr = number(step[1]);
+    let numbers = vec2<f32>(number(step[3]), number(step[4]));
+    var w = old.w;
+    if RULE == 4u {
+        return Weight(numbers.x * w + (1.0 - numbers.x) * number(bits), old.state);
+    }
+    var g = clipped(bits);
+    if RULE == 3u {
+        w -= lr * p.decay * w;
+    } else {
+        g += p.decay * w;
+    }
+    if RULE < 2u {
+        let v = p.beta.x * old.state.x + g;
+        return Weight(w - lr * select(v, g + p.beta.x * v, RULE == 1u), vec2<f32>(v, 0.0));
+    }
+    let m = p.beta.x * old.state.x + (1.0 - p.beta.x) * g;
+    let v = p.beta.y * old.state.y + (1.0 - p.beta.y) * g * g;
+    let d = divide(divide(m, numbers.x), square_root(divide(v, numbers.y)) + p.eps);
+    return Weight(w - lr * d, vec2<f32>(m, v));
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    if step[0] == 0u {
+        return;
+    }
+    // Four elements at a time; what lies behind the last stays.
+    let fours = (p.len >> 2u) + u32((p.len & 3u) != 0u);
+    for (var o = group_number(group, groups) * GROUP + lane; o < fours; o += groups.x * groups.y * GROUP) {
+        let live = min(p.len - 4u * o, 4u);
+        let g = gradient[o];
+        var w = master[o];
+        var first = vec4<f32>();
+        var second = vec4<f32>();
+        if STATES > 0u {
+            first = state0[o];
+        }
+        if STATES > 1u {
+            second = state1[o];
+        }
+        for (var j = 0u; j < live; j += 1u) {
+            let fresh = updated(Weight(w[j], vec2<f32>(first[j], second[j])), g[j]);
+            w[j] = fresh.w;
+            first[j] = fresh.state.x;
+            second[j] = fresh.state.y;
+        }
+        master[o] = w;
+        if STATES > 0u {
+            state0[o] = first;
+        }
+        if STATES > 1u {
+            state1[o] = second;
+        }
+        if COPY != 0u {
+            var halves = copies[o];
+            for (var j = 0u; j < live; j += 1u) {
+                let shift = 16u * (j & 1u);
+                let kept = halves[j >> 1u] & ~(0xffffu << shift);
+                halves[j >> 1u] = kept | (half_bits(bitcast<u32>(w[j])) << shift);
+            }
+            copies[o] = halves;
+        }
+    }
+}

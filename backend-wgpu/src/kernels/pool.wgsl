@@ -1,0 +1,72 @@
+// Largest or mean value of each window, and the offset of the largest. Needs windows.wgsl.
+
+/// Offsets, four to a word; whoever stores 8 results owns 8 of them.
+@group(0) @binding(6) var<storage, read_write> offsets: array<vec2<u32>>;
+/// Whether offsets are wanted.
+override OFFSETS: u32;
+
+struct Chosen {
+    value: f32,
+    offset: u32,
+}
+
+/// Result i.
+fn pooled(i: u32) -> Chosen {
+    let at = coordinates(i, p.y_size);
+    let start = at.yz * p.steps - p.pad;
+    var sum = 0.0;
+    var best = Chosen(number(F32_INFINITY | ~F32_MAGNITUDE), 255u);
+    var found = false;
+    for (var r = 0u; r < p.window.x; r += 1u) {
+        for (var s = 0u; s < p.window.y; s += 1u) {
+            let place = start + vec2<u32>(r, s);
+            if all(place < p.x_size) {
+                let v = x_at(index_of(vec4<u32>(at.x, place, at.w), p.x_size));
+                if AVERAGE != 0u {
+                    sum += v;
+                } else if !found || (!is_nan(best.value)
+                    && (is_nan(v) || order(bitcast<u32>(v)) > order(bitcast<u32>(best.value)))) {
+                    best = Chosen(v, r * p.window.y + s);
+                    found = true;
+                }
+            }
+        }
+    }
+    if AVERAGE != 0u {
+        best.value = divide(sum, area());
+    }
+    return best;
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
+        let live = live_of(o, p.len);
+        var lo = vec4<f32>();
+        var hi = vec4<f32>();
+        var bytes = vec2<u32>();
+        var mask = vec2<u32>();
+        for (var j = 0u; j < live; j += 1u) {
+            let best = pooled(8u * o + j);
+            if j < 4u {
+                lo[j] = best.value;
+            } else {
+                hi[j - 4u] = best.value;
+            }
+            bytes[j >> 2u] |= best.offset << (8u * (j & 3u));
+            mask[j >> 2u] |= 0xffu << (8u * (j & 3u));
+        }
+        put8(e, o, lo, hi, live);
+        if OFFSETS != 0u {
+            offsets[o] = (offsets[o] & ~mask) | bytes;
+        }
+    }
+    end_store(lane, number_of_group);
+}

@@ -1,0 +1,36 @@
+// 2^k by exponent arithmetic, with the bits of core's `Factor`: rounded once, to nearest even, where the result is an
+// f32 subnormal. Needs half.wgsl.
+
+/// `to − from`, saturating, clamped to where it still matters.
+fn exponent_step(origin: i32, site: i32) -> i32 {
+    let k = site - origin;
+    // Signs that differ, and a result whose sign is not that of the first: the difference left i32.
+    if ((site ^ origin) & (site ^ k)) < 0 {
+        return select(MAX_STEP, -MAX_STEP, site < 0);
+    }
+    return clamp(k, -MAX_STEP, MAX_STEP);
+}
+
+/// Bits of x · 2^k. ±0, ±∞ and NaN stay.
+fn scaled_bits(x: u32, k: i32) -> u32 {
+    let sign = x & ~F32_MAGNITUDE;
+    let m = x & F32_MAGNITUDE;
+    if k == 0 || m == 0u || m >= F32_INFINITY {
+        return x;
+    }
+    var digits = m & (F32_HIDDEN - 1u);
+    var field = i32(m >> 23u);
+    if field == 0 {
+        let shift = countLeadingZeros(digits) - 8u;
+        digits = digits << shift;
+        field = 1 - i32(shift);
+    }
+    field += k;
+    if field >= 255 {
+        return sign | F32_INFINITY;
+    }
+    if field >= 1 {
+        return sign | (u32(field) << 23u) | (digits & (F32_HIDDEN - 1u));
+    }
+    return sign | round_shift(digits | F32_HIDDEN, u32(min(1 - field, 25)));
+}

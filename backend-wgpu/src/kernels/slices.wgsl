@@ -1,0 +1,52 @@
+// The second half of a product that was cut along k: adds the slices in order, then stores.
+
+struct Params {
+    store: Store,
+    output: Output,
+}
+
+/// As in tile.wgsl.
+struct Output {
+    m: u32,
+    n: u32,
+    k: u32,
+    batch: u32,
+    stride: u32,
+    lead: u32,
+    bias_stride: u32,
+    has_bias: u32,
+    depth: u32,
+    slices: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<storage, read> slices: array<f32>;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    let o = p.output;
+    let count = o.batch * o.m * o.n;
+    for (var i = number_of_group * GROUP + lane; i < count; i += groups.x * groups.y * GROUP) {
+        var sum = 0.0;
+        for (var slice = 0u; slice < o.slices; slice += 1u) {
+            sum += slices[slice * count + i];
+        }
+        let c = i % o.n;
+        let r = (i / o.n) % o.m;
+        let z = i / (o.n * o.m);
+        if o.has_bias != 0u {
+            sum += bias_at(z * o.bias_stride + c);
+        }
+        put(e, z * o.stride + r * o.lead + c, sum);
+    }
+    end_store(lane, number_of_group);
+}

@@ -1,0 +1,167 @@
+// The store's epilogue: scale, add, observe. Bits and counts are core's (`Factor`, `Stats`), whatever the device does
+// with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl; a kernel declares `p: Params`, whose first member is
+// `store: Store`, and calls `begin_store`, some `put…` of dense.wgsl or shared.wgsl, and `end_store`.
+
+/// Slots, greatest detail, whether to add (0 or 1).
+struct Store {
+    origin: u32,
+    site: u32,
+    detail: u32,
+    add: u32,
+}
+
+/// Detail, seed (low, high), number of slots; then the exponents, then the dials.
+@group(0) @binding(1) var<storage, read> control: array<u32>;
+/// Rows of ROW_WORDS words.
+@group(0) @binding(2) var<storage, read_write> rows: array<atomic<u32>>;
+/// Σu, Σu², Σ ln|u|, Σ ln²|u| of each workgroup, for moments.wgsl.
+@group(0) @binding(4) var<storage, read_write> partials: array<vec4<f32>>;
+
+const CONTROL_HEADER: u32 = 4u;
+
+fn seed() -> vec2<u32> {
+    return vec2<u32>(control[1], control[2]);
+}
+
+fn exponent(slot: u32) -> i32 {
+    return bitcast<i32>(control[CONTROL_HEADER + slot]);
+}
+
+fn dial(index: u32) -> f32 {
+    return number(control[CONTROL_HEADER + control[3] + index]);
+}
+
+struct Epilogue {
+    step: i32,
+    detail: u32,
+    add: bool,
+}
+
+fn store_detail() -> u32 {
+    return min(p.store.detail, control[0]);
+}
+
+fn epilogue() -> Epilogue {
+    return Epilogue(exponent_step(exponent(p.store.origin), exponent(p.store.site)), store_detail(), p.store.add != 0u);
+}
+
+/// What an invocation has seen.
+struct Seen {
+    count: u32,
+    zeros: u32,
+    infinite: u32,
+    nan: u32,
+    /// Below the thresholds, zeros among them.
+    small: u32,
+    low: u32,
+    /// At or above the threshold, ∞ and NaN among them.
+    large: u32,
+    amax: u32,
+    sums: vec4<f32>,
+}
+
+var<private> seen: Seen;
+var<workgroup> group_counts: array<atomic<u32>, 8>;
+var<workgroup> group_bins: array<atomic<u32>, ROW_BINS>;
+var<workgroup> group_sums: array<vec4<f32>, GROUP>;
+
+fn begin_store(lane: u32) {
+    if lane < 8u {
+        atomicStore(&group_counts[lane], 0u);
+    }
+    for (var bin = lane; bin < ROW_BINS; bin += GROUP) {
+        atomicStore(&group_bins[bin], 0u);
+    }
+    workgroupBarrier();
+}
+
+fn observe(s: u32, detail: u32) {
+    let m = s & F32_MAGNITUDE;
+    let finite = m < F32_INFINITY;
+    seen.count += 1u;
+    seen.zeros += u32(m == 0u);
+    seen.infinite += u32(m == F32_INFINITY);
+    seen.nan += u32(m > F32_INFINITY);
+    seen.small += u32(m < STORE_FLUSH_END);
+    seen.low += u32(m < STORE_SUBNORMAL_END);
+    seen.large += u32(m >= STORE_OVERFLOW_START);
+    seen.amax = max(seen.amax, select(0u, m, finite));
+    if detail >= DETAIL_FULL && m != 0u && finite {
+        atomicAdd(&group_bins[(m + STORE_KEY_CONSTANT) >> 23u], 1u);
+        if detail >= DETAIL_MOMENTS {
+            let u = number(s);
+            let log = logarithm(m);
+            seen.sums += vec4<f32>(u, u * u, log, log * log);
+        }
+    }
+}
+
+/// Bits of a result as it is stored in f32: scaled, added to what was there, observed.
+fn finish(e: Epilogue, v: f32, before: f32) -> u32 {
+    var s = scaled_bits(bitcast<u32>(v), e.step);
+    if e.add {
+        s = bitcast<u32>(before + number(s));
+    }
+    if e.detail != 0u {
+        observe(s, e.detail);
+    }
+    return s;
+}
+
+/// Merges what the workgroup `group` of this launch has seen into the row. Counts may come in any order; sums go to
+/// `partials`, which moments.wgsl adds up in order. In uniform control flow.
+fn end_store(lane: u32, group: u32) {
+    let detail = store_detail();
+    if detail == 0u {
+        return;
+    }
+    atomicAdd(&group_counts[0], seen.count);
+    atomicAdd(&group_counts[1], seen.zeros);
+    atomicAdd(&group_counts[2], seen.infinite);
+    atomicAdd(&group_counts[3], seen.nan);
+    atomicAdd(&group_counts[4], seen.small - seen.zeros);
+    atomicAdd(&group_counts[5], seen.large - seen.infinite - seen.nan);
+    atomicAdd(&group_counts[6], seen.low - seen.small);
+    atomicMax(&group_counts[7], seen.amax);
+    group_sums[lane] = seen.sums;
+    workgroupBarrier();
+    let row = p.store.site * ROW_WORDS;
+    // A workgroup that saw nothing leaves an empty row empty.
+    let some = atomicLoad(&group_counts[0]) != 0u;
+    if some {
+        if lane < 7u {
+            let more = atomicLoad(&group_counts[lane]);
+            let old = atomicAdd(&rows[row + 2u * lane], more);
+            if old + more < old {
+                atomicAdd(&rows[row + 2u * lane + 1u], 1u);
+            }
+        } else if lane == 7u {
+            atomicMax(&rows[row + 14u], atomicLoad(&group_counts[7]));
+        } else if lane == 8u {
+            atomicMax(&rows[row + 15u], detail);
+        }
+    }
+    if some && detail >= DETAIL_FULL {
+        for (var bin = lane; bin < ROW_BINS; bin += GROUP) {
+            let more = atomicLoad(&group_bins[bin]);
+            if more != 0u {
+                // A bin that is full stays full: whoever lets it wrap sets it afterwards.
+                let old = atomicAdd(&rows[row + ROW_FIRST_BIN + bin], more);
+                if old + more < old {
+                    atomicMax(&rows[row + ROW_FIRST_BIN + bin], 0xffffffffu);
+                }
+            }
+        }
+    }
+    if detail >= DETAIL_MOMENTS {
+        for (var half = GROUP / 2u; half != 0u; half /= 2u) {
+            if lane < half {
+                group_sums[lane] += group_sums[lane + half];
+            }
+            workgroupBarrier();
+        }
+        if lane == 0u {
+            partials[group] = group_sums[0];
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// Windows of a pooling, as pool.wgsl and unpool.wgsl see them. Reference: core's `Pool`, x [n, h, w, c],
+// y [n, oh, ow, c]. Needs store.wgsl, dense.wgsl, math.wgsl.
+
+struct Params {
+    store: Store,
+    /// Height and width.
+    x_size: vec2<u32>,
+    y_size: vec2<u32>,
+    window: vec2<u32>,
+    steps: vec2<u32>,
+    pad: vec2<u32>,
+    channels: u32,
+    len: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+
+/// 0 the largest, 1 the mean.
+override AVERAGE: u32;
+
+/// (image, row, column, channel) of element i of a tensor of this height and width.
+fn coordinates(i: u32, size: vec2<u32>) -> vec4<u32> {
+    let pixel = i / p.channels;
+    let line = pixel / size.y;
+    return vec4<u32>(line / size.x, line % size.x, pixel % size.y, i % p.channels);
+}
+
+/// The element at coordinates.
+fn index_of(at: vec4<u32>, size: vec2<u32>) -> u32 {
+    return ((at.x * size.x + at.y) * size.y + at.z) * p.channels + at.w;
+}
+
+fn area() -> f32 {
+    return f32(p.window.x * p.window.y);
+}

@@ -1,0 +1,50 @@
+// Loss and divisor, from the workgroups' sums.
+
+struct Params {
+    groups: u32,
+    /// 0 fixed, 1 rows, 2 weights.
+    divisor: u32,
+    fixed: f32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+@group(0) @binding(8) var<storage, read> parts: array<vec4<u32>>;
+
+var<workgroup> totals: array<vec4<u32>, GROUP>;
+
+fn join(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+    let sum = bitcast<vec2<f32>>(a.xy) + bitcast<vec2<f32>>(b.xy);
+    return vec4<u32>(bitcast<vec2<u32>>(sum), a.z + b.z, 0u);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    var total = vec4<u32>();
+    for (var i = lane; i < p.groups; i += GROUP) {
+        total = join(total, parts[i]);
+    }
+    totals[lane] = total;
+    workgroupBarrier();
+    for (var half = GROUP / 2u; half != 0u; half /= 2u) {
+        if lane < half {
+            totals[lane] = join(totals[lane], totals[lane + half]);
+        }
+        workgroupBarrier();
+    }
+    if lane == 0u {
+        let all = totals[0];
+        var divisor = p.fixed;
+        if p.divisor == 1u {
+            divisor = f32(all.z);
+        } else if p.divisor == 2u {
+            divisor = number(all.y);
+        }
+        out[1] = divisor;
+        if all.z == 0u {
+            out[0] = 0.0;
+        } else {
+            out[0] = divide(number(all.x), divisor);
+        }
+    }
+}

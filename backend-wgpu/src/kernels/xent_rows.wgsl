@@ -1,0 +1,103 @@
+// Log-sum-exp of each row, and each workgroup's sums of losses, weights and rows that count. Reference: core's `Xent`. A
+// workgroup has 256 / threads rows, with so many invocations for each.
+
+struct Params {
+    meaning: Meaning,
+    threads: u32,
+    /// Workgroups.
+    groups: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+@group(0) @binding(7) var<storage, read> weights: array<f32>;
+/// Bits of a loss and of a weight, a count.
+@group(0) @binding(8) var<storage, read_write> parts: array<vec4<u32>>;
+
+var<workgroup> ranks: array<u32, GROUP>;
+var<workgroup> sums: array<f32, GROUP>;
+var<workgroup> totals: array<vec4<u32>, GROUP>;
+
+fn join(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+    let sum = bitcast<vec2<f32>>(a.xy) + bitcast<vec2<f32>>(b.xy);
+    return vec4<u32>(bitcast<vec2<u32>>(sum), a.z + b.z, 0u);
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    let thread = lane % p.threads;
+    let row = number_of_group * (GROUP / p.threads) + lane / p.threads;
+    let live = number_of_group < p.groups && row < p.meaning.rows;
+    let classes = select(0u, p.meaning.classes, live);
+    let start = row * p.meaning.classes;
+
+    // The largest logit, NaN before all.
+    var best = 0u;
+    for (var c = thread; c < classes; c += p.threads) {
+        best = max(best, rank(bitcast<u32>(x_at(start + c))));
+    }
+    ranks[lane] = best;
+    workgroupBarrier();
+    for (var half = p.threads / 2u; half != 0u; half /= 2u) {
+        if thread < half {
+            ranks[lane] = max(ranks[lane], ranks[lane + half]);
+        }
+        workgroupBarrier();
+    }
+    let most = of_rank(ranks[lane - thread]);
+
+    // The sum of exponentials: sums of 32, which are added up.
+    var sum = 0.0;
+    var c = thread;
+    while c < classes {
+        var few = 0.0;
+        for (var k = 0u; k < 32u && c < classes; k += 1u) {
+            few += exponential(x_at(start + c) - most);
+            c += p.threads;
+        }
+        sum += few;
+    }
+    sums[lane] = sum;
+    workgroupBarrier();
+    for (var half = p.threads / 2u; half != 0u; half /= 2u) {
+        if thread < half {
+            sums[lane] += sums[lane + half];
+        }
+        workgroupBarrier();
+    }
+
+    var total = vec4<u32>();
+    if live && thread == 0u {
+        let lse = most + natural_logarithm(sums[lane]);
+        out[2u + row] = lse;
+        let label = labels_raw(row);
+        if !is_ignored(label) {
+            var loss = number(F32_NAN);
+            var weight = 1.0;
+            // A label beyond the classes is an error that shows.
+            if label < classes {
+                if WEIGHTED != 0u {
+                    weight = weights[label];
+                }
+                loss = weight * (lse - x_at(start + label));
+            }
+            total = vec4<u32>(bitcast<u32>(loss), bitcast<u32>(weight), 1u, 0u);
+        }
+    }
+    totals[lane] = total;
+    workgroupBarrier();
+    for (var half = GROUP / 2u; half != 0u; half /= 2u) {
+        if lane < half {
+            totals[lane] = join(totals[lane], totals[lane + half]);
+        }
+        workgroupBarrier();
+    }
+    if lane == 0u && number_of_group < p.groups {
+        parts[number_of_group] = totals[0];
+    }
+}

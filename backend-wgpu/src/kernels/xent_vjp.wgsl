@@ -1,0 +1,49 @@
+// dx = factor · (softmax − one-hot); 0 in rows that do not count, NaN for a label beyond the classes. Reference: core's
+// `Xent`.
+
+struct Params {
+    store: Store,
+    meaning: Meaning,
+    /// The first row of this launch, a multiple of 8, and its elements.
+    start: u32,
+    len: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+/// Log-sum-exp and factor of each row of this launch.
+@group(0) @binding(8) var<storage, read> numbers: array<vec2<f32>>;
+
+/// Gradient of element i of this launch, whose logit is v.
+fn gradient(i: u32, v: f32) -> f32 {
+    let row = i / p.meaning.classes;
+    let label = labels_raw(p.start + row);
+    if is_ignored(label) {
+        return 0.0;
+    }
+    if label >= p.meaning.classes {
+        return number(F32_NAN);
+    }
+    let n = numbers[row];
+    return n.y * (exponential(v - n.x) - select(0.0, 1.0, label == i % p.meaning.classes));
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    let first = p.start / 8u * p.meaning.classes;
+    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
+        let live = live_of(o, p.len);
+        var v = x_eight(first + o);
+        for (var j = 0u; j < live; j += 1u) {
+            v[j >> 2u][j & 3u] = gradient(8u * o + j, v[j >> 2u][j & 3u]);
+        }
+        put8(e, first + o, v[0], v[1], live);
+    }
+    end_store(lane, number_of_group);
+}

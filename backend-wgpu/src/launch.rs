@@ -1,0 +1,184 @@
+//! A call of a kernel: constants, parameters, buffers, grid.
+
+use crate::{
+    Error, Memory, Table, Wgpu,
+    kernel::{self, FIRST_OPERAND, Kernel},
+    memory::type_code,
+    queue::Launch,
+};
+use gradscale_core::{
+    backend::{Buffer, DType, Store},
+    stats::Detail,
+};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Invocations of a workgroup.
+pub(crate) const GROUP: u32 = 256;
+/// Most workgroups of a kernel that walks its elements in strides: more do not make a device faster, and each merges
+/// its row.
+const GROUPS: u32 = 2048;
+
+/// Bytes of a workgroup's sums.
+const PARTIAL: u64 = 16;
+
+/// A kernel and what it is called with.
+pub(crate) struct Call<'a> {
+    kernel: &'static Kernel,
+    constants: Vec<(&'static str, u32)>,
+    params: Vec<u32>,
+    buffers: Vec<(u32, wgpu::BindingResource<'a>)>,
+    store: Option<Seen<'a>>,
+    operands: u32,
+}
+
+/// What a store of the call observes.
+struct Seen<'a> {
+    table: &'a Table,
+    slot: u32,
+    detail: Detail,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(kernel: &'static Kernel) -> Self {
+        Self { kernel, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
+    }
+
+    /// The value of an `override` constant.
+    pub fn constant(mut self, name: &'static str, value: u32) -> Self {
+        self.constants.push((name, value));
+        self
+    }
+
+    /// Members of `Params`, in order; those of a store come first, by [`Call::store`].
+    pub fn params(mut self, words: impl IntoIterator<Item = u32>) -> Self {
+        self.params.extend(words);
+        self
+    }
+
+    /// A buffer that is not an operand.
+    pub fn buffer(mut self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
+        self.buffers.push((binding, buffer.as_entire_binding()));
+        self
+    }
+
+    /// The next operand, and its type.
+    pub fn operand(self, memory: &'a Memory) -> Self {
+        self.operand_as(&memory.buffer, memory.dtype())
+    }
+
+    fn operand_as(mut self, buffer: &'a wgpu::Buffer, dtype: DType) -> Self {
+        let name = self.kernel.operands[self.operands as usize];
+        self.constants.push((upper(name), type_code(dtype)));
+        self.buffers.push((FIRST_OPERAND + self.operands, buffer.as_entire_binding()));
+        self.operands += 1;
+        self
+    }
+
+    /// The next operand, or any buffer in its place, which the kernel will not look at.
+    pub fn maybe(self, memory: Option<&'a Memory>, nothing: &'a wgpu::Buffer) -> Self {
+        match memory {
+            Some(memory) => self.operand(memory),
+            None => self.operand_as(nothing, DType::F32),
+        }
+    }
+
+    /// As [`Call::store`], for a kernel that leaves the storing, and the observing, to the next.
+    pub fn store_later(self, store: &'a Store<'_, Wgpu>) -> Self {
+        let mut call = self.store(store);
+        call.params[2] = Detail::None.code();
+        call.store = call.store.map(|seen| Seen { detail: Detail::None, ..seen });
+        call
+    }
+
+    /// Destination and epilogue: the first four words of `Params`, control, rows, y and its type.
+    pub fn store(mut self, store: &'a Store<'_, Wgpu>) -> Self {
+        let Store { y, table, from, to, detail, add } = store;
+        self.params.splice(0..0, [u32::from(from.0), u32::from(to.0), detail.code(), u32::from(*add)]);
+        self.constants.push(("Y", type_code(y.dtype())));
+        self.store = Some(Seen { table, slot: u32::from(to.0), detail: *detail });
+        self.buffer(1, &table.control).buffer(2, &table.rows).buffer(3, &y.buffer)
+    }
+}
+
+/// The constant that holds an operand's type.
+fn upper(name: &str) -> &'static str {
+    match name {
+        "x" => "X",
+        "a" => "A",
+        "b" => "B",
+        "bias" => "BIAS",
+        "offset" => "OFFSET",
+        "c" => "C",
+        "d" => "D",
+        "dy" => "DY",
+        "labels" => "LABELS",
+        other => panic!("no constant for an operand {other}"),
+    }
+}
+
+/// Workgroups of a kernel that walks over so many items, one for each invocation at a time.
+pub(crate) fn strided(items: u32) -> u32 {
+    items.div_ceil(GROUP).clamp(1, GROUPS)
+}
+
+impl Wgpu {
+    /// Enqueues a call with so many workgroups, which the kernel numbers by `group_number`.
+    pub(crate) fn launch(&self, call: Call<'_>, groups: u32) -> Result<(), Error> {
+        // At most 65535 in each direction; of a last row that is too long the kernel does nothing.
+        let most = self.max_groups();
+        let grid = if groups <= most { [groups, 1, 1] } else { [most, groups.div_ceil(most), 1] };
+        self.launch_grid(call, grid)
+    }
+
+    /// Enqueues a call.
+    pub(crate) fn launch_grid(&self, mut call: Call<'_>, grid: [u32; 3]) -> Result<(), Error> {
+        let groups = grid.iter().product::<u32>();
+        let partials = match &call.store {
+            // Kernels without a store have none; others write them in the greatest detail only.
+            None => None,
+            Some(seen) if seen.detail == Detail::Moments => Some(self.partials(PARTIAL * u64::from(groups))?),
+            Some(_) => Some(self.partials(PARTIAL)?),
+        };
+        let pipeline = self.pipeline(call.kernel, core::mem::take(&mut call.constants))?;
+        let mut resources = core::mem::take(&mut call.buffers);
+        if let Some(partials) = &partials {
+            resources.push((4, partials.as_entire_binding()));
+        }
+        let bindings = self.bind(&pipeline, &call.params, resources)?;
+        self.enqueue(Launch { pipeline, bindings, grid, only: None })?;
+        match (call.store, partials) {
+            (Some(seen), Some(partials)) if seen.detail == Detail::Moments => {
+                self.merge_moments(&seen, groups, &partials)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds what the workgroups of the last launch have summed up to the row: only in steps that ask for sums.
+    fn merge_moments(&self, seen: &Seen<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
+        let pipeline = self.pipeline(&kernel::MOMENTS, vec![])?;
+        let resources = vec![(2, seen.table.rows.as_entire_binding()), (4, partials.as_entire_binding())];
+        let bindings = self.bind(&pipeline, &[groups, seen.slot], resources)?;
+        let only = (seen.table.detail.clone(), Detail::Moments.code());
+        if self.is_recording() || only.0.load(Relaxed) >= only.1 {
+            self.enqueue(Launch { pipeline, bindings, grid: [1; 3], only: Some(only) })?;
+        }
+        Ok(())
+    }
+
+    fn bind(
+        &self, pipeline: &wgpu::ComputePipeline, params: &[u32], resources: Vec<(u32, wgpu::BindingResource<'_>)>,
+    ) -> Result<wgpu::BindGroup, Error> {
+        // Uniform structs are multiples of 16 bytes.
+        let mut words = params.to_vec();
+        words.resize(params.len().next_multiple_of(4).max(4), 0);
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let uniform = self.new_buffer(4 * words.len() as u64, usage)?;
+        self.queue().write_buffer(&uniform, 0, bytemuck::cast_slice(&words));
+        let mut entries = vec![wgpu::BindGroupEntry { binding: 0, resource: uniform.as_entire_binding() }];
+        entries.extend(resources.into_iter().map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource }));
+        let layout = pipeline.get_bind_group_layout(0);
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
+        self.complaint(|| self.device().create_bind_group(&descriptor)).map_err(Error::Failed)
+    }
+}

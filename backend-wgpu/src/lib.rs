@@ -1,0 +1,31 @@
+//! The wgpu backend of gradscale: every operator as a WGSL compute kernel, for Vulkan, Metal and DX12.
+//!
+//! WebGPU has half and no bfloat16, and promises little about it. So halves are words of two everywhere, converted and
+//! scaled with integer arithmetic: the same bits as core's on every driver, with and without f16 in shaders.
+//!
+//! ```no_run
+//! use gradscale_core::backend::{Backend, DType};
+//! let device = gradscale_wgpu::Wgpu::new(0)?; // the first of `gradscale_wgpu::adapters()`
+//! let _halves = device.alloc(DType::F16, 1000)?;
+//! # Ok::<(), gradscale_wgpu::Error>(())
+//! ```
+
+mod adapter;
+mod backend;
+mod device;
+mod error;
+mod kernel;
+mod launch;
+mod memory;
+mod operators;
+mod probe;
+mod queue;
+mod table;
+mod timing;
+
+pub use adapter::{Adapter, adapters};
+pub use device::Wgpu;
+pub use error::Error;
+pub use memory::Memory;
+pub use queue::Recording;
+pub use table::Table;

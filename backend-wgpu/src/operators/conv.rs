@@ -1,0 +1,55 @@
+//! Convolutions and their gradients.
+
+use crate::{Error, Memory, Wgpu, kernel, operators::product::Product};
+use gradscale_core::{
+    backend::Store,
+    descriptor::{Conv2d, Pass},
+};
+
+impl Wgpu {
+    pub(crate) fn run_conv(
+        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let ([images, height, width, channels], [_, out_height, out_width, outputs]) = (p.x(), p.y());
+        let [_, kernel_height, kernel_width, inputs_share] = p.w();
+        let groups = p.group_count();
+        let outputs_share = outputs / groups;
+        let taps = kernel_height * kernel_width;
+        let [x_places, y_places] = [images * height * width, images * out_height * out_width];
+        // (rows, columns, k), the element of a group's first result, of a row's, of the bias; where memory runs along k.
+        let (code, mnk, stride, lead, along) = match pass {
+            Pass::Forward => (0, [y_places, outputs_share, taps * inputs_share], outputs_share, outputs, [true, true]),
+            Pass::Data => (1, [x_places, inputs_share, taps * outputs_share], inputs_share, channels, [true, false]),
+            Pass::Weight => {
+                let row = taps * inputs_share;
+                (2, [outputs_share, row, y_places], outputs_share * row, row, [false, false])
+            }
+        };
+        let pairs = [
+            [height, width],
+            [out_height, out_width],
+            [kernel_height, kernel_width],
+            p.strides(),
+            p.padding(),
+            p.dilations(),
+            [channels, outputs],
+            [inputs_share, outputs_share],
+        ];
+        // (x, w) → y, (dy, w) → dx; the weight gradient's rows are those of dy.
+        let operands = if pass == Pass::Weight { [b, a] } else { [a, b] };
+        let product = Product {
+            kernel: &kernel::CONV,
+            operands,
+            bias,
+            along,
+            mnk,
+            batch: groups,
+            stride,
+            lead,
+            bias_stride: stride,
+            constants: &[("PASS", code)],
+            params: pairs.as_flattened(),
+        };
+        self.run_product(&product, y)
+    }
+}

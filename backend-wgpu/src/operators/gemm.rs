@@ -1,0 +1,28 @@
+//! Matrix products.
+
+use crate::{Error, Memory, Wgpu, kernel, operators::product::Product};
+use gradscale_core::{backend::Store, descriptor::Gemm};
+
+impl Wgpu {
+    pub(crate) fn run_gemm(
+        &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let [lead_a, lead_b, lead] = p.lead();
+        let [stride_a, stride_b, stride] = p.strides();
+        let [a_transposed, b_transposed] = p.transposed();
+        let product = Product {
+            kernel: &kernel::GEMM,
+            operands: [a, b],
+            bias,
+            along: [!a_transposed, b_transposed],
+            mnk: p.mnk(),
+            batch: p.batch(),
+            stride,
+            lead,
+            bias_stride: 0,
+            constants: &[],
+            params: &[lead_a, lead_b, stride_a, stride_b],
+        };
+        self.run_product(&product, y)
+    }
+}

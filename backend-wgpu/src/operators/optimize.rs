@@ -1,0 +1,69 @@
+//! Updates of parameters: one launch that reads guard, dials and norm, then one for each parameter, in any order. (A
+//! parameter's five buffers leave no room for a second one's among the eight that every device binds.)
+
+use crate::{
+    Error, Memory, Table, Wgpu, kernel,
+    launch::{Call, strided},
+    memory::word_of,
+};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Buffer, Dial, Param},
+    descriptor::{Optimizer, Rule},
+};
+
+/// Words of a step's numbers.
+const NUMBERS: u64 = 5 * 4;
+
+/// A rule as kernels know it: its number, the dials of its two numbers, its two constants, and its eps.
+fn rule(p: &Optimizer) -> (u32, [Dial; 2], [f32; 2], f32) {
+    match p.rule() {
+        Rule::Sgd { momentum, nesterov } => (u32::from(nesterov), [p.lr(); 2], [momentum, 0.0], 0.0),
+        Rule::Adam { beta, eps, correction, decoupled } => (2 + u32::from(decoupled), correction, beta, eps),
+        Rule::Ema { keep } => (4, [keep; 2], [0.0; 2], 0.0),
+        other => unreachable!("no kernel for {other:?}"),
+    }
+}
+
+impl Wgpu {
+    pub(crate) fn run_optimize(
+        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &[Param<'_, Memory>],
+    ) -> Result<(), Error> {
+        let (code, dials, beta, eps) = rule(p);
+        let [most, limit] = p.limits();
+        let [dummy, second, third] = self.nothing()?;
+        let step = self.numbers(NUMBERS)?;
+        let (clips, limit) = match (norm, limit) {
+            (Some(_), Some(limit)) => (1, limit),
+            _ => (0, 0.0),
+        };
+        let dial = |dial: Dial| u32::from(dial.0);
+        // A pair begins at an even word.
+        let numbers = [guard.start.into(), guard.end.into(), dial(p.lr()), 0, dial(dials[0]), dial(dials[1])];
+        let call = Call::new(&kernel::STEP).params(numbers).params([clips, limit.to_bits()]);
+        let call = call.buffer(1, &table.control).buffer(2, &table.rows).buffer(4, &step);
+        self.launch(call.buffer(3, norm.map_or(&dummy, |norm| &norm.buffer)), 1)?;
+        let states = word_of(p.states());
+        let most = most.unwrap_or(f32::INFINITY).to_bits();
+        for param in params {
+            let len = word_of(param.grad.len());
+            if len == 0 {
+                continue;
+            }
+            let state = |i: usize| param.state[i].as_deref().map(|state| &state.buffer);
+            let call = Call::new(&kernel::OPTIMIZE)
+                .constant("RULE", code)
+                .constant("STATES", states)
+                .constant("COPY", param.half.is_some().into())
+                .params([len, p.weight_decay().to_bits(), most, eps.to_bits(), beta[0].to_bits(), beta[1].to_bits()])
+                .buffer(3, &param.master.buffer)
+                .buffer(4, &step)
+                .buffer(5, &param.grad.buffer)
+                .buffer(6, state(0).unwrap_or(&dummy))
+                .buffer(7, state(1).unwrap_or(&second))
+                .buffer(8, param.half.as_deref().map_or(&third, |half| &half.buffer));
+            self.launch(call, strided(len.div_ceil(4)))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Pooling and unpooling.
+
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    launch::{Call, strided},
+};
+use gradscale_core::{
+    backend::Store,
+    descriptor::{Pool, PoolOp, Way},
+};
+
+/// The members of `Params` in windows.wgsl, for so many results.
+fn params(p: &Pool, len: u32) -> [u32; 12] {
+    let ([_, height, width, channels], [_, out_height, out_width, _]) = (p.x(), p.y());
+    let ([r, s], [down, right], [above, left]) = (p.window(), p.strides(), p.padding());
+    [height, width, out_height, out_width, r, s, down, right, above, left, channels, len]
+}
+
+fn len(shape: [u32; 4]) -> u32 {
+    shape.iter().product()
+}
+
+impl Wgpu {
+    pub(crate) fn run_pool(&self, p: &Pool, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>) -> Result<(), Error> {
+        let len = len(p.y());
+        if len == 0 {
+            return Ok(());
+        }
+        let nothing = self.slices(16)?;
+        let call = Call::new(&kernel::POOL)
+            .constant("AVERAGE", u32::from(p.op() == PoolOp::Average))
+            .constant("OFFSETS", u32::from(at.is_some() && p.op() == PoolOp::Max))
+            .params(params(p, len))
+            .operand(x)
+            .buffer(6, at.map_or(&nothing, |at| &at.buffer));
+        self.launch(call.store(y), strided(len.div_ceil(8)))
+    }
+
+    pub(crate) fn run_unpool(
+        &self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let average = p.op() == PoolOp::Average;
+        if average && way == Way::Gather {
+            return self.run_pool(p, x, None, y);
+        }
+        assert!(average || at.is_some(), "unpooling needs offsets");
+        let len = len(if way == Way::Scatter { p.x() } else { p.y() });
+        if len == 0 {
+            return Ok(());
+        }
+        let call = Call::new(&kernel::UNPOOL)
+            .constant("AVERAGE", average.into())
+            .constant("SCATTER", u32::from(way == Way::Scatter))
+            .params(params(p, len))
+            .operand(x)
+            .maybe(at, &x.buffer);
+        self.launch(call.store(y), strided(len.div_ceil(8)))
+    }
+}

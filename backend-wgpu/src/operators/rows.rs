@@ -1,0 +1,31 @@
+//! Rows of a table by index.
+
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    launch::{Call, strided},
+};
+use gradscale_core::{
+    backend::Store,
+    descriptor::{Rows, Way},
+};
+
+/// Workgroups that scatter; each takes row after row.
+const SCATTERING: u32 = 1 << 14;
+
+impl Wgpu {
+    pub(crate) fn run_rows(
+        &self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let (count, table, width) = (p.count(), p.table(), p.width());
+        let rows = if way == Way::Gather { count } else { table };
+        if rows == 0 || width == 0 {
+            return Ok(());
+        }
+        let (kernel, len, groups) = match way {
+            Way::Gather => (&kernel::GATHER, count * width, strided((count * width).div_ceil(8))),
+            Way::Scatter => (&kernel::SCATTER, count, table.min(SCATTERING)),
+        };
+        let call = Call::new(kernel).params([len, table, width]).operand(x).buffer(6, &index.buffer);
+        self.launch(call.store(y), groups)
+    }
+}

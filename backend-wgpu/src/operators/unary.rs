@@ -1,0 +1,29 @@
+//! Functions of one number.
+
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    launch::{Call, strided},
+    memory::word_of,
+};
+use gradscale_core::{
+    backend::{Buffer, Store},
+    descriptor::{Unary, dropout_threshold},
+};
+
+/// The four words of `Function` in function.wgsl.
+pub(crate) fn function(op: Unary) -> [u32; 4] {
+    let [a, b] = op.parameters();
+    let (stream, threshold) = match op {
+        Unary::Dropout { keep, stream } => (stream, dropout_threshold(keep)),
+        _ => (0, 0),
+    };
+    [a.to_bits(), b.to_bits(), stream, threshold]
+}
+
+impl Wgpu {
+    pub(crate) fn run_unary(&self, op: Unary, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
+        let len = word_of(x.len());
+        let call = Call::new(&kernel::UNARY).constant("OP", op.code()).params(function(op)).params([len]);
+        self.launch(call.operand(x).store(y), strided(len.div_ceil(8)))
+    }
+}

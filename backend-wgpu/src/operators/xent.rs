@@ -1,0 +1,67 @@
+//! Softmax and cross-entropy: rows, then their sums; and the gradient, with what a row's elements share formed first.
+
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    launch::{Call, GROUP, strided},
+};
+use gradscale_core::{
+    backend::{Scored, Store},
+    descriptor::{Divisor, Xent},
+};
+
+/// Bytes of a workgroup's sums, and of a row's numbers.
+const SUMS: u64 = 16;
+const NUMBERS: u64 = 8;
+/// Rows whose gradients one launch forms: a multiple of 8.
+const ROWS: u32 = 1 << 22;
+
+/// The members of `Meaning` in labels.wgsl.
+fn meaning(p: &Xent) -> [u32; 4] {
+    let [rows, classes] = p.shape();
+    [rows, classes, p.ignored().unwrap_or(0), p.ignored().is_some().into()]
+}
+
+impl Wgpu {
+    pub(crate) fn run_xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory) -> Result<(), Error> {
+        let [rows, classes] = p.shape();
+        // Eight classes for each invocation before a second one helps.
+        let threads = classes.div_ceil(8).clamp(1, GROUP).next_power_of_two();
+        let groups = rows.div_ceil(GROUP / threads);
+        let parts = self.totals(SUMS * u64::from(groups.max(1)))?;
+        if groups != 0 {
+            let weights = x.weights.unwrap_or(x.logits);
+            let call = Call::new(&kernel::XENT_ROWS).constant("WEIGHTED", x.weights.is_some().into());
+            let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
+            self.launch(call.buffer(3, &out.buffer).buffer(7, &weights.buffer).buffer(8, &parts), groups)?;
+        }
+        let (divisor, fixed) = match p.divisor() {
+            Divisor::Fixed(value) => (0, value),
+            Divisor::Rows => (1, 0.0),
+            Divisor::Weights => (2, 0.0),
+        };
+        let call = Call::new(&kernel::XENT_END).params([groups, divisor, fixed.to_bits()]);
+        self.launch(call.buffer(3, &out.buffer).buffer(8, &parts), 1)
+    }
+
+    pub(crate) fn run_xent_vjp(
+        &self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let [rows, classes] = p.shape();
+        let weights = x.weights.unwrap_or(x.logits);
+        let mut start = 0;
+        while start < rows {
+            let count = ROWS.min(rows - start);
+            let numbers = self.numbers(NUMBERS * u64::from(count))?;
+            let call = Call::new(&kernel::XENT_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
+            let call = call.params(meaning(p)).params([start, count]).operand(x.labels).buffer(3, &out.buffer);
+            let call = call.buffer(6, &g.buffer).buffer(7, &weights.buffer).buffer(8, &numbers);
+            self.launch(call, strided(count))?;
+            let len = count * classes;
+            let call = Call::new(&kernel::XENT_VJP).constant("WEIGHTED", 0).params(meaning(p)).params([start, len]);
+            let call = call.operand(x.logits).operand(x.labels).buffer(8, &numbers);
+            self.launch(call.store(dx), strided(len.div_ceil(8)))?;
+            start += count;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! What a device really does with small numbers, found out when it is opened.
+
+use crate::{Error, Memory, Wgpu, kernel, launch::Call, memory::word_of};
+use gradscale_core::{
+    backend::{DType, Data, DataMut, Slot, Store},
+    descriptor::Unary,
+    stats::FlushRule,
+};
+
+/// Pairs whose sum or product is an f32 subnormal, or that have one among them.
+const PAIRS: [[f32; 2]; 4] = [
+    [f32::from_bits(1), 1.0],
+    [f32::from_bits(0x0040_0001), f32::from_bits(0x0000_0010)],
+    [f32::MIN_POSITIVE, 0.5],
+    [1.5 * f32::MIN_POSITIVE, -f32::MIN_POSITIVE],
+];
+
+impl Wgpu {
+    /// Finds the flush rule of stores and loads of half, and whether f32 arithmetic keeps subnormals.
+    pub(crate) fn probe(&mut self) -> Result<(), Error> {
+        self.f32_subnormals = self.keeps_subnormals()?;
+        self.flush = self.flush_rule()?;
+        Ok(())
+    }
+
+    fn keeps_subnormals(&self) -> Result<bool, Error> {
+        let words: Vec<u32> = PAIRS.iter().flat_map(|[a, b]| [a.to_bits(), b.to_bits(), 0, 0]).collect();
+        let memory = self.new_memory(DType::U32, words.len())?;
+        self.write_memory(Data::U32(&words), &memory)?;
+        self.launch(Call::new(&kernel::PROBE).params([word_of(PAIRS.len())]).buffer(3, &memory.buffer), 1)?;
+        let mut back = vec![0; words.len()];
+        self.read_memory(&memory, DataMut::U32(&mut back))?;
+        let want = PAIRS.iter().flat_map(|&[a, b]| [a, b, a + b, a * b]).map(f32::to_bits);
+        Ok(back.into_iter().eq(want))
+    }
+
+    /// The five numbers that tell flush rules apart (spec, section 4), stored as half and read again.
+    fn flush_rule(&self) -> Result<FlushRule, Error> {
+        let two = |k: i32| 2f32.powi(k);
+        let values = [two(-24), two(-25), two(-14), two(-14) - two(-25), two(-14) - two(-26)];
+        let table = self.new_table(Slot::FIRST.0, 0)?;
+        let x = self.new_memory(DType::F32, values.len())?;
+        self.write_memory(Data::F32(&values), &x)?;
+        let store = |x: &Memory, y: &mut Memory| self.run_unary(Unary::Id, x, &Store::keep(Slot::ONE, &table, y));
+        let mut half = self.new_memory(DType::F16, values.len())?;
+        store(&x, &mut half)?;
+        let mut read = self.new_memory(DType::F32, values.len())?;
+        store(&half, &mut read)?;
+        let mut got = [0f32; 5];
+        self.read_memory(&read, DataMut::F32(&mut got))?;
+        // Casts are integers, so there is one answer; a driver that breaks integers is no device.
+        let want = [two(-24), 0.0, two(-14), two(-14), two(-14)];
+        if got == want {
+            Ok(FlushRule::Nearest)
+        } else {
+            Err(Error::Failed(format!("the driver computes wrongly: {values:?} as half are {got:?}")))
+        }
+    }
+}

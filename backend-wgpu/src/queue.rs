@@ -1,0 +1,192 @@
+//! Launches on their way to the device: collected, encoded into one submission when somebody waits or there are many,
+//! or kept as a recording.
+
+use crate::{Error, Wgpu, memory::now};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+/// Launches that are submitted at once: enough to hide the cost of a submission, few enough that a device starts early.
+const MANY: usize = 512;
+
+/// One dispatch.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub pipeline: wgpu::ComputePipeline,
+    pub bindings: wgpu::BindGroup,
+    pub grid: [u32; 3],
+    /// Left out while this number is below that one: what a step does only in some detail.
+    pub only: Option<(Arc<AtomicU32>, u32)>,
+}
+
+/// The launches of a step.
+#[derive(Debug)]
+pub struct Recording {
+    launches: Vec<Launch>,
+}
+
+impl Recording {
+    pub(crate) fn launches(&self) -> &[Launch] {
+        &self.launches
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    launches: Vec<Launch>,
+    /// Where launches go instead while a step is recorded.
+    recording: Option<Vec<Launch>>,
+}
+
+/// What the device's callbacks said: once lost, always lost; another error is told once.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    lost: Mutex<Option<String>>,
+    failed: Mutex<Option<Error>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Health {
+    /// Listens to a device.
+    pub fn of(device: &wgpu::Device) -> Arc<Self> {
+        let health = Arc::new(Self::default());
+        let listener = health.clone();
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            let text = crate::error::chain(&error);
+            let error = match error {
+                wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { bytes: 0, reason: text },
+                _ => Error::Failed(text),
+            };
+            lock(&listener.failed).get_or_insert(error);
+        }));
+        let listener = health.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            lock(&listener.lost).get_or_insert(format!("{reason:?}: {message}"));
+        });
+        health
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if let Some(reason) = &*lock(&self.lost) {
+            return Err(Error::Lost(reason.clone()));
+        }
+        lock(&self.failed).take().map_or(Ok(()), Err)
+    }
+}
+
+impl Wgpu {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        lock(&self.pending)
+    }
+
+    pub(crate) fn enqueue(&self, launch: Launch) -> Result<(), Error> {
+        let mut pending = self.pending();
+        if let Some(recording) = &mut pending.recording {
+            recording.push(launch);
+            return Ok(());
+        }
+        pending.launches.push(launch);
+        let many = pending.launches.len() >= MANY;
+        drop(pending);
+        if many { self.flush() } else { Ok(()) }
+    }
+
+    /// Submits what is waiting.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let launches = core::mem::take(&mut self.pending().launches);
+        if !launches.is_empty() {
+            let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encode(&launches, &mut encoder);
+            self.queue().submit([encoder.finish()]);
+        }
+        self.health.check()
+    }
+
+    /// Copies parts of buffers (start and size, multiples of 4 bytes) behind what is waiting, waits, and shows all of
+    /// them, one behind the other.
+    pub(crate) fn download(&self, parts: &[(&wgpu::Buffer, u64, u64)], show: impl FnOnce(&[u8])) -> Result<(), Error> {
+        let size = parts.iter().map(|&(_, _, size)| size).sum();
+        let staging = self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
+        let launches = core::mem::take(&mut self.pending().launches);
+        let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encode(&launches, &mut encoder);
+        let mut at = 0;
+        for &(buffer, start, size) in parts {
+            encoder.copy_buffer_to_buffer(buffer, start, &staging, at, size);
+            at += size;
+        }
+        self.queue().submit([encoder.finish()]);
+        let (send, receive) = std::sync::mpsc::channel();
+        staging.map_async(wgpu::MapMode::Read, .., move |result| {
+            // Nobody listens any more only after an error that has been told.
+            send.send(result).ok();
+        });
+        let polled = self.device().poll(wgpu::PollType::wait_indefinitely());
+        self.health.check()?;
+        polled.map_err(|error| Error::Failed(error.to_string()))?;
+        match receive.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(Error::Failed(error.to_string())),
+            Err(_) => return Err(Error::Failed("the device did not answer".into())),
+        }
+        let view = staging.get_mapped_range(..).map_err(|error| Error::Failed(error.to_string()))?;
+        show(&view);
+        Ok(())
+    }
+
+    pub(crate) fn start_recording(&self) {
+        let mut pending = self.pending();
+        assert!(pending.recording.is_none(), "a recording inside a recording");
+        pending.recording = Some(Vec::new());
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.pending().recording.is_some()
+    }
+
+    pub(crate) fn end_recording(&self) -> Recording {
+        Recording { launches: self.pending().recording.take().unwrap_or_default() }
+    }
+
+    /// Enqueues a recorded step.
+    pub(crate) fn again(&self, step: &Recording) -> Result<(), Error> {
+        step.launches.iter().try_for_each(|launch| {
+            let wanted = launch.only.as_ref().is_none_or(|(now, least)| now.load(Relaxed) >= *least);
+            if wanted { self.enqueue(launch.clone()) } else { Ok(()) }
+        })
+    }
+}
+
+/// One pass with all launches; wgpu puts barriers between those that need them.
+pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
+    if launches.is_empty() {
+        return;
+    }
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    for launch in launches {
+        let [x, y, z] = launch.grid;
+        pass.set_pipeline(&launch.pipeline);
+        pass.set_bind_group(0, &launch.bindings, &[]);
+        pass.dispatch_workgroups(x, y, z);
+    }
+}
+
+impl Wgpu {
+    /// Runs `work` and gives what wgpu said of it, if it complained.
+    pub(crate) fn complaint<T>(&self, work: impl FnOnce() -> T) -> Result<T, String> {
+        let scopes = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation]
+            .map(|filter| self.device().push_error_scope(filter));
+        let result = work();
+        // Scopes end in the reverse order.
+        let [internal, validation] = scopes;
+        let validation = now(validation.pop());
+        match validation.or(now(internal.pop())) {
+            None => Ok(result),
+            Some(error) => Err(crate::error::chain(&error)),
+        }
+    }
+}
