@@ -11,7 +11,7 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Store},
-    descriptor::Unary,
+    descriptor::{Conv2d, Gemm, Pass, Unary},
     stats::{FlushRule, Stats},
 };
 use half::slice::HalfFloatSliceExt;
@@ -144,6 +144,16 @@ impl<D: Driver> Backend for Device<D> {
 
     fn unary(&self, op: Unary, x: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
         self.run_unary(op, x, &y)
+    }
+
+    fn gemm(&self, p: &Gemm, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_gemm(p, a, b, bias, &y)
+    }
+
+    fn conv(
+        &self, p: &Conv2d, pass: Pass, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_conv(p, pass, a, b, bias, &y)
     }
 }
 

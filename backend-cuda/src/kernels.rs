@@ -103,5 +103,85 @@ const UNARY_MODULE: Module = Module::new("unary", &[STORE, DENSE, FUNCTIONS, fil
 /// `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
+const PRODUCT: File = file!("product.cuh");
+
+/// What a product's operands are to its kernel, and whether they are contiguous along k.
+macro_rules! layout {
+    ($kernels:ident, $name:literal, $mode:literal, $a:literal, $b:literal) => {
+        $kernels!($name, [("MODE", $mode), ("A_ALONG_K", $a), ("B_ALONG_K", $b)])
+    };
+}
+macro_rules! layouts {
+    ($kernels:ident) => {
+        [
+            layout!($kernels, "gemm", 0, 1, 0),
+            layout!($kernels, "gemm_ta", 0, 0, 0),
+            layout!($kernels, "gemm_tb", 0, 1, 1),
+            layout!($kernels, "gemm_ta_tb", 0, 0, 1),
+            layout!($kernels, "forward", 1, 1, 1),
+            layout!($kernels, "data", 2, 1, 0),
+            layout!($kernels, "weight", 3, 0, 0),
+        ]
+    };
+}
+
+/// A tile: name, rows, columns, warps along each, whether operands come in aligned eights.
+macro_rules! tensor {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $warps:expr, $wide:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WARPS_M", $warps.0), ("WARPS_N", $warps.1),
+                    ("WIDE", $wide)],
+                threads: 32 * $warps.0 * $warps.1,
+                // Three stages of both operands, each in the larger of its layouts.
+                shared: 3 * 80 * ($m + $n),
+                ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("tensor.cu")])
+            },
+            entry: "tensor",
+        }
+    };
+}
+macro_rules! tiles {
+    ($name:literal, $layout:tt) => {
+        [
+            tensor!($name, $layout, "128x128", 128, 128, (2, 4), 1),
+            tensor!($name, $layout, "128x64", 128, 64, (2, 2), 1),
+            tensor!($name, $layout, "64x128", 64, 128, (1, 4), 1),
+            tensor!($name, $layout, "64x64", 64, 64, (2, 2), 1),
+            tensor!($name, $layout, "64x64_any", 64, 64, (2, 2), 0),
+        ]
+    };
+}
+macro_rules! plain {
+    ($name:literal, [$mode:expr, $a:expr, $b:expr]) => {
+        Kernel {
+            module: &Module {
+                defines: &[$mode],
+                ..Module::new(concat!("plain_", $name), &[STORE, PRODUCT, file!("plain.cu")])
+            },
+            entry: "plain",
+        }
+    };
+}
+
+/// Rows and columns of the tiles of [`TENSOR`]; the last takes operands of any alignment.
+pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
+/// Products of halves: [`Layout`] by tile.
+pub static TENSOR: [[Kernel; 5]; 7] = layouts!(tiles);
+/// Products of any numbers, by [`Layout`]; those of matrices are all the same.
+pub static PLAIN: [Kernel; 4] = [
+    layout!(plain, "gemm", 0, 0, 0),
+    layout!(plain, "forward", 1, 0, 0),
+    layout!(plain, "data", 2, 0, 0),
+    layout!(plain, "weight", 3, 0, 0),
+];
+const FINISH_MODULE: Module =
+    Module { defines: &[("MODE", 0)], ..Module::new("finish", &[STORE, PRODUCT, file!("finish.cu")]) };
+/// Adds the parts of a product.
+pub static FINISH: Kernel = Kernel { module: &FINISH_MODULE, entry: "finish" };
+
 /// Every entry point.
-pub static ALL: &[&Kernel] = &[&UNARY];
+pub fn all() -> impl Iterator<Item = &'static Kernel> {
+    let single = [&UNARY, &FINISH];
+    single.into_iter().chain(&PLAIN).chain(TENSOR.as_flattened())
+}

@@ -18,6 +18,7 @@ mod error;
 mod gpu;
 pub mod kernels;
 mod memory;
+mod product;
 mod scratch;
 mod store;
 mod table;

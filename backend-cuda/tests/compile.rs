@@ -9,7 +9,7 @@
 //! has. Results go to `target/tmp/kernels.csv`.
 
 use gradscale_cuda::{
-    kernels::{ALL, Kernel},
+    kernels::{Kernel, all},
     nvrtc,
 };
 use libloading::Library;
@@ -51,7 +51,7 @@ fn every_kernel_on_every_architecture() {
     let mut report = String::from("module,kernel,arch,registers,shared,stack,spill_stores,spill_loads\n");
     let mut faults = Vec::new();
     let mut done = BTreeSet::new();
-    for module in ALL.iter().map(|kernel| kernel.module).filter(|module| done.insert(module.name)) {
+    for module in all().map(|kernel| kernel.module).filter(|module| done.insert(module.name)) {
         for (arch, shared) in ARCHITECTURES.into_iter().filter(|(arch, _)| *arch >= module.arch) {
             let compiled = match nvrtc::compile(module, arch) {
                 Ok(compiled) => compiled,
@@ -61,8 +61,7 @@ fn every_kernel_on_every_architecture() {
                 }
             };
             assert!(compiled.cubin.starts_with(b"\x7FELF"), "{} for sm_{arch} is no machine code", module.name);
-            let entries: Vec<&Kernel> =
-                ALL.iter().copied().filter(|kernel| kernel.module.name == module.name).collect();
+            let entries: Vec<&Kernel> = all().filter(|kernel| kernel.module.name == module.name).collect();
             for kernel in entries {
                 let of = format!("Compiling entry function '{}'", kernel.entry);
                 let Some(at) = compiled.log.find(&of) else {

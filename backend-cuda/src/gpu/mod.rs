@@ -35,7 +35,8 @@ pub struct Gpu {
 #[derive(Debug, Default)]
 struct Loaded {
     modules: HashMap<&'static str, sys::CUmodule>,
-    functions: HashMap<&'static str, sys::CUfunction>,
+    /// By module and entry.
+    functions: HashMap<(&'static str, &'static str), sys::CUfunction>,
 }
 
 // SAFETY: the driver's functions may be called from every thread; each call below first makes the context current.
@@ -163,7 +164,7 @@ impl Gpu {
 
     fn function(&self, kernel: &'static Kernel) -> Result<sys::CUfunction, Error> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&function) = loaded.functions.get(kernel.entry) {
+        if let Some(&function) = loaded.functions.get(&(kernel.module.name, kernel.entry)) {
             return Ok(function);
         }
         let name = kernel.module.name;
@@ -188,7 +189,7 @@ impl Gpu {
             unsafe { function::set_function_attribute(function, most, kernel.module.shared.cast_signed()) }
                 .map_err(failed("prepare a kernel"))?;
         }
-        loaded.functions.insert(kernel.entry, function);
+        loaded.functions.insert((name, kernel.entry), function);
         Ok(function)
     }
 }
