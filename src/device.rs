@@ -2,3 +2,5 @@
 
 #[cfg(feature = "cpu")]
 pub use gradscale_cpu::{Cpu, Isa};
+#[cfg(feature = "cuda")]
+pub use gradscale_cuda::Cuda;

@@ -19,6 +19,8 @@ mod train;
 pub use compile::PlanRow;
 #[cfg(feature = "cpu")]
 pub use device::{Cpu, Isa};
+#[cfg(feature = "cuda")]
+pub use device::Cuda;
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};

@@ -19,6 +19,8 @@
 #define A_HALVES (A_ALONG_K ? TILE_M * A_LINE : DEPTH * A_LINE)
 #define B_HALVES (B_ALONG_K ? TILE_N * B_LINE : DEPTH * B_LINE)
 #define STAGE (A_HALVES + B_HALVES)
+// Floats of a line of results on their way out.
+#define SLAB_LINE (WARP_N + 4)
 // Eights that a thread brings.
 #define A_EIGHTS (TILE_M * DEPTH / 8 / THREADS)
 #define B_EIGHTS (TILE_N * DEPTH / 8 / THREADS)
@@ -201,52 +203,45 @@ KERNEL(tensor, Product) {
     }
 #endif
 
-    // Results go through shared memory once more, 16 rows of a warp at a time, so that eight side by side meet in one
+    // Results go through shared memory once more, 32 rows of a warp at a time, so that eight side by side meet in one
     // lane.
-    float* const slab = (float*)bytes + warp * 16 * (WARP_N + 4);
+    float* const slab = (float*)bytes + warp * 32 * SLAB_LINE;
     const bool whole = p.splits == 1;
     Epilogue e;
     if (whole) e = begin(p.y);
     Seen seen = {};
 #pragma unroll
-    for (u32 i = 0; i < MATRICES_M; i++) {
+    for (u32 i = 0; i < MATRICES_M; i += 2) {
 #pragma unroll
-        for (u32 j = 0; j < MATRICES_N; j++) {
-            float* to = slab + lane / 4 * (WARP_N + 4) + j * 8 + lane % 4 * 2;
-            to[0] = sums[i][j][0], to[1] = sums[i][j][1];
-            to[8 * (WARP_N + 4)] = sums[i][j][2], to[8 * (WARP_N + 4) + 1] = sums[i][j][3];
+        for (u32 j = 0; j < 2 * MATRICES_N; j++) {
+            const float* from = sums[i + j / MATRICES_N][j % MATRICES_N];
+            float* to = slab + (j / MATRICES_N * 16 + lane / 4) * SLAB_LINE + j % MATRICES_N * 8 + lane % 4 * 2;
+            to[0] = from[0], to[1] = from[1];
+            to[8 * SLAB_LINE] = from[2], to[8 * SLAB_LINE + 1] = from[3];
         }
         warp_barrier();
-        for (u32 eight = lane; eight < 16 * WARP_N / 8; eight += 32) {
+#pragma unroll 1
+        for (u32 eight = lane; eight < 32 * WARP_N / 8; eight += 32) {
             const u32 row = eight / (WARP_N / 8), column = eight % (WARP_N / 8) * 8;
             const u32 m = block.m + warp_m + i * 16 + row, n = block.n + warp_n + column;
             if (m >= p.m || n >= p.n) continue;
-            const float* from = slab + row * (WARP_N + 4) + column;
-            float v[8];
+            const float* from = slab + row * SLAB_LINE + column;
+            const u64 at = (u64)block.z * p.y_stride + (u64)m * p.y_lead + n;
+            if (whole && p.wide) {
+                float v[8];
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = from[j];
-            const u32 there = p.n - n < 8 ? p.n - n : 8;
-            if (!whole) {
-                float* part = p.parts + (((u64)block.part * p.batch + block.z) * p.m + m) * p.n + n;
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) {
-                    if (j < there) part[j] = v[j];
-                }
+                for (u32 j = 0; j < 8; j++) v[j] = from[j] + bias_at(p, block.z, n + j);
+                put8(p.y, e, seen, at, v);
                 continue;
             }
-            if (p.bias) {
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) {
-                    if (j < there) v[j] += bias_at(p, block.z, n + j);
-                }
-            }
-            const u64 at = (u64)block.z * p.y_stride + (u64)m * p.y_lead + n;
-            if (p.wide) {
-                put8(p.y, e, seen, at, v);
-            } else {
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) {
-                    if (j < there) put(p.y, e, seen, at + j, v[j]);
+            float* part = p.parts + (((u64)block.part * p.batch + block.z) * p.m + m) * p.n + n;
+            const u32 there = p.n - n < 8 ? p.n - n : 8;
+#pragma unroll 1
+            for (u32 j = 0; j < there; j++) {
+                if (whole) {
+                    put(p.y, e, seen, at + j, from[j] + bias_at(p, block.z, n + j));
+                } else {
+                    part[j] = from[j];
                 }
             }
         }
