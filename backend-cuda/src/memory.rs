@@ -23,7 +23,8 @@ impl<D: Driver> Memory<D> {
     }
 
     /// The address of its first element.
-    pub(crate) const fn at(&self) -> u64 {
+    #[must_use]
+    pub const fn at(&self) -> u64 {
         self.at
     }
 

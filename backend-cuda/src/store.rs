@@ -21,13 +21,6 @@ pub struct StoreParams {
     unused: u32,
 }
 
-impl StoreParams {
-    /// The address of what is stored.
-    pub(crate) const fn y(&self) -> u64 {
-        self.y
-    }
-}
-
 impl<D: Driver> Device<D> {
     /// The store of a kernel of so many blocks, into a buffer of at least `len` elements.
     pub(crate) fn store(&self, y: &Store<'_, Self>, len: usize, blocks: [u32; 3]) -> Result<StoreParams, Error> {

@@ -6,5 +6,6 @@ mod host;
 
 fn main() {
     let arch = std::env::var("GRADSCALE_EMULATED_ARCH").ok().and_then(|arch| arch.parse().ok()).unwrap_or(80);
-    gradscale_conformance::main("emulated cuda", gradscale_conformance::OPERATORS, || host::Host::open(arch))
+    // Two multiprocessors: the suite's tensors are small, and each of its blocks is to have work for several rounds.
+    gradscale_conformance::main("emulated cuda", gradscale_conformance::OPERATORS, || host::Host::open(arch, 2))
 }

@@ -10,7 +10,7 @@ use crate::{
 use core::ffi::c_void;
 use cudarc::driver::{
     DriverError,
-    result::{self, ctx, device, function, graph, module, primary_ctx, stream},
+    result::{self, ctx, device, event, function, graph, module, primary_ctx, stream},
     sys,
 };
 use std::{
@@ -154,6 +154,34 @@ impl Gpu {
         let name = format!("CUDA {ordinal}, {model}, sm_{arch}, {multiprocessors} multiprocessors");
         let memory = memory as u64;
         Ok(Self { device, context, stream, name, arch, multiprocessors, memory, loaded: Mutex::default() })
+    }
+
+    /// The stream on which everything runs, for work beside the backend's own.
+    #[must_use]
+    pub const fn stream(&self) -> sys::CUstream {
+        self.stream
+    }
+
+    /// The seconds that enqueued work takes on the device, as its own clock says. Waits.
+    ///
+    /// # Errors
+    /// Those of the work, and the driver's.
+    pub fn seconds(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+        self.enter()?;
+        let timing = failed("measure time");
+        let create = || event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(&timing);
+        let [start, end] = [create()?, create()?];
+        // SAFETY: the events are this function's own, the stream lives.
+        unsafe {
+            let began = event::record(start, self.stream).map_err(&timing);
+            let worked = began.and_then(|()| work());
+            let ended = event::record(end, self.stream).and_then(|()| event::synchronize(end)).map_err(&timing);
+            let milliseconds = event::elapsed(start, end).map_err(&timing);
+            event::destroy(start).ok();
+            event::destroy(end).ok();
+            worked.and(ended)?;
+            Ok(f64::from(milliseconds?) / 1e3)
+        }
     }
 
     /// Every call to the driver may come from another thread.

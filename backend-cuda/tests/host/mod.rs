@@ -24,6 +24,7 @@ const MEMORY: u64 = 4 << 30;
 #[derive(Debug)]
 pub struct Host {
     arch: u32,
+    multiprocessors: u32,
     name: String,
     /// Libraries by module.
     loaded: Mutex<HashMap<&'static str, Library>>,
@@ -50,11 +51,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Host {
-    /// A device with the instructions of `arch`, as in `sm_80`.
+    /// A device with the instructions of `arch`, as in `sm_80`, and so many multiprocessors, which decide how work is
+    /// divided.
     ///
     /// # Errors
     /// Why it cannot be: no compiler.
-    pub fn open(arch: u32) -> Result<Device<Self>, String> {
+    pub fn open(arch: u32, multiprocessors: u32) -> Result<Device<Self>, String> {
         let compiler = compiler();
         Command::new(&compiler)
             .arg("--version")
@@ -62,12 +64,19 @@ impl Host {
             .map_err(|error| format!("no C++ compiler {compiler}, which the emulation needs: {error}"))?;
         Ok(Device::with_driver(Self {
             arch,
+            multiprocessors,
             name: format!("emulated sm_{arch}"),
             loaded: Mutex::default(),
             memory: Mutex::default(),
             recording: Mutex::default(),
             running: Mutex::default(),
         }))
+    }
+
+    /// Modules that have run.
+    #[allow(dead_code, reason = "some tests ask")]
+    pub fn used(&self) -> Vec<&'static str> {
+        lock(&self.loaded).keys().copied().collect()
     }
 
     /// Compiles a module, unless this text was compiled before.
@@ -140,8 +149,7 @@ unsafe impl Driver for Host {
     }
 
     fn multiprocessors(&self) -> u32 {
-        // Few, so that the persistent grids of the suite's small tensors have work for more than one round.
-        2
+        self.multiprocessors
     }
 
     fn memory(&self) -> u64 {
