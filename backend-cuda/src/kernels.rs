@@ -33,6 +33,8 @@ pub struct Module {
     pub defines: &'static [(&'static str, u32)],
     /// Threads of a block.
     pub threads: u32,
+    /// Blocks that are to fit a multiprocessor: what bounds the registers of a thread.
+    pub blocks: u32,
     /// Bytes of shared memory that the host chooses.
     pub shared: u32,
     /// Least compute capability.
@@ -53,7 +55,7 @@ pub const PTX: File = file!("ptx.cuh");
 
 impl Module {
     const fn new(name: &'static str, files: &'static [File]) -> Self {
-        Self { name, files, defines: &[], threads: 256, shared: 0, arch: 75 }
+        Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, arch: 75 }
     }
 
     /// The text to compile, with `machine` as the file of instructions.
@@ -72,6 +74,7 @@ impl Module {
             ("OVERFLOW_START", half.overflow_start()),
             ("KEY_CONSTANT", half.key_constant()),
             ("THREADS", self.threads),
+            ("BLOCKS", self.blocks),
         ];
         for (name, value) in ABI.iter().chain(&own).chain(self.defines) {
             writeln!(text, "#define {name} {value}u").ok();
@@ -133,6 +136,8 @@ macro_rules! tensor {
                 defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WARPS_M", $warps.0), ("WARPS_N", $warps.1),
                     ("WIDE", $wide)],
                 threads: 32 * $warps.0 * $warps.1,
+                // 128 registers.
+                blocks: 16 / ($warps.0 * $warps.1),
                 // Three stages of both operands, each in the larger of its layouts.
                 shared: 3 * 80 * ($m + $n),
                 ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("tensor.cu")])
