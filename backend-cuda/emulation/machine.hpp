@@ -1,6 +1,6 @@
 // The host twin of `src/kernels/ptx.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
 // a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
-// lanes, exact to the bit. Left out, because only one architecture has them: wgmma and the bulk tensor copies.
+// lanes, exact to the bit.
 //
 // What hardware leaves open is made unfriendly here: shared memory starts as NaN, blocks and threads take turns from
 // the first or from the last, copies that run beside the threads arrive only when they are waited for, tensor cores
@@ -71,7 +71,7 @@ static Warp warps[MOST_THREADS / WARP];
 static Fiber* current;
 static u32 threads, alive, arrived, generation, idle;
 static u32 at[3], grid[3];
-alignas(128) static u8 shared[SHARED_MEMORY];
+alignas(1024) static u8 shared[SHARED_MEMORY];
 static const void* parameters;
 static void (*kernel)(const void*);
 
@@ -373,3 +373,53 @@ DEVICE void wait_for_copies() {
     u32 closed = machine::current->group;
     if (closed > pending) machine::copy_arrives(closed - pending - 1);
 }
+
+#if defined(GROUP)
+// Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
+
+DEVICE void fence_for_tensor_cores() {}
+DEVICE void start_products() {}
+DEVICE void close_products() {}
+template <int eights>
+DEVICE void wait_for_products(float (&)[eights][4]) {}
+
+DEVICE u64 lines_descriptor(const void* at, u64 panels) {
+    u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::shared);
+    return offset >> 4 | panels >> 4 << 16 | static_cast<u64>(1024 >> 4) << 32 | static_cast<u64>(1) << 62;
+}
+DEVICE u64 lines_along_k(const void* at) { return lines_descriptor(at, 16); }
+DEVICE u64 lines_across(const void* at, u32 panels) { return lines_descriptor(at, panels); }
+
+namespace machine {
+// Element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
+static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
+    u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
+    u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
+    u32 line = across ? k : place, along = across ? place : k;
+    u32 address = start + line / 8 * groups + line % 8 * 128 + along * 2;
+    if (across) address = start + along / 64 * panels + line / 8 * groups + line % 8 * 128 + along % 64 * 2;
+    // Bits 4 to 6 exchanged by bits 7 to 9.
+    address ^= (address >> 7 & 7) << 4;
+    u16 half;
+    memcpy(&half, shared + address, 2);
+    return of_half(half);
+}
+}  // namespace machine
+
+template <bool a_across, bool b_across, int eights>
+DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
+    using namespace machine;
+    const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
+    float left[2][16], right[16];
+    for (u32 i = 0; i < 2; i++) {
+        for (u32 k = 0; k < 16; k++) left[i][k] = described(a, a_across, row + 8 * i, k);
+    }
+    for (u32 j = 0; j < eights; j++) {
+        for (u32 c = 0; c < 2; c++) {
+            for (u32 k = 0; k < 16; k++) right[k] = described(b, b_across, 8 * j + 2 * (l % 4) + c, k);
+            d[j][c] = add_products(d[j][c], left[0], right, 16);
+            d[j][2 + c] = add_products(d[j][2 + c], left[1], right, 16);
+        }
+    }
+}
+#endif

@@ -22,12 +22,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Device<D: Driver> {
     driver: Arc<D>,
     scratch: Mutex<Scratch<D>>,
+    groups: bool,
 }
 
 impl<D: Driver> Device<D> {
     /// The device of a driver.
     pub fn with_driver(driver: D) -> Self {
-        Self { driver: Arc::new(driver), scratch: Mutex::default() }
+        Self { driver: Arc::new(driver), scratch: Mutex::default(), groups: false }
+    }
+
+    /// With products of halves by warpgroups (wgmma) where the device is an sm_90. They have not run on hardware yet:
+    /// that is why one must ask for them.
+    #[must_use]
+    pub fn with_warpgroups(self) -> Self {
+        Self { groups: self.driver.arch() == 90, ..self }
+    }
+
+    /// Whether products go by warpgroups.
+    pub(crate) const fn has_groups(&self) -> bool {
+        self.groups
     }
 
     /// The driver.

@@ -37,8 +37,8 @@ pub struct Module {
     pub blocks: u32,
     /// Bytes of shared memory that the host chooses.
     pub shared: u32,
-    /// Least compute capability.
-    pub arch: u32,
+    /// Least and greatest compute capability.
+    pub arch: [u32; 2],
 }
 
 /// An entry point.
@@ -55,7 +55,7 @@ pub const PTX: File = file!("ptx.cuh");
 
 impl Module {
     const fn new(name: &'static str, files: &'static [File]) -> Self {
-        Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, arch: 75 }
+        Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, arch: [75, u32::MAX] }
     }
 
     /// The text to compile, with `machine` as the file of instructions.
@@ -169,10 +169,34 @@ macro_rules! plain {
     };
 }
 
+/// A tile of warpgroups: as `tensor`, one group for each 64 rows.
+macro_rules! group {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("GROUP", 1)],
+                threads: 2 * $m,
+                // Three stages of both operands, 64 of k.
+                shared: 3 * 128 * ($m + $n),
+                arch: [90, 90],
+                ..Module::new(concat!("group_", $name, "_", $tile), &[STORE, PRODUCT, file!("group.cu")])
+            },
+            entry: "group",
+        }
+    };
+}
+macro_rules! groups {
+    ($name:literal, $layout:tt) => {
+        [group!($name, $layout, "128x128", 128, 128), group!($name, $layout, "128x64", 128, 64)]
+    };
+}
+
 /// Rows and columns of the tiles of [`TENSOR`]; the last takes operands of any alignment.
 pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
 /// Products of halves: [`Layout`] by tile.
 pub static TENSOR: [[Kernel; 5]; 7] = layouts!(tiles);
+/// Products of halves by warpgroups (sm_90a alone), in the first two tiles.
+pub static GROUP: [[Kernel; 2]; 7] = layouts!(groups);
 /// Products of any numbers, by [`Layout`]; those of matrices are all the same.
 pub static PLAIN: [Kernel; 4] = [
     layout!(plain, "gemm", 0, 0, 0),
@@ -188,5 +212,5 @@ pub static FINISH: Kernel = Kernel { module: &FINISH_MODULE, entry: "finish" };
 /// Every entry point.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
     let single = [&UNARY, &FINISH];
-    single.into_iter().chain(&PLAIN).chain(TENSOR.as_flattened())
+    single.into_iter().chain(&PLAIN).chain(TENSOR.as_flattened()).chain(GROUP.as_flattened())
 }

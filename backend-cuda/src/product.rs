@@ -3,7 +3,7 @@
 use crate::{
     Device, Error,
     driver::{Driver, Params},
-    kernels::{FINISH, Kernel, PLAIN, TENSOR, TILES},
+    kernels::{FINISH, GROUP, Kernel, PLAIN, TENSOR, TILES},
     memory::Memory,
     scratch::Use,
     store::StoreParams,
@@ -63,8 +63,10 @@ struct ConvParams {
 
 /// A product, before it is known how it runs.
 struct Plan {
-    /// Of [`TENSOR`] and of [`PLAIN`].
-    kernels: (&'static [Kernel; 5], &'static Kernel),
+    /// Of [`TENSOR`] and [`GROUP`].
+    layout: usize,
+    /// Of [`PLAIN`].
+    plain: &'static Kernel,
     mnk: [u32; 3],
     batch: u32,
     y_lead: u32,
@@ -94,7 +96,8 @@ impl<D: Driver> Device<D> {
         let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
         let eights = |sizes: [u32; 3]| sizes.into_iter().all(|size| size.is_multiple_of(8));
         let plan = Plan {
-            kernels: (&TENSOR[usize::from(ta) + 2 * usize::from(tb)], &PLAIN[0]),
+            layout: usize::from(ta) + 2 * usize::from(tb),
+            plain: &PLAIN[0],
             mnk: [m, n, k],
             batch: p.batch(),
             y_lead: lead[2],
@@ -139,7 +142,8 @@ impl<D: Driver> Device<D> {
             }
         };
         let plan = Plan {
-            kernels: (&TENSOR[layout], &PLAIN[layout - 3]),
+            layout,
+            plain: &PLAIN[layout - 3],
             mnk,
             batch: groups,
             y_lead,
@@ -175,9 +179,10 @@ impl<D: Driver> Device<D> {
         let tiles = |[tile_m, tile_n]: [u32; 2]| m.div_ceil(tile_m) * n.div_ceil(tile_n) * batch;
         let (kernel, tile) = if halves {
             let i = if plan.aligned { self.tile(m, n, tiles) } else { 4 };
-            (&plan.kernels.0[i], TILES[i])
+            let group = GROUP[plan.layout].get(i).filter(|_| self.has_groups());
+            (group.unwrap_or(&TENSOR[plan.layout][i]), TILES[i])
         } else {
-            (plan.kernels.1, PLAIN_TILE)
+            (plan.plain, PLAIN_TILE)
         };
         let operands = plan.lens[0] * a.dtype().size() + plan.lens[1] * b.dtype().size();
         let results = m as usize * n as usize * batch as usize;

@@ -9,7 +9,7 @@ use gradscale_core::{
     descriptor::{Conv2d, Gemm, Pass, ShapeError},
     stats::{Convention, Detail, Stats},
 };
-use gradscale_cuda::kernels::TENSOR;
+use gradscale_cuda::kernels::{GROUP, TENSOR};
 use half::f16;
 use std::{collections::BTreeSet, future::Future, pin::pin, task};
 
@@ -97,9 +97,10 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
 #[test]
 fn every_tile_of_every_product() {
     let shapes = shapes().expect("valid shapes");
-    for arch in [80, 75] {
+    for (arch, groups) in [(80, false), (75, false), (90, true)] {
         // With one multiprocessor the largest tile that fits is taken.
         let device = match host::Host::open(arch, 1) {
+            Ok(device) if groups => device.with_warpgroups(),
             Ok(device) => device,
             Err(reason) => {
                 println!("SKIPPED: {reason}");
@@ -114,8 +115,8 @@ fn every_tile_of_every_product() {
             assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "sm_{arch}, {work:?}");
         }
         let used: BTreeSet<_> = device.driver().used().into_iter().collect();
-        let unused: Vec<_> =
-            TENSOR.as_flattened().iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
+        let all = if groups { GROUP.as_flattened() } else { TENSOR.as_flattened() };
+        let unused: Vec<_> = all.iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
         assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
     }
 }

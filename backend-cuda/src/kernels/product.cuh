@@ -158,3 +158,43 @@ DEVICE Block block_of(const Product& p, u32 tile_m, u32 tile_n) {
 DEVICE float bias_at(const Product& p, u32 z, u32 n) {
     return p.bias ? load(p.bias, p.bias_type, z * p.bias_stride + n) : 0.0f;
 }
+
+// The eight of a from (m, k) on.
+DEVICE u32 a_start(const Product& p, const Side& m, u32 row, u32 k, u32 end_k) {
+    return row < p.m && k < end_k ? a_at(p, m, a_of_k(p, k)) : NOWHERE;
+}
+DEVICE u32 b_start(const Product& p, const Side& n, u32 column, u32 k, u32 end_k) {
+    return column < p.n && k < end_k ? b_at(p, b_of_k(p, k), n) : NOWHERE;
+}
+
+// Results of a warp on their way out: `rows` lines of `eights` times eight, from (m0, n0) on. Where sums are cut they go
+// to their part, else to y.
+DEVICE void store_slab(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const float* slab, u32 line, u32 rows, u32 eights,
+                       const Epilogue& e, Seen& seen) {
+    const bool whole = p.splits == 1;
+#pragma unroll 1
+    for (u32 i = thread_index() % 32; i < rows * eights; i += 32) {
+        const u32 row = i / eights, column = i % eights * 8;
+        const u32 m = m0 + row, n = n0 + column;
+        if (m >= p.m || n >= p.n) continue;
+        const float* from = slab + row * line + column;
+        const u64 at = (u64)z * p.y_stride + (u64)m * p.y_lead + n;
+        if (whole && p.wide) {
+            float v[8];
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) v[j] = from[j] + bias_at(p, z, n + j);
+            put8(p.y, e, seen, at, v);
+            continue;
+        }
+        float* part = p.parts + (((u64)cut * p.batch + z) * p.m + m) * p.n + n;
+        const u32 there = p.n - n < 8 ? p.n - n : 8;
+#pragma unroll 1
+        for (u32 j = 0; j < there; j++) {
+            if (whole) {
+                put(p.y, e, seen, at + j, from[j] + bias_at(p, z, n + j));
+            } else {
+                part[j] = from[j];
+            }
+        }
+    }
+}

@@ -16,7 +16,7 @@ typedef long long i64;
 #define KERNEL(name, Params) \
     extern "C" __global__ void __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name(const __grid_constant__ Params p)
 // All shared memory of a kernel whose amount the host chooses.
-#define SHARED_BYTES(name) extern __shared__ __align__(128) u8 name[]
+#define SHARED_BYTES(name) extern __shared__ __align__(1024) u8 name[]
 
 struct __align__(16) Words4 {
     u32 x, y, z, w;
@@ -155,4 +155,74 @@ DEVICE void wait_for_copies() {
 }
 #else
 #define COPIES_RUN_BESIDE 0
+#endif
+
+#if defined(GROUP)
+// Warpgroups (PTX ISA, "Asynchronous warpgroup level matrix instructions"): four warps, 64 rows.
+
+// What this thread wrote to shared memory by ordinary ways is seen by the tensor cores after the next barrier.
+DEVICE void fence_for_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// All products are done; the sums may be read.
+template <int eights>
+DEVICE void wait_for_products(float (&d)[eights][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int j = 0; j < eights; j++) {
+        asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
+    }
+}
+
+// Matrix descriptors with the 128-byte swizzle: lines of 64 halves. Address, distance of panels of 64, distance of
+// groups of eight lines, all in units of 16 bytes.
+DEVICE u64 lines_descriptor(const void* at, u64 panels) {
+    return (u64)((shared_address(at) & 0x3FFFF) >> 4) | panels >> 4 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+// Lines run along k: rows of a, columns of b.
+DEVICE u64 lines_along_k(const void* at) { return lines_descriptor(at, 16); }
+// Lines run along m or n, one for each k.
+DEVICE u64 lines_across(const void* at, u32 panels) { return lines_descriptor(at, panels); }
+
+// d += a · b, 64 × 16 by 16 × 64 or 16 × 128.
+template <bool a_across, bool b_across>
+DEVICE void group_multiply_add(float (&d)[8][4], u64 a, u64 b) {
+    asm volatile(
+        "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, on, 1, 1, %34, %35; }"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),
+          "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
+          "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
+          "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),
+          "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
+          "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+        : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
+}
+template <bool a_across, bool b_across>
+DEVICE void group_multiply_add(float (&d)[16][4], u64 a, u64 b) {
+    asm volatile(
+        "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, on, 1, 1, %66, %67; }"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),
+          "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
+          "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
+          "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),
+          "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
+          "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]),
+          "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),
+          "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),
+          "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]),
+          "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
+          "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]),
+          "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
+          "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
+          "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+        : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
+}
 #endif

@@ -30,14 +30,6 @@
 #define A_STEP (THREADS / A_ACROSS)
 #define B_STEP (THREADS / B_ACROSS)
 
-// The eight of a from (m, k) on.
-DEVICE u32 a_start(const Product& p, const Side& m, u32 row, u32 k, u32 end_k) {
-    return row < p.m && k < end_k ? a_at(p, m, a_of_k(p, k)) : NOWHERE;
-}
-DEVICE u32 b_start(const Product& p, const Side& n, u32 column, u32 k, u32 end_k) {
-    return column < p.n && k < end_k ? b_at(p, b_of_k(p, k), n) : NOWHERE;
-}
-
 #if !WIDE
 // One half, or 0.
 DEVICE u32 half_at(const void* x, u32 at) { return at != NOWHERE ? ((const u16*)x)[at] : 0; }
@@ -220,31 +212,8 @@ KERNEL(tensor, Product) {
             to[8 * SLAB_LINE] = from[2], to[8 * SLAB_LINE + 1] = from[3];
         }
         warp_barrier();
-#pragma unroll 1
-        for (u32 eight = lane; eight < 32 * WARP_N / 8; eight += 32) {
-            const u32 row = eight / (WARP_N / 8), column = eight % (WARP_N / 8) * 8;
-            const u32 m = block.m + warp_m + i * 16 + row, n = block.n + warp_n + column;
-            if (m >= p.m || n >= p.n) continue;
-            const float* from = slab + row * SLAB_LINE + column;
-            const u64 at = (u64)block.z * p.y_stride + (u64)m * p.y_lead + n;
-            if (whole && p.wide) {
-                float v[8];
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) v[j] = from[j] + bias_at(p, block.z, n + j);
-                put8(p.y, e, seen, at, v);
-                continue;
-            }
-            float* part = p.parts + (((u64)block.part * p.batch + block.z) * p.m + m) * p.n + n;
-            const u32 there = p.n - n < 8 ? p.n - n : 8;
-#pragma unroll 1
-            for (u32 j = 0; j < there; j++) {
-                if (whole) {
-                    put(p.y, e, seen, at + j, from[j] + bias_at(p, block.z, n + j));
-                } else {
-                    part[j] = from[j];
-                }
-            }
-        }
+store_slab(p, block.z, block.part, block.m + warp_m + i * 16, block.n + warp_n, slab, SLAB_LINE, 32, WARP_N / 8, e,
+                   seen);
         warp_barrier();
     }
     if (whole) end(p.y, e, seen);
