@@ -137,7 +137,7 @@ pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_word
 
 const REDUCES: &[(&str, u32)] =
     &[("REDUCE_SUM", 0), ("REDUCE_MEAN", 1), ("REDUCE_MAX", 2), ("REDUCE_SQUARES", 3), ("REDUCE_PLACE", 4)];
-const REDUCE_MODULE: Module = Module { defines: REDUCES, ..Module::new("reduce", &[STORE, file!("reduce.cu")]) };
+const REDUCE_MODULE: Module = Module { defines: REDUCES, ..Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]) };
 /// Reduction along one axis, or of parts of it.
 pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
 

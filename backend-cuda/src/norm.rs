@@ -182,7 +182,7 @@ impl Columns {
 fn lanes(shape: &Layout, size: u32) -> u32 {
     let wide = if (shape.channels / shape.groups).is_multiple_of(8) { 8 } else { 1 };
     let values = size / wide;
-    if values > 1024 { THREADS } else { values.div_ceil(4).clamp(1, 32).next_power_of_two() }
+    if values > THREADS { THREADS } else { values.div_ceil(4).clamp(1, 32).next_power_of_two() }
 }
 
 /// Bytes of one number for each of so many, so that what follows is aligned.

@@ -38,19 +38,24 @@ const LEAST: u32 = 32;
 /// Blocks that fill any device.
 const BLOCKS: u32 = 1024;
 
-/// Threads for one result: as many as find eight values each side by side, or as fill the block.
-fn lanes([outer, len, inner]: [u32; 3]) -> u32 {
+/// Columns of results: a thread forms one, or eight that lie side by side.
+fn columns([outer, _, inner]: [u32; 3]) -> u32 {
+    outer * inner / if inner.is_multiple_of(8) { 8 } else { 1 }
+}
+
+/// Threads for one column: as many as find eight values each side by side, or as fill the block.
+fn lanes(shape @ [_, len, inner]: [u32; 3]) -> u32 {
     if inner == 1 {
         len.div_ceil(8).next_power_of_two().min(THREADS)
     } else {
-        let results = (outer * inner).min(THREADS).next_power_of_two();
-        (THREADS / results).min(len.max(1).next_power_of_two())
+        let columns = columns(shape).clamp(1, THREADS).next_power_of_two();
+        (THREADS / columns).min(len.max(1).next_power_of_two())
     }
 }
 
 /// Blocks that one part needs.
-fn tiles([outer, _, inner]: [u32; 3], lanes: u32) -> u32 {
-    (outer * inner).div_ceil(THREADS / lanes)
+fn tiles(shape: [u32; 3], lanes: u32) -> u32 {
+    columns(shape).div_ceil(THREADS / lanes)
 }
 
 /// Values of a part: a multiple of eight.

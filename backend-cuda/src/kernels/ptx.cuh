@@ -12,8 +12,9 @@ typedef long long i64;
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define SHARED __shared__
+// One block at a time is enough: unasked, the assembler spills registers to make room for more blocks.
 #define KERNEL(name, Params) \
-    extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ Params p)
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Params p)
 // All shared memory of a kernel whose amount the host chooses.
 #define SHARED_BYTES(name) extern __shared__ __align__(128) u8 name[]
 

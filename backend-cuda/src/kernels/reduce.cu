@@ -62,56 +62,76 @@ DEVICE void finish(const ReduceParams& p, const Epilogue& e, Seen& seen, u32 i, 
     put(p.y, e, seen, i, p.op == REDUCE_MEAN ? total.v / p.divisor : total.v);
 }
 
-template <class A>
-DEVICE void reduce_with(const ReduceParams& p) {
-    SHARED A joined[THREADS];
+// A thread forms N neighbouring results. All kinds of them share one piece of memory.
+template <class A, int N>
+DEVICE void reduce_with(const ReduceParams& p, void* memory) {
+    A(*joined)[THREADS] = (A(*)[THREADS])memory;
     Epilogue e = begin(p.y);
     Seen seen = {};
     const u32 t = thread_index(), together = THREADS / p.lanes;
     // Neighbouring threads read neighbouring values.
     const bool along = p.inner == 1;
     const u32 lane = along ? t % p.lanes : t / together, apart = along ? 1 : together;
-    const u32 column = along ? t / p.lanes : t % together;
-    const u32 results = p.outer * p.inner, tiles = (results + together - 1) / together;
+    const u32 columns = p.outer * p.inner / N, tiles = (columns + together - 1) / together;
     const u32 parts = p.len == 0 ? 1 : (p.len + p.part - 1) / p.part;
     for (u64 tile = block_x(); tile < (u64)tiles * parts; tile += blocks_x()) {
-        const u32 part = (u32)(tile / tiles), result = (u32)(tile % tiles) * together + column;
-        const u32 start = part * p.part, end = p.len - start < p.part ? p.len : start + p.part;
-        A a = A::none();
-        if (result < results) {
+        const u32 part = (u32)(tile / tiles), column = (u32)(tile % tiles) * together + (along ? t / p.lanes : t % together);
+        const u32 start = part * p.part, end = p.len - start < p.part ? p.len : start + p.part, result = column * N;
+        A a[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) a[i] = A::none();
+        if (column < columns) {
             const u32 first = result / p.inner * p.len * p.inner + result % p.inner;
             if (along && p.len % 8 == 0 && p.from == 0) {
                 for (u32 l = start + 8 * lane; l < end; l += 8 * p.lanes) {
                     float v[8];
                     load8(p.x, p.type, first + l, v);
 #pragma unroll
-                    for (u32 j = 0; j < 8; j++) a.add(v[j], l + j);
+                    for (u32 j = 0; j < 8; j++) a[0].add(v[j], l + j);
                 }
             } else {
 #pragma unroll 4
                 for (u32 l = start + lane; l < end; l += p.lanes) {
-                    const u32 i = first + l * p.inner;
-                    a.add(load(p.x, p.type, i), p.from == 0 ? l : p.from[i]);
+                    const u32 at = first + l * p.inner;
+                    float v[N];
+                    load_some(p.x, p.type, at, v);
+#pragma unroll
+                    for (int i = 0; i < N; i++) a[i].add(v[i], p.from == 0 ? l : p.from[at + i]);
                 }
             }
         }
         for (u32 half = p.lanes / 2; half != 0; half /= 2) {
             barrier();
-            joined[t] = a;
+#pragma unroll
+            for (int i = 0; i < N; i++) joined[i][t] = a[i];
             barrier();
-            if (lane < half) a.join(joined[t + half * apart]);
+            if (lane >= half) continue;
+#pragma unroll
+            for (int i = 0; i < N; i++) a[i].join(joined[i][t + half * apart]);
         }
-        if (lane == 0 && result < results) finish(p, e, seen, part * results + result, a);
+        if (lane != 0 || column >= columns) continue;
+#pragma unroll
+        for (int i = 0; i < N; i++) finish(p, e, seen, part * p.outer * p.inner + result + i, a[i]);
     }
     end(p.y, e, seen);
 }
 
-KERNEL(reduce, ReduceParams) {
-    if (p.op == REDUCE_SUM || p.op == REDUCE_MEAN) {
-        reduce_with<Total<false>>(p);
-    } else if (p.op == REDUCE_SQUARES) {
-        reduce_with<Total<true>>(p);
+template <class A>
+DEVICE void reduce_with(const ReduceParams& p, void* memory) {
+    if (p.inner % 8 == 0) {
+        reduce_with<A, 8>(p, memory);
     } else {
-        reduce_with<Largest>(p);
+        reduce_with<A, 1>(p, memory);
+    }
+}
+
+KERNEL(reduce, ReduceParams) {
+    SHARED Largest memory[8 * THREADS];
+    if (p.op == REDUCE_SUM || p.op == REDUCE_MEAN) {
+        reduce_with<Total<false>>(p, memory);
+    } else if (p.op == REDUCE_SQUARES) {
+        reduce_with<Total<true>>(p, memory);
+    } else {
+        reduce_with<Largest>(p, memory);
     }
 }
