@@ -124,7 +124,8 @@ static void prepare(Fiber& fiber) {
         if (fiber.stack == MAP_FAILED) abort();
     }
 #if defined(__x86_64__)
-    void** top = reinterpret_cast<void**>(fiber.stack + STACK) - 2;
+    // So that the first function finds the stack as after a call (System V ABI, section 3.2.2).
+    void** top = reinterpret_cast<void**>(fiber.stack + STACK) - 1;
     *--top = reinterpret_cast<void*>(live);
     top -= 6;
     fiber.stack_pointer = top;

@@ -10,8 +10,9 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Store},
-    descriptor::{Conv2d, Gemm, Pass, Unary},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
+    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    scaled::Scaled,
     stats::{FlushRule, Stats},
 };
 use half::slice::HalfFloatSliceExt;
@@ -167,6 +168,68 @@ impl<D: Driver> Backend for Device<D> {
         &self, p: &Conv2d, pass: Pass, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: Store<'_, Self>,
     ) -> Done<Self> {
         self.run_conv(p, pass, a, b, bias, &y)
+    }
+
+    fn binary(&self, p: &Binary, a: &Memory<D>, b: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_binary(p, a, b, &y)
+    }
+
+    fn sum(&self, terms: &[Scaled<&Memory<D>, Slot>], y: Store<'_, Self>) -> Done<Self> {
+        self.run_sum(terms, y)
+    }
+
+    fn reduce(&self, p: &Reduce, x: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_reduce(p, x, &y)
+    }
+
+    fn copy(&self, p: &Strided, x: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_copy(p, x, &y)
+    }
+
+    fn pool(&self, p: &Pool, x: &Memory<D>, at: Option<&mut Memory<D>>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_pool(p, x, at.as_deref(), &y)
+    }
+
+    fn unpool(&self, p: &Pool, way: Way, x: &Memory<D>, at: Option<&Memory<D>>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_unpool(p, way, x, at, &y)
+    }
+
+    fn rows(&self, p: &Rows, way: Way, x: &Memory<D>, index: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_rows(p, way, x, index, &y)
+    }
+
+    fn norm(
+        &self, p: &Norm, x: &Memory<D>, affine: Option<[&Memory<D>; 2]>, saved: &mut Memory<D>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_norm(p, x, affine, saved, &y)
+    }
+
+    fn norm_vjp(
+        &self, p: &Norm, x: Normed<'_, Memory<D>>, dy: &Memory<D>, dx: Store<'_, Self>,
+        affine: Option<[Store<'_, Self>; 2]>,
+    ) -> Done<Self> {
+        self.run_norm_vjp(p, x, dy, &dx, affine.as_ref())
+    }
+
+    fn xent(&self, p: &Xent, x: Scored<'_, Memory<D>>, out: &mut Memory<D>) -> Done<Self> {
+        self.run_xent(p, x, out)
+    }
+
+    fn xent_vjp(
+        &self, p: &Xent, x: Scored<'_, Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_xent_vjp(p, x, out, g, &dx)
+    }
+
+    fn global_norm(&self, grads: &[&Memory<D>], norm: &mut Memory<D>) -> Done<Self> {
+        self.run_global_norm(grads, norm)
+    }
+
+    fn optimize(
+        &self, p: &Optimizer, table: &Table<D>, guard: Range<u16>, norm: Option<&Memory<D>>,
+        params: &mut [Param<'_, Memory<D>>],
+    ) -> Done<Self> {
+        self.run_optimize(p, table, guard, norm, params)
     }
 }
 

@@ -3,6 +3,7 @@
 use core::fmt::Write;
 use gradscale_core::{
     backend::{ABI, DType},
+    descriptor::{Divisor, MAX_DIMS, Over, ReduceOp, Rule},
     scale::MAX_STEP,
     stats::Convention,
 };
@@ -18,9 +19,14 @@ pub struct File {
 
 macro_rules! file {
     ($name:literal) => {
-        File { name: $name, text: include_str!(concat!("kernels/", $name)) }
+        File { name: $name, text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kernels/", $name)) }
     };
 }
+
+// After the macro, which it uses.
+mod products;
+
+pub use products::{FINISH, GROUP, PLAIN, TENSOR, TILES};
 
 /// What is compiled as one: files in their order, with definitions before them.
 #[derive(Debug)]
@@ -106,111 +112,195 @@ const UNARY_MODULE: Module = Module::new("unary", &[STORE, DENSE, FUNCTIONS, fil
 /// `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
-const PRODUCT: File = file!("product.cuh");
+const OVER: &[(&str, u32)] = &[("OVER_ALL", 0), ("OVER_PER_COLUMN", 1), ("OVER_PER_ROW", 2), ("OVER_ONE", 3)];
+const BINARY_MODULE: Module =
+    Module { defines: OVER, ..Module::new("binary", &[STORE, DENSE, FUNCTIONS, file!("binary.cu")]) };
+/// `y[i] = f(a[i], b[…])`.
+pub static BINARY: Kernel = Kernel { module: &BINARY_MODULE, entry: "binary" };
 
-/// What a product's operands are to its kernel, and whether they are contiguous along k.
-macro_rules! layout {
-    ($kernels:ident, $name:literal, $mode:literal, $a:literal, $b:literal) => {
-        $kernels!($name, [("MODE", $mode), ("A_ALONG_K", $a), ("B_ALONG_K", $b)])
-    };
-}
-macro_rules! layouts {
-    ($kernels:ident) => {
-        [
-            layout!($kernels, "gemm", 0, 1, 0),
-            layout!($kernels, "gemm_ta", 0, 0, 0),
-            layout!($kernels, "gemm_tb", 0, 1, 1),
-            layout!($kernels, "gemm_ta_tb", 0, 0, 1),
-            layout!($kernels, "forward", 1, 1, 1),
-            layout!($kernels, "data", 2, 1, 0),
-            layout!($kernels, "weight", 3, 0, 0),
-        ]
-    };
+/// The number by which kernels know how the second operand is broadcast.
+#[must_use]
+pub const fn over(over: Over) -> u32 {
+    match over {
+        Over::All => 0,
+        Over::PerColumn => 1,
+        Over::PerRow => 2,
+        Over::One => 3,
+    }
 }
 
-/// A tile: name, rows, columns, warps along each, whether operands come in aligned eights.
-macro_rules! tensor {
-    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $warps:expr, $wide:literal) => {
-        Kernel {
-            module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WARPS_M", $warps.0), ("WARPS_N", $warps.1),
-                    ("WIDE", $wide)],
-                threads: 32 * $warps.0 * $warps.1,
-                // 128 registers.
-                blocks: 16 / ($warps.0 * $warps.1),
-                // Three stages of both operands, each in the larger of its layouts.
-                shared: 3 * 80 * ($m + $n),
-                ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("tensor.cu")])
-            },
-            entry: "tensor",
-        }
-    };
-}
-macro_rules! tiles {
-    ($name:literal, $layout:tt) => {
-        [
-            tensor!($name, $layout, "128x128", 128, 128, (2, 4), 1),
-            tensor!($name, $layout, "128x64", 128, 64, (2, 2), 1),
-            tensor!($name, $layout, "64x128", 64, 128, (1, 4), 1),
-            tensor!($name, $layout, "64x64", 64, 64, (2, 2), 1),
-            tensor!($name, $layout, "64x64_any", 64, 64, (2, 2), 0),
-        ]
-    };
-}
-macro_rules! plain {
-    ($name:literal, [$mode:expr, $a:expr, $b:expr]) => {
-        Kernel {
-            module: &Module {
-                defines: &[$mode],
-                ..Module::new(concat!("plain_", $name), &[STORE, PRODUCT, file!("plain.cu")])
-            },
-            entry: "plain",
-        }
-    };
+/// Terms that one launch of [`SUM`] adds.
+pub const SUM_TERMS: usize = 4;
+const SUM_MODULE: Module =
+    Module { defines: &[("SUM_TERMS", SUM_TERMS as u32)], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
+/// `y[i] = Σ terms[·][i]`.
+pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
+
+const COPY_MODULE: Module =
+    Module { defines: &[("COPY_DIMS", MAX_DIMS as u32)], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
+/// Strided copy through the epilogue.
+pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
+/// Strided copy of words.
+pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_words" };
+
+const REDUCES: &[(&str, u32)] =
+    &[("REDUCE_SUM", 0), ("REDUCE_MEAN", 1), ("REDUCE_MAX", 2), ("REDUCE_SQUARES", 3), ("REDUCE_PLACE", 4)];
+const REDUCE_MODULE: Module = Module { defines: REDUCES, ..Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]) };
+/// Reduction along one axis, or of parts of it.
+pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
+
+/// The number by which kernels know a reduction.
+#[must_use]
+pub const fn reduction(op: ReduceOp) -> u32 {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Mean => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::SumSquares => 3,
+        _ => 4,
+    }
 }
 
-/// A tile of warpgroups: as `tensor`, one group for each 64 rows.
-macro_rules! group {
-    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
-        Kernel {
-            module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("GROUP", 1)],
-                threads: 2 * $m,
-                // Three stages of both operands, 64 of k.
-                shared: 3 * 128 * ($m + $n),
-                arch: [90, 90],
-                ..Module::new(concat!("group_", $name, "_", $tile), &[STORE, PRODUCT, file!("group.cu")])
-            },
-            entry: "group",
-        }
-    };
-}
-macro_rules! groups {
-    ($name:literal, $layout:tt) => {
-        [group!($name, $layout, "128x128", 128, 128), group!($name, $layout, "128x64", 128, 64)]
-    };
+const ROWS_MODULE: Module = Module::new("rows", &[STORE, DENSE, file!("rows.cu")]);
+/// Rows out of a table.
+pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
+/// Empty lists for the rows of a table.
+pub static ROWS_CLEAR: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_clear" };
+/// For each row of a table the indices that name it.
+pub static ROWS_LINK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_link" };
+/// Rows added to those of a table.
+pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
+
+const POOL_MODULE: Module = Module::new("pool", &[STORE, DENSE, file!("pool.cu")]);
+/// The largest of each window, or the mean.
+pub static POOL: Kernel = Kernel { module: &POOL_MODULE, entry: "pool" };
+/// What windows send to the places of an image.
+pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_scatter" };
+/// The chosen place of each window.
+pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
+
+const SUMS: File = file!("sums.cuh");
+const NORM: File = file!("norm.cuh");
+
+const NORM_MODULE: Module = Module::new("norm", &[STORE, DENSE, SUMS, NORM, file!("norm.cu")]);
+/// Sums by channel, for mean and variance.
+pub static NORM_COLUMNS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_columns" };
+/// Mean and variance of each channel.
+pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_moments" };
+/// 1 / σ of each group.
+pub static NORM_INVERSES: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inverses" };
+/// Normalisation by statistics that are there.
+pub static NORM_APPLY: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply" };
+/// Normalisation of groups of one image.
+pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_groups" };
+
+const NORM_VJP_MODULE: Module = Module::new("norm_vjp", &[STORE, DENSE, SUMS, NORM, file!("norm_vjp.cu")]);
+/// Sums by channel of the gradient, and of it times the normalised values.
+pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_columns" };
+/// These over all parts.
+pub static NORM_VJP_TOTALS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_totals" };
+/// The gradient of x from sums that are there.
+pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply" };
+/// The gradient of x in groups of one image.
+pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
+
+const DIVISORS: &[(&str, u32)] = &[("DIVIDE_FIXED", 0), ("DIVIDE_ROWS", 1), ("DIVIDE_WEIGHTS", 2)];
+const XENT_MODULE: Module =
+    Module { defines: DIVISORS, ..Module::new("xent", &[STORE, DENSE, SUMS, file!("xent.cu")]) };
+/// Log-sum-exp of each row, and each block's share of the loss.
+pub static XENT: Kernel = Kernel { module: &XENT_MODULE, entry: "xent" };
+/// Loss and divisor.
+pub static XENT_FINISH: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_finish" };
+/// The gradient of the logits.
+pub static XENT_VJP: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_vjp" };
+
+/// The number by which kernels know a divisor, and its value where it is fixed.
+#[must_use]
+pub const fn divisor(divisor: Divisor) -> (u32, f32) {
+    match divisor {
+        Divisor::Fixed(value) => (0, value),
+        Divisor::Rows => (1, 0.0),
+        Divisor::Weights => (2, 0.0),
+    }
 }
 
-/// Rows and columns of the tiles of [`TENSOR`]; the last takes operands of any alignment.
-pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
-/// Products of halves: [`Layout`] by tile.
-pub static TENSOR: [[Kernel; 5]; 7] = layouts!(tiles);
-/// Products of halves by warpgroups (sm_90a alone), in the first two tiles.
-pub static GROUP: [[Kernel; 2]; 7] = layouts!(groups);
-/// Products of any numbers, by [`Layout`]; those of matrices are all the same.
-pub static PLAIN: [Kernel; 4] = [
-    layout!(plain, "gemm", 0, 0, 0),
-    layout!(plain, "forward", 1, 0, 0),
-    layout!(plain, "data", 2, 0, 0),
-    layout!(plain, "weight", 3, 0, 0),
+/// Elements of a piece of a tensor in launches over several tensors.
+pub const LIST_PIECE: u32 = 4096;
+const LISTS: File = file!("lists.cuh");
+
+/// Parameters that one launch of [`OPTIMIZE`] takes: as many as 32 KiB hold, the most that a kernel's parameters may
+/// have, and a little less.
+pub const OPTIMIZE_TENSORS: usize = 512;
+const OPTIMIZE_MODULE: Module = Module {
+    defines: &[
+        ("RULE_SGD", 0),
+        ("RULE_ADAM", 1),
+        ("RULE_EMA", 2),
+        ("LIST_PIECE", LIST_PIECE),
+        ("OPTIMIZE_TENSORS", OPTIMIZE_TENSORS as u32),
+    ],
+    ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
+};
+/// The update of all parameters.
+pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimize" };
+
+/// The number by which kernels know a rule.
+#[must_use]
+pub const fn rule(rule: Rule) -> Option<u32> {
+    match rule {
+        Rule::Sgd { .. } => Some(0),
+        Rule::Adam { .. } => Some(1),
+        Rule::Ema { .. } => Some(2),
+        _ => None,
+    }
+}
+
+/// Gradients that one launch of [`GLOBAL_NORM`] takes.
+pub const NORM_TENSORS: usize = 1024;
+const GLOBAL_NORM_MODULE: Module = Module {
+    defines: &[("LIST_PIECE", LIST_PIECE), ("NORM_TENSORS", NORM_TENSORS as u32)],
+    ..Module::new("global_norm", &[LISTS, SUMS, file!("global_norm.cu")])
+};
+/// Each block's share of the sum of squares.
+pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm" };
+/// The root of all shares.
+pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm_finish" };
+
+/// Every entry point that stands alone.
+static SINGLE: &[&Kernel] = &[
+    &UNARY,
+    &FINISH,
+    &BINARY,
+    &SUM,
+    &COPY,
+    &COPY_WORDS,
+    &REDUCE,
+    &ROWS_GATHER,
+    &ROWS_CLEAR,
+    &ROWS_LINK,
+    &ROWS_SCATTER,
+    &POOL,
+    &UNPOOL_SCATTER,
+    &UNPOOL_GATHER,
+    &NORM_COLUMNS,
+    &NORM_MOMENTS,
+    &NORM_INVERSES,
+    &NORM_APPLY,
+    &NORM_GROUPS,
+    &NORM_VJP_COLUMNS,
+    &NORM_VJP_TOTALS,
+    &NORM_VJP_APPLY,
+    &NORM_VJP_GROUPS,
+    &XENT,
+    &XENT_FINISH,
+    &XENT_VJP,
+    &OPTIMIZE,
+    &GLOBAL_NORM,
+    &GLOBAL_NORM_FINISH,
 ];
-const FINISH_MODULE: Module =
-    Module { defines: &[("MODE", 0)], ..Module::new("finish", &[STORE, PRODUCT, file!("finish.cu")]) };
-/// Adds the parts of a product.
-pub static FINISH: Kernel = Kernel { module: &FINISH_MODULE, entry: "finish" };
 
 /// Every entry point.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
-    let single = [&UNARY, &FINISH];
-    single.into_iter().chain(&PLAIN).chain(TENSOR.as_flattened()).chain(GROUP.as_flattened())
+    let products = PLAIN.iter().chain(TENSOR.as_flattened()).chain(GROUP.as_flattened());
+    SINGLE.iter().copied().chain(products)
 }

@@ -11,6 +11,7 @@
 //! }
 //! ```
 
+mod copy;
 mod device;
 pub mod driver;
 mod elementwise;
@@ -18,10 +19,16 @@ mod error;
 mod gpu;
 pub mod kernels;
 mod memory;
+mod norm;
+mod optimize;
+mod pool;
 mod product;
+mod reduce;
+mod rows;
 mod scratch;
 mod store;
 mod table;
+mod xent;
 
 pub use device::Device;
 pub use error::Error;

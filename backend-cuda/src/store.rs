@@ -1,7 +1,7 @@
 //! The store of an operator as kernels take it.
 
 use crate::{Device, Error, driver::Driver, scratch::Use};
-use gradscale_core::backend::{Buffer, Store};
+use gradscale_core::backend::{Buffer, DType, Store};
 
 /// `Store` of `store.cuh`.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,18 @@ pub struct StoreParams {
     from: u32,
     to: u32,
     unused: u32,
+}
+
+impl StoreParams {
+    /// The address of what is stored.
+    pub(crate) const fn y(&self) -> u64 {
+        self.y
+    }
+
+    /// The same launch into memory of f32, as the values are, unseen.
+    pub(crate) const fn into_scratch(self, y: u64) -> Self {
+        Self { y, kind: crate::kernels::kind(DType::F32), add: 0, detail: 0, to: self.from, ..self }
+    }
 }
 
 impl<D: Driver> Device<D> {

@@ -9,7 +9,7 @@
 use crate::{Error, driver::Driver, memory::Memory};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Control, DType, Slot},
+    backend::{Control, DType, Dial, Slot},
     stats::{Convention, Detail, Stats, WORDS},
 };
 use std::sync::Arc;
@@ -107,7 +107,19 @@ impl<D: Driver> Table<D> {
         self.memory.at() + 4 * self.rows_at() as u64
     }
 
-    /// The number of a slot or dial, if it is one of the table's.
+    /// The number of a dial, if it is one of the table's.
+    pub(crate) fn dial(&self, dial: Dial) -> u32 {
+        assert!(usize::from(dial.0) < self.dials, "a dial beyond the table");
+        u32::from(dial.0)
+    }
+
+    /// The address of some rows.
+    pub(crate) fn rows_of(&self, rows: &Range<u16>) -> u64 {
+        assert!(rows.is_empty() || usize::from(rows.end) <= self.exponents.len(), "rows beyond the table");
+        self.rows() + 4 * (usize::from(rows.start) * WORDS) as u64
+    }
+
+    /// The number of a slot, if it is one of the table's.
     pub(crate) fn slot(&self, slot: Slot) -> u32 {
         assert!(usize::from(slot.0) < self.exponents.len(), "a slot beyond the table");
         u32::from(slot.0)

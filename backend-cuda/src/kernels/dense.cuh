@@ -26,3 +26,25 @@ struct Each : F {
         for (u32 j = 0; j < 8; j++) v[j] = this->one(i + j);
     }
 };
+
+// For operators of rows of `f.width()` elements: `F::some(i, v)` gives as many results as `v` has, all of one row.
+template <class F>
+struct InRows : F {
+    DEVICE_MEMBER float one(u32 i) const {
+        float v[1];
+        this->some(i, v);
+        return v[0];
+    }
+    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+        if (this->width() % 8 == 0) {
+            this->some(i, v);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = one(i + j);
+    }
+};
+
+// One element from `i` on, or eight where `i` is a multiple of eight.
+DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
+DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[8]) { load8(x, type, i, v); }
