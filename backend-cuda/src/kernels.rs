@@ -93,6 +93,12 @@ impl Module {
     }
 }
 
+/// A number of a few, for kernels.
+#[expect(clippy::cast_possible_truncation, reason = "below 2^32 by far")]
+const fn small(number: usize) -> u32 {
+    number as u32
+}
+
 /// The number by which kernels know a type.
 #[must_use]
 pub const fn kind(dtype: DType) -> u32 {
@@ -132,12 +138,12 @@ pub const fn over(over: Over) -> u32 {
 /// Terms that one launch of [`SUM`] adds.
 pub const SUM_TERMS: usize = 4;
 const SUM_MODULE: Module =
-    Module { defines: &[("SUM_TERMS", SUM_TERMS as u32)], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
+    Module { defines: &[("SUM_TERMS", small(SUM_TERMS))], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
 /// `y[i] = Σ terms[·][i]`.
 pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
 
 const COPY_MODULE: Module =
-    Module { defines: &[("COPY_DIMS", MAX_DIMS as u32)], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
+    Module { defines: &[("COPY_DIMS", small(MAX_DIMS))], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
 /// Strided copy through the epilogue.
 pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
 /// Strided copy of words.
@@ -237,7 +243,7 @@ const OPTIMIZE_MODULE: Module = Module {
         ("RULE_ADAM", 1),
         ("RULE_EMA", 2),
         ("LIST_PIECE", LIST_PIECE),
-        ("OPTIMIZE_TENSORS", OPTIMIZE_TENSORS as u32),
+        ("OPTIMIZE_TENSORS", small(OPTIMIZE_TENSORS)),
     ],
     ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
 };
@@ -258,7 +264,7 @@ pub const fn rule(rule: Rule) -> Option<u32> {
 /// Gradients that one launch of [`GLOBAL_NORM`] takes.
 pub const NORM_TENSORS: usize = 1024;
 const GLOBAL_NORM_MODULE: Module = Module {
-    defines: &[("LIST_PIECE", LIST_PIECE), ("NORM_TENSORS", NORM_TENSORS as u32)],
+    defines: &[("LIST_PIECE", LIST_PIECE), ("NORM_TENSORS", small(NORM_TENSORS))],
     ..Module::new("global_norm", &[LISTS, SUMS, file!("global_norm.cu")])
 };
 /// Each block's share of the sum of squares.

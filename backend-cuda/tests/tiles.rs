@@ -9,7 +9,11 @@ use gradscale_core::{
     descriptor::{Conv2d, Gemm, Pass, ShapeError},
     stats::{Convention, Detail, Stats},
 };
-use gradscale_cuda::kernels::{GROUP, TENSOR};
+use gradscale_cuda::{
+    Cuda, Device,
+    driver::Driver,
+    kernels::{GROUP, TENSOR},
+};
 use half::f16;
 use std::{collections::BTreeSet, future::Future, pin::pin, task};
 
@@ -94,9 +98,20 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
     Ok(all)
 }
 
+/// All shapes on a device; where results differ from the reference, panics.
+fn check<D: Driver>(device: &Device<D>, groups: bool) {
+    let name = device.caps().name.to_owned();
+    for work in shapes().expect("valid shapes") {
+        let (values, row) = results(device, work).expect("runs");
+        let (want, want_row) = results(&Reference::default(), work).expect("runs");
+        let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
+        assert_eq!(differs, None, "{name}, warpgroups {groups}, {work:?}");
+        assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "{name}, {work:?}");
+    }
+}
+
 #[test]
 fn every_tile_of_every_product() {
-    let shapes = shapes().expect("valid shapes");
     for (arch, groups) in [(80, false), (75, false), (90, true)] {
         // With one multiprocessor the largest tile that fits is taken.
         let device = match host::Host::open(arch, 1) {
@@ -107,16 +122,27 @@ fn every_tile_of_every_product() {
                 return;
             }
         };
-        for &work in &shapes {
-            let (values, row) = results(&device, work).expect("runs");
-            let (want, want_row) = results(&Reference::default(), work).expect("runs");
-            let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
-            assert_eq!(differs, None, "sm_{arch}, {work:?}");
-            assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "sm_{arch}, {work:?}");
-        }
+        check(&device, groups);
         let used: BTreeSet<_> = device.driver().used().into_iter().collect();
         let all = if groups { GROUP.as_flattened() } else { TENSOR.as_flattened() };
         let unused: Vec<_> = all.iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
         assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
+    }
+}
+
+/// The same shapes on hardware: here it is seen whether wgmma reads what this project thinks it reads.
+#[test]
+fn on_a_gpu() {
+    match Cuda::open(0) {
+        Ok(device) => {
+            check(&device, false);
+            let device = device.with_warpgroups();
+            check(&device, device.driver().arch() == 90);
+        }
+        Err(reason) => {
+            let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
+            assert!(!required, "a device is required: {reason}");
+            println!("SKIPPED: {reason}");
+        }
     }
 }

@@ -113,7 +113,8 @@ fn losses(bench: &mut Bench<'_>) -> Result<(), Error> {
     let len = (rows * classes) as usize;
     let logits = bench.normal(DType::F16, len)?;
     let mut labels = device.alloc(DType::U8, rows as usize)?;
-    device.write(Data::U8(&(0..rows).map(|i| (i * 7 / 5 % classes) as u8).collect::<Vec<_>>()), &mut labels)?;
+    device
+        .write(Data::U8(&(0..rows).map(|i| (i * 7 / 5 % classes).to_le_bytes()[0]).collect::<Vec<_>>()), &mut labels)?;
     let (out, g) = (RefCell::new(device.alloc(DType::F32, rows as usize + 2)?), bench.normal(DType::F32, 1)?);
     let dx = RefCell::new(device.alloc(DType::F16, len)?);
     let table = bench.sites(Detail::Counts)?;

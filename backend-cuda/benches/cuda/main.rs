@@ -18,7 +18,7 @@ mod products;
 mod training;
 
 use gradscale_core::backend::Backend;
-use gradscale_cuda::Cuda;
+use gradscale_cuda::{Cuda, driver::Driver};
 use measure::Bench;
 use std::process::{Command, ExitCode};
 
@@ -35,14 +35,16 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let mut bench = Bench::new(&device, words);
+    let mut bench = Bench::new(&device, words.clone());
     let result = elements::copy(&mut bench)
         .and_then(|()| products::gemm(&mut bench))
         .and_then(|()| products::conv(&mut bench))
         .and_then(|()| elements::all(&mut bench))
-        .and_then(|()| training::step(&mut bench));
+        .and_then(|()| training::step(&mut bench))
+        .and_then(|()| warpgroups(&device, words));
     let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
     text.push_str(&bench.table());
+    text.push_str(result.as_deref().unwrap_or_default());
     text.push_str(&peers());
     println!("{text}");
     if let Some(file) = file
@@ -52,12 +54,24 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             println!("failed: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Products once more, by warpgroups, where there are any.
+fn warpgroups(device: &Cuda, words: Vec<String>) -> Result<String, gradscale_cuda::Error> {
+    if device.driver().arch() != 90 {
+        return Ok(String::new());
+    }
+    let device = Cuda::open(0)?.with_warpgroups();
+    let mut bench = Bench::new(&device, words);
+    products::gemm(&mut bench)?;
+    products::conv(&mut bench)?;
+    Ok(format!("\nProducts by warpgroups (wgmma):\n{}", bench.table()))
 }
 
 /// Versions of driver and compiler, as the machine tells them.

@@ -29,8 +29,8 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         let mut trainer =
             Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?.with_skip_limit(0);
         let len: usize = IMAGES.iter().product();
-        let images: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect();
-        let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES) as u8).collect();
+        let images: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
+        let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
         let mut runs = Vec::new();
         // The first steps decide at once, compile and are recorded.
         for i in 0..RUNS + 30 {

@@ -252,10 +252,14 @@ unsafe impl Driver for Gpu {
     }
 
     unsafe fn free(&self, at: u64) {
-        // SAFETY: the caller's promise; cuMemFree waits for the work that uses the memory. Nobody hears of an error
-        // here; the next call has it too.
+        // SAFETY: the caller's promise. Nobody hears of an error here; the next call has it too.
         unsafe {
             self.enter().ok();
+            // Work that is only recorded does not run, and must not be waited for.
+            let idle = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+            if stream::is_capturing(self.stream).is_ok_and(|status| status == idle) {
+                stream::synchronize(self.stream).ok();
+            }
             result::free_sync(at).ok();
         }
     }
