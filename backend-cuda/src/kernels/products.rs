@@ -89,11 +89,11 @@ macro_rules! groups {
 
 /// Rows and columns of the tiles of [`TENSOR`]; the last takes operands of any alignment.
 pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
-/// Products of halves: [`Layout`] by tile.
+/// Products of halves: layout (four of matrices by what is transposed; forward, data, weight) by tile.
 pub static TENSOR: [[Kernel; 5]; 7] = layouts!(tiles);
 /// Products of halves by warpgroups (sm_90a alone), in the first two tiles.
 pub static GROUP: [[Kernel; 2]; 7] = layouts!(groups);
-/// Products of any numbers, by [`Layout`]; those of matrices are all the same.
+/// Products of any numbers, by kind: matrices, forward, data, weight.
 pub static PLAIN: [Kernel; 4] = [
     layout!(plain, "gemm", 0, 0, 0),
     layout!(plain, "forward", 1, 0, 0),
