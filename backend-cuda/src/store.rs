@@ -22,11 +22,6 @@ pub struct StoreParams {
 }
 
 impl StoreParams {
-    /// The address of what is stored.
-    pub(crate) const fn y(&self) -> u64 {
-        self.y
-    }
-
     /// The same launch into memory of f32, as the values are, unseen.
     pub(crate) const fn into_scratch(self, y: u64) -> Self {
         Self { y, kind: crate::kernels::kind(DType::F32), add: 0, detail: 0, to: self.from, ..self }
