@@ -17,9 +17,9 @@ use gradscale_core::{
 struct CopyParams {
     y: StoreParams,
     x: u64,
-    x_steps: [i64; MAX_DIMS],
-    y_steps: [i64; MAX_DIMS],
-    starts: [i64; 2],
+    x_steps: [u32; MAX_DIMS],
+    y_steps: [u32; MAX_DIMS],
+    starts: [u32; 2],
     lens: [u32; MAX_DIMS],
     kind: u32,
     count: u32,
@@ -55,6 +55,11 @@ fn in_order(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
     (dims, starts)
 }
 
+/// A step as the kernel adds it: modulo 2^32, below which all places lie.
+fn wrapped(step: i64) -> u32 {
+    u32::try_from(step & 0xFFFF_FFFF).expect("32 bits")
+}
+
 /// Whether eights of the innermost dimension are contiguous and aligned, in x and in y.
 fn is_wide(dims: &[Dim], starts: [i64; 2]) -> bool {
     let eights = |step: i64| step % 8 == 0;
@@ -74,7 +79,7 @@ impl<D: Driver> Device<D> {
             x: x.holds(x_len).at(),
             x_steps: [0; MAX_DIMS],
             y_steps: [0; MAX_DIMS],
-            starts,
+            starts: starts.map(wrapped),
             lens: [1; MAX_DIMS],
             kind: x.kind(),
             count,
@@ -83,7 +88,7 @@ impl<D: Driver> Device<D> {
         };
         // The innermost stands last.
         for (dim, d) in dims.iter().rev().zip((0..MAX_DIMS).rev()) {
-            (params.lens[d], params.x_steps[d], params.y_steps[d]) = (dim.len, dim.x, dim.y);
+            (params.lens[d], params.x_steps[d], params.y_steps[d]) = (dim.len, wrapped(dim.x), wrapped(dim.y));
         }
         let words = x.dtype() == DType::U32 && y.y.dtype() == DType::U32;
         let kernel = if words { &kernels::COPY_WORDS } else { &kernels::COPY };

@@ -234,16 +234,16 @@ pub const fn divisor(divisor: Divisor) -> (u32, f32) {
 pub const LIST_PIECE: u32 = 4096;
 const LISTS: File = file!("lists.cuh");
 
-/// Parameters that one launch of [`OPTIMIZE`] takes: as many as 32 KiB hold, the most that a kernel's parameters may
-/// have, and a little less.
-pub const OPTIMIZE_TENSORS: usize = 512;
+/// Tensors that one launch of [`OPTIMIZE`] or [`GLOBAL_NORM`] takes. Kernels may have 32 KiB of parameters from compute
+/// capability 7.0 on (CUDA 12.1); these are 12.
+pub const LIST_TENSORS: usize = 256;
 const OPTIMIZE_MODULE: Module = Module {
     defines: &[
         ("RULE_SGD", 0),
         ("RULE_ADAM", 1),
         ("RULE_EMA", 2),
         ("LIST_PIECE", LIST_PIECE),
-        ("OPTIMIZE_TENSORS", small(OPTIMIZE_TENSORS)),
+        ("LIST_TENSORS", small(LIST_TENSORS)),
     ],
     ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
 };
@@ -261,10 +261,8 @@ pub const fn rule(rule: Rule) -> Option<u32> {
     }
 }
 
-/// Gradients that one launch of [`GLOBAL_NORM`] takes.
-pub const NORM_TENSORS: usize = 1024;
 const GLOBAL_NORM_MODULE: Module = Module {
-    defines: &[("LIST_PIECE", LIST_PIECE), ("NORM_TENSORS", small(NORM_TENSORS))],
+    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],
     ..Module::new("global_norm", &[LISTS, SUMS, file!("global_norm.cu")])
 };
 /// Each block's share of the sum of squares.

@@ -138,7 +138,7 @@ unsafe impl Params for NormVjpParams {}
 const THREADS: u32 = 256;
 /// Blocks that fill any device, and pixels that a thread takes at least.
 const BLOCKS: u32 = 512;
-const LEAST: u32 = 16;
+const LEAST: u32 = 4;
 
 impl Layout {
     fn of(p: &Norm) -> Self {

@@ -4,7 +4,7 @@
 use crate::{
     Device, Error, Table,
     driver::{Driver, Params},
-    kernels::{self, LIST_PIECE, NORM_TENSORS, OPTIMIZE_TENSORS},
+    kernels::{self, LIST_PIECE, LIST_TENSORS},
     memory::Memory,
     scratch::Use,
 };
@@ -44,7 +44,7 @@ struct OptimizeParams {
     eps: f32,
     decay: f32,
     limits: [f32; 2],
-    parameters: [Parameter; OPTIMIZE_TENSORS],
+    parameters: [Parameter; LIST_TENSORS],
 }
 
 // SAFETY: as `optimize.cu` says, without padding.
@@ -66,7 +66,7 @@ struct GlobalNormParams {
     count: u32,
     sum: u32,
     unused: u32,
-    tensors: [Listed; NORM_TENSORS],
+    tensors: [Listed; LIST_TENSORS],
 }
 
 // SAFETY: as `global_norm.cu` says, without padding.
@@ -96,12 +96,12 @@ impl<D: Driver> Device<D> {
 
     pub(crate) fn run_global_norm(&self, grads: &[&Memory<D>], norm: &Memory<D>) -> Result<(), Error> {
         let grads: Vec<&Memory<D>> = grads.iter().copied().filter(|grad| grad.len() != 0).collect();
-        let launches = grads.len().div_ceil(NORM_TENSORS);
+        let launches = grads.len().div_ceil(LIST_TENSORS);
         let most = launches * 8 * self.driver().multiprocessors() as usize;
         let sums = self.scratch(Use::Work, 8 * most)?;
         let mut sum = 0;
-        for grads in grads.chunks(NORM_TENSORS) {
-            let mut tensors = [Listed::default(); NORM_TENSORS];
+        for grads in grads.chunks(LIST_TENSORS) {
+            let mut tensors = [Listed::default(); LIST_TENSORS];
             let mut pieces = 0;
             for (entry, grad) in tensors.iter_mut().zip(grads) {
                 let len = small(grad.len());
@@ -142,7 +142,7 @@ impl<D: Driver> Device<D> {
             eps: 0.0,
             decay: p.weight_decay(),
             limits: [max_value, max_norm].map(|limit| limit.unwrap_or(f32::INFINITY)),
-            parameters: [Parameter::default(); OPTIMIZE_TENSORS],
+            parameters: [Parameter::default(); LIST_TENSORS],
         };
         match p.rule() {
             Rule::Sgd { momentum, nesterov } => (step.momentum, step.nesterov) = (momentum, u32::from(nesterov)),
@@ -155,7 +155,7 @@ impl<D: Driver> Device<D> {
         }
         let mut params: Vec<&mut Param<'_, Memory<D>>> =
             params.iter_mut().filter(|param| param.grad.len() != 0).collect();
-        for params in params.chunks_mut(OPTIMIZE_TENSORS) {
+        for params in params.chunks_mut(LIST_TENSORS) {
             (step.pieces, step.count) = (0, small(params.len()));
             for (entry, param) in step.parameters.iter_mut().zip(params) {
                 let n = param.grad.len();

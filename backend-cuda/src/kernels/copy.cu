@@ -3,8 +3,9 @@
 struct CopyParams {
     Store y;
     const void* x;
-    i64 x_steps[COPY_DIMS], y_steps[COPY_DIMS];
-    i64 x_start, y_start;
+    // Places are below 2^32, so steps back wrap round.
+    u32 x_steps[COPY_DIMS], y_steps[COPY_DIMS];
+    u32 x_start, y_start;
     u32 lens[COPY_DIMS];
     u32 type;
     u32 count;
@@ -14,20 +15,20 @@ struct CopyParams {
 };
 
 struct Places {
-    u64 x, y;
+    u32 x, y;
 };
 
 // Where the `i`th element copied comes from, and where it goes.
 DEVICE Places places(const CopyParams& p, u32 i) {
-    i64 x = p.x_start, y = p.y_start;
+    Places at = {p.x_start, p.y_start};
 #pragma unroll
     for (int d = COPY_DIMS - 1; d >= 0; d--) {
         if (p.lens[d] == 1) continue;
         const u32 rest = i / p.lens[d], step = i - rest * p.lens[d];
-        x += step * p.x_steps[d], y += step * p.y_steps[d];
+        at.x += step * p.x_steps[d], at.y += step * p.y_steps[d];
         i = rest;
     }
-    return Places{(u64)x, (u64)y};
+    return at;
 }
 
 KERNEL(copy, CopyParams) {

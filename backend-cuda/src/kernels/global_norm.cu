@@ -14,7 +14,7 @@ struct GlobalNormParams {
     // Where this launch's sums begin.
     u32 sum;
     u32 unused;
-    Listed tensors[NORM_TENSORS];
+    Listed tensors[LIST_TENSORS];
 };
 
 KERNEL(global_norm, GlobalNormParams) {

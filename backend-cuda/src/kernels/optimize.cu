@@ -25,7 +25,7 @@ struct OptimizeParams {
     float decay;
     // ∞ where there is no limit.
     float max_value, max_norm;
-    Parameter parameters[OPTIMIZE_TENSORS];
+    Parameter parameters[LIST_TENSORS];
 };
 
 // The numbers of one step.
