@@ -96,6 +96,11 @@ pub const fn kind(dtype: DType) -> u32 {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+const fn small(n: usize) -> u32 {
+    n as u32
+}
+
 const STORE: File = file!("store.cuh");
 const DENSE: File = file!("dense.cuh");
 const FUNCTIONS: File = file!("functions.cuh");
@@ -124,12 +129,12 @@ pub const fn over(over: Over) -> u32 {
 /// Terms that one launch of [`SUM`] adds.
 pub const SUM_TERMS: usize = 4;
 const SUM_MODULE: Module =
-    Module { defines: &[("SUM_TERMS", SUM_TERMS as u32)], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
+    Module { defines: &[("SUM_TERMS", small(SUM_TERMS))], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
 /// `y[i] = Σ terms[·][i]`.
 pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
 
 const COPY_MODULE: Module =
-    Module { defines: &[("COPY_DIMS", MAX_DIMS as u32)], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
+    Module { defines: &[("COPY_DIMS", small(MAX_DIMS))], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
 /// Strided copy through the epilogue.
 pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
 /// Strided copy of words.
@@ -229,7 +234,7 @@ const OPTIMIZE_MODULE: Module = Module {
         ("RULE_ADAM", 1),
         ("RULE_EMA", 2),
         ("LIST_PIECE", LIST_PIECE),
-        ("LIST_TENSORS", LIST_TENSORS as u32),
+        ("LIST_TENSORS", small(LIST_TENSORS)),
     ],
     ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
 };
@@ -248,7 +253,7 @@ pub const fn rule(rule: Rule) -> Option<u32> {
 }
 
 const GLOBAL_NORM_MODULE: Module = Module {
-    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", LIST_TENSORS as u32)],
+    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],
     ..Module::new("global_norm", &[LISTS, SUMS, file!("global_norm.cu")])
 };
 /// Each block's share of the sum of squares.
