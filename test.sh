@@ -51,6 +51,17 @@ part "TensorBoard" cli/tests/tensorboard/run.sh ${install[@]+"${install[@]}"}
 part "emulated processors" backend-cpu/emulated.sh ${install[@]+"${install[@]}"}
 part "Miri" core/miri.sh ${install[@]+"${install[@]}"}
 
+# Kernels are compiled where NVIDIA's compiler is: in the wheel nvidia-cuda-nvrtc, or in GRADSCALE_NVRTC.
+cuda() {
+    local log
+    if ! log=$(cargo test --release --locked -p gradscale-cuda --test compile -- --nocapture 2>&1); then
+        printf '%s\n' "$log" "FAILED"
+        return 1
+    fi
+    grep SKIPPED <<<"$log" || echo "PASSED ($(grep -c ,0,0$ <<<"$log") kernels)"
+}
+part "CUDA kernels" cuda
+
 step summary
 echo "format, lints, documentation, tests: PASSED"
 if [[ -n "${GRADSCALE_DATA-}" ]]; then

@@ -18,10 +18,12 @@ mod trace;
 mod train;
 
 pub use compile::PlanRow;
-#[cfg(feature = "cpu")]
-pub use device::{Cpu, Isa};
+#[cfg(feature = "cuda")]
+pub use device::Cuda;
 #[cfg(feature = "wgpu")]
 pub use device::{Adapter, Wgpu, adapters};
+#[cfg(feature = "cpu")]
+pub use device::{Cpu, Isa};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use import::{ImportError, Imported, TorchModule};

@@ -1,10 +1,12 @@
 //! Where to run.
 
 use crate::Failure;
+#[cfg(feature = "cuda")]
+use gradscale::Cuda;
 #[cfg(feature = "wgpu")]
 use gradscale::Wgpu;
 use gradscale::{Cpu, core::backend::Backend};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
 
 /// A device by its name.
@@ -15,6 +17,9 @@ pub enum Device {
     /// A GPU, by its number in the list of `gradscale devices`.
     #[cfg(feature = "wgpu")]
     Wgpu(usize),
+    /// An NVIDIA GPU, by its number.
+    #[cfg(feature = "cuda")]
+    Cuda(usize),
 }
 
 /// What is to be done on a device, whichever it is.
@@ -39,6 +44,8 @@ impl Device {
             Self::Cpu => work.on(Cpu::new(threads).map_err(|error| Failure::at("--threads", error))?),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(index) => work.on(Wgpu::new(index).map_err(|error| Failure::at("--device", error))?),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(index) => work.on(Cuda::open(index).map_err(|error| Failure::at("--device", error))?),
         }
     }
 }
@@ -47,14 +54,23 @@ impl FromStr for Device {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "cpu" => Ok(Self::Cpu),
+        let (kind, index) = text.split_once(':').map_or((text, None), |(kind, index)| (kind, Some(index)));
+        // Of devices that there can be several of.
+        #[cfg(any(feature = "wgpu", feature = "cuda"))]
+        let number = || match index.unwrap_or("0").parse() {
+            Ok(number) => Ok(number),
+            Err(_) => Err(format!("needs a number behind {kind}:")),
+        };
+        match (kind, index) {
+            ("cpu", None) => Ok(Self::Cpu),
             #[cfg(feature = "wgpu")]
-            "wgpu" => Ok(Self::Wgpu(0)),
-            #[cfg(feature = "wgpu")]
-            _ if text.starts_with("wgpu:") => {
-                text["wgpu:".len()..].parse().map(Self::Wgpu).map_err(|_| "needs a number behind wgpu:".to_owned())
-            }
+            ("wgpu", _) => number().map(Self::Wgpu),
+            #[cfg(feature = "cuda")]
+            ("cuda", _) => number().map(Self::Cuda),
+            #[cfg(not(feature = "wgpu"))]
+            ("wgpu", _) => Err("this program was built without it: cargo build --features wgpu".to_owned()),
+            #[cfg(not(feature = "cuda"))]
+            ("cuda", _) => Err("this program was built without it: cargo build --features cuda".to_owned()),
             _ => Err("is no device of this program; `gradscale devices` lists them".to_owned()),
         }
     }
@@ -66,6 +82,8 @@ impl fmt::Display for Device {
             Self::Cpu => f.write_str("cpu"),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(index) => write!(f, "wgpu:{index}"),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
         }
     }
 }
@@ -77,7 +95,9 @@ impl Serialize for Device {
 }
 
 impl<'de> Deserialize<'de> for Device {
+    /// Where a network was trained says nothing about where it is used: a device that this program does not have is the
+    /// CPU.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        Ok(String::deserialize(deserializer)?.parse().unwrap_or(Self::Cpu))
     }
 }

@@ -27,6 +27,8 @@ pub fn run() -> Result<(), Failure> {
     }
     #[cfg(feature = "wgpu")]
     adapters(&mut text);
+    #[cfg(feature = "cuda")]
+    cuda(&mut text);
     output::print(&text)
 }
 
@@ -49,6 +51,27 @@ fn adapters(text: &mut String) {
         let described = gradscale::Wgpu::open(adapter, false).and_then(|device| describe(&device, text));
         if let Err(error) = described {
             writeln!(text, "  cannot be used: {error}").ok();
+        }
+    }
+}
+
+/// All of NVIDIA's devices, from number 0 until there are no more.
+#[cfg(feature = "cuda")]
+fn cuda(text: &mut String) {
+    for index in 0.. {
+        match gradscale::Cuda::open(index) {
+            Ok(device) => {
+                writeln!(text, "{} (--device cuda:{index})", device.caps().name).ok();
+                if let Err(error) = describe(&device, text) {
+                    writeln!(text, "  cannot be used: {error}").ok();
+                }
+            }
+            Err(error) => {
+                if index == 0 {
+                    writeln!(text, "cuda: {error}").ok();
+                }
+                break;
+            }
         }
     }
 }

@@ -166,6 +166,9 @@ pub(super) fn specs() -> Vec<(&'static str, Vec<Spec>)> {
                 batch([8, 16, 16, 3]),
                 batch([2, 1, 1, 300]),
                 batch([3, 2, 2, 0]),
+                // Channels that come in eights; many pixels of them.
+                batch([2, 5, 6, 16]),
+                batch([1, 48, 48, 128]),
             ],
         ),
         (

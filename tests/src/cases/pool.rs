@@ -34,7 +34,7 @@ pub(super) struct Shape {
     ceil: bool,
 }
 
-pub(super) const SHAPES: [Shape; 13] = [
+pub(super) const SHAPES: [Shape; 15] = [
     shape([2, 8, 6, 4], [2, 2], [2, 2], [0, 0], false),
     shape([2, 7, 5, 3], [2, 2], [2, 2], [0, 0], true),
     shape([1, 7, 5, 3], [2, 2], [2, 2], [0, 0], false),
@@ -48,6 +48,9 @@ pub(super) const SHAPES: [Shape; 13] = [
     // Global.
     shape([2, 6, 7, 65], [6, 7], [6, 7], [0, 0], false),
     shape([1, 64, 48, 17], [2, 2], [2, 2], [0, 0], false),
+    // Channels that come in eights.
+    shape([2, 7, 9, 16], [2, 2], [2, 2], [0, 0], true),
+    shape([1, 8, 7, 8], [3, 3], [2, 2], [1, 1], false),
     shape([0, 4, 4, 3], [2, 2], [2, 2], [0, 0], false),
     shape([2, 4, 4, 0], [2, 2], [2, 2], [0, 0], false),
 ];

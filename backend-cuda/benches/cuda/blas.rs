@@ -1,0 +1,114 @@
+//! cuBLASLt: the best of its algorithms.
+
+use cudarc::cublaslt::{result, sys};
+use gradscale_cuda::{Cuda, Error};
+use std::ffi::c_void;
+
+static WORKSPACE: usize = 64 << 20;
+
+/// A product of halves with sums in f32.
+pub struct Product {
+    handle: sys::cublasLtHandle_t,
+    what: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    workspace: u64,
+}
+
+fn failed(error: impl core::fmt::Debug) -> Error {
+    Error::Driver { doing: "multiply with cuBLASLt", name: format!("{error:?}"), lost: false }
+}
+
+/// Whether the library is there.
+pub fn is_present() -> bool {
+    // SAFETY: looking for the library runs its initialisers, which are NVIDIA's.
+    unsafe { sys::is_culib_present() }
+}
+
+impl Product {
+    /// The fastest way to multiply a `[m, k]` by b `[k, n]` into y `[m, n]`, at these addresses.
+    pub fn new(device: &Cuda, [m, n, k]: [u32; 3], addresses: [u64; 3], workspace: u64) -> Result<Self, Error> {
+        use sys::cudaDataType as kind;
+        let handle = result::create_handle().map_err(failed)?;
+        let what = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, kind::CUDA_R_32F)
+            .map_err(failed)?;
+        // Columns of theirs are rows of ours: yᵀ = bᵀ · aᵀ.
+        let layout = |rows: u32, columns: u32| {
+            result::create_matrix_layout(kind::CUDA_R_16F, rows.into(), columns.into(), rows.into()).map_err(failed)
+        };
+        let layouts = [layout(n, k)?, layout(k, m)?, layout(n, m)?];
+        let wish = result::create_matmul_pref().map_err(failed)?;
+        let most = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let mut found = [const { core::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; 32];
+        let mut count = 0;
+        // SAFETY: all descriptors were made above; so many results fit.
+        unsafe {
+            result::set_matmul_pref_attribute(wish, most, (&raw const WORKSPACE).cast(), size_of::<usize>())
+                .map_err(failed)?;
+            let [b, a, y] = layouts;
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                handle,
+                what,
+                b,
+                a,
+                y,
+                y,
+                wish,
+                32,
+                found.as_mut_ptr().cast(),
+                &raw mut count,
+            )
+            .result()
+            .map_err(failed)?;
+        }
+        let mut best: Option<(f64, sys::cublasLtMatmulAlgo_t)> = None;
+        for found in found.iter().take(usize::try_from(count).unwrap_or(0)) {
+            // SAFETY: the library has written `count` of them.
+            let algorithm = unsafe { found.assume_init_ref() }.algo;
+            let one = Self { handle, what, layouts, algorithm, workspace };
+            let run = || one.run(device, addresses);
+            if run().is_ok()
+                && let Ok(seconds) = device.driver().seconds(|| run().and_then(|()| run()))
+                && best.as_ref().is_none_or(|(least, _)| seconds < *least)
+            {
+                best = Some((seconds, algorithm));
+            }
+        }
+        let (_, algorithm) = best.ok_or_else(|| failed("no algorithm"))?;
+        Ok(Self { handle, what, layouts, algorithm, workspace })
+    }
+
+    /// Bytes of workspace that it needs.
+    pub fn workspace() -> usize {
+        WORKSPACE
+    }
+
+    /// Enqueues the product on the device's stream.
+    pub fn run(&self, device: &Cuda, [a, b, y]: [u64; 3]) -> Result<(), Error> {
+        let (one, zero) = (1f32, 0f32);
+        let pointer = |at: u64| at as *const c_void;
+        let [b_layout, a_layout, y_layout] = self.layouts;
+        // SAFETY: the caller's buffers are as large as the product says, the workspace as large as was promised.
+        unsafe {
+            result::matmul(
+                self.handle,
+                self.what,
+                (&raw const one).cast(),
+                (&raw const zero).cast(),
+                pointer(b),
+                b_layout,
+                pointer(a),
+                a_layout,
+                pointer(y),
+                y_layout,
+                pointer(y).cast_mut(),
+                y_layout,
+                &raw const self.algorithm,
+                pointer(self.workspace).cast_mut(),
+                WORKSPACE,
+                device.driver().stream().cast(),
+            )
+            .map_err(failed)
+        }
+    }
+}

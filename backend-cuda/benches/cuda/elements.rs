@@ -1,0 +1,171 @@
+//! What is bound by memory, beside a copy on the device.
+
+use crate::measure::Bench;
+use cudarc::driver::result;
+use gradscale_core::backend::{Data, Normed, Scored};
+use gradscale_core::{
+    backend::{Backend, DType, Dial, Param, Slot, Store},
+    descriptor::{Norm, NormOver, Optimizer, Rule, Unary, Xent},
+    stats::Detail,
+};
+use gradscale_cuda::Error;
+use std::cell::RefCell;
+
+/// Elements of the large tensors: 1 GiB of f32, or what fits a small device.
+fn large(bench: &Bench<'_>) -> usize {
+    if bench.fits(4 << 30) { 1 << 28 } else { 1 << 26 }
+}
+
+fn shape(error: impl core::fmt::Display) -> Error {
+    Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
+}
+
+/// The bandwidth of a copy, which the others are compared with.
+pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let (device, len) = (bench.device, large(bench));
+    let (from, to) = (bench.normal(DType::F32, len)?, device.alloc(DType::F32, len)?);
+    let run = |_| {
+        // SAFETY: both are that long.
+        unsafe { result::memcpy_dtod_async(to.at(), from.at(), 4 * len, device.driver().stream()) }
+            .map_err(|error| Error::Driver { doing: "copy", name: format!("{error:?}"), lost: false })
+    };
+    let times = bench.medians(vec![Box::new(run)])?;
+    bench.copy = 8.0 * len as f64 / times[0] / 1e9;
+    bench.line("copy on the device", format!("{:.0} GB/s", bench.copy), String::new(), None, "");
+    Ok(())
+}
+
+/// A line of bytes in a second beside the copy.
+fn line(bench: &mut Bench<'_>, name: &str, bytes: f64, seconds: f64, target: &'static str) {
+    let speed = bytes / seconds / 1e9;
+    let (beside, ratio) = (format!("copy {:.0} GB/s", bench.copy), speed / bench.copy);
+    bench.line(name, format!("{speed:.0} GB/s"), beside, Some(ratio), target);
+}
+
+/// Casts, normalisation, loss, update.
+pub fn all(bench: &mut Bench<'_>) -> Result<(), Error> {
+    casts(bench)?;
+    norms(bench)?;
+    losses(bench)?;
+    updates(bench)
+}
+
+fn casts(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let (device, len) = (bench.device, large(bench));
+    if !bench.wants("cast") {
+        return Ok(());
+    }
+    let (x, y) = (bench.normal(DType::F32, len)?, RefCell::new(device.alloc(DType::F16, len)?));
+    for (detail, name) in [
+        (Detail::None, "cast f32 → f16"),
+        (Detail::Counts, "cast and counts"),
+        (Detail::Full, "cast, counts and histogram"),
+        (Detail::Moments, "cast, counts, histogram and sums"),
+    ] {
+        let table = bench.sites(detail)?;
+        let run = |_| {
+            let mut y = y.borrow_mut();
+            device.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut *y))
+        };
+        let times = bench.medians(vec![Box::new(run)])?;
+        line(bench, name, 6.0 * len as f64, times[0], if detail == Detail::Counts { "≥ 0.90" } else { "" });
+    }
+    Ok(())
+}
+
+fn norms(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let device = bench.device;
+    if !bench.wants("norm") {
+        return Ok(());
+    }
+    let x = [12, 180, 240, 64];
+    let (p, len) = (Norm::new(x, NormOver::Batch, 1e-5).map_err(shape)?, 12 * 180 * 240 * 64);
+    let (input, upstream) = (bench.normal(DType::F16, len)?, bench.normal(DType::F16, len)?);
+    let affine = [bench.normal(DType::F32, 64)?, bench.normal(DType::F32, 64)?];
+    let (saved, y) = (RefCell::new(device.alloc(DType::F32, 128)?), RefCell::new(device.alloc(DType::F16, len)?));
+    let parameters = RefCell::new([device.alloc(DType::F32, 64)?, device.alloc(DType::F32, 64)?]);
+    let table = bench.sites(Detail::Counts)?;
+    let forward = |_| {
+        let (mut saved, mut y) = (saved.borrow_mut(), y.borrow_mut());
+        let store = Store::site(Slot::ONE, Slot(3), &table, &mut *y);
+        device.norm(&p, &input, Some([&affine[0], &affine[1]]), &mut saved, store)
+    };
+    let backward = |_| {
+        let (saved, mut y, mut parameters) = (saved.borrow(), y.borrow_mut(), parameters.borrow_mut());
+        let [scale, shift] = &mut *parameters;
+        let stores = [scale, shift].map(|y| Store::param(Slot(2), Slot(2), false, &table, y));
+        let normed = Normed { x: &input, saved: &*saved, scale: Some(&affine[0]) };
+        device.norm_vjp(&p, normed, &upstream, Store::site(Slot(2), Slot(3), &table, &mut *y), Some(stores))
+    };
+    let times = bench.medians(vec![Box::new(forward), Box::new(backward)])?;
+    line(bench, "batch norm forward, 6 bytes an element", 6.0 * len as f64, times[0], "");
+    line(bench, "batch norm backward, 10 bytes an element", 10.0 * len as f64, times[1], "");
+    Ok(())
+}
+
+fn losses(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let device = bench.device;
+    if !bench.wants("cross-entropy") {
+        return Ok(());
+    }
+    let (rows, classes) = (12 * 360 * 480u32, 11u32);
+    let p = Xent::new(rows, classes).map_err(shape)?;
+    let len = (rows * classes) as usize;
+    let logits = bench.normal(DType::F16, len)?;
+    let mut labels = device.alloc(DType::U8, rows as usize)?;
+    device
+        .write(Data::U8(&(0..rows).map(|i| (i * 7 / 5 % classes).to_le_bytes()[0]).collect::<Vec<_>>()), &mut labels)?;
+    let (out, g) = (RefCell::new(device.alloc(DType::F32, rows as usize + 2)?), bench.normal(DType::F32, 1)?);
+    let dx = RefCell::new(device.alloc(DType::F16, len)?);
+    let table = bench.sites(Detail::Counts)?;
+    let both = |_| {
+        let (mut out, mut dx) = (out.borrow_mut(), dx.borrow_mut());
+        let scored = || Scored { logits: &logits, labels: &labels, weights: None };
+        device.xent(&p, scored(), &mut out)?;
+        device.xent_vjp(&p, scored(), &*out, &g, Store::site(Slot::ONE, Slot(3), &table, &mut *dx))
+    };
+    let times = bench.medians(vec![Box::new(both)])?;
+    // Logits twice, their gradient once, label and sum for each row.
+    let bytes = 6.0 * len as f64 + 10.0 * f64::from(rows);
+    line(bench, "softmax cross-entropy, both ways", bytes, times[0], "≥ 0.9");
+    Ok(())
+}
+
+fn updates(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let device = bench.device;
+    if !bench.wants("update") {
+        return Ok(());
+    }
+    // ResNet-50's size in about its number of tensors.
+    let (tensors, len) = (160, 160_000);
+    let many = |dtype| (0..tensors).map(|_| bench.normal(dtype, len)).collect::<Result<Vec<_>, _>>();
+    let grads = many(DType::F32)?;
+    let state = RefCell::new([many(DType::F32)?, many(DType::F32)?, many(DType::F32)?, many(DType::F16)?]);
+    let table = bench.sites(Detail::Counts)?;
+    let sgd = Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: false }, Dial(0)).map_err(shape)?;
+    let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Dial(1), Dial(1)], decoupled: true };
+    let adam = Optimizer::new(rule, Dial(0)).map_err(shape)?;
+    let run = |p: Optimizer| {
+        let (state, grads, table) = (&state, &grads, &table);
+        move |_: usize| {
+            let mut state = state.borrow_mut();
+            let [master, first, second, half] = &mut *state;
+            let mut params: Vec<_> = master
+                .iter_mut()
+                .zip(grads)
+                .zip(first.iter_mut().zip(second.iter_mut()))
+                .zip(half.iter_mut())
+                .map(|(((master, grad), (first, second)), half)| {
+                    let state = [Some(first), (p.states() > 1).then_some(second)];
+                    Param { master, grad, state, half: Some(half) }
+                })
+                .collect();
+            device.optimize(&p, table, 2..3, None, &mut params)
+        }
+    };
+    let times = bench.medians(vec![Box::new(run(sgd)), Box::new(run(adam))])?;
+    let elements = (tensors * len) as f64;
+    line(bench, "update, SGD with momentum, 22 bytes a parameter", 22.0 * elements, times[0], "≥ 0.9");
+    line(bench, "update, AdamW, 30 bytes a parameter", 30.0 * elements, times[1], "≥ 0.9");
+    Ok(())
+}

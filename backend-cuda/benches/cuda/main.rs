@@ -1,0 +1,94 @@
+//! What the backend does on a real GPU, each figure beside its baseline in the same run, with the project's targets.
+//!
+//! ```text
+//! cargo bench -p gradscale-cuda                    # everything, as a table
+//! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
+//! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
+//! ```
+//!
+//! Random normal data: zeros are faster. Work is recorded and repeated, so that launches cost what they cost in a
+//! training; sides take turns; each figure is the median of 21 runs. Operands go round among sets that together exceed
+//! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken. cuDNN and PyTorch are asked by
+//! `peers.py`, if PyTorch is installed.
+
+mod blas;
+mod elements;
+mod measure;
+mod products;
+mod training;
+
+use gradscale_core::backend::Backend;
+use gradscale_cuda::{Cuda, driver::Driver};
+use measure::Bench;
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let file = words.iter().position(|word| word == "--write").map(|at| {
+        words.remove(at);
+        if at < words.len() { words.remove(at) } else { "cuda.md".to_owned() }
+    });
+    let device = match Cuda::open(0) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("SKIPPED: {error}. This needs an NVIDIA GPU, its driver, and libnvrtc of CUDA 13.");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let mut bench = Bench::new(&device, words.clone());
+    let result = elements::copy(&mut bench)
+        .and_then(|()| products::gemm(&mut bench))
+        .and_then(|()| products::conv(&mut bench))
+        .and_then(|()| elements::all(&mut bench))
+        .and_then(|()| training::step(&mut bench))
+        .and_then(|()| warpgroups(&device, words));
+    let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
+    text.push_str(&bench.table());
+    text.push_str(result.as_deref().unwrap_or_default());
+    text.push_str(&peers());
+    println!("{text}");
+    if let Some(file) = file
+        && let Err(error) = std::fs::write(&file, &text)
+    {
+        println!("{file}: {error}");
+        return ExitCode::FAILURE;
+    }
+    match result {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Products once more, by warpgroups, where there are any.
+fn warpgroups(device: &Cuda, words: Vec<String>) -> Result<String, gradscale_cuda::Error> {
+    if device.driver().arch() != 90 {
+        return Ok(String::new());
+    }
+    let device = Cuda::open(0)?.with_warpgroups();
+    let mut bench = Bench::new(&device, words);
+    products::gemm(&mut bench)?;
+    products::conv(&mut bench)?;
+    Ok(format!("\nProducts by warpgroups (wgmma):\n{}", bench.table()))
+}
+
+/// Versions of driver and compiler, as the machine tells them.
+fn driver() -> String {
+    let asked =
+        Command::new("nvidia-smi").args(["--query-gpu=driver_version,power.limit", "--format=csv,noheader"]).output();
+    let said =
+        asked.map_or_else(|error| error.to_string(), |output| String::from_utf8_lossy(&output.stdout).trim().into());
+    format!("driver, power limit: {said}")
+}
+
+/// cuDNN and PyTorch.
+fn peers() -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/cuda/peers.py");
+    match Command::new("python3").arg(script).output() {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) => format!("\nno peers: {}\n", String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("")),
+        Err(error) => format!("\nno peers: python3: {error}\n"),
+    }
+}

@@ -1,0 +1,135 @@
+//! Matrix products beside cuBLASLt, and SegNet's convolutions in three directions.
+
+use crate::{
+    blas,
+    measure::{Bench, Work},
+};
+use gradscale_core::{
+    backend::{Backend, DType, Slot, Store},
+    descriptor::{Conv2d, Gemm, Pass, Unary},
+    stats::Detail,
+};
+use gradscale_cuda::{Error, Memory};
+use std::cell::RefCell;
+
+fn shape(error: impl core::fmt::Display) -> Error {
+    Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
+}
+
+/// 1024³ to 8192³: with statistics, without, cuBLASLt, cuBLASLt and a pass for statistics.
+pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let device = bench.device;
+    for size in [1024u32, 2048, 4096, 8192] {
+        let name = format!("gemm {size}³");
+        let len = size as usize * size as usize;
+        let sets = bench.sets(6 * len);
+        if !bench.wants(&name) || !bench.fits(6 * (len * sets) as u64) {
+            continue;
+        }
+        let p = Gemm::new(size, size, size).map_err(shape)?;
+        let (on, off) = (bench.sites(Detail::Counts)?, bench.sites(Detail::None)?);
+        let many = || (0..sets).map(|_| bench.normal(DType::F16, len)).collect::<Result<Vec<_>, _>>();
+        let (a, b, y) = (many()?, many()?, many()?.into_iter().map(RefCell::new).collect::<Vec<_>>());
+        let addresses = |i: usize| [a[i % sets].at(), b[i % sets].at(), y[i % sets].borrow().at()];
+        let ours = |table| {
+            let (a, b, y) = (&a, &b, &y);
+            move |i: usize| {
+                let mut y = y[i % sets].borrow_mut();
+                device.gemm(&p, &a[i % sets], &b[i % sets], None, Store::site(Slot(2), Slot(3), table, &mut *y))
+            }
+        };
+        let workspace = device.alloc(DType::U8, blas::Product::workspace())?;
+        let theirs = if blas::is_present() {
+            Some(blas::Product::new(device, [size; 3], addresses(0), workspace.at())?)
+        } else {
+            None
+        };
+        let mut observed = device.alloc(DType::F16, len)?;
+        let mut works: Vec<Work<'_>> = vec![Box::new(ours(&on)), Box::new(ours(&off))];
+        if let Some(theirs) = &theirs {
+            works.push(Box::new(|i| theirs.run(device, addresses(i))));
+            works.push(Box::new(|i| {
+                theirs.run(device, addresses(i))?;
+                let y = y[i % sets].borrow();
+                device.unary(Unary::Id, &y, Store::site(Slot(2), Slot(3), &on, &mut observed))
+            }));
+        }
+        let times = bench.medians(works)?;
+        let speed = |seconds: f64| format!("{:.1} TFLOP/s", 2.0 * f64::from(size).powi(3) / seconds / 1e12);
+        let (with, without) = (times[0], times[1]);
+        bench.line(
+            &format!("{name}, statistics on / off"),
+            speed(with),
+            speed(without),
+            Some(without / with),
+            "≥ 0.97",
+        );
+        if let [_, _, blas, apart] = times[..] {
+            bench.line(
+                &format!("{name} with statistics / cuBLASLt without"),
+                speed(with),
+                speed(blas),
+                Some(blas / with),
+                "mma.sync 0.50, wgmma 0.65, ship 0.85",
+            );
+            bench.line(
+                &format!("{name} with statistics / cuBLASLt and a pass for them"),
+                speed(with),
+                speed(apart),
+                Some(apart / with),
+                "≥ 1.0",
+            );
+        } else {
+            bench.line(&name, speed(with), "no cuBLASLt here".into(), None, "");
+        }
+    }
+    Ok(())
+}
+
+/// The convolutions of SegNetBasic, batch 12 of 360 × 480, width 64.
+pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let device = bench.device;
+    for (name, h, w, c) in [
+        ("encoder.conv1", 360, 480, 3),
+        ("decoder.conv1", 360, 480, 64),
+        ("encoder.conv2", 180, 240, 64),
+        ("encoder.conv3", 90, 120, 64),
+        ("encoder.conv4", 45, 60, 64),
+    ] {
+        let p = Conv2d::padded([12, h, w, c], 64, [7, 7], [3, 3]).map_err(shape)?;
+        let len = |shape: [u32; 4]| shape.into_iter().product::<u32>() as usize;
+        for pass in Pass::ALL {
+            // Nobody needs the gradient of images.
+            let name = format!("conv {name} {pass:?}");
+            if !bench.wants(&name) || (c == 3 && pass == Pass::Data) {
+                continue;
+            }
+            let ([a, b], result, y_type) = match pass {
+                Pass::Forward => ([p.x(), p.w()], p.y(), DType::F16),
+                Pass::Data => ([p.y(), p.w()], p.x(), DType::F16),
+                Pass::Weight => ([p.x(), p.y()], p.w(), DType::F32),
+            };
+            let (a, b) = (bench.normal(DType::F16, len(a))?, bench.normal(DType::F16, len(b))?);
+            let y = RefCell::new(device.alloc(y_type, len(result))?);
+            let (on, off) = (bench.sites(Detail::Counts)?, bench.sites(Detail::None)?);
+            let run = |table| {
+                let (a, b, y): (&Memory<_>, &Memory<_>, _) = (&a, &b, &y);
+                move |_: usize| {
+                    let mut y = y.borrow_mut();
+                    device.conv(&p, pass, a, b, None, Store::site(Slot(2), Slot(3), table, &mut *y))
+                }
+            };
+            let times = bench.medians(vec![Box::new(run(&on)), Box::new(run(&off))])?;
+            let flops = 2.0 * len(p.y()) as f64 * 49.0 * f64::from(c);
+            let speed = |seconds: f64| format!("{:.1} TFLOP/s", flops / seconds / 1e12);
+            bench.line(
+                &name,
+                speed(times[0]),
+                format!("{} without statistics", speed(times[1])),
+                Some(times[1] / times[0]),
+                "cuDNN below: 0.8 / 0.8 / 0.7",
+            );
+        }
+    }
+    Ok(())
+}

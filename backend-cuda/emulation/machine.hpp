@@ -1,0 +1,426 @@
+// The host twin of `src/kernels/ptx.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
+// a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
+// lanes, exact to the bit.
+//
+// What hardware leaves open is made unfriendly here: shared memory starts as NaN, blocks and threads take turns from
+// the first or from the last, copies that run beside the threads arrive only when they are waited for, tensor cores
+// round their sums toward zero.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+#include <sys/mman.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define DEVICE static inline
+#define DEVICE_MEMBER inline
+#define SHARED static
+#define COPIES_RUN_BESIDE (__CUDA_ARCH__ >= 800)
+#define SHARED_BYTES(name) u8* const name = machine::shared
+
+struct alignas(16) Words4 {
+    u32 x, y, z, w;
+};
+struct alignas(8) Words2 {
+    u32 x, y;
+};
+
+namespace machine {
+
+constexpr u32 MOST_THREADS = 1024, WARP = 32;
+constexpr size_t STACK = 128 * 1024, SHARED_MEMORY = 232448;
+
+struct Copy {
+    void* to;
+    Words4 what;
+    u32 group;
+};
+
+struct Fiber {
+#if defined(__x86_64__)
+    void* stack_pointer;
+#else
+    ucontext_t context;
+#endif
+    char* stack;
+    Fiber *next, *before;
+    u32 index, exchanges, group;
+    std::vector<Copy> copies;
+};
+
+struct Warp {
+    u32 arrived, generation;
+    // Two of each, so that lanes may be one exchange apart.
+    u64 words[2][WARP];
+    float a[2][16][16], b[2][8][16];
+};
+
+static Fiber fibers[MOST_THREADS], host;
+static Warp warps[MOST_THREADS / WARP];
+static Fiber* current;
+static u32 threads, alive, arrived, generation, idle;
+static u32 at[3], grid[3];
+alignas(1024) static u8 shared[SHARED_MEMORY];
+static const void* parameters;
+static void (*kernel)(const void*);
+
+#if defined(__x86_64__)
+extern "C" __attribute__((visibility("hidden"))) void change_stack(void** from, void* to) __asm__("change_stack");
+// System V ABI, section 3.2.1: what a function must keep.
+__asm__(
+    ".text\n.p2align 4\nchange_stack:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+static inline void change(Fiber* from, Fiber* to) { change_stack(&from->stack_pointer, to->stack_pointer); }
+#else
+static inline void change(Fiber* from, Fiber* to) { swapcontext(&from->context, &to->context); }
+#endif
+
+static inline void go(Fiber* to) {
+    Fiber* from = current;
+    current = to;
+    change(from, to);
+}
+
+static inline void take_turns() {
+    if (++idle > 64 * MOST_THREADS) {
+        fprintf(stderr, "emulation: thread %u waits for ever (block %u %u %u)\n", current->index, at[0], at[1], at[2]);
+        abort();
+    }
+    if (current->next != current) go(current->next);
+}
+
+static void live() {
+    kernel(parameters);
+    Fiber* self = current;
+    self->before->next = self->next;
+    self->next->before = self->before;
+    alive -= 1;
+    if (alive != 0 && arrived == alive) {
+        arrived = 0;
+        generation += 1;
+        idle = 0;
+    }
+    go(alive == 0 ? &host : self->next);
+    abort();
+}
+
+static void prepare(Fiber& fiber) {
+    if (!fiber.stack) {
+        fiber.stack = static_cast<char*>(
+            mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        if (fiber.stack == MAP_FAILED) abort();
+    }
+#if defined(__x86_64__)
+    // So that the first function finds the stack as after a call (System V ABI, section 3.2.2).
+    void** top = reinterpret_cast<void**>(fiber.stack + STACK) - 1;
+    *--top = reinterpret_cast<void*>(live);
+    top -= 6;
+    fiber.stack_pointer = top;
+#else
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack;
+    fiber.context.uc_stack.ss_size = STACK;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, live, 0);
+#endif
+}
+
+static void run_block(bool reversed) {
+    alive = threads;
+    arrived = idle = 0;
+    memset(warps, 0, sizeof warps);
+    for (u32 t = 0; t < threads; t++) {
+        Fiber &fiber = fibers[t], &up = fibers[(t + 1) % threads], &down = fibers[(t + threads - 1) % threads];
+        fiber.index = t;
+        fiber.exchanges = fiber.group = 0;
+        fiber.copies.clear();
+        fiber.next = reversed ? &down : &up;
+        fiber.before = reversed ? &up : &down;
+        prepare(fiber);
+    }
+    current = &host;
+    go(&fibers[reversed ? threads - 1 : 0]);
+}
+
+// Runs a grid, blocks in one order or the other.
+static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
+    static u32 launches;
+    bool reversed = (launches++ & 1) != 0;
+    if (block > MOST_THREADS || block % WARP != 0 || shared_bytes > SHARED_MEMORY) abort();
+    threads = block;
+    kernel = work;
+    parameters = with;
+    u64 total = 1;
+    for (int i = 0; i < 3; i++) total *= grid[i] = blocks[i];
+    for (u64 i = 0; i < total; i++) {
+        u64 n = reversed ? total - 1 - i : i;
+        at[0] = static_cast<u32>(n % grid[0]);
+        at[1] = static_cast<u32>(n / grid[0] % grid[1]);
+        at[2] = static_cast<u32>(n / grid[0] / grid[1]);
+        memset(shared, 0xFF, shared_bytes);
+        run_block(reversed);
+    }
+}
+
+static inline Warp& warp() { return warps[current->index / WARP]; }
+static inline u32 lane() { return current->index % WARP; }
+
+static inline void meet() {
+    Warp& warp = machine::warp();
+    u32 mine = warp.generation;
+    if (++warp.arrived == WARP) {
+        warp.arrived = 0;
+        warp.generation += 1;
+        idle = 0;
+        return;
+    }
+    while (warp.generation == mine) take_turns();
+}
+
+// Gives a word to the warp; returns those of all lanes.
+static inline const u64* exchange(u64 word) {
+    u32 side = current->exchanges++ & 1;
+    u64* words = warp().words[side];
+    words[lane()] = word;
+    meet();
+    return words;
+}
+
+template <class T>
+static inline T shuffle(T x, u32 mask) {
+    u64 word = 0;
+    memcpy(&word, &x, sizeof x);
+    word = exchange(word)[lane() ^ mask];
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+static inline float of_half(u16 x) {
+    _Float16 y;
+    memcpy(&y, &x, 2);
+    return static_cast<float>(y);
+}
+
+// A tensor core adds the exact products of eight places to the sum, and cuts what does not fit.
+static inline float add_products(float sum, const float* a, const float* b, int count) {
+    for (int k = 0; k < count; k += 8) {
+        double exact = sum;
+        for (int i = 0; i < 8; i++) exact += static_cast<double>(a[k + i]) * b[k + i];
+        float near = static_cast<float>(exact);
+        if (std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(exact)) {
+            u32 bits;
+            memcpy(&bits, &near, 4);
+            bits -= 1;
+            memcpy(&near, &bits, 4);
+        }
+        sum = near;
+    }
+    return sum;
+}
+
+template <bool transposed>
+static inline void load_matrices(u32 (&to)[4], const void* row) {
+    const u64* rows = exchange(reinterpret_cast<u64>(row));
+    u32 l = lane();
+    for (u32 i = 0; i < 4; i++) {
+        if (transposed) {
+            u16 low, high;
+            memcpy(&low, reinterpret_cast<const u16*>(rows[8 * i + 2 * (l % 4)]) + l / 4, 2);
+            memcpy(&high, reinterpret_cast<const u16*>(rows[8 * i + 2 * (l % 4) + 1]) + l / 4, 2);
+            to[i] = low | static_cast<u32>(high) << 16;
+        } else {
+            memcpy(&to[i], reinterpret_cast<const u16*>(rows[8 * i + l / 4]) + 2 * (l % 4), 4);
+        }
+    }
+}
+
+static inline void copy_arrives(u32 last_group) {
+    auto& copies = current->copies;
+    size_t kept = 0;
+    for (auto& copy : copies) {
+        if (copy.group <= last_group) {
+            memcpy(copy.to, &copy.what, 16);
+        } else {
+            copies[kept++] = copy;
+        }
+    }
+    copies.resize(kept);
+}
+
+}  // namespace machine
+
+#define KERNEL(name, Params)                                                                       \
+    static void name##_on_host(const Params& p);                                                          \
+    extern "C" __attribute__((visibility("default"))) void name(const u32* blocks, u32 shared_bytes,      \
+                                                                const void* with) {                       \
+        machine::launch([](const void* with) { name##_on_host(*static_cast<const Params*>(with)); }, blocks, \
+                        THREADS, shared_bytes, with);                                                     \
+    }                                                                                                     \
+    static void name##_on_host(const Params& p)
+
+DEVICE u32 thread_index() { return machine::current->index; }
+DEVICE u32 thread_count() { return machine::threads; }
+DEVICE u32 block_x() { return machine::at[0]; }
+DEVICE u32 block_y() { return machine::at[1]; }
+DEVICE u32 block_z() { return machine::at[2]; }
+DEVICE u32 blocks_x() { return machine::grid[0]; }
+DEVICE u32 blocks_y() { return machine::grid[1]; }
+DEVICE u32 blocks_z() { return machine::grid[2]; }
+
+DEVICE void barrier() {
+    using namespace machine;
+    u32 mine = generation;
+    if (++arrived == alive) {
+        arrived = 0;
+        generation += 1;
+        idle = 0;
+        return;
+    }
+    while (generation == mine) take_turns();
+}
+DEVICE void warp_barrier() { machine::meet(); }
+DEVICE void fence() {}
+
+DEVICE u32 bits_of(float x) {
+    u32 y;
+    memcpy(&y, &x, 4);
+    return y;
+}
+DEVICE float of_bits(u32 x) {
+    float y;
+    memcpy(&y, &x, 4);
+    return y;
+}
+DEVICE u16 half_of(float x) {
+    if (std::isnan(x)) return 0x7FFF;
+    _Float16 y = static_cast<_Float16>(x);
+    u16 bits;
+    memcpy(&bits, &y, 2);
+    return bits;
+}
+DEVICE u32 halves_of(float low, float high) { return half_of(low) | static_cast<u32>(half_of(high)) << 16; }
+DEVICE float of_half(u16 x) { return machine::of_half(x); }
+DEVICE float log2_near(float x) { return log2f(x); }
+
+DEVICE float shuffle_xor(float x, u32 mask) { return machine::shuffle(x, mask); }
+DEVICE u32 shuffle_xor(u32 x, u32 mask) { return machine::shuffle(x, mask); }
+DEVICE double shuffle_xor(double x, u32 mask) { return machine::shuffle(x, mask); }
+DEVICE u32 warp_sum(u32 x) {
+    const u64* words = machine::exchange(x);
+    u32 sum = 0;
+    for (u32 i = 0; i < machine::WARP; i++) sum += static_cast<u32>(words[i]);
+    return sum;
+}
+DEVICE u32 warp_max(u32 x) {
+    const u64* words = machine::exchange(x);
+    u64 most = 0;
+    for (u32 i = 0; i < machine::WARP; i++) most = words[i] > most ? words[i] : most;
+    return static_cast<u32>(most);
+}
+
+template <class T>
+DEVICE T atomic_add(T* at, T x) {
+    T before = *at;
+    *at += x;
+    return before;
+}
+DEVICE u32 atomic_max(u32* at, u32 x) {
+    u32 before = *at;
+    *at = x > before ? x : before;
+    return before;
+}
+
+DEVICE void load_matrices(u32 (&to)[4], const void* row) { machine::load_matrices<false>(to, row); }
+DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) { machine::load_matrices<true>(to, row); }
+
+// Fragments as PTX lays them over lanes, "Matrix fragments for mma.m16n8k16 with floating point type".
+DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    using namespace machine;
+    u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, pair = 2 * (l % 4);
+    Warp& warp = machine::warp();
+    auto put = [](float* to, u32 halves) {
+        to[0] = machine::of_half(static_cast<u16>(halves));
+        to[1] = machine::of_half(static_cast<u16>(halves >> 16));
+    };
+    for (u32 i = 0; i < 4; i++) put(&warp.a[side][group + 8 * (i % 2)][pair + 8 * (i / 2)], a[i]);
+    for (u32 i = 0; i < 2; i++) put(&warp.b[side][group][pair + 8 * i], b[i]);
+    meet();
+    for (u32 i = 0; i < 4; i++) {
+        d[i] = add_products(d[i], warp.a[side][group + 8 * (i / 2)], warp.b[side][pair + i % 2], 16);
+    }
+}
+
+DEVICE void copy_beside(void* to, const void* from, bool there) {
+    machine::Copy copy = {to, {0, 0, 0, 0}, machine::current->group};
+    if (there) memcpy(&copy.what, from, 16);
+    machine::current->copies.push_back(copy);
+}
+DEVICE void close_copies() { machine::current->group += 1; }
+template <int pending>
+DEVICE void wait_for_copies() {
+    u32 closed = machine::current->group;
+    if (closed > pending) machine::copy_arrives(closed - pending - 1);
+}
+
+#if defined(GROUP)
+// Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
+
+DEVICE void fence_for_tensor_cores() {}
+DEVICE void start_products() {}
+DEVICE void close_products() {}
+template <int eights>
+DEVICE void wait_for_products(float (&)[eights][4]) {}
+
+DEVICE u64 lines_descriptor(const void* at, u64 panels) {
+    u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::shared);
+    return offset >> 4 | panels >> 4 << 16 | static_cast<u64>(1024 >> 4) << 32 | static_cast<u64>(1) << 62;
+}
+DEVICE u64 lines_along_k(const void* at) { return lines_descriptor(at, 16); }
+DEVICE u64 lines_across(const void* at, u32 panels) { return lines_descriptor(at, panels); }
+
+namespace machine {
+// Element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
+static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
+    u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
+    u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
+    u32 line = across ? k : place, along = across ? place : k;
+    u32 address = start + line / 8 * groups + line % 8 * 128 + along * 2;
+    if (across) address = start + along / 64 * panels + line / 8 * groups + line % 8 * 128 + along % 64 * 2;
+    // Bits 4 to 6 exchanged by bits 7 to 9.
+    address ^= (address >> 7 & 7) << 4;
+    u16 half;
+    memcpy(&half, shared + address, 2);
+    return of_half(half);
+}
+}  // namespace machine
+
+template <bool a_across, bool b_across, int eights>
+DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
+    using namespace machine;
+    const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
+    float left[2][16], right[16];
+    for (u32 i = 0; i < 2; i++) {
+        for (u32 k = 0; k < 16; k++) left[i][k] = described(a, a_across, row + 8 * i, k);
+    }
+    for (u32 j = 0; j < eights; j++) {
+        for (u32 c = 0; c < 2; c++) {
+            for (u32 k = 0; k < 16; k++) right[k] = described(b, b_across, 8 * j + 2 * (l % 4) + c, k);
+            d[j][c] = add_products(d[j][c], left[0], right, 16);
+            d[j][2 + c] = add_products(d[j][2 + c], left[1], right, 16);
+        }
+    }
+}
+#endif

@@ -1,0 +1,98 @@
+//! Strided copies.
+
+use crate::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels,
+    memory::Memory,
+    store::StoreParams,
+};
+use gradscale_core::{
+    backend::{Buffer, DType, Store},
+    descriptor::{Dim, MAX_DIMS, Strided},
+};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CopyParams {
+    y: StoreParams,
+    x: u64,
+    x_steps: [u32; MAX_DIMS],
+    y_steps: [u32; MAX_DIMS],
+    starts: [u32; 2],
+    lens: [u32; MAX_DIMS],
+    kind: u32,
+    count: u32,
+    wide: u32,
+    unused: u32,
+}
+
+// SAFETY: as `copy.cu` says, without padding.
+unsafe impl Params for CopyParams {}
+
+/// The same copy with dimensions in the order in which they lie in y, outermost first, all rising there, and those that
+/// are one in both merged.
+fn in_order(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
+    let mut starts = p.start().map(i64::from);
+    let mut given: Vec<Dim> = p.dims().iter().copied().filter(|dim| dim.len != 1).collect();
+    given.sort_by_key(|dim| core::cmp::Reverse(dim.y.unsigned_abs()));
+    let mut dims: Vec<Dim> = Vec::new();
+    for mut dim in given {
+        if dim.y < 0 {
+            // From the other end.
+            let last = i64::from(dim.len) - 1;
+            starts = [starts[0] + last * dim.x, starts[1] + last * dim.y];
+            dim = Dim { x: -dim.x, y: -dim.y, ..dim };
+        }
+        let len = i64::from(dim.len);
+        match dims.last_mut() {
+            Some(outer) if outer.x == dim.x * len && outer.y == dim.y * len => {
+                *outer = Dim { len: outer.len * dim.len, ..dim };
+            }
+            _ => dims.push(dim),
+        }
+    }
+    (dims, starts)
+}
+
+/// A step as the kernel adds it: modulo 2^32, below which all places lie.
+fn wrapped(step: i64) -> u32 {
+    u32::try_from(step & 0xFFFF_FFFF).expect("32 bits")
+}
+
+/// Whether eights of the innermost dimension are contiguous and aligned, in x and in y.
+fn is_wide(dims: &[Dim], starts: [i64; 2]) -> bool {
+    let eights = |step: i64| step % 8 == 0;
+    dims.split_last().is_some_and(|(run, outer)| {
+        let aligned = starts.into_iter().chain(outer.iter().flat_map(|dim| [dim.x, dim.y])).all(eights);
+        [run.x, run.y] == [1, 1] && run.len.is_multiple_of(8) && aligned
+    })
+}
+
+impl<D: Driver> Device<D> {
+    pub(crate) fn run_copy(&self, p: &Strided, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+        let [x_len, y_len] = p.reach().map(|len| len as usize);
+        let (count, blocks) = self.dense(p.count() as usize);
+        let (dims, starts) = in_order(p);
+        let mut params = CopyParams {
+            y: self.store(y, y_len, blocks)?,
+            x: x.holds(x_len).at(),
+            x_steps: [0; MAX_DIMS],
+            y_steps: [0; MAX_DIMS],
+            starts: starts.map(wrapped),
+            lens: [1; MAX_DIMS],
+            kind: x.kind(),
+            count,
+            wide: u32::from(is_wide(&dims, starts)),
+            unused: 0,
+        };
+        // The innermost stands last.
+        for (dim, d) in dims.iter().rev().zip((0..MAX_DIMS).rev()) {
+            (params.lens[d], params.x_steps[d], params.y_steps[d]) = (dim.len, wrapped(dim.x), wrapped(dim.y));
+        }
+        let words = x.dtype() == DType::U32 && y.y.dtype() == DType::U32;
+        let kernel = if words { &kernels::COPY_WORDS } else { &kernels::COPY };
+        // SAFETY: x and y hold all places that the descriptor reaches.
+        unsafe { self.launch(kernel, blocks, &params) }
+    }
+}

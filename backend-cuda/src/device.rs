@@ -1,0 +1,250 @@
+//! The device.
+
+use crate::{
+    Error,
+    driver::{Driver, Params},
+    kernels::Kernel,
+    memory::Memory,
+    scratch::{Scratch, Use},
+    table::Table,
+};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
+    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    scaled::Scaled,
+    stats::{FlushRule, Stats},
+};
+use half::slice::HalfFloatSliceExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A device behind a driver.
+#[derive(Debug)]
+pub struct Device<D: Driver> {
+    driver: Arc<D>,
+    scratch: Mutex<Scratch<D>>,
+    groups: bool,
+}
+
+impl<D: Driver> Device<D> {
+    /// The device of a driver.
+    pub fn with_driver(driver: D) -> Self {
+        Self { driver: Arc::new(driver), scratch: Mutex::default(), groups: false }
+    }
+
+    /// With products of halves by warpgroups (wgmma) where the device is an sm_90. They have not run on hardware yet:
+    /// that is why one must ask for them.
+    #[must_use]
+    pub fn with_warpgroups(self) -> Self {
+        Self { groups: self.driver.arch() == 90, ..self }
+    }
+
+    /// Whether products go by warpgroups.
+    pub(crate) const fn has_groups(&self) -> bool {
+        self.groups
+    }
+
+    /// The driver.
+    #[must_use]
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// Memory for the time of an operator.
+    pub(crate) fn scratch(&self, what: Use, bytes: usize) -> Result<u64, Error> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).get(&self.driver, what, bytes)
+    }
+
+    /// Length and blocks of an operator with so many dense results: as many blocks as the device holds at once.
+    pub(crate) fn dense(&self, len: usize) -> (u32, [u32; 3]) {
+        let len = u32::try_from(len).expect("fewer than 2^32 elements, as descriptors say");
+        (len, [len.div_ceil(8 * 256).min(8 * self.driver.multiprocessors()), 1, 1])
+    }
+
+    /// Launches a kernel; nothing if it has no blocks.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`].
+    pub(crate) unsafe fn launch<P: Params>(
+        &self, kernel: &'static Kernel, blocks: [u32; 3], params: &P,
+    ) -> Result<(), Error> {
+        if blocks.contains(&0) {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.launch(kernel, blocks, params) }
+    }
+}
+
+impl<D: Driver> Backend for Device<D> {
+    type Buffer = Memory<D>;
+    type Table = Table<D>;
+    type Recording = D::Recording;
+    type Error = Error;
+
+    fn caps(&self) -> Caps<'_> {
+        // `cvt.rn.f16.f32` keeps subnormals, and kernels are compiled without flush to zero.
+        Caps {
+            name: self.driver.name(),
+            flush: FlushRule::Nearest,
+            f32_subnormals: true,
+            max_buffer: self.driver.memory(),
+        }
+    }
+
+    fn scratch_peak(&self) -> Option<u64> {
+        Some(self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take_peak())
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory<D>, Error> {
+        Memory::new(&self.driver, dtype, len)
+    }
+
+    fn write(&self, src: Data<'_>, dst: &mut Memory<D>) -> Done<Self> {
+        let at = dst.holds(src.len()).of(src.dtype());
+        let bytes: &[u8] = match src {
+            Data::F32(src) => bytes(src),
+            Data::F16(src) => bytes(src.reinterpret_cast()),
+            Data::U8(src) => src,
+            Data::U32(src) => bytes(src),
+        };
+        // SAFETY: `dst` holds as many elements of that type.
+        unsafe { self.driver.copy_in(bytes, at) }
+    }
+
+    async fn read(&self, src: &Memory<D>, dst: DataMut<'_>) -> Done<Self> {
+        let at = src.holds(dst.len()).of(dst.dtype());
+        let bytes: &mut [u8] = match dst {
+            DataMut::F32(dst) => bytes_mut(dst),
+            DataMut::F16(dst) => bytes_mut(dst.reinterpret_cast_mut()),
+            DataMut::U8(dst) => dst,
+            DataMut::U32(dst) => bytes_mut(dst),
+        };
+        // SAFETY: `src` holds as many elements of that type.
+        unsafe { self.driver.copy_out(at, bytes) }
+    }
+
+    fn table(&self, slots: u16, dials: u16) -> Result<Table<D>, Error> {
+        Table::new(&self.driver, slots, dials)
+    }
+
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table<D>) -> Done<Self> {
+        table.upload(control, clear)
+    }
+
+    async fn collect(
+        &self, table: &Table<D>, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory<D>], values: &mut [f32],
+    ) -> Done<Self> {
+        table.read(rows, out)?;
+        for (value, scalar) in values.chunks_mut(1).zip(scalars) {
+            // SAFETY: there is a first element.
+            unsafe { self.driver.copy_out(scalar.holds(1).of(DType::F32), bytes_mut(value))? };
+        }
+        Ok(())
+    }
+
+    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<D::Recording>, Error> {
+        self.driver.start_recording()?;
+        let result = work();
+        let recording = self.driver.stop_recording();
+        result?;
+        recording.map(Some)
+    }
+
+    fn repeat(&self, step: &D::Recording) -> Done<Self> {
+        // SAFETY: the trait's promise: buffers and table still live. Scratch memory lives as long as the device.
+        unsafe { self.driver.repeat(step) }
+    }
+
+    fn unary(&self, op: Unary, x: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_unary(op, x, &y)
+    }
+
+    fn gemm(&self, p: &Gemm, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_gemm(p, a, b, bias, &y)
+    }
+
+    fn conv(
+        &self, p: &Conv2d, pass: Pass, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_conv(p, pass, a, b, bias, &y)
+    }
+
+    fn binary(&self, p: &Binary, a: &Memory<D>, b: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_binary(p, a, b, &y)
+    }
+
+    fn sum(&self, terms: &[Scaled<&Memory<D>, Slot>], y: Store<'_, Self>) -> Done<Self> {
+        self.run_sum(terms, y)
+    }
+
+    fn reduce(&self, p: &Reduce, x: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_reduce(p, x, &y)
+    }
+
+    fn copy(&self, p: &Strided, x: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_copy(p, x, &y)
+    }
+
+    fn pool(&self, p: &Pool, x: &Memory<D>, at: Option<&mut Memory<D>>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_pool(p, x, at.as_deref(), &y)
+    }
+
+    fn unpool(&self, p: &Pool, way: Way, x: &Memory<D>, at: Option<&Memory<D>>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_unpool(p, way, x, at, &y)
+    }
+
+    fn rows(&self, p: &Rows, way: Way, x: &Memory<D>, index: &Memory<D>, y: Store<'_, Self>) -> Done<Self> {
+        self.run_rows(p, way, x, index, &y)
+    }
+
+    fn norm(
+        &self, p: &Norm, x: &Memory<D>, affine: Option<[&Memory<D>; 2]>, saved: &mut Memory<D>, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_norm(p, x, affine, saved, &y)
+    }
+
+    fn norm_vjp(
+        &self, p: &Norm, x: Normed<'_, Memory<D>>, dy: &Memory<D>, dx: Store<'_, Self>,
+        affine: Option<[Store<'_, Self>; 2]>,
+    ) -> Done<Self> {
+        self.run_norm_vjp(p, x, dy, &dx, affine.as_ref())
+    }
+
+    fn xent(&self, p: &Xent, x: Scored<'_, Memory<D>>, out: &mut Memory<D>) -> Done<Self> {
+        self.run_xent(p, x, out)
+    }
+
+    fn xent_vjp(
+        &self, p: &Xent, x: Scored<'_, Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: Store<'_, Self>,
+    ) -> Done<Self> {
+        self.run_xent_vjp(p, x, out, g, &dx)
+    }
+
+    fn global_norm(&self, grads: &[&Memory<D>], norm: &mut Memory<D>) -> Done<Self> {
+        self.run_global_norm(grads, norm)
+    }
+
+    fn optimize(
+        &self, p: &Optimizer, table: &Table<D>, guard: Range<u16>, norm: Option<&Memory<D>>,
+        params: &mut [Param<'_, Memory<D>>],
+    ) -> Done<Self> {
+        self.run_optimize(p, table, guard, norm, params)
+    }
+}
+
+/// Numbers without padding, of which every pattern of bits is one.
+trait Plain {}
+impl Plain for f32 {}
+impl Plain for u32 {}
+impl Plain for u16 {}
+
+fn bytes<T: Plain>(data: &[T]) -> &[u8] {
+    // SAFETY: plain numbers are bytes, and no type is aligned less.
+    unsafe { core::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+}
+
+fn bytes_mut<T: Plain>(data: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; any bytes are plain numbers.
+    unsafe { core::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
+}

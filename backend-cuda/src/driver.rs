@@ -1,0 +1,98 @@
+//! What the backend asks of a driver: memory, launches, recordings. `Gpu` is CUDA's; tests have one that runs the same
+//! kernels on the CPU.
+
+use crate::{Error, kernels::Kernel};
+use core::fmt::Debug;
+
+/// Bytes of a kernel's parameters.
+///
+/// # Safety
+/// The type is `repr(C)`, has no padding, and is laid out as the kernel's own structure.
+pub unsafe trait Params: Copy {}
+
+/// A device driver with one stream of work, in which everything runs in the order of the calls.
+///
+/// # Safety
+/// Memory that [`Driver::alloc`] returns is `bytes` long, aligned to 256 bytes, and nobody else's until it is freed.
+pub unsafe trait Driver: Debug + Send + Sync + 'static {
+    /// A recorded list of launches.
+    type Recording: Debug;
+
+    /// For people.
+    fn name(&self) -> &str;
+    /// Compute capability, as in `sm_80`.
+    fn arch(&self) -> u32;
+    /// Blocks run on so many multiprocessors.
+    fn multiprocessors(&self) -> u32;
+    /// Bytes of memory.
+    fn memory(&self) -> u64;
+
+    /// Memory with any content.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and the driver's.
+    fn alloc(&self, bytes: usize) -> Result<u64, Error>;
+
+    /// Frees memory after the work already enqueued.
+    ///
+    /// # Safety
+    /// `at` comes from [`Driver::alloc`], and nothing enqueued later uses it.
+    unsafe fn free(&self, at: u64);
+
+    /// Copies to the device; `src` may be reused on return.
+    ///
+    /// # Safety
+    /// Device memory from `dst` on is as long as `src`.
+    ///
+    /// # Errors
+    /// The driver's.
+    unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error>;
+
+    /// Copies to the host, and waits.
+    ///
+    /// # Safety
+    /// Device memory from `src` on is as long as `dst`.
+    ///
+    /// # Errors
+    /// The driver's, also those of earlier work.
+    unsafe fn copy_out(&self, src: u64, dst: &mut [u8]) -> Result<(), Error>;
+
+    /// Fills with zeros.
+    ///
+    /// # Safety
+    /// Device memory from `at` on has `bytes` bytes.
+    ///
+    /// # Errors
+    /// The driver's.
+    unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error>;
+
+    /// Launches a kernel; compiles it first where it is new.
+    ///
+    /// # Safety
+    /// `params` are what the kernel takes, and all memory it names is there and as long as the kernel expects.
+    ///
+    /// # Errors
+    /// [`Error::Compile`], and the driver's.
+    unsafe fn launch<P: Params>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error>;
+
+    /// From here on launches are kept, not run.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn start_recording(&self) -> Result<(), Error>;
+
+    /// The launches since the start.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn stop_recording(&self) -> Result<Self::Recording, Error>;
+
+    /// Runs a recording.
+    ///
+    /// # Safety
+    /// All memory that its launches name still lives.
+    ///
+    /// # Errors
+    /// The driver's.
+    unsafe fn repeat(&self, recording: &Self::Recording) -> Result<(), Error>;
+}

@@ -1,0 +1,150 @@
+//! Element by element: unary and binary functions, sums of several sources.
+
+use crate::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels,
+    memory::Memory,
+    scratch::Use,
+    store::StoreParams,
+};
+use gradscale_core::{
+    backend::{Buffer, Slot, Store},
+    descriptor::{Binary, BinaryOp, Unary, dropout_threshold},
+    scaled::Scaled,
+};
+
+/// `Function` of `functions.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Function {
+    code: u32,
+    numbers: [f32; 2],
+    stream: u32,
+    threshold: u32,
+    unused: u32,
+}
+
+impl Function {
+    pub fn of(op: Unary) -> Self {
+        let (stream, threshold) = match op {
+            Unary::Dropout { keep, stream } => (stream, dropout_threshold(keep)),
+            _ => (0, 0),
+        };
+        Self { code: op.code(), numbers: op.parameters(), stream, threshold, unused: 0 }
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct UnaryParams {
+    y: StoreParams,
+    x: u64,
+    kind: u32,
+    len: u32,
+    f: Function,
+}
+
+// SAFETY: as `unary.cu` says, without padding.
+unsafe impl Params for UnaryParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct BinaryParams {
+    y: StoreParams,
+    a: u64,
+    b: u64,
+    kinds: [u32; 2],
+    len: u32,
+    cols: u32,
+    over: u32,
+    op: u32,
+    f: Function,
+}
+
+// SAFETY: as `binary.cu` says, without padding.
+unsafe impl Params for BinaryParams {}
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Term {
+    x: u64,
+    kind: u32,
+    slot: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SumParams {
+    y: StoreParams,
+    terms: [Term; kernels::SUM_TERMS],
+    before: u64,
+    count: u32,
+    len: u32,
+}
+
+// SAFETY: as `sum.cu` says, without padding.
+unsafe impl Params for SumParams {}
+
+impl<D: Driver> Device<D> {
+    pub(crate) fn run_unary(&self, op: Unary, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+        self.unary_at(op, x.at(), x.kind(), x.len(), y)
+    }
+
+    /// A unary function of `n` elements of a type at an address.
+    pub(crate) fn unary_at(&self, op: Unary, x: u64, kind: u32, n: usize, y: &Store<'_, Self>) -> Result<(), Error> {
+        let (len, blocks) = self.dense(n);
+        let y = self.store(y, n, blocks)?;
+        let params = UnaryParams { y, x, kind, len, f: Function::of(op) };
+        // SAFETY: x and y hold `len` elements.
+        unsafe { self.launch(&kernels::UNARY, blocks, &params) }
+    }
+
+    pub(crate) fn run_binary(
+        &self, p: &Binary, a: &Memory<D>, b: &Memory<D>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let [rows, cols] = p.shape();
+        let n = (rows * cols) as usize;
+        let (len, blocks) = self.dense(n);
+        // What is plain takes no part in a gradient.
+        let f = Function::of(if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id });
+        let params = BinaryParams {
+            y: self.store(y, n, blocks)?,
+            a: a.holds(n).at(),
+            b: b.holds(p.b_len() as usize).at(),
+            kinds: [a.kind(), b.kind()],
+            len,
+            cols,
+            over: kernels::over(p.over()),
+            op: p.op().code(),
+            f,
+        };
+        // SAFETY: a, b and y hold what the descriptor says.
+        unsafe { self.launch(&kernels::BINARY, blocks, &params) }
+    }
+
+    pub(crate) fn run_sum(&self, terms: &[Scaled<&Memory<D>, Slot>], y: Store<'_, Self>) -> Result<(), Error> {
+        let n = terms.first().map_or(0, |term| term.data.len());
+        let (len, blocks) = self.dense(n);
+        // The terms are brought to the exponent of the sum; the store itself does not scale.
+        let y = Store { from: y.to, ..y };
+        let store = self.store(&y, n, blocks)?;
+        let many = terms.len() > kernels::SUM_TERMS;
+        let sums = if many { self.scratch(Use::Work, 4 * n)? } else { 0 };
+        let last = terms.len().div_ceil(kernels::SUM_TERMS).saturating_sub(1);
+        for (i, terms) in terms.chunks(kernels::SUM_TERMS).enumerate() {
+            let mut list = [Term::default(); kernels::SUM_TERMS];
+            for (entry, term) in list.iter_mut().zip(terms) {
+                let slot = y.table.slot(term.alpha);
+                *entry = Term { x: term.data.holds(n).at(), kind: term.data.kind(), slot };
+            }
+            let count = u32::try_from(terms.len()).expect("terms of one launch");
+            let before = if i == 0 { 0 } else { sums };
+            let y = if i == last { store } else { store.into_scratch(sums) };
+            let params = SumParams { y, terms: list, before, count, len };
+            // SAFETY: terms, y and the sums so far hold `len` elements.
+            unsafe { self.launch(&kernels::SUM, blocks, &params)? };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! The kernels: files, what is put before them, and which variants there are.
+
+use core::fmt::Write;
+use gradscale_core::{
+    backend::{ABI, DType},
+    descriptor::{Divisor, MAX_DIMS, Over, ReduceOp, Rule},
+    scale::MAX_STEP,
+    stats::Convention,
+};
+
+/// A file of the folder `kernels`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! file {
+    ($name:literal) => {
+        File { name: $name, text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kernels/", $name)) }
+    };
+}
+
+// After the macro, which it uses.
+mod products;
+
+pub use products::{FINISH, GROUP, PLAIN, TENSOR, TILES};
+
+/// What is compiled as one: files in their order, with definitions before them.
+#[derive(Debug)]
+pub struct Module {
+    /// Unique.
+    pub name: &'static str,
+    /// After the machine's own file.
+    pub files: &'static [File],
+    /// Numbers of this variant.
+    pub defines: &'static [(&'static str, u32)],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Blocks that are to fit a multiprocessor: what bounds the registers of a thread.
+    pub blocks: u32,
+    /// Bytes of shared memory that the host chooses.
+    pub shared: u32,
+    /// Least and greatest compute capability.
+    pub arch: [u32; 2],
+}
+
+/// An entry point.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Where it stands.
+    pub module: &'static Module,
+    /// Its name.
+    pub entry: &'static str,
+}
+
+/// The instructions of the device, see there.
+pub const PTX: File = file!("ptx.cuh");
+
+impl Module {
+    const fn new(name: &'static str, files: &'static [File]) -> Self {
+        Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, arch: [75, u32::MAX] }
+    }
+
+    /// The text to compile, with `machine` as the file of instructions.
+    #[must_use]
+    pub fn source(&self, machine: File) -> String {
+        let mut text = String::new();
+        let types = [DType::F32, DType::F16, DType::U8, DType::U32].map(kind);
+        let half = Convention::FP16;
+        let own = [
+            ("TYPE_F32", types[0]),
+            ("TYPE_F16", types[1]),
+            ("TYPE_U8", types[2]),
+            ("TYPE_U32", types[3]),
+            ("FLUSH_END", half.flush_end()),
+            ("SUBNORMAL_END", half.subnormal_end()),
+            ("OVERFLOW_START", half.overflow_start()),
+            ("KEY_CONSTANT", half.key_constant()),
+            ("THREADS", self.threads),
+            ("BLOCKS", self.blocks),
+        ];
+        for (name, value) in ABI.iter().chain(&own).chain(self.defines) {
+            writeln!(text, "#define {name} {value}u").ok();
+        }
+        writeln!(text, "#define MAX_STEP {MAX_STEP}").ok();
+        for file in core::iter::once(&machine).chain(self.files) {
+            write!(text, "#line 1 \"{}\"\n{}", file.name, file.text).ok();
+        }
+        text
+    }
+}
+
+/// A number of a few, for kernels.
+#[expect(clippy::cast_possible_truncation, reason = "below 2^32 by far")]
+const fn small(number: usize) -> u32 {
+    number as u32
+}
+
+/// The number by which kernels know a type.
+#[must_use]
+pub const fn kind(dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 => 0,
+        DType::F16 => 1,
+        DType::U8 => 2,
+        _ => 3,
+    }
+}
+
+const STORE: File = file!("store.cuh");
+const DENSE: File = file!("dense.cuh");
+const FUNCTIONS: File = file!("functions.cuh");
+
+const UNARY_MODULE: Module = Module::new("unary", &[STORE, DENSE, FUNCTIONS, file!("unary.cu")]);
+/// `y[i] = f(x[i])`.
+pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
+
+const OVER: &[(&str, u32)] = &[("OVER_ALL", 0), ("OVER_PER_COLUMN", 1), ("OVER_PER_ROW", 2), ("OVER_ONE", 3)];
+const BINARY_MODULE: Module =
+    Module { defines: OVER, ..Module::new("binary", &[STORE, DENSE, FUNCTIONS, file!("binary.cu")]) };
+/// `y[i] = f(a[i], b[…])`.
+pub static BINARY: Kernel = Kernel { module: &BINARY_MODULE, entry: "binary" };
+
+/// The number by which kernels know how the second operand is broadcast.
+#[must_use]
+pub const fn over(over: Over) -> u32 {
+    match over {
+        Over::All => 0,
+        Over::PerColumn => 1,
+        Over::PerRow => 2,
+        Over::One => 3,
+    }
+}
+
+/// Terms that one launch of [`SUM`] adds.
+pub const SUM_TERMS: usize = 4;
+const SUM_MODULE: Module =
+    Module { defines: &[("SUM_TERMS", small(SUM_TERMS))], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
+/// `y[i] = Σ terms[·][i]`.
+pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
+
+const COPY_MODULE: Module =
+    Module { defines: &[("COPY_DIMS", small(MAX_DIMS))], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
+/// Strided copy through the epilogue.
+pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
+/// Strided copy of words.
+pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_words" };
+
+const REDUCES: &[(&str, u32)] =
+    &[("REDUCE_SUM", 0), ("REDUCE_MEAN", 1), ("REDUCE_MAX", 2), ("REDUCE_SQUARES", 3), ("REDUCE_PLACE", 4)];
+const REDUCE_MODULE: Module = Module { defines: REDUCES, ..Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]) };
+/// Reduction along one axis, or of parts of it.
+pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
+
+/// The number by which kernels know a reduction.
+#[must_use]
+pub const fn reduction(op: ReduceOp) -> u32 {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Mean => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::SumSquares => 3,
+        _ => 4,
+    }
+}
+
+const ROWS_MODULE: Module = Module::new("rows", &[STORE, DENSE, file!("rows.cu")]);
+/// Rows out of a table.
+pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
+/// Empty lists for the rows of a table.
+pub static ROWS_CLEAR: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_clear" };
+/// For each row of a table the indices that name it.
+pub static ROWS_LINK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_link" };
+/// Rows added to those of a table.
+pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
+
+const POOL_MODULE: Module = Module::new("pool", &[STORE, DENSE, file!("pool.cu")]);
+/// The largest of each window, or the mean.
+pub static POOL: Kernel = Kernel { module: &POOL_MODULE, entry: "pool" };
+/// What windows send to the places of an image.
+pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_scatter" };
+/// The chosen place of each window.
+pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
+
+const SUMS: File = file!("sums.cuh");
+const NORM: File = file!("norm.cuh");
+
+const NORM_MODULE: Module = Module::new("norm", &[STORE, DENSE, SUMS, NORM, file!("norm.cu")]);
+/// Sums by channel, for mean and variance.
+pub static NORM_COLUMNS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_columns" };
+/// Mean and variance of each channel.
+pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_moments" };
+/// 1 / σ of each group.
+pub static NORM_INVERSES: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inverses" };
+/// Normalisation by statistics that are there.
+pub static NORM_APPLY: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply" };
+/// Normalisation of groups of one image.
+pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_groups" };
+
+const NORM_VJP_MODULE: Module = Module::new("norm_vjp", &[STORE, DENSE, SUMS, NORM, file!("norm_vjp.cu")]);
+/// Sums by channel of the gradient, and of it times the normalised values.
+pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_columns" };
+/// These over all parts.
+pub static NORM_VJP_TOTALS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_totals" };
+/// The gradient of x from sums that are there.
+pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply" };
+/// The gradient of x in groups of one image.
+pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
+
+const DIVISORS: &[(&str, u32)] = &[("DIVIDE_FIXED", 0), ("DIVIDE_ROWS", 1), ("DIVIDE_WEIGHTS", 2)];
+const XENT_MODULE: Module =
+    Module { defines: DIVISORS, ..Module::new("xent", &[STORE, DENSE, SUMS, file!("xent.cu")]) };
+/// Log-sum-exp of each row, and each block's share of the loss.
+pub static XENT: Kernel = Kernel { module: &XENT_MODULE, entry: "xent" };
+/// Loss and divisor.
+pub static XENT_FINISH: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_finish" };
+/// The gradient of the logits.
+pub static XENT_VJP: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_vjp" };
+
+/// The number by which kernels know a divisor, and its value where it is fixed.
+#[must_use]
+pub const fn divisor(divisor: Divisor) -> (u32, f32) {
+    match divisor {
+        Divisor::Fixed(value) => (0, value),
+        Divisor::Rows => (1, 0.0),
+        Divisor::Weights => (2, 0.0),
+    }
+}
+
+/// Elements of a piece of a tensor in launches over several tensors.
+pub const LIST_PIECE: u32 = 4096;
+const LISTS: File = file!("lists.cuh");
+
+/// Tensors that one launch of [`OPTIMIZE`] or [`GLOBAL_NORM`] takes. Kernels may have 32 KiB of parameters from compute
+/// capability 7.0 on (CUDA 12.1); these are 12.
+pub const LIST_TENSORS: usize = 256;
+const OPTIMIZE_MODULE: Module = Module {
+    defines: &[
+        ("RULE_SGD", 0),
+        ("RULE_ADAM", 1),
+        ("RULE_EMA", 2),
+        ("LIST_PIECE", LIST_PIECE),
+        ("LIST_TENSORS", small(LIST_TENSORS)),
+    ],
+    ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
+};
+/// The update of all parameters.
+pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimize" };
+
+/// The number by which kernels know a rule.
+#[must_use]
+pub const fn rule(rule: Rule) -> Option<u32> {
+    match rule {
+        Rule::Sgd { .. } => Some(0),
+        Rule::Adam { .. } => Some(1),
+        Rule::Ema { .. } => Some(2),
+        _ => None,
+    }
+}
+
+const GLOBAL_NORM_MODULE: Module = Module {
+    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],
+    ..Module::new("global_norm", &[LISTS, SUMS, file!("global_norm.cu")])
+};
+/// Each block's share of the sum of squares.
+pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm" };
+/// The root of all shares.
+pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm_finish" };
+
+/// Every entry point that stands alone.
+static SINGLE: &[&Kernel] = &[
+    &UNARY,
+    &FINISH,
+    &BINARY,
+    &SUM,
+    &COPY,
+    &COPY_WORDS,
+    &REDUCE,
+    &ROWS_GATHER,
+    &ROWS_CLEAR,
+    &ROWS_LINK,
+    &ROWS_SCATTER,
+    &POOL,
+    &UNPOOL_SCATTER,
+    &UNPOOL_GATHER,
+    &NORM_COLUMNS,
+    &NORM_MOMENTS,
+    &NORM_INVERSES,
+    &NORM_APPLY,
+    &NORM_GROUPS,
+    &NORM_VJP_COLUMNS,
+    &NORM_VJP_TOTALS,
+    &NORM_VJP_APPLY,
+    &NORM_VJP_GROUPS,
+    &XENT,
+    &XENT_FINISH,
+    &XENT_VJP,
+    &OPTIMIZE,
+    &GLOBAL_NORM,
+    &GLOBAL_NORM_FINISH,
+];
+
+/// Every entry point.
+pub fn all() -> impl Iterator<Item = &'static Kernel> {
+    let products = PLAIN.iter().chain(TENSOR.as_flattened()).chain(GROUP.as_flattened());
+    SINGLE.iter().copied().chain(products)
+}

@@ -1,0 +1,77 @@
+// Functions of one number, their derivatives, and random numbers by counting (`core::descriptor::{Unary, hash}`).
+
+struct Function {
+    u32 code;
+    float a, b;
+    // Dropout: its stream, and the share that it keeps in units of 2^-24.
+    u32 stream, threshold;
+    u32 unused;
+};
+
+DEVICE u32 mix(u32 x) {
+    x ^= x >> 16;
+    x *= 0x7FEB352Du;
+    x ^= x >> 15;
+    x *= 0x846CA68Bu;
+    return x ^ x >> 16;
+}
+
+DEVICE bool dropout_keeps(const Function& f, const u32* control, u32 i) {
+    u32 x = mix(mix(control[0] ^ 0x9E3779B9u) ^ control[1]);
+    return mix(mix(x ^ f.stream) ^ i) >> 8 < f.threshold;
+}
+
+// By the exponential that does not overflow.
+DEVICE float sigmoid(float x) {
+    float e = expf(x < 0.0f ? x : -x);
+    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+// By erfc, so that the lower tail keeps its digits.
+DEVICE float normal_cdf(float x) { return 0.5f * erfcf(-x * 0.707106781186548f); }
+
+DEVICE float evaluate(const Function& f, float x, const u32* control, u32 i) {
+    switch (f.code) {
+        case UNARY_NEG: return -x;
+        case UNARY_ABS: return fabsf(x);
+        case UNARY_RELU: return x <= 0.0f ? 0.0f : x;
+        case UNARY_TANH: return tanhf(x);
+        case UNARY_SIGMOID: return sigmoid(x);
+        case UNARY_GELU: return x * normal_cdf(x);
+        case UNARY_SILU: return x * sigmoid(x);
+        case UNARY_ERF: return erff(x);
+        case UNARY_EXP: return expf(x);
+        case UNARY_LN: return logf(x);
+        case UNARY_SQRT: return sqrtf(x);
+        case UNARY_RECIP: return 1.0f / x;
+        case UNARY_POW: return powf(x, f.a);
+        case UNARY_AFFINE: return f.a * x + f.b;
+        case UNARY_DROPOUT: return dropout_keeps(f, control, i) ? x / f.a : 0.0f;
+        default: return x;
+    }
+}
+
+// The derivative times dy. Masks select, they never multiply.
+DEVICE float derive(const Function& f, float kept, float dy, const u32* control, u32 i) {
+    switch (f.code) {
+        case UNARY_NEG: return -dy;
+        case UNARY_ABS: return kept > 0.0f ? dy : kept < 0.0f ? -dy : 0.0f;
+        case UNARY_RELU: return kept > 0.0f ? dy : 0.0f;
+        case UNARY_TANH: return dy * (1.0f - kept * kept);
+        case UNARY_SIGMOID: return dy * (kept * (1.0f - kept));
+        case UNARY_GELU: return dy * (normal_cdf(kept) + kept * (0.398942280401433f * expf(-0.5f * kept * kept)));
+        case UNARY_SILU: {
+            float s = sigmoid(kept);
+            return dy * (s * (1.0f + kept * (1.0f - s)));
+        }
+        case UNARY_ERF: return dy * (1.12837916709551f * expf(-kept * kept));
+        case UNARY_EXP: return dy * kept;
+        case UNARY_LN: return dy / kept;
+        case UNARY_SQRT: return dy * (0.5f / kept);
+        case UNARY_RECIP: return -dy * kept * kept;
+        case UNARY_POW: return dy * (f.a * powf(kept, f.a - 1.0f));
+        case UNARY_AFFINE: return dy * f.a;
+        case UNARY_DROPOUT: return evaluate(f, dy, control, i);
+        default: return dy;
+    }
+}

@@ -1,0 +1,176 @@
+// Pooling and unpooling. Channels lie innermost: eight of them are one result each of windows at the same place.
+
+struct PoolParams {
+    Store y;
+    const void* x;
+    // Offsets inside windows; null where there are none.
+    u8* at;
+    u32 type;
+    u32 len;
+    // The unpooled image, and how many windows there are along each axis.
+    u32 height, breadth, channels;
+    u32 rows, cols;
+    u32 window[2], stride[2], pad[2];
+    u32 max;
+};
+
+struct Pixel {
+    u32 image, row, col, channel;
+};
+
+// Where an element of an image of so many columns and rows stands.
+DEVICE Pixel pixel_of(u32 i, u32 rows, u32 cols, u32 channels) {
+    const u32 pixel = i / channels, line = pixel / cols;
+    return Pixel{line / rows, line % rows, pixel % cols, i - pixel * channels};
+}
+
+DEVICE u32 place_in(const PoolParams& p, u32 image, u32 row, u32 col, u32 channel) {
+    return ((image * p.height + row) * p.breadth + col) * p.channels + channel;
+}
+
+template <int N>
+DEVICE void load_offsets(const u8* at, u32 i, u32 (&offsets)[N]) {
+    if (N == 1) {
+        offsets[0] = at[i];
+        return;
+    }
+    const Words2 words = *(const Words2*)(at + i);
+#pragma unroll
+    for (int j = 0; j < N; j++) offsets[j] = (j < 4 ? words.x : words.y) >> 8 * (j % 4) & 0xFF;
+}
+
+template <int N>
+DEVICE void store_offsets(u8* at, u32 i, const u32 (&offsets)[N]) {
+    if (N == 1) {
+        at[i] = (u8)offsets[0];
+        return;
+    }
+    Words2 words = {0, 0};
+#pragma unroll
+    for (int j = 0; j < N; j++) (j < 4 ? words.x : words.y) |= offsets[j] << 8 * (j % 4);
+    *(Words2*)(at + i) = words;
+}
+
+// The largest of each window, or the mean.
+struct PoolOf {
+    const PoolParams& p;
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+        const Pixel at = pixel_of(i, p.rows, p.cols, p.channels);
+        u32 offsets[N];
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f, offsets[j] = 256;
+        for (u32 a = 0; a < p.window[0]; a++) {
+            // Beyond the image, or before it: then the difference wraps.
+            const u32 row = at.row * p.stride[0] + a - p.pad[0];
+            if (row >= p.height) continue;
+            for (u32 b = 0; b < p.window[1]; b++) {
+                const u32 col = at.col * p.stride[1] + b - p.pad[1];
+                if (col >= p.breadth) continue;
+                float x[N];
+                load_some(p.x, p.type, place_in(p, at.image, row, col, at.channel), x);
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    if (p.max) {
+                        const bool wins = offsets[j] == 256 || x[j] > v[j] || (x[j] != x[j] && v[j] == v[j]);
+                        v[j] = wins ? x[j] : v[j];
+                        offsets[j] = wins ? a * p.window[1] + b : offsets[j];
+                    } else {
+                        v[j] += x[j];
+                    }
+                }
+            }
+        }
+        if (p.max) {
+            if (p.at != 0) store_offsets(p.at, i, offsets);
+            return;
+        }
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] /= (float)(p.window[0] * p.window[1]);
+    }
+    DEVICE_MEMBER u32 width() const { return p.channels; }
+};
+
+KERNEL(pool, PoolParams) { dense(p.y, p.len, InRows<PoolOf>{{p}}); }
+
+// The windows along an axis that reach a place.
+struct Reach {
+    u32 first, last, end;
+};
+
+DEVICE Reach reach(const PoolParams& p, u32 axis, u32 place, u32 windows) {
+    const u32 end = place + p.pad[axis], window = p.window[axis], stride = p.stride[axis];
+    const u32 first = end < window ? 0 : (end - window) / stride + 1, last = end / stride + 1;
+    return Reach{first, last < windows ? last : windows, end};
+}
+
+// What the windows over a place send there, in their order.
+struct ScatterOf {
+    const PoolParams& p;
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+        const Pixel at = pixel_of(i, p.height, p.breadth, p.channels);
+        const Reach rows = reach(p, 0, at.row, p.rows), cols = reach(p, 1, at.col, p.cols);
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f;
+        for (u32 row = rows.first; row < rows.last; row++) {
+            for (u32 col = cols.first; col < cols.last; col++) {
+                const u32 from = ((at.image * p.rows + row) * p.cols + col) * p.channels + at.channel;
+                const u32 offset = (rows.end - row * p.stride[0]) * p.window[1] + cols.end - col * p.stride[1];
+                float x[N];
+                load_some(p.x, p.type, from, x);
+                if (p.max) {
+                    u32 offsets[N];
+                    load_offsets(p.at, from, offsets);
+#pragma unroll
+                    for (int j = 0; j < N; j++) v[j] += offsets[j] == offset ? x[j] : 0.0f;
+                } else {
+#pragma unroll
+                    for (int j = 0; j < N; j++) v[j] += x[j] / (float)(p.window[0] * p.window[1]);
+                }
+            }
+        }
+    }
+    DEVICE_MEMBER u32 width() const { return p.channels; }
+};
+
+KERNEL(unpool_scatter, PoolParams) { dense(p.y, p.len, InRows<ScatterOf>{{p}}); }
+
+// The place of each window that was chosen.
+struct GatherOf {
+    const PoolParams& p;
+    DEVICE_MEMBER float one(u32 i) const {
+        const Pixel at = pixel_of(i, p.rows, p.cols, p.channels);
+        const u32 offset = p.at[i];
+        const u32 row = at.row * p.stride[0] + offset / p.window[1] - p.pad[0];
+        const u32 col = at.col * p.stride[1] + offset % p.window[1] - p.pad[1];
+        if (row >= p.height || col >= p.breadth) return 0.0f;
+        return load(p.x, p.type, place_in(p, at.image, row, col, at.channel));
+    }
+    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+        if (p.channels % 8 != 0 || p.window[0] * p.window[1] > 8) {
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) v[j] = one(i + j);
+            return;
+        }
+        // Few places: all of them, eight channels at a time, and each channel keeps its own.
+        const Pixel at = pixel_of(i, p.rows, p.cols, p.channels);
+        u32 offsets[8];
+        load_offsets(p.at, i, offsets);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = 0.0f;
+        for (u32 a = 0; a < p.window[0]; a++) {
+            const u32 row = at.row * p.stride[0] + a - p.pad[0];
+            for (u32 b = 0; b < p.window[1]; b++) {
+                const u32 col = at.col * p.stride[1] + b - p.pad[1];
+                if (row >= p.height || col >= p.breadth) continue;
+                float x[8];
+                load8(p.x, p.type, place_in(p, at.image, row, col, at.channel), x);
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) v[j] = offsets[j] == a * p.window[1] + b ? x[j] : v[j];
+            }
+        }
+    }
+};
+
+KERNEL(unpool_gather, PoolParams) { dense(p.y, p.len, GatherOf{p}); }

@@ -1,0 +1,106 @@
+//! Variants of products.
+
+use super::{File, Kernel, Module, STORE};
+
+const PRODUCT: File = file!("product.cuh");
+
+/// What a product's operands are to its kernel, and whether they are contiguous along k.
+macro_rules! layout {
+    ($kernels:ident, $name:literal, $mode:literal, $a:literal, $b:literal) => {
+        $kernels!($name, [("MODE", $mode), ("A_ALONG_K", $a), ("B_ALONG_K", $b)])
+    };
+}
+macro_rules! layouts {
+    ($kernels:ident) => {
+        [
+            layout!($kernels, "gemm", 0, 1, 0),
+            layout!($kernels, "gemm_ta", 0, 0, 0),
+            layout!($kernels, "gemm_tb", 0, 1, 1),
+            layout!($kernels, "gemm_ta_tb", 0, 0, 1),
+            layout!($kernels, "forward", 1, 1, 1),
+            layout!($kernels, "data", 2, 1, 0),
+            layout!($kernels, "weight", 3, 0, 0),
+        ]
+    };
+}
+
+/// A tile: name, rows, columns, warps along each, whether operands come in aligned eights.
+macro_rules! tensor {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $warps:expr, $wide:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WARPS_M", $warps.0), ("WARPS_N", $warps.1),
+                    ("WIDE", $wide)],
+                threads: 32 * $warps.0 * $warps.1,
+                // 128 registers.
+                blocks: 16 / ($warps.0 * $warps.1),
+                // Three stages of both operands, each in the larger of its layouts.
+                shared: 3 * 80 * ($m + $n),
+                ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("tensor.cu")])
+            },
+            entry: "tensor",
+        }
+    };
+}
+macro_rules! tiles {
+    ($name:literal, $layout:tt) => {
+        [
+            tensor!($name, $layout, "128x128", 128, 128, (2, 4), 1),
+            tensor!($name, $layout, "128x64", 128, 64, (2, 2), 1),
+            tensor!($name, $layout, "64x128", 64, 128, (1, 4), 1),
+            tensor!($name, $layout, "64x64", 64, 64, (2, 2), 1),
+            tensor!($name, $layout, "64x64_any", 64, 64, (2, 2), 0),
+        ]
+    };
+}
+macro_rules! plain {
+    ($name:literal, [$mode:expr, $a:expr, $b:expr]) => {
+        Kernel {
+            module: &Module {
+                defines: &[$mode],
+                ..Module::new(concat!("plain_", $name), &[STORE, PRODUCT, file!("plain.cu")])
+            },
+            entry: "plain",
+        }
+    };
+}
+
+/// A tile of warpgroups: as `tensor`, one group for each 64 rows.
+macro_rules! group {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("GROUP", 1)],
+                threads: 2 * $m,
+                // Three stages of both operands, 64 of k.
+                shared: 3 * 128 * ($m + $n),
+                arch: [90, 90],
+                ..Module::new(concat!("group_", $name, "_", $tile), &[STORE, PRODUCT, file!("group.cu")])
+            },
+            entry: "group",
+        }
+    };
+}
+macro_rules! groups {
+    ($name:literal, $layout:tt) => {
+        [group!($name, $layout, "128x128", 128, 128), group!($name, $layout, "128x64", 128, 64)]
+    };
+}
+
+/// Rows and columns of the tiles of [`TENSOR`]; the last takes operands of any alignment.
+pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
+/// Products of halves: layout (four of matrices by what is transposed; forward, data, weight) by tile.
+pub static TENSOR: [[Kernel; 5]; 7] = layouts!(tiles);
+/// Products of halves by warpgroups (sm_90a alone), in the first two tiles.
+pub static GROUP: [[Kernel; 2]; 7] = layouts!(groups);
+/// Products of any numbers, by kind: matrices, forward, data, weight.
+pub static PLAIN: [Kernel; 4] = [
+    layout!(plain, "gemm", 0, 0, 0),
+    layout!(plain, "forward", 1, 0, 0),
+    layout!(plain, "data", 2, 0, 0),
+    layout!(plain, "weight", 3, 0, 0),
+];
+const FINISH_MODULE: Module =
+    Module { defines: &[("MODE", 0)], ..Module::new("finish", &[STORE, PRODUCT, file!("finish.cu")]) };
+/// Adds the parts of a product.
+pub static FINISH: Kernel = Kernel { module: &FINISH_MODULE, entry: "finish" };

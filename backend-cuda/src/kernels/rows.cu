@@ -1,0 +1,98 @@
+// Rows of a table by index. To add to rows in the order of the indices, every row of the table gets the list of those
+// that name it.
+
+struct RowsParams {
+    Store y;
+    const void* x;
+    const u32* index;
+    // For each row of the table the first and the last index that names it; for each index the next one of its row.
+    u32* head;
+    u32* tail;
+    u32* next;
+    u32 type;
+    u32 count, table;
+    u32 row;
+    u32 len;
+    u32 unused;
+};
+
+#define NOWHERE 0xFFFFFFFFu
+
+struct Gather {
+    const RowsParams& p;
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+        const u32 row = p.index[i / p.row];
+        if (row < p.table) {
+            load_some(p.x, p.type, row * p.row + i % p.row, v);
+            return;
+        }
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f;
+    }
+    DEVICE_MEMBER u32 width() const { return p.row; }
+};
+
+KERNEL(rows_gather, RowsParams) { dense(p.y, p.len, InRows<Gather>{{p}}); }
+
+KERNEL(rows_clear, RowsParams) {
+    const u64 step = (u64)blocks_x() * thread_count();
+    for (u64 row = (u64)block_x() * thread_count() + thread_index(); row < p.table; row += step) {
+        p.head[row] = NOWHERE;
+        p.tail[row] = NOWHERE;
+    }
+}
+
+// One block, which takes the indices in order, as many as it has threads at a time.
+KERNEL(rows_link, RowsParams) {
+    SHARED u32 rows[THREADS];
+    const u32 t = thread_index();
+    for (u64 start = 0; start < p.count; start += THREADS) {
+        const u32 i = (u32)start + t;
+        u32 row = start + t < p.count ? p.index[i] : NOWHERE;
+        if (row >= p.table) row = NOWHERE;
+        rows[t] = row;
+        barrier();
+        u32 before = NOWHERE;
+        bool last = true;
+        if (row != NOWHERE) {
+            for (u32 j = 0; j < THREADS; j++) {
+                const bool same = rows[j] == row;
+                if (same && j < t) before = (u32)start + j;
+                if (same && j > t) last = false;
+            }
+            if (before == NOWHERE) before = p.tail[row];
+            if (before == NOWHERE) {
+                p.head[row] = i;
+            } else {
+                p.next[before] = i;
+            }
+        }
+        // All have read the ends of their lists.
+        barrier();
+        if (row != NOWHERE && last) {
+            p.tail[row] = i;
+            p.next[i] = NOWHERE;
+        }
+        barrier();
+    }
+}
+
+struct Scatter {
+    const RowsParams& p;
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f;
+        const u32 column = i % p.row;
+        for (u32 at = p.head[i / p.row]; at != NOWHERE; at = p.next[at]) {
+            float x[N];
+            load_some(p.x, p.type, at * p.row + column, x);
+#pragma unroll
+            for (int j = 0; j < N; j++) v[j] += x[j];
+        }
+    }
+    DEVICE_MEMBER u32 width() const { return p.row; }
+};
+
+KERNEL(rows_scatter, RowsParams) { dense(p.y, p.len, InRows<Scatter>{{p}}); }

@@ -1,0 +1,254 @@
+// The end of every operator: scale, add, observe, round once, write (`core::backend::Store`).
+//
+// Counters, amax and histogram are integers: every block adds its own to the row, in any order. Sums are f64 for each
+// thread, then for each block, and the last block adds those of all blocks in their order.
+
+struct Store {
+    void* y;
+    const int* exponents;
+    // Seed (two words), detail of the step.
+    const u32* control;
+    u32* rows;
+    // Sums of blocks, four each, and how many blocks are done.
+    double* sums;
+    u32* done;
+    u32 type;
+    u32 add;
+    u32 detail;
+    u32 from;
+    u32 to;
+    u32 unused;
+};
+
+DEVICE u32 block_number() { return (block_z() * blocks_y() + block_y()) * blocks_x() + block_x(); }
+DEVICE u32 block_total() { return blocks_x() * blocks_y() * blocks_z(); }
+
+// Elements of any type as f32.
+
+DEVICE float load(const void* x, u32 type, u64 i) {
+    if (type == TYPE_F16) return of_half(((const u16*)x)[i]);
+    if (type == TYPE_F32) return ((const float*)x)[i];
+    if (type == TYPE_U8) return (float)((const u8*)x)[i];
+    return (float)((const u32*)x)[i];
+}
+
+DEVICE void unpack(const Words4& words, float (&v)[8]) {
+    v[0] = of_half((u16)words.x), v[1] = of_half((u16)(words.x >> 16));
+    v[2] = of_half((u16)words.y), v[3] = of_half((u16)(words.y >> 16));
+    v[4] = of_half((u16)words.z), v[5] = of_half((u16)(words.z >> 16));
+    v[6] = of_half((u16)words.w), v[7] = of_half((u16)(words.w >> 16));
+}
+
+// Eight from `i` on, a multiple of eight.
+DEVICE void load8(const void* x, u32 type, u64 i, float (&v)[8]) {
+    if (type == TYPE_F16) {
+        unpack(*(const Words4*)((const u16*)x + i), v);
+    } else if (type == TYPE_F32) {
+        const Words4 low = *(const Words4*)((const float*)x + i), high = *(const Words4*)((const float*)x + i + 4);
+        v[0] = of_bits(low.x), v[1] = of_bits(low.y), v[2] = of_bits(low.z), v[3] = of_bits(low.w);
+        v[4] = of_bits(high.x), v[5] = of_bits(high.y), v[6] = of_bits(high.z), v[7] = of_bits(high.w);
+    } else {
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = load(x, type, i + j);
+    }
+}
+
+// 2^k as up to three normal factors (`core::scale::Factor`).
+struct Factor {
+    float part[3];
+};
+
+DEVICE float power(int k) { return of_bits((u32)(k + 127) << 23); }
+
+DEVICE Factor factor_between(int from, int to) {
+    i64 wide = (i64)to - (i64)from;
+    int k = wide > MAX_STEP ? MAX_STEP : wide < -MAX_STEP ? -MAX_STEP : (int)wide;
+    int size = k < 0 ? -k : k;
+    int n = size <= 126 ? 1 : size <= 252 ? 2 : 3;
+    int first = k / n, second = n > 1 ? (k - first) / (n - 1) : 0;
+    return Factor{{power(first), power(second), power(k - first - second)}};
+}
+
+DEVICE float apply(const Factor& f, float v) { return v * f.part[0] * f.part[1] * f.part[2]; }
+
+// What one thread saw.
+struct Seen {
+    u32 count, zeros, small, low, large, infinite, nan, amax;
+    double sum, square, log, log_square;
+};
+
+// Sums of a block; room for 32 warps.
+struct Row {
+    u32 counts[8];
+    u32 bins[ROW_BINS];
+    double sums[32][4];
+    u32 last;
+};
+
+struct Epilogue {
+    Factor factor;
+    u32 detail;
+    Row* row;
+};
+
+// All threads of a block begin together.
+DEVICE Epilogue begin(const Store& s) {
+    SHARED Row row;
+    Epilogue e;
+    e.factor = factor_between(s.exponents[s.from], s.exponents[s.to]);
+    u32 step = s.control[2];
+    e.detail = s.type == TYPE_U8 || s.type == TYPE_U32 ? 0 : s.detail < step ? s.detail : step;
+    e.row = &row;
+    if (e.detail != 0) {
+        for (u32 i = thread_index(); i < ROW_BINS; i += thread_count()) row.bins[i] = 0;
+        if (thread_index() < 8) row.counts[thread_index()] = 0;
+        barrier();
+    }
+    return e;
+}
+
+DEVICE void observe(const Epilogue& e, Seen& seen, float s) {
+    u32 size = bits_of(s) & 0x7FFFFFFFu;
+    seen.count += 1;
+    seen.zeros += size == 0;
+    seen.small += size < FLUSH_END;
+    seen.low += size < SUBNORMAL_END;
+    if (size >= OVERFLOW_START) {
+        seen.large += 1;
+        seen.infinite += size == 0x7F800000u;
+        seen.nan += size > 0x7F800000u;
+    }
+    bool live = size - 1 < 0x7F7FFFFFu;
+    u32 finite = size < 0x7F800000u ? size : 0;
+    seen.amax = finite > seen.amax ? finite : seen.amax;
+    if (e.detail >= DETAIL_FULL && live) atomic_add(&e.row->bins[(size + KEY_CONSTANT) >> 23], 1u);
+    if (e.detail >= DETAIL_MOMENTS && live) {
+        float log = log2_near(of_bits(size)) * 0.693147180559945f;
+        seen.sum += s;
+        seen.square += s * s;
+        seen.log += log;
+        seen.log_square += log * log;
+    }
+}
+
+// One result.
+DEVICE void put(const Store& s, const Epilogue& e, Seen& seen, u64 i, float v) {
+    if (s.type == TYPE_U8) {
+        ((u8*)s.y)[i] = (u8)(u32)v;
+        return;
+    }
+    if (s.type == TYPE_U32) {
+        ((u32*)s.y)[i] = (u32)v;
+        return;
+    }
+    v = apply(e.factor, v);
+    if (s.add) v = load(s.y, s.type, i) + v;
+    if (e.detail != 0) observe(e, seen, v);
+    if (s.type == TYPE_F16) {
+        ((u16*)s.y)[i] = half_of(v);
+    } else {
+        ((float*)s.y)[i] = v;
+    }
+}
+
+// Eight results from `i` on, a multiple of eight.
+DEVICE void put8(const Store& s, const Epilogue& e, Seen& seen, u64 i, float (&v)[8]) {
+    if (s.type != TYPE_F16 && s.type != TYPE_F32) {
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) put(s, e, seen, i + j, v[j]);
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) v[j] = apply(e.factor, v[j]);
+    if (s.add) {
+        float before[8];
+        load8(s.y, s.type, i, before);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = before[j] + v[j];
+    }
+    if (e.detail != 0) {
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) observe(e, seen, v[j]);
+    }
+    if (s.type == TYPE_F16) {
+        Words4 words = {halves_of(v[0], v[1]), halves_of(v[2], v[3]), halves_of(v[4], v[5]), halves_of(v[6], v[7])};
+        *(Words4*)((u16*)s.y + i) = words;
+    } else {
+        Words4 low = {bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3])};
+        Words4 high = {bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7])};
+        *(Words4*)((float*)s.y + i) = low;
+        *(Words4*)((float*)s.y + i + 4) = high;
+    }
+}
+
+// Adds a number to one kept as a pair of f32, large part first.
+DEVICE void add_to_pair(u32* pair, double more) {
+    double total = (double)of_bits(pair[0]) + (double)of_bits(pair[1]) + more;
+    float large = (float)total;
+    bool finite = (bits_of(large) & 0x7F800000u) != 0x7F800000u;
+    pair[0] = bits_of(large);
+    pair[1] = bits_of(finite ? (float)(total - (double)large) : 0.0f);
+}
+
+// Adds what the block's threads saw to the row. All threads of a block end together.
+DEVICE void end(const Store& s, const Epilogue& e, const Seen& seen) {
+    if (e.detail == 0) return;
+    Row& row = *e.row;
+    const u32 t = thread_index();
+    const u32 mine[7] = {seen.count,
+                         seen.zeros,
+                         seen.infinite,
+                         seen.nan,
+                         seen.small - seen.zeros,
+                         seen.large - seen.infinite - seen.nan,
+                         seen.low - seen.small};
+#pragma unroll
+    for (u32 i = 0; i < 7; i++) {
+        u32 sum = warp_sum(mine[i]);
+        if (t % 32 == 0 && sum != 0) atomic_add(&row.counts[i], sum);
+    }
+    u32 most = warp_max(seen.amax);
+    if (t % 32 == 0) atomic_max(&row.counts[7], most);
+    if (e.detail >= DETAIL_MOMENTS) {
+        double sums[4] = {seen.sum, seen.square, seen.log, seen.log_square};
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            for (u32 mask = 16; mask != 0; mask >>= 1) sums[i] += shuffle_xor(sums[i], mask);
+            if (t % 32 == 0) row.sums[t / 32][i] = sums[i];
+        }
+    }
+    barrier();
+    u32* words = s.rows + (u64)s.to * ROW_WORDS;
+    if (t < 7 && row.counts[t] != 0) atomic_add((u64*)words + t, (u64)row.counts[t]);
+    // Nothing stored, nothing said.
+    if (t == 0 && row.counts[0] != 0) {
+        atomic_max(&words[14], row.counts[7]);
+        atomic_max(&words[15], e.detail);
+    }
+    if (e.detail >= DETAIL_FULL) {
+        for (u32 i = t; i < ROW_BINS; i += thread_count()) {
+            if (row.bins[i] != 0) atomic_add(&words[ROW_LIGHT_WORDS + 8 + i], row.bins[i]);
+        }
+    }
+    if (e.detail < DETAIL_MOMENTS) return;
+    if (t < 4) {
+        double sum = 0;
+        for (u32 w = 0; w < thread_count() / 32; w++) sum += row.sums[w][t];
+        s.sums[4 * (u64)block_number() + t] = sum;
+        fence();
+    }
+    barrier();
+    if (t == 0) row.last = atomic_add(s.done, 1u) == block_total() - 1;
+    barrier();
+    if (row.last == 0) return;
+    fence();
+    // One warp for all: eight of its lanes for each sum.
+    if (t < 32) {
+        double sum = 0;
+        volatile double* of_blocks = s.sums;
+        for (u64 i = t / 4; i < block_total(); i += 8) sum += of_blocks[4 * i + t % 4];
+        for (u32 mask = 16; mask >= 4; mask >>= 1) sum += shuffle_xor(sum, mask);
+        if (t < 4) add_to_pair(words + ROW_LIGHT_WORDS + 2 * t, sum);
+        if (t == 0) *s.done = 0;
+    }
+}

@@ -1,0 +1,46 @@
+// y[i] = Σ terms[·][i], each brought from the exponent of its slot to that of y, added in order in f32.
+
+struct Term {
+    const void* x;
+    u32 type;
+    u32 slot;
+};
+
+struct SumParams {
+    Store y;
+    Term terms[SUM_TERMS];
+    // The sum of the terms before these, or null.
+    const float* before;
+    u32 count;
+    u32 len;
+};
+
+struct SumOf {
+    const SumParams& p;
+    Factor factors[SUM_TERMS];
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f;
+        if (p.before != 0) load_some(p.before, TYPE_F32, i, v);
+#pragma unroll
+        for (u32 term = 0; term < SUM_TERMS; term++) {
+            if (term >= p.count) break;
+            float x[N];
+            load_some(p.terms[term].x, p.terms[term].type, i, x);
+#pragma unroll
+            for (int j = 0; j < N; j++) v[j] += apply(factors[term], x[j]);
+        }
+    }
+    DEVICE_MEMBER u32 width() const { return 8; }
+};
+
+KERNEL(sum, SumParams) {
+    InRows<SumOf> f = {{p, {}}};
+    const int to = p.y.exponents[p.y.to];
+#pragma unroll
+    for (u32 term = 0; term < SUM_TERMS; term++) {
+        if (term < p.count) f.factors[term] = factor_between(p.y.exponents[p.terms[term].slot], to);
+    }
+    dense(p.y, p.len, f);
+}

@@ -1,0 +1,36 @@
+// Sums of a few f64 over the threads of a block, in a fixed order. All threads take part, and all get them.
+
+template <int N>
+DEVICE void over_warp(double (&x)[N], u32 lanes) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        for (u32 mask = lanes / 2; mask != 0; mask /= 2) x[i] += shuffle_xor(x[i], mask);
+    }
+}
+
+template <int N>
+DEVICE void over_block(double (&x)[N]) {
+    SHARED double warps[THREADS / 32][N];
+    over_warp(x, 32);
+    barrier();
+    if (thread_index() % 32 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i++) warps[thread_index() / 32][i] = x[i];
+    }
+    barrier();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[i] = 0;
+        for (u32 w = 0; w < THREADS / 32; w++) x[i] += warps[w][i];
+    }
+}
+
+// Over so many neighbouring threads: a power of two up to 32, or all of the block.
+template <int N>
+DEVICE void over_lanes(double (&x)[N], u32 lanes) {
+    if (lanes > 32) {
+        over_block(x);
+    } else {
+        over_warp(x, lanes);
+    }
+}

@@ -1,0 +1,22 @@
+// y[i] = f(x[i]): the cast, and functions of one number.
+
+struct UnaryParams {
+    Store y;
+    const void* x;
+    u32 type;
+    u32 len;
+    Function f;
+};
+
+struct UnaryOf {
+    const UnaryParams& p;
+    DEVICE_MEMBER float one(u32 i) const { return evaluate(p.f, load(p.x, p.type, i), p.y.control, i); }
+    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+        load8(p.x, p.type, i, v);
+        if (p.f.code == UNARY_ID) return;
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = evaluate(p.f, v[j], p.y.control, i + j);
+    }
+};
+
+KERNEL(unary, UnaryParams) { dense(p.y, p.len, UnaryOf{p}); }

@@ -1,0 +1,40 @@
+//! The CUDA backend of gradscale: every operator on tensor cores or near the bandwidth of memory, with scale,
+//! statistics and rounding in the kernel that produces the values.
+//!
+//! Kernels are files in `kernels/`, compiled for the device at run time. NVIDIA's libraries are loaded when a device is
+//! opened: building needs none of them, and without them [`Cuda::open`] returns an error.
+//!
+//! ```
+//! match gradscale_cuda::Cuda::open(0) {
+//!     Ok(device) => println!("{device:?}"),
+//!     Err(error) => println!("no CUDA here: {error}"),
+//! }
+//! ```
+
+mod copy;
+mod device;
+pub mod driver;
+mod elementwise;
+mod error;
+mod gpu;
+pub mod kernels;
+mod memory;
+mod norm;
+mod optimize;
+mod pool;
+mod product;
+mod reduce;
+mod rows;
+mod scratch;
+mod store;
+mod table;
+mod xent;
+
+pub use device::Device;
+pub use error::Error;
+pub use gpu::{Gpu, GpuRecording, nvrtc};
+pub use memory::Memory;
+pub use table::Table;
+
+/// An NVIDIA GPU as a device.
+pub type Cuda = Device<Gpu>;

@@ -1,0 +1,64 @@
+//! Buffers.
+
+use crate::{Error, driver::Driver};
+use gradscale_core::backend::{Buffer, DType};
+use std::sync::Arc;
+
+/// Device memory of one type.
+#[derive(Debug)]
+pub struct Memory<D: Driver> {
+    driver: Arc<D>,
+    at: u64,
+    dtype: DType,
+    len: usize,
+}
+
+impl<D: Driver> Memory<D> {
+    pub(crate) fn new(driver: &Arc<D>, dtype: DType, len: usize) -> Result<Self, Error> {
+        let bytes = (len as u64).saturating_mul(dtype.size() as u64);
+        let room = usize::try_from(bytes).ok().filter(|_| bytes <= driver.memory());
+        // Some byte, so that every buffer has an address.
+        let at = driver.alloc(room.ok_or(Error::OutOfMemory { bytes })?.max(1))?;
+        Ok(Self { driver: driver.clone(), at, dtype, len })
+    }
+
+    /// The address of its first element.
+    #[must_use]
+    pub const fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Its type as kernels know it.
+    pub(crate) const fn kind(&self) -> u32 {
+        crate::kernels::kind(self.dtype)
+    }
+
+    /// The address, of memory that holds `dtype`.
+    pub(crate) fn of(&self, dtype: DType) -> u64 {
+        assert_eq!(self.dtype, dtype, "a buffer of another type than the operator takes");
+        self.at
+    }
+
+    /// Panics unless at least `len` elements are there: kernels do not look.
+    pub(crate) fn holds(&self, len: usize) -> &Self {
+        assert!(self.len >= len, "a buffer of {} elements where {len} are needed", self.len);
+        self
+    }
+}
+
+impl<D: Driver> Drop for Memory<D> {
+    fn drop(&mut self) {
+        // SAFETY: the address is this buffer's alone; whoever repeats a recording keeps its buffers alive.
+        unsafe { self.driver.free(self.at) }
+    }
+}
+
+impl<D: Driver> Buffer for Memory<D> {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}

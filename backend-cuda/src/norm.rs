@@ -1,0 +1,363 @@
+//! Normalisations.
+//!
+//! Over the batch: sums by channel of parts of the pixels, then of all parts, then every element. Groups of one image
+//! take one launch: a block or a part of one keeps a group.
+
+use crate::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels::{self, Kernel, kind},
+    memory::Memory,
+    scratch::Use,
+    store::StoreParams,
+};
+use gradscale_core::{
+    backend::{DType, Normed, Store},
+    descriptor::{Norm, NormOver, Unary},
+};
+
+/// `Layout` of `norm.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Layout {
+    pixels: u32,
+    channels: u32,
+    image: u32,
+    groups: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ColumnsParams {
+    x: u64,
+    dy: u64,
+    means: u64,
+    inverses: u64,
+    sums: u64,
+    kinds: [u32; 2],
+    shape: Layout,
+    part: u32,
+    lanes: u32,
+}
+
+// SAFETY: as `norm.cuh` says, without padding.
+unsafe impl Params for ColumnsParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct MomentsParams {
+    x: u64,
+    sums: u64,
+    saved: u64,
+    inverses: u64,
+    kind: u32,
+    parts: u32,
+    channels: u32,
+    size: f32,
+    eps: f32,
+    unused: u32,
+}
+
+// SAFETY: as `norm.cu` says, without padding.
+unsafe impl Params for MomentsParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct InversesParams {
+    variances: u64,
+    inverses: u64,
+    len: u32,
+    eps: f32,
+}
+
+// SAFETY: as `norm.cu` says, without padding.
+unsafe impl Params for InversesParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct NormParams {
+    y: StoreParams,
+    x: u64,
+    saved: u64,
+    inverses: u64,
+    scale: u64,
+    shift: u64,
+    kind: u32,
+    len: u32,
+    shape: Layout,
+    total: u32,
+    lanes: u32,
+    centered: u32,
+    eps: f32,
+}
+
+// SAFETY: as `norm.cu` says, without padding.
+unsafe impl Params for NormParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TotalsParams {
+    sums: u64,
+    scale: u64,
+    totals: [u64; 2],
+    means: [u64; 2],
+    parts: u32,
+    channels: u32,
+    size: f32,
+    unused: u32,
+}
+
+// SAFETY: as `norm_vjp.cu` says, without padding.
+unsafe impl Params for TotalsParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct NormVjpParams {
+    dx: StoreParams,
+    x: u64,
+    dy: u64,
+    saved: u64,
+    inverses: u64,
+    scale: u64,
+    /// Means of the gradient, and of it times the normalised values.
+    means: [u64; 2],
+    kinds: [u32; 2],
+    len: u32,
+    shape: Layout,
+    total: u32,
+    lanes: u32,
+    centered: u32,
+    eps: f32,
+    unused: u32,
+}
+
+// SAFETY: as `norm_vjp.cu` says, without padding.
+unsafe impl Params for NormVjpParams {}
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Blocks that fill any device, and pixels that a thread takes at least.
+const BLOCKS: u32 = 512;
+const LEAST: u32 = 4;
+
+impl Layout {
+    fn of(p: &Norm) -> Self {
+        let [n, h, w, channels] = p.x();
+        let groups = if let NormOver::Group(groups) = p.over() { groups } else { 0 };
+        Self { pixels: n * h * w, channels, image: h * w, groups }
+    }
+
+    const fn len(&self) -> usize {
+        (self.pixels * self.channels) as usize
+    }
+}
+
+/// How sums by channel are cut.
+struct Columns {
+    lanes: u32,
+    part: u32,
+    parts: u32,
+    blocks: [u32; 3],
+}
+
+impl Columns {
+    /// With `wide` channels to a thread.
+    fn of(shape: &Layout, wide: u32) -> Self {
+        let columns = shape.channels / wide;
+        let together = columns.clamp(1, THREADS).next_power_of_two();
+        let (lanes, tiles) = (THREADS / together, columns.div_ceil(together));
+        let parts = (shape.pixels / (lanes * LEAST)).clamp(1, (BLOCKS / tiles.max(1)).max(1));
+        let part = shape.pixels.div_ceil(parts).max(1);
+        let parts = shape.pixels.div_ceil(part).max(1);
+        Self { lanes, part, parts, blocks: [tiles, parts, 1] }
+    }
+
+    /// Bytes of their sums.
+    const fn bytes(&self, channels: u32) -> u64 {
+        self.parts as u64 * channels as u64 * 16
+    }
+}
+
+/// Threads for one group of so many elements: each has a few, and there are no more than its values.
+fn lanes(shape: &Layout, size: u32) -> u32 {
+    let wide = if (shape.channels / shape.groups).is_multiple_of(8) { 8 } else { 1 };
+    let values = size / wide;
+    if values > THREADS { THREADS } else { values.div_ceil(4).clamp(1, 32).next_power_of_two() }
+}
+
+/// Bytes of one number for each of so many, so that what follows is aligned.
+const fn row(len: u32) -> u64 {
+    (len as u64 * 4).next_multiple_of(256)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as means of f32 are defined")]
+fn size(p: &Norm) -> f32 {
+    p.size() as f32
+}
+
+impl<D: Driver> Device<D> {
+    fn room(&self, bytes: u64) -> Result<u64, Error> {
+        self.scratch(Use::Work, usize::try_from(bytes).map_err(|_| Error::OutOfMemory { bytes })?)
+    }
+
+    /// 1 / σ of each group.
+    fn inverses(&self, p: &Norm, saved: u64, inverses: u64) -> Result<(), Error> {
+        let len = p.groups();
+        let params = InversesParams { variances: saved + 4 * u64::from(len), inverses, len, eps: p.eps() };
+        // SAFETY: both hold as many numbers as there are groups.
+        unsafe { self.launch(&kernels::NORM_INVERSES, self.dense(len as usize).1, &params) }
+    }
+
+    pub(crate) fn run_norm(
+        &self, p: &Norm, x: &Memory<D>, affine: Option<[&Memory<D>; 2]>, saved: &Memory<D>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let (shape, total) = (Layout::of(p), p.groups());
+        let (len, dense) = self.dense(shape.len());
+        let x_at = x.holds(shape.len()).at();
+        let saved = saved.holds(2 * total as usize).of(DType::F32);
+        let numbers =
+            |which: usize| affine.map_or(0, |affine| affine[which].holds(shape.channels as usize).of(DType::F32));
+        let params = |y, inverses, lanes| NormParams {
+            y,
+            x: x_at,
+            saved,
+            inverses,
+            scale: numbers(0),
+            shift: numbers(1),
+            kind: x.kind(),
+            len,
+            shape,
+            total,
+            lanes,
+            centered: u32::from(p.is_centered()),
+            eps: p.eps(),
+        };
+        if shape.groups != 0 && !p.is_given() {
+            let lanes = lanes(&shape, p.size());
+            let blocks = [total.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors()), 1, 1];
+            let params = params(self.store(y, shape.len(), blocks)?, 0, lanes);
+            // SAFETY: all operands hold what the descriptor says.
+            return unsafe { self.launch(&kernels::NORM_GROUPS, blocks, &params) };
+        }
+        let inverses = if p.is_given() {
+            let inverses = self.room(row(total))?;
+            self.inverses(p, saved, inverses)?;
+            inverses
+        } else {
+            let columns = Columns::of(&shape, if shape.channels.is_multiple_of(8) { 8 } else { 1 });
+            let inverses = self.room(row(total) + columns.bytes(shape.channels))?;
+            let sums = inverses + row(total);
+            self.columns(&kernels::NORM_COLUMNS, &shape, &columns, [x, x], [0, 0], sums)?;
+            let params = MomentsParams {
+                x: x_at,
+                sums,
+                saved,
+                inverses,
+                kind: x.kind(),
+                parts: columns.parts,
+                channels: shape.channels,
+                size: size(p),
+                eps: p.eps(),
+                unused: 0,
+            };
+            let blocks = [shape.channels.div_ceil(THREADS / 32), 1, 1];
+            // SAFETY: the sums of all parts are there, and room for each channel's numbers.
+            unsafe { self.launch(&kernels::NORM_MOMENTS, blocks, &params)? };
+            inverses
+        };
+        let params = params(self.store(y, shape.len(), dense)?, inverses, 1);
+        // SAFETY: all operands hold what the descriptor says.
+        unsafe { self.launch(&kernels::NORM_APPLY, dense, &params) }
+    }
+
+    /// Sums by channel, of parts of the pixels.
+    fn columns(
+        &self, kernel: &'static Kernel, shape: &Layout, columns: &Columns, [x, dy]: [&Memory<D>; 2],
+        [means, inverses]: [u64; 2], sums: u64,
+    ) -> Result<(), Error> {
+        let params = ColumnsParams {
+            x: x.at(),
+            dy: dy.at(),
+            means,
+            inverses,
+            sums,
+            kinds: [x.kind(), dy.kind()],
+            shape: *shape,
+            part: columns.part,
+            lanes: columns.lanes,
+        };
+        // SAFETY: the callers have looked that x and dy hold the shape, and made room for the sums.
+        unsafe { self.launch(kernel, columns.blocks, &params) }
+    }
+
+    pub(crate) fn run_norm_vjp(
+        &self, p: &Norm, x: Normed<'_, Memory<D>>, dy: &Memory<D>, dx: &Store<'_, Self>,
+        affine: Option<&[Store<'_, Self>; 2]>,
+    ) -> Result<(), Error> {
+        let (shape, total) = (Layout::of(p), p.groups());
+        let (len, dense) = self.dense(shape.len());
+        let channels = shape.channels;
+        let saved = x.saved.holds(2 * total as usize).of(DType::F32);
+        let scale = x.scale.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
+        let (x, fused) = (x.x.holds(shape.len()), shape.groups != 0 && !p.is_given());
+        let dy = dy.holds(shape.len());
+        let params = |dx, inverses, means, lanes| NormVjpParams {
+            dx,
+            x: x.at(),
+            dy: dy.at(),
+            saved,
+            inverses,
+            scale,
+            means,
+            kinds: [x.kind(), dy.kind()],
+            len,
+            shape,
+            total,
+            lanes,
+            centered: u32::from(p.is_centered()),
+            eps: p.eps(),
+            unused: 0,
+        };
+        // Inverses, then four numbers of each channel, then sums.
+        let columns = Columns::of(&shape, if shape.groups == 0 && channels.is_multiple_of(8) { 8 } else { 1 });
+        let inverses = self.room(row(total) + 4 * row(channels) + columns.bytes(channels))?;
+        let numbers = [0, 1, 2, 3].map(|i| inverses + row(total) + i * row(channels));
+        let [shifts, scales, plain, weighted] = numbers;
+        if !fused || affine.is_some() {
+            self.inverses(p, saved, inverses)?;
+        }
+        if affine.is_some() || !(fused || p.is_given()) {
+            let sums = weighted + row(channels);
+            self.columns(&kernels::NORM_VJP_COLUMNS, &shape, &columns, [x, dy], [saved, inverses], sums)?;
+            let params = TotalsParams {
+                sums,
+                scale,
+                totals: [shifts, scales],
+                means: [plain, weighted],
+                parts: columns.parts,
+                channels,
+                size: size(p),
+                unused: 0,
+            };
+            // SAFETY: the sums of all parts are there, and room for each channel's numbers.
+            unsafe { self.launch(&kernels::NORM_VJP_TOTALS, [channels.div_ceil(THREADS / 32), 1, 1], &params)? };
+        }
+        if fused {
+            let lanes = lanes(&shape, p.size());
+            let blocks = [total.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors()), 1, 1];
+            let params = params(self.store(dx, shape.len(), blocks)?, 0, [0, 0], lanes);
+            // SAFETY: all operands hold what the descriptor says.
+            unsafe { self.launch(&kernels::NORM_VJP_GROUPS, blocks, &params)? };
+        } else {
+            let means = if p.is_given() { [0, 0] } else { [plain, weighted] };
+            let params = params(self.store(dx, shape.len(), dense)?, inverses, means, 1);
+            // SAFETY: as above.
+            unsafe { self.launch(&kernels::NORM_VJP_APPLY, dense, &params)? };
+        }
+        if let Some([scale, shift]) = affine {
+            self.unary_at(Unary::Id, scales, kind(DType::F32), channels as usize, scale)?;
+            self.unary_at(Unary::Id, shifts, kind(DType::F32), channels as usize, shift)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Updates of parameters, and the norm of their gradients. Lists of tensors travel in the kernels' parameters, so that
+//! a recorded launch needs no memory of its own for them.
+
+use crate::{
+    Device, Error, Table,
+    driver::{Driver, Params},
+    kernels::{self, LIST_PIECE, LIST_TENSORS},
+    memory::Memory,
+    scratch::Use,
+};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Buffer, DType, Param},
+    descriptor::{Optimizer, Rule},
+};
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Parameter {
+    master: u64,
+    grad: u64,
+    states: [u64; 2],
+    half: u64,
+    len: u32,
+    first: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct OptimizeParams {
+    rows: u64,
+    dials: u64,
+    norm: u64,
+    guard: u32,
+    pieces: u32,
+    count: u32,
+    rule: u32,
+    lr: u32,
+    correction: [u32; 2],
+    nesterov: u32,
+    decoupled: u32,
+    momentum: f32,
+    beta: [f32; 2],
+    eps: f32,
+    decay: f32,
+    limits: [f32; 2],
+    parameters: [Parameter; LIST_TENSORS],
+}
+
+// SAFETY: as `optimize.cu` says, without padding.
+unsafe impl Params for OptimizeParams {}
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Listed {
+    x: u64,
+    len: u32,
+    first: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GlobalNormParams {
+    sums: u64,
+    pieces: u32,
+    count: u32,
+    sum: u32,
+    unused: u32,
+    tensors: [Listed; LIST_TENSORS],
+}
+
+// SAFETY: as `global_norm.cu` says, without padding.
+unsafe impl Params for GlobalNormParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GlobalNormEnd {
+    sums: u64,
+    norm: u64,
+    count: u32,
+    unused: u32,
+}
+
+// SAFETY: as `global_norm.cu` says, without padding.
+unsafe impl Params for GlobalNormEnd {}
+
+fn small(n: usize) -> u32 {
+    u32::try_from(n).expect("fewer than 2^32 elements")
+}
+
+impl<D: Driver> Device<D> {
+    /// Blocks for so many pieces of tensors.
+    fn blocks_for(&self, pieces: u32) -> u32 {
+        pieces.min(8 * self.driver().multiprocessors())
+    }
+
+    pub(crate) fn run_global_norm(&self, grads: &[&Memory<D>], norm: &Memory<D>) -> Result<(), Error> {
+        let grads: Vec<&Memory<D>> = grads.iter().copied().filter(|grad| grad.len() != 0).collect();
+        let launches = grads.len().div_ceil(LIST_TENSORS);
+        let most = launches * 8 * self.driver().multiprocessors() as usize;
+        let sums = self.scratch(Use::Work, 8 * most)?;
+        let mut sum = 0;
+        for grads in grads.chunks(LIST_TENSORS) {
+            let mut tensors = [Listed::default(); LIST_TENSORS];
+            let mut pieces = 0;
+            for (entry, grad) in tensors.iter_mut().zip(grads) {
+                let len = small(grad.len());
+                *entry = Listed { x: grad.of(DType::F32), len, first: pieces };
+                pieces += len.div_ceil(LIST_PIECE);
+            }
+            let params = GlobalNormParams { sums, pieces, count: small(grads.len()), sum, unused: 0, tensors };
+            let blocks = self.blocks_for(pieces);
+            // SAFETY: the tensors are as long as the list says, and there is room for the sum of each block.
+            unsafe { self.launch(&kernels::GLOBAL_NORM, [blocks, 1, 1], &params)? };
+            sum += blocks;
+        }
+        let params = GlobalNormEnd { sums, norm: norm.holds(1).of(DType::F32), count: sum, unused: 0 };
+        // SAFETY: so many sums are there, and room for the norm.
+        unsafe { self.launch(&kernels::GLOBAL_NORM_FINISH, [1, 1, 1], &params) }
+    }
+
+    pub(crate) fn run_optimize(
+        &self, p: &Optimizer, table: &Table<D>, guard: Range<u16>, norm: Option<&Memory<D>>,
+        params: &mut [Param<'_, Memory<D>>],
+    ) -> Result<(), Error> {
+        let lr = table.dial(p.lr());
+        let [max_value, max_norm] = p.limits();
+        let mut step = OptimizeParams {
+            rows: table.rows_of(&guard),
+            dials: table.dials(),
+            norm: norm.filter(|_| max_norm.is_some()).map_or(0, |norm| norm.holds(1).of(DType::F32)),
+            guard: u32::from(guard.end.saturating_sub(guard.start)),
+            pieces: 0,
+            count: 0,
+            rule: kernels::rule(p.rule()).ok_or(Error::Unsupported("this rule of optimize"))?,
+            lr,
+            correction: [lr; 2],
+            nesterov: 0,
+            decoupled: 0,
+            momentum: 0.0,
+            beta: [0.0; 2],
+            eps: 0.0,
+            decay: p.weight_decay(),
+            limits: [max_value, max_norm].map(|limit| limit.unwrap_or(f32::INFINITY)),
+            parameters: [Parameter::default(); LIST_TENSORS],
+        };
+        match p.rule() {
+            Rule::Sgd { momentum, nesterov } => (step.momentum, step.nesterov) = (momentum, u32::from(nesterov)),
+            Rule::Adam { beta, eps, correction, decoupled } => {
+                (step.beta, step.eps, step.decoupled) = (beta, eps, u32::from(decoupled));
+                step.correction = correction.map(|dial| table.dial(dial));
+            }
+            Rule::Ema { keep } => step.correction = [table.dial(keep); 2],
+            _ => {}
+        }
+        let mut params: Vec<&mut Param<'_, Memory<D>>> =
+            params.iter_mut().filter(|param| param.grad.len() != 0).collect();
+        for params in params.chunks_mut(LIST_TENSORS) {
+            (step.pieces, step.count) = (0, small(params.len()));
+            for (entry, param) in step.parameters.iter_mut().zip(params) {
+                let n = param.grad.len();
+                *entry = Parameter {
+                    master: param.master.holds(n).of(DType::F32),
+                    grad: param.grad.of(DType::F32),
+                    states: [0, 1].map(|i| param.state[i].as_ref().map_or(0, |state| state.holds(n).of(DType::F32))),
+                    half: param.half.as_ref().map_or(0, |half| half.holds(n).of(DType::F16)),
+                    len: small(n),
+                    first: step.pieces,
+                };
+                step.pieces += small(n).div_ceil(LIST_PIECE);
+            }
+            // SAFETY: all tensors are as long as their gradients; rows, dials and norm are there.
+            unsafe { self.launch(&kernels::OPTIMIZE, [self.blocks_for(step.pieces), 1, 1], &step)? };
+        }
+        Ok(())
+    }
+}

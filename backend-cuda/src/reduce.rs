@@ -1,0 +1,123 @@
+//! Reductions along one axis.
+
+use crate::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels::{self, kind},
+    memory::Memory,
+    scratch::Use,
+    store::StoreParams,
+};
+use gradscale_core::{
+    backend::{Buffer, DType, Store},
+    descriptor::{Reduce, ReduceOp},
+};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ReduceParams {
+    y: StoreParams,
+    x: u64,
+    from: u64,
+    places: u64,
+    kind: u32,
+    op: u32,
+    shape: [u32; 3],
+    part: u32,
+    lanes: u32,
+    divisor: f32,
+}
+
+// SAFETY: as `reduce.cu` says, without padding.
+unsafe impl Params for ReduceParams {}
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Values that a lane takes at least before len is cut.
+const LEAST: u32 = 32;
+/// Blocks that fill any device.
+const BLOCKS: u32 = 1024;
+
+/// Columns of results: a thread forms one, or eight that lie side by side.
+fn columns([outer, _, inner]: [u32; 3]) -> u32 {
+    outer * inner / if inner.is_multiple_of(8) { 8 } else { 1 }
+}
+
+/// Threads for one column: as many as find eight values each side by side, or as fill the block.
+fn lanes(shape @ [_, len, inner]: [u32; 3]) -> u32 {
+    if inner == 1 {
+        len.div_ceil(8).next_power_of_two().min(THREADS)
+    } else {
+        let columns = columns(shape).clamp(1, THREADS).next_power_of_two();
+        (THREADS / columns).min(len.max(1).next_power_of_two())
+    }
+}
+
+/// Blocks that one part needs.
+fn tiles(shape: [u32; 3], lanes: u32) -> u32 {
+    columns(shape).div_ceil(THREADS / lanes)
+}
+
+/// Values of a part: a multiple of eight.
+fn part(shape: [u32; 3], lanes: u32) -> u32 {
+    let most = (BLOCKS / tiles(shape, lanes).max(1)).max(1);
+    let parts = (shape[1] / (lanes * LEAST)).clamp(1, most);
+    shape[1].div_ceil(parts).max(1).next_multiple_of(8)
+}
+
+impl<D: Driver> Device<D> {
+    pub(crate) fn run_reduce(&self, p: &Reduce, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+        let shape @ [outer, len, inner] = p.shape();
+        if p.op() == ReduceOp::ArgMax {
+            assert!(matches!(y.y.dtype(), DType::U8 | DType::U32), "indices are stored as integers");
+        }
+        let results = outer * inner;
+        let lanes = lanes(shape);
+        let part = part(shape, lanes);
+        let parts = len.div_ceil(part).max(1);
+        let blocks = [(tiles(shape, lanes) * parts).min(8 * self.driver().multiprocessors()), 1, 1];
+        let store = self.store(y, results as usize, blocks)?;
+        #[expect(clippy::cast_precision_loss, reason = "as the mean of f32 is defined")]
+        let divisor = len as f32;
+        let mut params = ReduceParams {
+            y: store,
+            x: x.holds((outer * len * inner) as usize).at(),
+            from: 0,
+            places: 0,
+            kind: x.kind(),
+            op: kernels::reduction(p.op()),
+            shape,
+            part,
+            lanes,
+            divisor,
+        };
+        if parts > 1 {
+            // Values of the parts, then their places.
+            let bytes = u64::from(parts) * u64::from(results) * 4;
+            let scratch = self.scratch(Use::Work, usize::try_from(2 * bytes).unwrap_or(usize::MAX))?;
+            let places = if p.op() == ReduceOp::ArgMax { scratch + bytes } else { 0 };
+            // A sum is divided once.
+            let op = if p.op() == ReduceOp::Mean { ReduceOp::Sum } else { p.op() };
+            let first = ReduceParams { y: store.into_scratch(scratch), places, op: kernels::reduction(op), ..params };
+            // SAFETY: x holds its shape, and the scratch memory the results of all parts.
+            unsafe { self.launch(&kernels::REDUCE, blocks, &first)? };
+            let shape = [1, parts, results];
+            let op = if p.op() == ReduceOp::SumSquares { ReduceOp::Sum } else { p.op() };
+            let lanes = self::lanes(shape);
+            params = ReduceParams {
+                x: scratch,
+                from: places,
+                kind: kind(DType::F32),
+                op: kernels::reduction(op),
+                shape,
+                part: parts.next_multiple_of(8),
+                lanes,
+                ..params
+            };
+        }
+        let tiles = tiles(params.shape, params.lanes) * params.shape[1].div_ceil(params.part).max(1);
+        let blocks = [tiles.min(blocks[0]), 1, 1];
+        // SAFETY: x and y, or the scratch memory and y, hold their shapes.
+        unsafe { self.launch(&kernels::REDUCE, blocks, &params) }
+    }
+}

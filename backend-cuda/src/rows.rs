@@ -1,0 +1,76 @@
+//! Rows of a table by index.
+
+use crate::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels,
+    memory::Memory,
+    scratch::Use,
+    store::StoreParams,
+};
+use gradscale_core::{
+    backend::{DType, Store},
+    descriptor::{Rows, Way},
+};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RowsParams {
+    y: StoreParams,
+    x: u64,
+    index: u64,
+    head: u64,
+    tail: u64,
+    next: u64,
+    kind: u32,
+    count: u32,
+    table: u32,
+    row: u32,
+    len: u32,
+    unused: u32,
+}
+
+// SAFETY: as `rows.cu` says, without padding.
+unsafe impl Params for RowsParams {}
+
+impl<D: Driver> Device<D> {
+    pub(crate) fn run_rows(
+        &self, p: &Rows, way: Way, x: &Memory<D>, index: &Memory<D>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let (count, table, row) = (p.count(), p.table(), p.width());
+        let [mut from, mut to] = [table, count];
+        if way == Way::Scatter {
+            (from, to) = (to, from);
+        }
+        let n = (to * row) as usize;
+        let (len, blocks) = self.dense(n);
+        let mut params = RowsParams {
+            y: self.store(y, n, blocks)?,
+            x: x.holds((from * row) as usize).at(),
+            index: index.holds(count as usize).of(DType::U32),
+            head: 0,
+            tail: 0,
+            next: 0,
+            kind: x.kind(),
+            count,
+            table,
+            row,
+            len,
+            unused: 0,
+        };
+        if way == Way::Gather {
+            // SAFETY: x, the indices and y hold what the descriptor says; the kernel follows no index beyond the table.
+            return unsafe { self.launch(&kernels::ROWS_GATHER, blocks, &params) };
+        }
+        let words = 2 * table as usize + count as usize;
+        params.head = self.scratch(Use::Work, 4 * words)?;
+        params.tail = params.head + 4 * u64::from(table);
+        params.next = params.tail + 4 * u64::from(table);
+        // SAFETY: as above, and the scratch memory holds all lists.
+        unsafe {
+            self.launch(&kernels::ROWS_CLEAR, self.dense(table as usize).1, &params)?;
+            self.launch(&kernels::ROWS_LINK, [1, 1, 1], &params)?;
+            self.launch(&kernels::ROWS_SCATTER, blocks, &params)
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The store of an operator as kernels take it.
+
+use crate::{Device, Error, driver::Driver, scratch::Use};
+use gradscale_core::backend::{Buffer, DType, Store};
+
+/// `Store` of `store.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct StoreParams {
+    y: u64,
+    exponents: u64,
+    control: u64,
+    rows: u64,
+    sums: u64,
+    done: u64,
+    kind: u32,
+    add: u32,
+    detail: u32,
+    from: u32,
+    to: u32,
+    unused: u32,
+}
+
+impl StoreParams {
+    /// The same launch into memory of f32, as the values are, unseen.
+    pub(crate) const fn into_scratch(self, y: u64) -> Self {
+        Self { y, kind: crate::kernels::kind(DType::F32), add: 0, detail: 0, to: self.from, ..self }
+    }
+}
+
+impl<D: Driver> Device<D> {
+    /// The store of a kernel of so many blocks, into a buffer of at least `len` elements.
+    pub(crate) fn store(&self, y: &Store<'_, Self>, len: usize, blocks: [u32; 3]) -> Result<StoreParams, Error> {
+        let blocks: u64 = blocks.into_iter().map(u64::from).product();
+        let sums = usize::try_from(blocks * 4 * 8).map_err(|_| Error::OutOfMemory { bytes: blocks * 4 * 8 })?;
+        Ok(StoreParams {
+            y: y.y.holds(len).at(),
+            exponents: y.table.exponents(),
+            control: y.table.control(),
+            rows: y.table.rows(),
+            sums: self.scratch(Use::Sums, sums)?,
+            done: self.scratch(Use::Done, 4096)?,
+            kind: crate::kernels::kind(y.y.dtype()),
+            add: u32::from(y.add),
+            detail: y.detail.code(),
+            from: y.table.slot(y.from),
+            to: y.table.slot(y.to),
+            unused: 0,
+        })
+    }
+}

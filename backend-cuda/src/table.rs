@@ -1,0 +1,131 @@
+//! Exponents, dials, seed and rows in device memory.
+//!
+//! | words | content |
+//! |---|---|
+//! | 0..4 | seed (low word first), detail of the step, unused |
+//! | then | exponents, dials |
+//! | then, from an even word on | rows |
+
+use crate::{Error, driver::Driver, memory::Memory};
+use core::ops::Range;
+use gradscale_core::{
+    backend::{Control, DType, Dial, Slot},
+    stats::{Convention, Detail, Stats, WORDS},
+};
+use std::sync::Arc;
+
+const HEAD: usize = 4;
+
+/// Everything that changes from step to step.
+#[derive(Debug)]
+pub struct Table<D: Driver> {
+    driver: Arc<D>,
+    memory: Memory<D>,
+    exponents: Vec<i32>,
+    dials: usize,
+}
+
+impl<D: Driver> Table<D> {
+    pub(crate) fn new(driver: &Arc<D>, slots: u16, dials: u16) -> Result<Self, Error> {
+        let (slots, dials) = (usize::from(slots), usize::from(dials));
+        let memory = Memory::new(driver, DType::U32, rows_at(slots, dials) + slots * WORDS)?;
+        let table = Self { driver: driver.clone(), memory, exponents: vec![0; slots], dials };
+        let all = table.rows_at() + slots * WORDS;
+        // SAFETY: the memory has that many words.
+        unsafe { driver.zero(table.memory.at(), 4 * all)? };
+        let head = [0u32, 0, Detail::Moments.code(), 0].map(u32::to_ne_bytes);
+        // SAFETY: the memory starts with these words.
+        unsafe { driver.copy_in(head.as_flattened(), table.memory.at())? };
+        Ok(table)
+    }
+
+    const fn rows_at(&self) -> usize {
+        rows_at(self.exponents.len(), self.dials)
+    }
+
+    pub(crate) fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) -> Result<(), Error> {
+        self.exponents.copy_from_slice(control.exponents);
+        assert_eq!(control.dials.len(), self.dials, "as many dials as the table has");
+        let [a, b, c, d, e, f, g, h] = control.seed.to_le_bytes();
+        let seed = [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes);
+        let head = [seed[0], seed[1], control.detail.code(), 0];
+        let exponents = control.exponents.iter().map(|exponent| exponent.cast_unsigned());
+        let dials = control.dials.iter().map(|dial| dial.to_bits());
+        let bytes: Vec<u8> = head.into_iter().chain(exponents).chain(dials).flat_map(u32::to_ne_bytes).collect();
+        let row = |slot: u16| self.memory.at() + 4 * (self.rows_at() + usize::from(slot) * WORDS) as u64;
+        let rows = usize::from(clear.end.saturating_sub(clear.start));
+        assert!(rows == 0 || usize::from(clear.end) <= self.exponents.len(), "rows of the table");
+        // SAFETY: the table is as long as its parts, and the rows are its own.
+        unsafe {
+            self.driver.copy_in(&bytes, self.memory.at())?;
+            if rows != 0 {
+                self.driver.zero(row(clear.start), 4 * rows * WORDS)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads rows, and waits.
+    pub(crate) fn read(&self, rows: Range<u16>, out: &mut [Stats]) -> Result<(), Error> {
+        let rows = usize::from(rows.start)..usize::from(rows.end);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let exponents = &self.exponents[rows.clone()];
+        let mut bytes = vec![0u8; 4 * WORDS * rows.len()];
+        // SAFETY: these rows are in the table, as its exponents are.
+        unsafe { self.driver.copy_out(self.rows() + 4 * (rows.start * WORDS) as u64, &mut bytes)? };
+        let (words, _) = bytes.as_chunks();
+        for ((row, words), &exponent) in out.iter_mut().zip(words.chunks_exact(WORDS)).zip(exponents) {
+            let words: Vec<u32> = words.iter().map(|&bytes| u32::from_ne_bytes(bytes)).collect();
+            *row = Stats::from_words(&words, Convention::FP16, exponent).map_err(|error| Error::Driver {
+                doing: "read statistics",
+                name: error.to_string(),
+                lost: true,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Address of seed and detail.
+    pub(crate) const fn control(&self) -> u64 {
+        self.memory.at()
+    }
+
+    /// Address of the exponents.
+    pub(crate) const fn exponents(&self) -> u64 {
+        self.memory.at() + 4 * HEAD as u64
+    }
+
+    /// Address of the dials.
+    pub(crate) const fn dials(&self) -> u64 {
+        self.exponents() + 4 * self.exponents.len() as u64
+    }
+
+    /// Address of the rows.
+    pub(crate) const fn rows(&self) -> u64 {
+        self.memory.at() + 4 * self.rows_at() as u64
+    }
+
+    /// The number of a dial, if it is one of the table's.
+    pub(crate) fn dial(&self, dial: Dial) -> u32 {
+        assert!(usize::from(dial.0) < self.dials, "a dial beyond the table");
+        u32::from(dial.0)
+    }
+
+    /// The address of some rows.
+    pub(crate) fn rows_of(&self, rows: &Range<u16>) -> u64 {
+        assert!(rows.is_empty() || usize::from(rows.end) <= self.exponents.len(), "rows beyond the table");
+        self.rows() + 4 * (usize::from(rows.start) * WORDS) as u64
+    }
+
+    /// The number of a slot, if it is one of the table's.
+    pub(crate) fn slot(&self, slot: Slot) -> u32 {
+        assert!(usize::from(slot.0) < self.exponents.len(), "a slot beyond the table");
+        u32::from(slot.0)
+    }
+}
+
+const fn rows_at(slots: usize, dials: usize) -> usize {
+    (HEAD + slots + dials).next_multiple_of(2)
+}

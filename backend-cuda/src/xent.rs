@@ -1,0 +1,124 @@
+//! Softmax and cross-entropy.
+
+use crate::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels,
+    memory::Memory,
+    scratch::Use,
+    store::StoreParams,
+};
+use gradscale_core::{
+    backend::{Buffer, DType, Scored, Store},
+    descriptor::Xent,
+};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct XentParams {
+    out: u64,
+    logits: u64,
+    labels: u64,
+    weights: u64,
+    sums: u64,
+    kinds: [u32; 2],
+    shape: [u32; 2],
+    ignored: [u32; 2],
+    divide: u32,
+    divisor: f32,
+    lanes: u32,
+    blocks: u32,
+}
+
+// SAFETY: as `xent.cu` says, without padding.
+unsafe impl Params for XentParams {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct XentVjpParams {
+    dx: StoreParams,
+    logits: u64,
+    labels: u64,
+    weights: u64,
+    out: u64,
+    upstream: u64,
+    kinds: [u32; 2],
+    len: u32,
+    classes: u32,
+    ignored: [u32; 2],
+}
+
+// SAFETY: as `xent.cu` says, without padding.
+unsafe impl Params for XentVjpParams {}
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+
+/// Addresses of logits, labels and weights.
+fn operands<D: Driver>(p: &Xent, x: Scored<'_, Memory<D>>) -> [u64; 3] {
+    let [rows, classes] = p.shape().map(|size| size as usize);
+    assert!(matches!(x.labels.dtype(), DType::U8 | DType::U32), "labels are integers");
+    [
+        x.logits.holds(rows * classes).at(),
+        x.labels.holds(rows).at(),
+        x.weights.map_or(0, |weights| weights.holds(classes).of(DType::F32)),
+    ]
+}
+
+/// Whether there is a label that does not count, and which.
+fn ignored(p: &Xent) -> [u32; 2] {
+    p.ignored().map_or([0, 0], |label| [1, label])
+}
+
+impl<D: Driver> Device<D> {
+    pub(crate) fn run_xent(&self, p: &Xent, x: Scored<'_, Memory<D>>, out: &Memory<D>) -> Result<(), Error> {
+        let [rows, classes] = p.shape();
+        let [logits, labels, weights] = operands(p, x);
+        // A few classes for each thread.
+        let lanes = classes.div_ceil(4).clamp(1, 32).next_power_of_two();
+        let blocks = rows.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors());
+        let (divide, divisor) = kernels::divisor(p.divisor());
+        let params = XentParams {
+            out: out.holds(2 + rows as usize).of(DType::F32),
+            logits,
+            labels,
+            weights,
+            sums: self.scratch(Use::Work, 3 * 8 * blocks as usize)?,
+            kinds: [x.logits.kind(), x.labels.kind()],
+            shape: p.shape(),
+            ignored: ignored(p),
+            divide,
+            divisor,
+            lanes,
+            blocks,
+        };
+        // SAFETY: all operands hold what the descriptor says, and the scratch memory three sums of each block.
+        unsafe {
+            self.launch(&kernels::XENT, [blocks, 1, 1], &params)?;
+            self.launch(&kernels::XENT_FINISH, [1, 1, 1], &params)
+        }
+    }
+
+    pub(crate) fn run_xent_vjp(
+        &self, p: &Xent, x: Scored<'_, Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let [rows, classes] = p.shape();
+        let n = (rows * classes) as usize;
+        let (len, blocks) = self.dense(n);
+        let [logits, labels, weights] = operands(p, x);
+        let params = XentVjpParams {
+            dx: self.store(dx, n, blocks)?,
+            logits,
+            labels,
+            weights,
+            out: out.holds(2 + rows as usize).of(DType::F32),
+            upstream: g.holds(1).of(DType::F32),
+            kinds: [x.logits.kind(), x.labels.kind()],
+            len,
+            classes,
+            ignored: ignored(p),
+        };
+        // SAFETY: all operands hold what the descriptor says.
+        unsafe { self.launch(&kernels::XENT_VJP, blocks, &params) }
+    }
+}

@@ -1,0 +1,230 @@
+//! A driver that runs the kernels' own text on the CPU: compiled as C++ under `emulation/machine.hpp`, loaded, called.
+
+use gradscale_cuda::{
+    Device, Error,
+    driver::{Driver, Params},
+    kernels::{File, Kernel, Module},
+};
+use libloading::Library;
+use std::{
+    alloc::{Layout, alloc, dealloc},
+    collections::{HashMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    path::PathBuf,
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+const MACHINE: File = File { name: "machine.hpp", text: include_str!("../../emulation/machine.hpp") };
+
+/// Memory of the pretended device: enough for the suite, little enough to be refused.
+const MEMORY: u64 = 4 << 30;
+
+/// The CPU as if it were a GPU of a compute capability.
+#[derive(Debug)]
+pub struct Host {
+    arch: u32,
+    multiprocessors: u32,
+    name: String,
+    /// Libraries by module.
+    loaded: Mutex<HashMap<&'static str, Library>>,
+    /// Live allocations.
+    memory: Mutex<HashMap<u64, Layout>>,
+    recording: Mutex<Option<Vec<Launch>>>,
+    /// Kernels are global state: one at a time.
+    running: Mutex<()>,
+}
+
+/// A kept launch.
+#[derive(Debug)]
+pub struct Launch {
+    kernel: &'static Kernel,
+    blocks: [u32; 3],
+    /// Aligned as parameters are.
+    params: Vec<u64>,
+}
+
+type Entry = unsafe extern "C" fn(blocks: *const u32, shared: u32, params: *const u64);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host {
+    /// A device with the instructions of `arch`, as in `sm_80`, and so many multiprocessors, which decide how work is
+    /// divided.
+    ///
+    /// # Errors
+    /// Why it cannot be: no compiler.
+    pub fn open(arch: u32, multiprocessors: u32) -> Result<Device<Self>, String> {
+        let compiler = compiler();
+        Command::new(&compiler)
+            .arg("--version")
+            .output()
+            .map_err(|error| format!("no C++ compiler {compiler}, which the emulation needs: {error}"))?;
+        Ok(Device::with_driver(Self {
+            arch,
+            multiprocessors,
+            name: format!("emulated sm_{arch}"),
+            loaded: Mutex::default(),
+            memory: Mutex::default(),
+            recording: Mutex::default(),
+            running: Mutex::default(),
+        }))
+    }
+
+    /// Modules that have run.
+    #[allow(dead_code, reason = "some tests ask")]
+    pub fn used(&self) -> Vec<&'static str> {
+        lock(&self.loaded).keys().copied().collect()
+    }
+
+    /// Compiles a module, unless this text was compiled before.
+    fn library(&self, module: &'static Module) -> Result<Library, Error> {
+        let failed = |log: String| Error::Compile { module: module.name, log };
+        let source = module.source(MACHINE);
+        let flags: Vec<String> = "-std=c++17 -O2 -march=native -ffp-contract=off -fPIC -shared -fvisibility=hidden \
+                                  -Wall -Werror -Wno-unknown-pragmas -Wno-unused-function -Wno-unused-variable -x c++"
+            .split_whitespace()
+            .map(String::from)
+            .chain([format!("-D__CUDA_ARCH__={}0", self.arch)])
+            .collect();
+        let mut hasher = DefaultHasher::new();
+        (&source, &flags).hash(&mut hasher);
+        let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{:016x}", module.name, hasher.finish()));
+        let (text, library) = (base.with_extension("cpp"), base.with_extension("so"));
+        if !library.exists() {
+            std::fs::write(&text, source).map_err(|error| failed(error.to_string()))?;
+            let fresh = base.with_extension(format!("{}.so", std::process::id()));
+            let output = Command::new(compiler()).args(&flags).arg(&text).arg("-o").arg(&fresh).output();
+            let output = output.map_err(|error| failed(error.to_string()))?;
+            if !output.status.success() {
+                return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+            }
+            std::fs::rename(&fresh, &library).map_err(|error| failed(error.to_string()))?;
+        }
+        // SAFETY: the library was made of this crate's own text.
+        unsafe { Library::new(&library) }.map_err(|error| failed(error.to_string()))
+    }
+
+    fn run(&self, launch: &Launch) -> Result<(), Error> {
+        let (kernel, mut loaded) = (launch.kernel, lock(&self.loaded));
+        let failed = |log: String| Error::Compile { module: kernel.module.name, log };
+        if !loaded.contains_key(kernel.module.name) {
+            loaded.insert(kernel.module.name, self.library(kernel.module)?);
+        }
+        let _alone = lock(&self.running);
+        // SAFETY: the entry has this type, and whoever launched it vouched for its parameters.
+        unsafe {
+            let entry = loaded[kernel.module.name].get::<Entry>(kernel.entry.as_bytes());
+            let entry = entry.map_err(|error| failed(error.to_string()))?;
+            entry(launch.blocks.as_ptr(), kernel.module.shared, launch.params.as_ptr());
+        }
+        Ok(())
+    }
+
+    /// Only launches may be recorded.
+    fn not_recording(&self, doing: &'static str) -> Result<(), Error> {
+        match &*lock(&self.recording) {
+            None => Ok(()),
+            Some(_) => Err(Error::Driver { doing, name: "while a step is recorded".into(), lost: false }),
+        }
+    }
+}
+
+fn compiler() -> String {
+    std::env::var("CXX").unwrap_or_else(|_| "c++".into())
+}
+
+// SAFETY: the system's allocator; layouts are aligned to 256 bytes.
+unsafe impl Driver for Host {
+    type Recording = Vec<Launch>;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn arch(&self) -> u32 {
+        self.arch
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    fn memory(&self) -> u64 {
+        MEMORY
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64, Error> {
+        self.not_recording("allocate")?;
+        let refused = Error::OutOfMemory { bytes: bytes as u64 };
+        let layout = Layout::from_size_align(bytes, 256).map_err(|_| refused.clone())?;
+        // SAFETY: nobody asks for nothing.
+        let at = unsafe { alloc(layout) };
+        if at.is_null() {
+            return Err(refused);
+        }
+        // NaN, so that what was never written is seen.
+        // SAFETY: so long it is.
+        unsafe { at.write_bytes(0xFF, bytes) };
+        lock(&self.memory).insert(at as u64, layout);
+        Ok(at as u64)
+    }
+
+    unsafe fn free(&self, at: u64) {
+        if let Some(layout) = lock(&self.memory).remove(&at) {
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(at as *mut u8, layout) };
+        }
+    }
+
+    unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+        self.not_recording("copy to the device")?;
+        // SAFETY: the caller's promise.
+        unsafe { (dst as *mut u8).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
+        Ok(())
+    }
+
+    unsafe fn copy_out(&self, src: u64, dst: &mut [u8]) -> Result<(), Error> {
+        self.not_recording("copy from the device")?;
+        // SAFETY: the caller's promise.
+        unsafe { dst.as_mut_ptr().copy_from_nonoverlapping(src as *const u8, dst.len()) };
+        Ok(())
+    }
+
+    unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
+        self.not_recording("fill memory")?;
+        // SAFETY: the caller's promise.
+        unsafe { (at as *mut u8).write_bytes(0, bytes) };
+        Ok(())
+    }
+
+    unsafe fn launch<P: Params>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error> {
+        let mut words = vec![0u64; size_of::<P>().div_ceil(8)];
+        // SAFETY: parameters have no padding and no more bytes than the words.
+        unsafe {
+            words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping((&raw const *params).cast(), size_of::<P>())
+        };
+        let launch = Launch { kernel, blocks, params: words };
+        if let Some(kept) = &mut *lock(&self.recording) {
+            kept.push(launch);
+            return Ok(());
+        }
+        self.run(&launch)
+    }
+
+    fn start_recording(&self) -> Result<(), Error> {
+        self.not_recording("record")?;
+        *lock(&self.recording) = Some(vec![]);
+        Ok(())
+    }
+
+    fn stop_recording(&self) -> Result<Vec<Launch>, Error> {
+        Ok(lock(&self.recording).take().unwrap_or_default())
+    }
+
+    unsafe fn repeat(&self, recording: &Vec<Launch>) -> Result<(), Error> {
+        recording.iter().try_for_each(|launch| self.run(launch))
+    }
+}

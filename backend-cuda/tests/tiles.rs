@@ -1,0 +1,148 @@
+//! Every tile of every kind of product, on every way to bring operands, not only those that a device would choose: the
+//! reference backend's results, bit for bit, on integers.
+
+mod host;
+
+use gradscale_conformance::Reference;
+use gradscale_core::{
+    backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
+    descriptor::{Conv2d, Gemm, Pass, ShapeError},
+    stats::{Convention, Detail, Stats},
+};
+use gradscale_cuda::{
+    Cuda, Device,
+    driver::Driver,
+    kernels::{GROUP, TENSOR},
+};
+use half::f16;
+use std::{collections::BTreeSet, future::Future, pin::pin, task};
+
+/// One product.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Gemm(Gemm),
+    Conv(Conv2d, Pass),
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut task::Context::from_waker(task::Waker::noop())) {
+        task::Poll::Ready(result) => result,
+        task::Poll::Pending => unreachable!("both devices wait by blocking"),
+    }
+}
+
+/// Small integers, the same for every device.
+fn numbers(len: usize, seed: u32) -> Vec<f16> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f16::from_f32((state >> 24) as f32 % 7.0 - 3.0)
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn product(shape: [u32; 4]) -> usize {
+    shape.into_iter().product::<u32>() as usize
+}
+
+/// The results, as halves and their row.
+fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::Error> {
+    let [a_len, b_len, y_len] = match work {
+        Work::Gemm(p) => p.lens().map(|len| len as usize),
+        Work::Conv(p, Pass::Forward) => [product(p.x()), product(p.w()), product(p.y())],
+        Work::Conv(p, Pass::Data) => [product(p.y()), product(p.w()), product(p.x())],
+        Work::Conv(p, Pass::Weight) => [product(p.x()), product(p.y()), product(p.w())],
+    };
+    let load = |len, seed| {
+        let mut buffer = device.alloc(DType::F16, len)?;
+        device.write(Data::F16(&numbers(len, seed)), &mut buffer)?;
+        Ok::<_, B::Error>(buffer)
+    };
+    let (a, b, mut y) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?);
+    let mut table = device.table(3, 0)?;
+    let control = Control { exponents: &[0, 0, -3], dials: &[], seed: 0, detail: Detail::Full };
+    device.upload(&control, 0..3, &mut table)?;
+    let store = Store::site(Slot::ONE, Slot(2), &table, &mut y);
+    match work {
+        Work::Gemm(p) => device.gemm(&p, &a, &b, None, store)?,
+        Work::Conv(p, pass) => device.conv(&p, pass, &a, &b, None, store)?,
+    }
+    let mut values = vec![f16::ZERO; y_len];
+    wait(device.read(&y, DataMut::F16(&mut values)))?;
+    let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
+    wait(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
+    Ok((values, rows[0]))
+}
+
+/// Shapes that want each tile, and operands that are not aligned.
+fn shapes() -> Result<Vec<Work>, ShapeError> {
+    let mut all = vec![];
+    for [m, n, k] in [[136, 144, 72], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]] {
+        let p = Gemm::new(m, n, k)?;
+        all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?].map(Work::Gemm));
+    }
+    // Channels in and out; images of 7 × 5 pixels or 2 × 3.
+    for [c, o, large] in
+        [[72, 136, 1], [136, 72, 1], [8, 16, 1], [16, 8, 0], [72, 72, 0], [8, 72, 0], [5, 7, 0], [136, 8, 1]]
+    {
+        let x = if large == 1 { [2, 7, 5, c] } else { [2, 2, 3, c] };
+        let p = Conv2d::padded(x, o, [3, 3], [1, 1])?;
+        all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
+    }
+    for [c, o] in [[40, 136], [16, 24]] {
+        let pointwise = Conv2d::new([2, 7, 5, c], o, [1, 1])?;
+        all.extend(Pass::ALL.map(|pass| Work::Conv(pointwise, pass)));
+    }
+    let strided = Conv2d::padded([2, 9, 8, 32], 48, [3, 3], [1, 1])?.stride([2, 2])?.groups(2)?;
+    all.extend(Pass::ALL.map(|pass| Work::Conv(strided, pass)));
+    Ok(all)
+}
+
+/// All shapes on a device; where results differ from the reference, panics.
+fn check<D: Driver>(device: &Device<D>, groups: bool) {
+    let name = device.caps().name.to_owned();
+    for work in shapes().expect("valid shapes") {
+        let (values, row) = results(device, work).expect("runs");
+        let (want, want_row) = results(&Reference::default(), work).expect("runs");
+        let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
+        assert_eq!(differs, None, "{name}, warpgroups {groups}, {work:?}");
+        assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "{name}, {work:?}");
+    }
+}
+
+#[test]
+fn every_tile_of_every_product() {
+    for (arch, groups) in [(80, false), (75, false), (90, true)] {
+        // With one multiprocessor the largest tile that fits is taken.
+        let device = match host::Host::open(arch, 1) {
+            Ok(device) if groups => device.with_warpgroups(),
+            Ok(device) => device,
+            Err(reason) => {
+                println!("SKIPPED: {reason}");
+                return;
+            }
+        };
+        check(&device, groups);
+        let used: BTreeSet<_> = device.driver().used().into_iter().collect();
+        let all = if groups { GROUP.as_flattened() } else { TENSOR.as_flattened() };
+        let unused: Vec<_> = all.iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
+        assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
+    }
+}
+
+/// The same shapes on hardware: here it is seen whether wgmma reads what this project thinks it reads.
+#[test]
+fn on_a_gpu() {
+    match Cuda::open(0) {
+        Ok(device) => {
+            check(&device, false);
+            let device = device.with_warpgroups();
+            check(&device, device.driver().arch() == 90);
+        }
+        Err(reason) => {
+            let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
+            assert!(!required, "a device is required: {reason}");
+            println!("SKIPPED: {reason}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The engine on this backend: SegNet trained for some steps, on the emulation, and on a GPU where there is one.
+//! Recorded steps give the bits of eager ones; a loss 2^-30 as large gives the same weights with exponents 30 higher; the
+//! loss is the CPU's.
+
+mod host;
+
+use gradscale::{
+    Batch, CrossEntropy, Method, Parameters, Trainer, core::backend::Backend, core::descriptor::Divisor,
+    models::SegNet, nn::Module, optim::Optimizer,
+};
+use gradscale_cpu::Cpu;
+use gradscale_cuda::Cuda;
+
+const STEPS: usize = 20;
+// Small, but at the innermost level still 2 × 2: a batch norm over few values amplifies the last digits.
+const SIDE: usize = 24;
+const IMAGES: [usize; 4] = [2, SIDE, SIDE, 3];
+
+/// What a training leaves.
+#[derive(Debug, PartialEq)]
+struct Trained {
+    losses: Vec<f32>,
+    weights: Vec<Vec<u32>>,
+    exponents: Vec<Vec<i32>>,
+    skipped: usize,
+}
+
+/// Bytes that look like little structure and much noise.
+fn noise(len: usize, below: u32) -> Vec<u8> {
+    let mut state = 7u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % below
+    };
+    (0..len).map(|_| u8::try_from(next()).expect("below 256")).collect()
+}
+
+/// Loss times 2^-shift, decay times 2^-shift, learning rate times 2^shift.
+fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, shift: i32) -> Trained {
+    let small = 2f32.powi(-shift);
+    let mut parameters = Parameters::seeded(3);
+    let net = SegNet::new(&mut parameters.at("net"), 3, 8, 4);
+    let optimizer = Optimizer::sgd(0.05 / f64::from(small)).momentum(0.9).decay(5e-4 * small);
+    let method: Method = method.parse().expect("a method");
+    let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_recording(recorded);
+    let (images, labels) = (noise(2 * SIDE * SIDE * 3, 256), noise(2 * SIDE * SIDE, 4));
+    let options =
+        || CrossEntropy { weights: None, ignore: None, divisor: Divisor::Fixed((2 * SIDE * SIDE) as f32 / small) };
+    let (mut losses, mut exponents, mut skipped) = (vec![], vec![], 0);
+    for _ in 0..STEPS {
+        let batch = [Batch::u8(IMAGES, &images), Batch::u8([2, SIDE, SIDE, 1], &labels)];
+        let gradients = trainer
+            .backward(batch, |[x, labels]| net.forward(x)?.cross_entropy_with(labels, &options()))
+            .expect("a backward pass");
+        let outcome = trainer.step(gradients).expect("a step");
+        losses.push(outcome.loss / small);
+        skipped += usize::from(outcome.skipped.is_some());
+        exponents.push(trainer.sites().map(|site| site.alpha - shift).collect());
+    }
+    let weights = trainer.parameters().expect("readable").into_iter();
+    let weights = weights.map(|(_, tensor)| tensor.data.iter().map(|v| v.to_bits()).collect()).collect();
+    Trained { losses, weights, exponents, skipped }
+}
+
+fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
+    let cpu = || Cpu::new(1).expect("a thread");
+    let eager = train(open(), "gs:exact", false, 0);
+    assert_eq!(eager.skipped, 0);
+    assert!(eager.exponents.iter().all(|sites| sites.len() > 8), "cast sites: {:?}", eager.exponents);
+    assert!(eager.losses[STEPS - 1] < 0.9 * eager.losses[0], "does not learn: {:?}", eager.losses);
+    assert_eq!(train(open(), "gs:exact", true, 0), eager, "recorded steps");
+    // Losses are not compared: theirs has another last digit where it is divided.
+    let shifted = train(open(), "gs:exact", true, 30);
+    assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
+    // In f32 the order of sums is hardly felt; in FP16 it is after some steps, where a maximum or a sign changes.
+    close("f32", &train(open(), "fp32", true, 0), &train(cpu(), "fp32", false, 0), |_| 1e-3);
+    close("FP16", &eager, &train(cpu(), "gs:exact", false, 0), |step| if step < 5 { 2e-3 } else { 5e-2 });
+}
+
+/// Compares the losses of two trainings, and the exponents decided before much has happened.
+fn close(what: &str, here: &Trained, cpu: &Trained, bound: impl Fn(usize) -> f32) {
+    println!("{what}: losses {:?} here, {:?} on the CPU", here.losses, cpu.losses);
+    for (step, (a, b)) in here.losses.iter().zip(&cpu.losses).enumerate() {
+        assert!((a - b).abs() <= bound(step) * b.abs(), "{what}, step {step}: loss {a} here and {b} on the CPU");
+    }
+    // At the innermost sites the smallest of 64 values decides, and that is what rounding left of a difference.
+    let apart = here.exponents[0].iter().zip(&cpu.exponents[0]).filter(|(a, b)| a.abs_diff(**b) > 1).count();
+    assert!(apart <= 2, "{what}: exponents {:?} here, {:?} on the CPU", here.exponents[0], cpu.exponents[0]);
+}
+
+#[test]
+fn segnet_on_the_emulation() {
+    match host::Host::open(80, 2) {
+        Ok(_) => check(|| host::Host::open(80, 2).expect("as before")),
+        Err(reason) => println!("SKIPPED: {reason}"),
+    }
+}
+
+#[test]
+fn segnet_on_a_gpu() {
+    match Cuda::open(0) {
+        Ok(_) => check(|| Cuda::open(0).expect("as before")),
+        Err(reason) => {
+            let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
+            assert!(!required, "a device is required: {reason}");
+            println!("SKIPPED: {reason}");
+        }
+    }
+}
