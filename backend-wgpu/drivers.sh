@@ -2,29 +2,49 @@
 # The tests of gradscale-wgpu on two software drivers that disagree about small numbers: lavapipe and SwiftShader.
 #
 #   backend-wgpu/drivers.sh            uses the drivers that are there
-#   backend-wgpu/drivers.sh --install  first installs lavapipe and the Vulkan loader (apt, as root)
+#   backend-wgpu/drivers.sh --install  first installs lavapipe, SwiftShader and the Vulkan loader (apt, as root)
+#   backend-wgpu/drivers.sh --all      also all 2^32 casts, which takes long
+#
+# The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUST_BACKTRACE=0 GRADSCALE_REQUIRE_DEVICE=1
 
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+all=(--skip all_f32_down)
 case "${1-}" in
 "") ;;
---install) apt-get update -qq && apt-get install -y -qq --no-install-recommends mesa-vulkan-drivers libvulkan1 chromium ;;
+--all) all=() ;;
+--install)
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends mesa-vulkan-drivers libvulkan1 chromium; } \
+        >/dev/null || echo "install: the drivers are not to be had"
+    ;;
 *)
-    echo "usage: backend-wgpu/drivers.sh [--install]" >&2
+    echo "usage: backend-wgpu/drivers.sh [--install | --all]" >&2
     exit 2
     ;;
 esac
 
+conformance=$(scripts/built.sh gradscale-wgpu conformance)
+tiles=$(scripts/built.sh gradscale-wgpu tiles)
+training=$(scripts/built.sh gradscale-wgpu training)
 passed=()
 for driver in /usr/share/vulkan/icd.d/lvp_icd.*.json /usr/lib/chromium/vk_swiftshader_icd.json; do
     [[ -f "$driver" ]] || continue
+    export VK_DRIVER_FILES=$driver
     printf -- '-- %s\n' "$driver"
-    VK_DRIVER_FILES=$driver cargo test --release --locked -p gradscale-wgpu --tests -- --nocapture
+    "$conformance" ${all[@]+"${all[@]}"} || fail "the suite on $driver"
+    "$tiles" --nocapture || fail "tiles on $driver"
+    "$training" --nocapture || fail "training on $driver"
     passed+=("$(basename "$driver")")
 done
 if ((${#passed[@]} == 0)); then
-    echo "SKIPPED: no software driver; --install gets two"
+    echo "skipped: everything; apt-get install mesa-vulkan-drivers libvulkan1 chromium, or drivers.sh --install"
+    echo "SKIPPED: no software driver"
 else
     echo "PASSED: ${passed[*]}"
 fi

@@ -13,7 +13,7 @@ use gradscale::{
     optim::Optimizer,
 };
 use gradscale_wgpu::Wgpu;
-use nets::{Setting, Trained, mlp, segnet};
+use nets::{Setting, Trained, mlp, segnet, sequence};
 
 const SHIFT: i32 = 30;
 
@@ -42,7 +42,8 @@ fn same_weights(a: &Trained, b: &Trained) {
 
 type Train = fn(Wgpu, &Method, Setting) -> Trained;
 
-const NETS: [(&str, Train); 2] = [("MLP", mlp::<Wgpu>), ("SegNet", segnet::<Wgpu>)];
+const NETS: [(&str, Train); 3] =
+    [("MLP", mlp::<Wgpu>), ("SegNet", segnet::<Wgpu>), ("tokens, attention and cells", sequence::<Wgpu>)];
 
 /// Loss, weight decay and clipping threshold times 2^-30, learning rate times 2^30: the same weights, bit for bit, and
 /// exponents 30 higher (spec, section 6).

@@ -39,12 +39,12 @@ if ! have_tensorboard; then
     exit 0
 fi
 
-gradscale=(cargo run --quiet --release --locked -p gradscale-cli --)
+gradscale=$(../../../scripts/built.sh gradscale-cli gradscale)
 settings=(train --width 2 --batch 2 --checkpoint-every 10 --threads 1)
-"${gradscale[@]}" "${settings[@]}" --iters 35 --eval-every 10 --out "$directory/run" >/dev/null || fail "the training"
+"$gradscale" "${settings[@]}" --iters 35 --eval-every 10 --out "$directory/run" >/dev/null || fail "the training"
 # As if it had been killed after step 35 and before its checkpoint: what follows step 30 is done again.
 rm "$directory/run/checkpoint-000035.safetensors"
-"${gradscale[@]}" train --resume "$directory/run" --iters 50 --checkpoint-every 10 --threads 1 >/dev/null ||
+"$gradscale" train --resume "$directory/run" --iters 50 --checkpoint-every 10 --threads 1 >/dev/null ||
     fail "the resumed training"
 "$python" check.py "$directory/run" || fail "event files and log differ"
 echo "PASSED: all that was run"
