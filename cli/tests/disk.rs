@@ -3,6 +3,8 @@
 //!
 //! A small disk is a tmpfs in a mount namespace of its own, which is gone when its holder ends.
 
+mod checkpoint;
+
 use std::{
     collections::BTreeMap,
     fs::{self, File, Permissions},
@@ -111,11 +113,9 @@ fn checkpoints(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Weights and all else that a training is.
-fn last(directory: &Path) -> Vec<u8> {
-    let bytes = checkpoints(directory).pop_last().expect("a checkpoint").1;
-    let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
-    let tensors: BTreeMap<_, _> = file.tensors().into_iter().map(|(name, view)| (name, view.data().to_vec())).collect();
-    tensors.into_values().flatten().collect()
+fn last(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let (name, _) = checkpoints(directory).pop_last().expect("a checkpoint");
+    checkpoint::content(&directory.join(name))
 }
 
 fn iterations(directory: &Path) -> Vec<u64> {

@@ -1,6 +1,6 @@
 //! Images with one class each, for training and for scores, with the names of the classes.
 
-use super::{Cause, Classification, DataError, LABELLED, digits, listing};
+use super::{Cause, Classification, DataError, LABELLED, digits, listing, name};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -48,8 +48,7 @@ impl Labelled {
             None => (0..train.classes).map(|class| class.to_string()).collect(),
         };
         (train.classes, test.classes) = (classes.len(), classes.len());
-        let name = dir.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        Ok(Self { name: name.unwrap_or_else(|| dir.to_string_lossy().into_owned()), classes, train, test })
+        Ok(Self { name: name(dir), classes, train, test })
     }
 
     /// Made-up digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.

@@ -93,9 +93,8 @@ impl Segmentation {
             return Err(Cause::Size { expected: sizes[0], of: "the training images", found: sizes[1] }
                 .at(test.labelled_by(0).0));
         }
-        let name = dir.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         Ok(Self {
-            name: name.unwrap_or_else(|| dir.to_string_lossy().into_owned()),
+            name: name(dir),
             classes: classes.names,
             colours: classes.colours,
             ignore: classes.ignore,
@@ -137,6 +136,12 @@ impl Picture {
         };
         read().map_err(|cause: Cause| cause.at(path))
     }
+}
+
+/// What to call a directory's data: the last part of its path.
+fn name(dir: &Path) -> String {
+    let last = dir.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    last.unwrap_or_else(|| dir.to_string_lossy().into_owned())
 }
 
 /// The names in a directory, sorted.

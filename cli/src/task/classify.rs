@@ -1,6 +1,6 @@
 //! Classification of small images: a multilayer perceptron, or a small residual network.
 
-use super::{Classes, Input, Pixels, Settings, run, samples};
+use super::{Classes, Input, Settings, run, samples, sgd};
 use crate::{
     Failure,
     data::{Classification, Labelled, Order},
@@ -9,7 +9,7 @@ use crate::{
 use clap::ValueEnum;
 use gradscale::{
     Batch, CrossEntropy, Error, Gradients, Parameters, TraceError, Trainer, Var,
-    core::{backend::Backend, descriptor::Divisor},
+    core::backend::Backend,
     models::{Mlp, ResNet},
     nn::Module,
     optim::Optimizer,
@@ -17,8 +17,6 @@ use gradscale::{
 use serde::{Deserialize, Serialize};
 
 const LR: f64 = 0.05;
-const MOMENTUM: f32 = 0.9;
-const DECAY: f64 = 5e-4;
 /// Images of one evaluation.
 const CHUNK: usize = 500;
 /// Images that a report shows.
@@ -94,9 +92,7 @@ fn input(data: &Classification) -> Input {
 /// The optimizer of all runs.
 #[must_use]
 pub fn optimizer(ratio: f64) -> Optimizer {
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    let decay = (DECAY / ratio) as f32;
-    Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay)
+    sgd(LR, ratio)
 }
 
 #[derive(Debug)]
@@ -145,10 +141,7 @@ impl run::Task for Classify<'_> {
         let Classification { height, width, channels, .. } = self.data.train;
         let count = self.settings.batch;
         let batch = [Batch::u8([count, height, width, channels], &self.images), Batch::u8([count], &self.labels)];
-        let divisor = match self.settings.pixels {
-            Pixels::Batch => Divisor::Rows,
-            Pixels::Fixed(number) => Divisor::Fixed(number as f32),
-        };
+        let divisor = self.settings.pixels.divisor();
         let net = &self.net;
         trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy { divisor, ..CrossEntropy::default() };

@@ -18,7 +18,7 @@ use crate::{
     device::{Device, Work},
 };
 use clap::ValueEnum;
-use gradscale::{Method, core::backend::Backend};
+use gradscale::{Method, core::backend::Backend, optim::Optimizer};
 use run::Training;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -148,6 +148,13 @@ impl Data {
         let cause = || format!("batches of {batch} from {count} images");
         if batch <= count { Ok(()) } else { Err(Failure::at("--batch", cause())) }
     }
+}
+
+/// SGD with the paper's momentum and weight decay, for a loss that is `ratio` times smaller than a mean over the batch.
+fn sgd(lr: f64, ratio: f64) -> Optimizer {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    let decay = (5e-4 / ratio) as f32;
+    Optimizer::sgd(lr * ratio).momentum(0.9).decay(decay)
 }
 
 /// Test images that a report shows: so many, spread over all.

@@ -1,5 +1,6 @@
 //! By what a loss over pixels is divided.
 
+use gradscale::core::descriptor::Divisor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::{fmt, str::FromStr};
 
@@ -20,6 +21,15 @@ impl Pixels {
         match self {
             Self::Batch => 1.0,
             Self::Fixed(divisor) => divisor as f64 / pixels as f64,
+        }
+    }
+
+    /// The same for the loss.
+    #[must_use]
+    pub const fn divisor(self) -> Divisor {
+        match self {
+            Self::Batch => Divisor::Rows,
+            Self::Fixed(number) => Divisor::Fixed(number as f32),
         }
     }
 }

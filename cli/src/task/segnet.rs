@@ -1,23 +1,18 @@
 //! SegNetBasic on segmentation data, as in the paper's section 5.4.
 
-use super::{Classes, Pixels, Settings, run, samples};
+use super::{Classes, Settings, run, samples, sgd};
 use crate::{
     Failure,
     data::{Batches, Segmentation, Split, in_order, median_frequency},
     metrics::{Confusion, Metrics},
 };
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Trainer,
-    core::{backend::Backend, descriptor::Divisor},
-    models::SegNet,
-    nn::Module,
-    optim::Optimizer,
+    Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Trainer, core::backend::Backend, models::SegNet,
+    nn::Module, optim::Optimizer,
 };
 
-/// The paper's settings.
+/// The paper's.
 const LR: f64 = 0.1;
-const MOMENTUM: f32 = 0.9;
-const DECAY: f64 = 5e-4;
 /// Most batches that batch norm's statistics are recomputed from.
 const STATISTICS_BATCHES: usize = 32;
 /// Images that a report shows.
@@ -36,9 +31,7 @@ pub fn network(seed: u64, width: usize, class_weights: &[f32]) -> (Parameters, S
 /// The optimizer of all runs.
 #[must_use]
 pub fn optimizer(ratio: f64) -> Optimizer {
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    let decay = (DECAY / ratio) as f32;
-    Optimizer::sgd(LR * ratio).momentum(MOMENTUM).decay(decay)
+    sgd(LR, ratio)
 }
 
 #[derive(Debug)]
@@ -80,10 +73,7 @@ impl run::Task for Segnet<'_> {
         let count = self.settings.batch;
         let batch =
             [Batch::u8([count, height, width, 3], &self.images), Batch::u8([count, height, width, 1], &self.labels)];
-        let divisor = match self.settings.pixels {
-            Pixels::Batch => Divisor::Rows,
-            Pixels::Fixed(number) => Divisor::Fixed(number as f32),
-        };
+        let divisor = self.settings.pixels.divisor();
         let (net, weights, ignore) = (&self.net, &self.weights, self.data.ignore);
         trainer.backward(batch, |[x, labels]| {
             let options =
