@@ -1,0 +1,182 @@
+//! A device beside the CPU: SegNet, each step from the same state on both.
+//!
+//! Left to themselves, two trainings in half drift apart: sums are formed in another order on each device, a value that
+//! lies between two halves rounds up on one and down on the other, and the steps behind it grow that. So the device goes
+//! on from the CPU's checkpoint after each step, and what one step makes of the same state is compared.
+
+use gradscale::{
+    Batch, Cpu, CrossEntropy, Method, Parameters, SiteReport, Trainer,
+    core::{backend::Backend, descriptor::Divisor, stats::Rate},
+    models::SegNet,
+    nn::Module,
+    optim::Optimizer,
+};
+use std::collections::BTreeMap;
+
+const STEPS: usize = 20;
+const PIXELS: usize = 2 * 32 * 48;
+/// γ′ of the exact rule, as it is by default.
+const GAMMA: f64 = 1e-3;
+
+/// How far apart one step may come out: at most four times what has been seen.
+#[derive(Debug, Default)]
+struct Distance {
+    loss: f64,
+    /// Gradients of intermediate values: the furthest, of the tensor's largest magnitude.
+    stored: f64,
+    /// The same, root mean square of the differences, of the values'.
+    stored_rms: f64,
+    /// Gradients of parameters: the furthest, of the tensor's largest magnitude.
+    parameters: f64,
+}
+
+const SINGLE: Distance = Distance { loss: 5e-7, stored: 1.2e-5, stored_rms: 6e-6, parameters: 2e-5 };
+/// FP16 rounds by up to 4.9e-4, and some twenty casts lie one behind the other.
+const HALF: Distance = Distance { loss: 8e-5, stored: 8e-3, stored_rms: 6e-3, parameters: 1.6e-2 };
+
+/// Trains SegNet of width 8 on two images of 32×48, in f32 and with gradient scaling that decides after every step.
+pub fn segnet_beside_the_cpu<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
+    let (apart, decided) = compare(open(), "fp32", &SINGLE);
+    assert_eq!((apart, decided), (0, 0), "f32 has no sites");
+    let (apart, decided) = compare(open(), "gs:exact,interval=1", &HALF);
+    assert!(decided > 300 && apart * 2 < decided, "{apart} of {decided} decisions differ");
+}
+
+/// Returns how many decisions differ, and how many there were.
+fn compare<B: Backend<Error: 'static>>(device: B, name: &str, bounds: &Distance) -> (usize, usize) {
+    let method: Method = name.parse().expect("a method");
+    let (mut here, mut cpu) = (Training::new(device, &method), Training::new(Cpu::new(0).expect("threads"), &method));
+    let (mut most, mut apart, mut decided) = (Distance::default(), 0, 0);
+    for step in 0..STEPS {
+        if step > 0 {
+            let state = cpu.trainer.save(&BTreeMap::new()).expect("a checkpoint");
+            here.trainer.load(&state).expect("the same training");
+        }
+        let (a, b) = (here.step(), cpu.step());
+        let stored: Vec<_> = a.stored.iter().zip(&b.stored).map(|(a, b)| Difference::of(a, b)).collect();
+        let parameters = a.parameters.iter().zip(&b.parameters).map(|(a, b)| Difference::of(a, b).relative());
+        most.loss = most.loss.max(f64::from(a.loss - b.loss).abs());
+        most.stored = stored.iter().map(Difference::relative).fold(most.stored, f64::max);
+        most.stored_rms = stored.iter().map(|one| one.rms / one.values).fold(most.stored_rms, f64::max);
+        most.parameters = parameters.fold(most.parameters, f64::max);
+        for (a, b) in here.trainer.sites().zip(cpu.trainer.sites()) {
+            decided += 1;
+            if a.alpha != b.alpha {
+                apart += 1;
+                println!("  step {step}: {}", excuse(&a, &b, &stored));
+            }
+        }
+    }
+    println!("{name}: {apart} of {decided} decisions differ; apart at most by {most:?}");
+    assert!(most.loss <= bounds.loss && most.parameters <= bounds.parameters, "{name}: {most:?}");
+    assert!(most.stored <= bounds.stored && most.stored_rms <= bounds.stored_rms, "{name}: {most:?}");
+    (apart, decided)
+}
+
+/// Why two devices may decide differently at a site: at the lower exponent, the share that flushes lies on both within
+/// 10 % of γ′ or one value of it; or what flushes there is smaller than what rounding made of the tensor, so that these
+/// values mean nothing. Panics where neither holds.
+fn excuse(a: &SiteReport<'_>, b: &SiteReport<'_>, stored: &[Difference]) -> String {
+    let k = least(a).min(least(b));
+    let [here, cpu] = [a, b].map(|site| flushed(site, k));
+    let limit = GAMMA * cpu.whole as f64;
+    let near = [here, cpu].iter().all(|share| (share.part as f64 - limit).abs() <= (0.1 * limit).max(1.0));
+    // The tensor that was stored at this site: of its length and largest magnitude, before the cast and after it.
+    let (counts, exponent) = (b.row.counts(), b.row.exponent());
+    let amax = f64::from(counts.amax) * 2f64.powi(-exponent);
+    let noise = stored.iter().find(|one| one.len as u64 == counts.count && (one.amax / amax - 1.0).abs() < 1e-3);
+    let noise = noise.unwrap_or_else(|| panic!("no gradient belongs to {}", b.name)).rms;
+    let smallest = 2f64.powi(-25 - k);
+    let line = format!(
+        "{}: 2^{} and 2^{} on the CPU; at 2^{k} {} and {} of {} flush, γ′ allows {limit:.1}; below {smallest:.1e}, noise {noise:.1e}",
+        b.name, a.alpha, b.alpha, here.part, cpu.part, cpu.whole
+    );
+    assert!(near || smallest <= 4.0 * noise, "{line}");
+    line
+}
+
+/// The least exponent at which a site flushes no more than γ′.
+fn least(site: &SiteReport<'_>) -> i32 {
+    let fits = |k: &i32| {
+        let share = flushed(site, *k);
+        share.part as f64 <= GAMMA * share.whole as f64
+    };
+    (site.alpha - 40..=site.alpha).find(fits).expect("the exponent in force fits")
+}
+
+fn flushed(site: &SiteReport<'_>, exponent: i32) -> Rate {
+    site.row.flushed_at(exponent - site.row.exponent()).expect("a histogram")
+}
+
+struct Difference {
+    len: usize,
+    /// The CPU's largest magnitude, and the root mean square of its values.
+    amax: f64,
+    values: f64,
+    /// The furthest apart, and the root mean square of what they are apart.
+    worst: f64,
+    rms: f64,
+}
+
+impl Difference {
+    fn of(here: &[f64], cpu: &[f64]) -> Self {
+        assert_eq!(here.len(), cpu.len());
+        let apart: Vec<f64> = here.iter().zip(cpu).map(|(a, b)| a - b).collect();
+        let amax = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+        let rms = |values: &[f64]| (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt();
+        Self { len: cpu.len(), amax: amax(cpu), values: rms(cpu), worst: amax(&apart), rms: rms(&apart) }
+    }
+
+    fn relative(&self) -> f64 {
+        self.worst / self.amax
+    }
+}
+
+struct Training<B: Backend> {
+    trainer: Trainer<B>,
+    net: SegNet,
+}
+
+/// What one step made: true values, without their scales.
+struct Step {
+    loss: f32,
+    /// Gradients of all intermediate values, in backward order.
+    stored: Vec<Vec<f64>>,
+    /// Gradients of the parameters.
+    parameters: Vec<Vec<f64>>,
+}
+
+impl<B: Backend<Error: 'static>> Training<B> {
+    fn new(device: B, method: &Method) -> Self {
+        let mut parameters = Parameters::seeded(4);
+        let net = SegNet::new(&mut parameters.at("net"), 3, 8, 5);
+        let optimizer = Optimizer::sgd(0.05).momentum(0.9).decay(5e-4);
+        let trainer = Trainer::new(device, parameters, optimizer, method.clone()).expect("a trainer");
+        Self { trainer: trainer.with_all_kept(), net }
+    }
+
+    fn step(&mut self) -> Step {
+        let images: Vec<u8> = (0..PIXELS * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
+        let labels: Vec<u8> = (0..PIXELS).map(|i| u8::try_from(i / 48 % 6).expect("below 6")).collect();
+        let batch = [Batch::u8([2, 32, 48, 3], &images), Batch::u8([2, 32, 48, 1], &labels)];
+        let net = &self.net;
+        let gradients = self.trainer.backward(batch, |[x, labels]| {
+            let options = CrossEntropy { weights: None, ignore: Some(5), divisor: Divisor::Fixed(4096.0) };
+            net.forward(x)?.cross_entropy_with(labels, &options)
+        });
+        let gradients = gradients.expect("gradients");
+        let stored = self.trainer.scaled_gradients(&gradients).expect("kept").into_iter();
+        let stored = stored.map(|(_, scaled)| {
+            let unscale = 2f64.powi(-scaled.alpha);
+            scaled.data.data.iter().map(|&value| f64::from(value) * unscale).collect()
+        });
+        let stored = stored.collect();
+        let all = self.trainer.parameters().expect("readable");
+        let gradient = |name: &str| self.trainer.gradient(&gradients, name).expect("readable");
+        let parameters = all.iter().filter_map(|(name, _)| gradient(name));
+        let parameters = parameters.map(|tensor| tensor.data.iter().map(|&value| f64::from(value)).collect()).collect();
+        let outcome = self.trainer.step(gradients).expect("a step");
+        assert_eq!(outcome.skipped, None);
+        Step { loss: outcome.loss, stored, parameters }
+    }
+}
