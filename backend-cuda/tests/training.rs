@@ -1,14 +1,15 @@
 //! The engine on this backend: SegNet trained for some steps, on the emulation, and on a GPU where there is one.
-//! Recorded steps give the bits of eager ones; a loss 2^-30 as large gives the same weights with exponents 30 higher; the
-//! loss is the CPU's.
+//! Recorded steps give the bits of eager ones; a loss 2^-30 as large gives the same weights with exponents 30 higher;
+//! steps are the CPU's.
 
+#[path = "../../tests/tests/beside/mod.rs"]
+mod beside;
 mod host;
 
 use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer, core::backend::Backend, core::descriptor::Divisor,
     models::SegNet, nn::Module, optim::Optimizer,
 };
-use gradscale_cpu::Cpu;
 use gradscale_cuda::Cuda;
 
 const STEPS: usize = 20;
@@ -63,7 +64,6 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, sh
 }
 
 fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
-    let cpu = || Cpu::new(1).expect("a thread");
     let eager = train(open(), "gs:exact", false, 0);
     assert_eq!(eager.skipped, 0);
     assert!(eager.exponents.iter().all(|sites| sites.len() > 8), "cast sites: {:?}", eager.exponents);
@@ -72,20 +72,7 @@ fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     // Losses are not compared: theirs has another last digit where it is divided.
     let shifted = train(open(), "gs:exact", true, 30);
     assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
-    // In f32 the order of sums is hardly felt; in FP16 it is after some steps, where a maximum or a sign changes.
-    close("f32", &train(open(), "fp32", true, 0), &train(cpu(), "fp32", false, 0), |_| 1e-3);
-    close("FP16", &eager, &train(cpu(), "gs:exact", false, 0), |step| if step < 5 { 2e-3 } else { 5e-2 });
-}
-
-/// Compares the losses of two trainings, and the exponents decided before much has happened.
-fn close(what: &str, here: &Trained, cpu: &Trained, bound: impl Fn(usize) -> f32) {
-    println!("{what}: losses {:?} here, {:?} on the CPU", here.losses, cpu.losses);
-    for (step, (a, b)) in here.losses.iter().zip(&cpu.losses).enumerate() {
-        assert!((a - b).abs() <= bound(step) * b.abs(), "{what}, step {step}: loss {a} here and {b} on the CPU");
-    }
-    // At the innermost sites the smallest of 64 values decides, and that is what rounding left of a difference.
-    let apart = here.exponents[0].iter().zip(&cpu.exponents[0]).filter(|(a, b)| a.abs_diff(**b) > 1).count();
-    assert!(apart <= 2, "{what}: exponents {:?} here, {:?} on the CPU", here.exponents[0], cpu.exponents[0]);
+    beside::segnet_beside_the_cpu(open);
 }
 
 #[test]
