@@ -3,6 +3,7 @@
 use crate::{
     Adapter, Error,
     kernel::Compiled,
+    launch::ALIGNMENT,
     queue::{Health, Pending},
 };
 use gradscale_core::stats::FlushRule;
@@ -22,6 +23,8 @@ pub struct Wgpu {
     name: String,
     checked: bool,
     limits: wgpu::Limits,
+    /// Bytes that a kernel can see through one binding.
+    largest_binding: u64,
     pub(crate) flush: FlushRule,
     pub(crate) f32_subnormals: bool,
     pub(crate) compiled: Mutex<Compiled>,
@@ -36,6 +39,7 @@ pub struct Wgpu {
     numbers: Mutex<Option<wgpu::Buffer>>,
     /// Memory in the place of buffers that an update does not have.
     nothing: [Mutex<Option<wgpu::Buffer>>; 3],
+    others: Mutex<Option<wgpu::Buffer>>,
     /// Most bytes of one since somebody asked.
     peak: AtomicU64,
 }
@@ -62,6 +66,7 @@ impl Wgpu {
             queue,
             name: adapter.name(),
             checked,
+            largest_binding: limits.max_storage_buffer_binding_size,
             limits,
             flush: FlushRule::Nearest,
             f32_subnormals: false,
@@ -73,10 +78,18 @@ impl Wgpu {
             totals: Mutex::default(),
             numbers: Mutex::default(),
             nothing: <[Mutex<_>; 3]>::default(),
+            others: Mutex::default(),
             peak: AtomicU64::new(0),
         };
         opened.probe()?;
         Ok(opened)
+    }
+
+    /// As if a kernel could see only so many bytes through one binding (256 at least): what is larger is seen through
+    /// several windows, as on devices whose bindings are small. For tests; results are the same, and later there.
+    #[must_use]
+    pub fn with_largest_binding(self, bytes: u64) -> Self {
+        Self { largest_binding: bytes.clamp(ALIGNMENT, self.largest_binding), ..self }
     }
 
     pub(crate) const fn device(&self) -> &wgpu::Device {
@@ -100,10 +113,26 @@ impl Wgpu {
         self.limits.max_compute_workgroups_per_dimension
     }
 
-    /// The largest buffer that a kernel can see at once.
+    /// Bytes that a kernel can see through one binding.
+    pub(crate) const fn largest_binding(&self) -> u64 {
+        self.largest_binding
+    }
+
+    /// Bytes of a window on a tensor that is larger than a binding.
+    pub(crate) const fn window(&self) -> u64 {
+        1 << self.largest_binding.ilog2()
+    }
+
+    /// Most windows on such a tensor: what the device can bind for five tensors beside three other buffers.
+    pub(crate) fn max_windows(&self) -> u32 {
+        (self.limits.max_storage_buffers_per_shader_stage.saturating_sub(3) / 5).clamp(1, 16)
+    }
+
+    /// The largest buffer that kernels can see.
     pub(crate) fn max_buffer(&self) -> u64 {
-        // A multiple of 16, to which buffers are padded.
-        self.limits.max_buffer_size.min(self.limits.max_storage_buffer_binding_size) / 16 * 16
+        let seen = (self.window() * u64::from(self.max_windows())).max(self.largest_binding);
+        // A multiple of 32, to which buffers are padded.
+        self.limits.max_buffer_size.min(seen) / 32 * 32
     }
 
     /// Scratch memory for the sums of a launch's workgroups; the next launch may overwrite it.
@@ -133,13 +162,19 @@ impl Wgpu {
         Ok([self.scratch(a, 16)?, self.scratch(b, 16)?, self.scratch(c, 16)?])
     }
 
+    /// Memory behind the end of tensors that are written in windows.
+    pub(crate) fn others(&self) -> Result<wgpu::Buffer, Error> {
+        self.scratch(&self.others, 32 * ALIGNMENT)
+    }
+
     fn scratch(&self, kept: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.peak.fetch_max(bytes, Relaxed);
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some(buffer) if buffer.size() >= bytes => Ok(buffer.clone()),
             _ => {
-                let size = bytes.next_power_of_two().max(1 << 12);
+                // Doubled, so that it grows rarely; but one binding must hold it.
+                let size = bytes.next_power_of_two().max(1 << 12).min(self.largest_binding.max(bytes));
                 let buffer = self.new_buffer(size, wgpu::BufferUsages::STORAGE)?;
                 *kept = Some(buffer.clone());
                 Ok(buffer)

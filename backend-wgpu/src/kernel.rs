@@ -1,8 +1,8 @@
 //! Kernels: files of WGSL, put together, compiled when first needed, kept.
 //!
-//! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the files that it includes in order, `operand.wgsl`
-//! once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes `X`, its binding 5, 6, … in
-//! order), and its own file. There is no other preprocessing: every file is plain WGSL.
+//! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the functions of its tensors, the files that
+//! it includes in order, `operand.wgsl` once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes
+//! `X`, its binding 5, 6, … in order), and its own file. There is no other preprocessing: every file is plain WGSL.
 
 use crate::{Error, Wgpu};
 use core::fmt::Write;
@@ -12,6 +12,7 @@ use gradscale_core::{
     stats::{Convention, LIGHT_WORDS},
 };
 use std::collections::HashMap;
+use tensor::Tensor;
 
 /// A kernel.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Kernel {
     pub source: &'static str,
     pub includes: &'static [&'static str],
     pub operands: &'static [&'static str],
+    /// Tensors that are no operands.
+    pub others: &'static [Tensor],
 }
 
 pub(crate) const HALF: &str = include_str!("kernels/half.wgsl");
@@ -43,12 +46,13 @@ const OPERAND: &str = include_str!("kernels/operand.wgsl");
 pub(crate) const FIRST_OPERAND: u32 = 5;
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $id:ident = $name:literal [$($include:expr),*] ($($operand:literal),*);)*) => {
+    ($($(#[$doc:meta])* $id:ident = $name:literal [$($include:expr),*] ($($operand:literal),*) $($other:ident)*;)*) => {
         $($(#[$doc])* pub(crate) static $id: Kernel = Kernel {
             name: $name,
             source: include_str!(concat!("kernels/", $name, ".wgsl")),
             includes: &[$($include),*],
             operands: &[$($operand),*],
+            others: &[$(tensor::$other),*],
         };)*
         /// All of them.
         #[cfg(test)]
@@ -60,31 +64,31 @@ kernels! {
     TAIL = "tail" [] ();
     PROBE = "probe" [] ();
     MOMENTS = "moments" [HALF] ();
-    UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x");
-    COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
-    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias");
-    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias");
-    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("bias");
-    POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x");
-    UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset");
-    BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b");
-    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a", "b", "c", "d");
-    GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x");
-    SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x");
+    UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x") Y;
+    COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
+    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias") SHARED_Y;
+    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias") SHARED_Y;
+    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("bias") SHARED_Y;
+    POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x") Y OFFSETS;
+    UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset") Y;
+    BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b") Y;
+    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a", "b", "c", "d") Y;
+    GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x") Y INDICES;
+    SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y INDICES;
     REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
-    REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] ();
+    REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] () SHARED_Y;
     NORM_MOMENT = "norm_moment" [HALF, GROUPS, SPLIT] ("x");
     NORM_SAVE = "norm_save" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
     NORM_NUMBERS = "norm_numbers" [HALF, SCALE, LOGARITHM, MATH] ();
-    NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x");
+    NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x") Y;
     NORM_WEIGH = "norm_weigh" [HALF, GROUPS, SPLIT] ("x", "dy");
     NORM_MEANS = "norm_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
-    NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy");
-    NORM_AFFINE = "norm_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] ();
-    XENT_ROWS = "xent_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels");
-    XENT_END = "xent_end" [HALF, SCALE, LOGARITHM, MATH] ();
-    XENT_FACTORS = "xent_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels");
-    XENT_VJP = "xent_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels");
+    NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy") Y;
+    NORM_AFFINE = "norm_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] () SHARED_Y;
+    XENT_ROWS = "xent_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") OUT;
+    XENT_END = "xent_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
+    XENT_FACTORS = "xent_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;
+    XENT_VJP = "xent_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels") Y;
     SQUARES = "squares" [HALF, SCALE] ();
     GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
     STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();
@@ -115,53 +119,61 @@ pub(crate) fn prelude() -> String {
 }
 
 impl Kernel {
-    /// The whole text.
-    pub fn text(&self) -> String {
+    /// All its tensors.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor> {
+        let operands = (FIRST_OPERAND..).zip(self.operands).map(|(binding, name)| Tensor::operand(name, binding));
+        operands.chain(self.others.iter().copied())
+    }
+
+    /// The whole text, with so many windows for each tensor.
+    pub fn text(&self, windows: u32) -> String {
         let mut text = prelude();
+        if windows > 1 {
+            text += "override WINDOW: u32;\n";
+        }
+        self.tensors().for_each(|tensor| text += &tensor.text(windows));
         self.includes.iter().for_each(|include| text += include);
-        for (binding, name) in (FIRST_OPERAND..).zip(self.operands) {
-            text += &OPERAND
-                .replace("@binding(99)", &format!("@binding({binding})"))
-                .replace("operand", name)
-                .replace("OPERAND", &name.to_uppercase());
+        for name in self.operands {
+            text += &OPERAND.replace("operand", name).replace("OPERAND", &name.to_uppercase());
         }
         text + self.source
     }
 }
 
+pub(crate) mod tensor;
 #[cfg(test)]
 mod tests;
 
-/// A kernel's name, and names and values of its constants.
-type Variant = (&'static str, Vec<(&'static str, u32)>);
+/// A kernel's name, windows of its tensors, and names and values of its constants.
+type Variant = (&'static str, u32, Vec<(&'static str, u32)>);
 
 /// Compiled kernels, by name and by the values of their constants.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
-    modules: HashMap<&'static str, wgpu::ShaderModule>,
+    modules: HashMap<(&'static str, u32), wgpu::ShaderModule>,
     pipelines: HashMap<Variant, wgpu::ComputePipeline>,
 }
 
 impl Wgpu {
-    /// A kernel with values for its `override` constants.
+    /// A kernel with so many windows for each of its tensors, and values for its `override` constants.
     pub(crate) fn pipeline(
-        &self, kernel: &'static Kernel, constants: Vec<(&'static str, u32)>,
+        &self, kernel: &'static Kernel, windows: u32, constants: Vec<(&'static str, u32)>,
     ) -> Result<wgpu::ComputePipeline, Error> {
         let mut compiled = self.compiled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let key = (kernel.name, constants);
+        let key = (kernel.name, windows, constants);
         if let Some(pipeline) = compiled.pipelines.get(&key) {
             return Ok(pipeline.clone());
         }
         let failed = |log| Error::Kernel { name: kernel.name, log };
-        let module = match compiled.modules.get(kernel.name) {
+        let module = match compiled.modules.get(&(kernel.name, windows)) {
             Some(module) => module.clone(),
             None => {
-                let module = self.complaint(|| self.module(kernel)).map_err(failed)?;
-                compiled.modules.insert(kernel.name, module.clone());
+                let module = self.complaint(|| self.module(kernel, windows)).map_err(failed)?;
+                compiled.modules.insert((kernel.name, windows), module.clone());
                 module
             }
         };
-        let values: Vec<(&str, f64)> = key.1.iter().map(|&(name, value)| (name, f64::from(value))).collect();
+        let values: Vec<(&str, f64)> = key.2.iter().map(|&(name, value)| (name, f64::from(value))).collect();
         let descriptor = wgpu::ComputePipelineDescriptor {
             label: Some(kernel.name),
             layout: None,
@@ -179,10 +191,10 @@ impl Wgpu {
         Ok(pipeline)
     }
 
-    fn module(&self, kernel: &Kernel) -> wgpu::ShaderModule {
+    fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
-            source: wgpu::ShaderSource::Wgsl(kernel.text().into()),
+            source: wgpu::ShaderSource::Wgsl(kernel.text(windows).into()),
         };
         let checks = if self.is_checked() {
             wgpu::ShaderRuntimeChecks::checked()

@@ -20,13 +20,15 @@ const GROUPS: u32 = 2048;
 
 /// Bytes of a workgroup's sums.
 const PARTIAL: u64 = 16;
+/// Bindings begin at multiples of this, on every device.
+pub(crate) const ALIGNMENT: u64 = 256;
 
 /// A kernel and what it is called with.
 pub(crate) struct Call<'a> {
     kernel: &'static Kernel,
     constants: Vec<(&'static str, u32)>,
     params: Vec<u32>,
-    buffers: Vec<(u32, wgpu::BindingResource<'a>)>,
+    buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
     store: Option<Seen<'a>>,
     operands: u32,
 }
@@ -56,9 +58,19 @@ impl<'a> Call<'a> {
     }
 
     /// A buffer that is not an operand.
-    pub fn buffer(mut self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
-        self.buffers.push((binding, buffer.as_entire_binding()));
+    pub fn buffer(self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
+        self.part(binding, buffer, 0, buffer.size())
+    }
+
+    /// Bytes of a buffer from a multiple of [`ALIGNMENT`] on.
+    pub fn part(mut self, binding: u32, buffer: &'a wgpu::Buffer, offset: u64, size: u64) -> Self {
+        self.buffers.push((binding, wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(size) }));
         self
+    }
+
+    /// Any buffer where the kernel asks for one that it will not look at.
+    pub fn unused(self, binding: u32, any: &'a wgpu::Buffer) -> Self {
+        self.part(binding, any, 0, any.size().min(ALIGNMENT))
     }
 
     /// The next operand, and its type.
@@ -69,9 +81,9 @@ impl<'a> Call<'a> {
     fn operand_as(mut self, buffer: &'a wgpu::Buffer, dtype: DType) -> Self {
         let name = self.kernel.operands[self.operands as usize];
         self.constants.push((upper(name), type_code(dtype)));
-        self.buffers.push((FIRST_OPERAND + self.operands, buffer.as_entire_binding()));
         self.operands += 1;
-        self
+        let binding = FIRST_OPERAND + self.operands - 1;
+        self.buffer(binding, buffer)
     }
 
     /// The next operand, or any buffer in its place, which the kernel will not look at.
@@ -139,12 +151,21 @@ impl Wgpu {
             Some(seen) if seen.detail == Detail::Moments => Some(self.partials(PARTIAL * u64::from(groups))?),
             Some(_) => Some(self.partials(PARTIAL)?),
         };
-        let pipeline = self.pipeline(call.kernel, core::mem::take(&mut call.constants))?;
-        let mut resources = core::mem::take(&mut call.buffers);
-        if let Some(partials) = &partials {
-            resources.push((4, partials.as_entire_binding()));
+        let windows = self.windows_of(&call);
+        let mut constants = core::mem::take(&mut call.constants);
+        if windows > 1 {
+            constants.push(("WINDOW", self.window().ilog2()));
         }
-        let bindings = self.bind(&pipeline, &call.params, resources)?;
+        let pipeline = self.pipeline(call.kernel, windows, constants)?;
+        let mut buffers = core::mem::take(&mut call.buffers);
+        if let Some(partials) = &partials {
+            buffers.push((4, partials.as_entire_buffer_binding()));
+        }
+        let others = if windows > 1 { Some(self.others()?) } else { None };
+        if let Some(others) = &others {
+            buffers = self.in_windows(call.kernel, windows, buffers, others);
+        }
+        let bindings = self.bind(&pipeline, &call.params, buffers)?;
         self.enqueue(Launch { pipeline, bindings, grid, only: None })?;
         match (call.store, partials) {
             (Some(seen), Some(partials)) if seen.detail == Detail::Moments => {
@@ -156,9 +177,9 @@ impl Wgpu {
 
     /// Adds what the workgroups of the last launch have summed up to the row: only in steps that ask for sums.
     fn merge_moments(&self, seen: &Seen<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
-        let pipeline = self.pipeline(&kernel::MOMENTS, vec![])?;
-        let resources = vec![(2, seen.table.rows.as_entire_binding()), (4, partials.as_entire_binding())];
-        let bindings = self.bind(&pipeline, &[groups, seen.slot], resources)?;
+        let pipeline = self.pipeline(&kernel::MOMENTS, 1, vec![])?;
+        let buffers = vec![(2, seen.table.rows.as_entire_buffer_binding()), (4, partials.as_entire_buffer_binding())];
+        let bindings = self.bind(&pipeline, &[groups, seen.slot], buffers)?;
         let only = (seen.table.detail.clone(), Detail::Moments.code());
         if self.is_recording() || only.0.load(Relaxed) >= only.1 {
             self.enqueue(Launch { pipeline, bindings, grid: [1; 3], only: Some(only) })?;
@@ -166,9 +187,60 @@ impl Wgpu {
         Ok(())
     }
 
+    /// How many windows each tensor of a call needs: one, or a power of two (few variants), or all that there are.
+    fn windows_of(&self, call: &Call<'_>) -> u32 {
+        let is_tensor = |binding: u32| call.kernel.tensors().any(|tensor| tensor.binding == binding);
+        let tensors = call.buffers.iter().filter(|(binding, _)| is_tensor(*binding));
+        let largest = tensors.map(|(_, bound)| bound.size.map_or(0, wgpu::BufferSize::get)).max().unwrap_or(0);
+        if largest <= self.largest_binding() {
+            return 1;
+        }
+        let needed = u32::try_from(largest.div_ceil(self.window())).unwrap_or(u32::MAX);
+        needed.checked_next_power_of_two().unwrap_or(u32::MAX).min(self.max_windows())
+    }
+
+    /// The same buffers, tensors among them in windows. Windows behind a tensor's end hold anything: of one that is
+    /// read its own begin, of one that is written a part of `others`, as writable memory may be bound but once.
+    fn in_windows<'a>(
+        &self, kernel: &Kernel, windows: u32, buffers: Vec<(u32, wgpu::BufferBinding<'a>)>, others: &'a wgpu::Buffer,
+    ) -> Vec<(u32, wgpu::BufferBinding<'a>)> {
+        let (mut all, mut used) = (Vec::new(), 0);
+        let size = self.window();
+        for (binding, bound) in buffers {
+            let Some(tensor) = kernel.tensors().find(|tensor| tensor.binding == binding) else {
+                all.push((binding, bound));
+                continue;
+            };
+            let whole = bound.size.map_or(0, wgpu::BufferSize::get);
+            for window in 0..windows {
+                let start = u64::from(window) * size;
+                let rest = wgpu::BufferSize::new(whole.saturating_sub(start).min(size));
+                let seen = if rest.is_some() {
+                    wgpu::BufferBinding { buffer: bound.buffer, offset: start, size: rest }
+                } else if tensor.is_written() {
+                    used += ALIGNMENT;
+                    let size = wgpu::BufferSize::new(ALIGNMENT);
+                    wgpu::BufferBinding { buffer: others, offset: used - ALIGNMENT, size }
+                } else {
+                    let size = wgpu::BufferSize::new(whole.min(ALIGNMENT));
+                    wgpu::BufferBinding { buffer: bound.buffer, offset: 0, size }
+                };
+                all.push((tensor.window(window), seen));
+            }
+        }
+        all
+    }
+
     fn bind(
-        &self, pipeline: &wgpu::ComputePipeline, params: &[u32], resources: Vec<(u32, wgpu::BindingResource<'_>)>,
+        &self, pipeline: &wgpu::ComputePipeline, params: &[u32], buffers: Vec<(u32, wgpu::BufferBinding<'_>)>,
     ) -> Result<wgpu::BindGroup, Error> {
+        for (_, bound) in &buffers {
+            let bytes = bound.size.map_or_else(|| bound.buffer.size() - bound.offset, wgpu::BufferSize::get);
+            if bytes > self.largest_binding() {
+                let reason = "an operator must see that at once, and it is larger than the device's largest binding";
+                return Err(Error::OutOfMemory { bytes, reason: reason.into() });
+            }
+        }
         // Uniform structs are multiples of 16 bytes.
         let mut words = params.to_vec();
         words.resize(params.len().next_multiple_of(4).max(4), 0);
@@ -176,7 +248,12 @@ impl Wgpu {
         let uniform = self.new_buffer(4 * words.len() as u64, usage)?;
         self.queue().write_buffer(&uniform, 0, bytemuck::cast_slice(&words));
         let mut entries = vec![wgpu::BindGroupEntry { binding: 0, resource: uniform.as_entire_binding() }];
-        entries.extend(resources.into_iter().map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource }));
+        entries.extend(
+            buffers.into_iter().map(|(binding, bound)| wgpu::BindGroupEntry {
+                binding,
+                resource: wgpu::BindingResource::Buffer(bound),
+            }),
+        );
         let layout = pipeline.get_bind_group_layout(0);
         let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
         self.complaint(|| self.device().create_bind_group(&descriptor)).map_err(Error::Failed)

@@ -1,6 +1,10 @@
-//! Buffers. Halves and bytes are packed into words; every buffer is a multiple of 16 bytes.
+//! Buffers. Halves and bytes are packed into words; every buffer is a multiple of 32 bytes, so that eight f32 can be read
+//! wherever one is.
 
-use crate::{Error, Wgpu, kernel, launch::Call};
+use crate::{
+    Error, Wgpu, kernel,
+    launch::{ALIGNMENT, Call},
+};
 use core::{
     future::Future,
     pin::pin,
@@ -49,15 +53,18 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 
 /// Bytes of a buffer that holds so many.
 pub(crate) const fn padded(bytes: u64) -> u64 {
-    let bytes = if bytes < 16 { 16 } else { bytes };
-    bytes.next_multiple_of(16)
+    let bytes = if bytes < 32 { 32 } else { bytes };
+    bytes.next_multiple_of(32)
 }
 
 impl Wgpu {
     pub(crate) fn new_memory(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
         let bytes = (len as u64).saturating_mul(dtype.size() as u64);
         if bytes > self.max_buffer() {
-            return Err(Error::OutOfMemory { bytes, reason: "larger than the device's largest binding".into() });
+            return Err(Error::OutOfMemory {
+                bytes,
+                reason: "larger than the device's bindings and buffers allow".into(),
+            });
         }
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         Ok(Memory { buffer: self.new_buffer(padded(bytes), usage)?, dtype, len })
@@ -103,8 +110,11 @@ impl Wgpu {
                 // Behind the end of the buffer there is only padding.
                 self.queue().write_buffer(&dst.buffer, whole.len() as u64, &word);
             } else {
-                let params = [word_of(whole.len() / 4), u32::from_le_bytes(mask), u32::from_le_bytes(word)];
-                self.launch(Call::new(&kernel::TAIL).params(params).buffer(3, &dst.buffer), 1)?;
+                let at = whole.len() as u64;
+                let start = at / ALIGNMENT * ALIGNMENT;
+                let params = [word_of((at - start) as usize / 4), u32::from_le_bytes(mask), u32::from_le_bytes(word)];
+                let size = ALIGNMENT.min(dst.buffer.size() - start);
+                self.launch(Call::new(&kernel::TAIL).params(params).part(3, &dst.buffer, start, size), 1)?;
             }
         }
         Ok(())

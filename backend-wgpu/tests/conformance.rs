@@ -1,5 +1,6 @@
 //! The conformance suite on the first adapter: everything supported. Kernels have run-time checks;
-//! `GRADSCALE_UNCHECKED=1` runs them as release builds do.
+//! `GRADSCALE_UNCHECKED=1` runs them as release builds do. `GRADSCALE_BINDING=262144` runs them as if a binding held no
+//! more bytes, so that larger tensors are seen through several.
 
 use gradscale_wgpu::{Adapter, Wgpu};
 
@@ -8,6 +9,12 @@ fn main() {
     required.push("record");
     gradscale_conformance::main("wgpu", &required, || {
         let checked = std::env::var("GRADSCALE_UNCHECKED").is_err();
-        Adapter::get(0).and_then(|adapter| Wgpu::open(&adapter, checked)).map_err(|error| error.to_string())
+        let device = Adapter::get(0).and_then(|adapter| Wgpu::open(&adapter, checked));
+        let device = device.map_err(|error| error.to_string())?;
+        match std::env::var("GRADSCALE_BINDING").map(|bytes| bytes.parse()) {
+            Err(_) => Ok(device),
+            Ok(Ok(bytes)) => Ok(device.with_largest_binding(bytes)),
+            Ok(Err(error)) => Err(format!("GRADSCALE_BINDING: {error}")),
+        }
     })
 }

@@ -32,13 +32,14 @@ fn a_kernel_that_does_not_compile_says_why() {
         source: "@compute @workgroup_size(1) fn main() { let a: u32 = missing; }",
         includes: &[],
         operands: &[],
+        others: &[],
     };
     let Some(device) = device() else { return };
-    let error = device.pipeline(&BROKEN, vec![]).expect_err("it is broken");
+    let error = device.pipeline(&BROKEN, 1, vec![]).expect_err("it is broken");
     assert_eq!(error.kind(), ErrorKind::KernelCompile);
     assert!(error.to_string().contains("broken") && error.to_string().contains("missing"), "{error}");
     // The device lives on.
-    device.pipeline(&kernel::TAIL, vec![]).expect("this one compiles");
+    device.pipeline(&kernel::TAIL, 1, vec![]).expect("this one compiles");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use naga::{
 };
 
 /// Values of all constants, the same for each: enough to reach each type and function once.
-fn checked(kernel: &Kernel, value: f64) -> Result<(), String> {
-    let text = kernel.text();
+fn checked(kernel: &Kernel, windows: u32, value: f64) -> Result<(), String> {
+    let text = kernel.text(windows);
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text))?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::empty());
     let info = validator.validate(&module).map_err(|error| error.emit_to_string(&text))?;
@@ -42,8 +42,8 @@ fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
 #[test]
 fn every_kernel_is_valid_in_four_languages() {
     for kernel in KERNELS {
-        for value in [1.0, 2.0] {
-            checked(kernel, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+        for (windows, value) in [(1, 1.0), (1, 2.0), (2, 1.0), (4, 20.0)] {
+            checked(kernel, windows, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
         }
     }
 }
@@ -53,7 +53,7 @@ fn every_kernel_is_valid_in_four_languages() {
 fn a_broken_kernel_is_found() {
     let broken =
         Kernel { name: "broken", source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }", ..super::TAIL };
-    assert!(checked(&broken, 1.0).is_err());
+    assert!(checked(&broken, 1, 1.0).is_err());
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn main(
             let shift = 8u * (to_y & 3u);
             put_bits(to_y >> 2u, 0xffu << shift, (x_raw(from_x) & 0xffu) << shift);
         } else if Y == TYPE_U32 {
-            atomicStore(&y[to_y], x_raw(from_x));
+            y_store(to_y, x_raw(from_x));
         } else {
             put(e, to_y, x_at(from_x));
         }

@@ -1,7 +1,6 @@
 // Stores of results that lie side by side, eight at a time: whoever stores element 8o owns all words up to 8o + 7.
 // Needs store.wgsl; `Y` is the type of y.
 
-@group(0) @binding(3) var<storage, read_write> y: array<vec4<u32>>;
 override Y: u32;
 
 /// How many of `len` elements lie in eighth `o`, at most 8.
@@ -27,7 +26,7 @@ fn finish4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32>
 fn put8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
     let more = max(live, 4u) - 4u;
     if Y == TYPE_F16 {
-        let old = y[o];
+        let old = y_get(o);
         var before = array<vec4<f32>, 2>();
         if e.add {
             before[0] = vec4<f32>(two_halves(old.x), two_halves(old.y));
@@ -42,19 +41,20 @@ fn put8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
             half_bits(b.z) | (half_bits(b.w) << 16u),
         );
         // What lies behind the last element stays.
-        y[o] = select(old, fresh, vec4<bool>(live > 1u, live > 3u, live > 5u, live > 7u));
+        var words = select(old, fresh, vec4<bool>(live > 1u, live > 3u, live > 5u, live > 7u));
         if (live & 1u) == 1u {
             let c = live >> 1u;
-            y[o][c] = (old[c] & 0xffff0000u) | (fresh[c] & 0xffffu);
+            words[c] = (old[c] & 0xffff0000u) | (fresh[c] & 0xffffu);
         }
+        y_set(o, words);
     } else {
-        let old = y[2u * o];
+        let old = y_get(2u * o);
         let a = finish4(e, lo, bitcast<vec4<f32>>(old), live);
-        y[2u * o] = select(old, a, vec4<bool>(live > 0u, live > 1u, live > 2u, live > 3u));
+        y_set(2u * o, select(old, a, vec4<bool>(live > 0u, live > 1u, live > 2u, live > 3u)));
         if more > 0u {
-            let old = y[2u * o + 1u];
+            let old = y_get(2u * o + 1u);
             let b = finish4(e, hi, bitcast<vec4<f32>>(old), more);
-            y[2u * o + 1u] = select(old, b, vec4<bool>(more > 0u, more > 1u, more > 2u, more > 3u));
+            y_set(2u * o + 1u, select(old, b, vec4<bool>(more > 0u, more > 1u, more > 2u, more > 3u)));
         }
     }
 }

@@ -8,7 +8,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(6) var<storage, read> indices: array<u32>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -24,7 +23,7 @@ fn main(
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             let i = 8u * o + j;
-            let row = indices[i / p.width];
+            let row = indices_get(i / p.width);
             if row < p.table {
                 v[j >> 2u][j & 3u] = x_at(row * p.width + i % p.width);
             }

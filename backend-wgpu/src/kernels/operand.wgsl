@@ -1,11 +1,10 @@
-// An operand of any type. Every kernel includes this once for each of its operands, under the operand's name and
-// binding. Needs half.wgsl; `OPERAND` is its type.
+// An operand of any type. Every kernel includes this once for each of its operands, under the operand's name, behind the
+// functions that read its memory. Needs half.wgsl; `OPERAND` is its type.
 
-@group(0) @binding(99) var<storage, read> operand: array<vec4<u32>>;
 override OPERAND: u32;
 
 fn operand_word(i: u32) -> u32 {
-    return operand[i >> 2u][i & 3u];
+    return operand_get(i >> 2u)[i & 3u];
 }
 
 /// Element i as it is stored: the bits of an f32, a half, a byte, a word.
@@ -34,12 +33,12 @@ fn operand_at(i: u32) -> f32 {
 /// Elements i to i + 3, of which `live` are wanted (1 or more); the others may be anything.
 fn operand_run(i: u32, live: u32) -> vec4<f32> {
     if (i & 3u) == 0u && OPERAND == TYPE_F16 {
-        let words = operand[i >> 3u];
+        let words = operand_get(i >> 3u);
         let two = select(words.xy, words.zw, (i & 4u) != 0u);
         return vec4<f32>(two_halves(two.x), two_halves(two.y));
     }
     if (i & 3u) == 0u && OPERAND == TYPE_F32 {
-        return bitcast<vec4<f32>>(operand[i >> 2u]);
+        return bitcast<vec4<f32>>(operand_get(i >> 2u));
     }
     var four = vec4<f32>(operand_at(i), 0.0, 0.0, 0.0);
     if live > 1u { four.y = operand_at(i + 1u); }
@@ -51,7 +50,7 @@ fn operand_run(i: u32, live: u32) -> vec4<f32> {
 /// Elements 8o to 8o + 7; beyond the end of a buffer anything.
 fn operand_eight(o: u32) -> array<vec4<f32>, 2> {
     if OPERAND == TYPE_F16 {
-        let words = operand[o];
+        let words = operand_get(o);
         return array<vec4<f32>, 2>(
             vec4<f32>(two_halves(words.x), two_halves(words.y)),
             vec4<f32>(two_halves(words.z), two_halves(words.w)),
@@ -63,8 +62,8 @@ fn operand_eight(o: u32) -> array<vec4<f32>, 2> {
             vec4<f32>((vec4<u32>(operand_word(2u * o + 1u)) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu)),
         );
     }
-    let lo = operand[2u * o];
-    let hi = operand[2u * o + 1u];
+    let lo = operand_get(2u * o);
+    let hi = operand_get(2u * o + 1u);
     if OPERAND == TYPE_F32 {
         return array<vec4<f32>, 2>(bitcast<vec4<f32>>(lo), bitcast<vec4<f32>>(hi));
     }

@@ -1,8 +1,6 @@
 // Largest or mean value of each window, and the offset of the largest. Needs windows.wgsl.
 
-/// Offsets, four to a word; whoever stores 8 results owns 8 of them.
-@group(0) @binding(6) var<storage, read_write> offsets: array<vec2<u32>>;
-/// Whether offsets are wanted.
+/// Whether offsets are wanted: in `offsets`, four to a word; whoever stores 8 results owns 8 of them.
 override OFFSETS: u32;
 
 struct Chosen {
@@ -65,7 +63,7 @@ fn main(
         }
         put8(e, o, lo, hi, live);
         if OFFSETS != 0u {
-            offsets[o] = (offsets[o] & ~mask) | bytes;
+            offsets_set(o, (offsets_get(o) & ~mask) | bytes);
         }
     }
     end_store(lane, number_of_group);

@@ -35,7 +35,7 @@ fn main(
                 let shift = 8u * (i & 3u);
                 put_bits(i >> 2u, 0xffu << shift, (total.y & 0xffu) << shift);
             } else {
-                atomicStore(&y[i], total.y);
+                y_store(i, total.y);
             }
         } else if OP == REDUCE_MAX {
             put(e, i, of_rank(total.x));

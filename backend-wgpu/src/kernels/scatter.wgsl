@@ -9,7 +9,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(6) var<storage, read> indices: array<u32>;
 
 /// One bit for each of 256 indices: whether it names the row.
 var<workgroup> named: array<atomic<u32>, 8>;
@@ -33,7 +32,7 @@ fn main(
                 }
                 workgroupBarrier();
                 let i = start + lane;
-                if i < p.count && indices[i] == row {
+                if i < p.count && indices_get(i) == row {
                     atomicOr(&named[lane >> 5u], 1u << (lane & 31u));
                 }
                 workgroupBarrier();

@@ -2,21 +2,20 @@
 // setting its own bits, each at once, so that two writers of one word never lose each other's. Needs store.wgsl; `Y` is
 // the type of y.
 
-@group(0) @binding(3) var<storage, read_write> y: array<atomic<u32>>;
 override Y: u32;
 
 /// Replaces the bits of `mask`, of which no other invocation writes any.
 fn put_bits(word: u32, mask: u32, bits: u32) {
-    atomicAnd(&y[word], ~mask);
-    atomicOr(&y[word], bits);
+    y_and(word, ~mask);
+    y_or(word, bits);
 }
 
 /// What stands in element i.
 fn before(i: u32) -> f32 {
     if Y == TYPE_F16 {
-        return number(float_bits((atomicLoad(&y[i >> 1u]) >> (16u * (i & 1u))) & 0xffffu));
+        return number(float_bits((y_load(i >> 1u) >> (16u * (i & 1u))) & 0xffffu));
     }
-    return number(atomicLoad(&y[i]));
+    return number(y_load(i));
 }
 
 /// What stands in element i, if the store adds to it.
@@ -38,7 +37,7 @@ fn put(e: Epilogue, i: u32, v: f32) {
     if Y == TYPE_F16 {
         put_half(i, s);
     } else {
-        atomicStore(&y[i], s);
+        y_store(i, s);
     }
 }
 
@@ -57,11 +56,11 @@ fn put4(e: Epilogue, i: u32, v: vec4<f32>, live: u32) {
     let d = finish(e, v.w, summand(e, i + 3u));
     if (i & 1u) == 0u {
         // Whole words, which are nobody else's.
-        atomicStore(&y[i >> 1u], half_bits(a) | (half_bits(b) << 16u));
-        atomicStore(&y[(i >> 1u) + 1u], half_bits(c) | (half_bits(d) << 16u));
+        y_store(i >> 1u, half_bits(a) | (half_bits(b) << 16u));
+        y_store((i >> 1u) + 1u, half_bits(c) | (half_bits(d) << 16u));
     } else {
         put_half(i, a);
-        atomicStore(&y[(i >> 1u) + 1u], half_bits(b) | (half_bits(c) << 16u));
+        y_store((i >> 1u) + 1u, half_bits(b) | (half_bits(c) << 16u));
         put_half(i + 3u, d);
     }
 }

@@ -8,7 +8,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> out: array<f32>;
 @group(0) @binding(8) var<storage, read> parts: array<vec4<u32>>;
 
 var<workgroup> totals: array<vec4<u32>, GROUP>;
@@ -40,11 +39,11 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         } else if p.divisor == 2u {
             divisor = number(all.y);
         }
-        out[1] = divisor;
+        out_set(1u, divisor);
         if all.z == 0u {
-            out[0] = 0.0;
+            out_set(0u, 0.0);
         } else {
-            out[0] = divide(number(all.x), divisor);
+            out_set(0u, divide(number(all.x), divisor));
         }
     }
 }

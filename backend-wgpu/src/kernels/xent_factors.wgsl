@@ -8,7 +8,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read> out: array<f32>;
 @group(0) @binding(6) var<storage, read> g: array<f32>;
 @group(0) @binding(7) var<storage, read> weights: array<f32>;
 @group(0) @binding(8) var<storage, read_write> numbers: array<vec2<f32>>;
@@ -25,6 +24,6 @@ fn main(
         if WEIGHTED != 0u && label < p.meaning.classes {
             weight = weights[label];
         }
-        numbers[i] = vec2<f32>(out[2u + p.start + i], divide(g[0] * weight, out[1]));
+        numbers[i] = vec2<f32>(out_get(2u + p.start + i), divide(g[0] * weight, out_get(1u)));
     }
 }

@@ -9,7 +9,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> out: array<f32>;
 @group(0) @binding(7) var<storage, read> weights: array<f32>;
 /// Bits of a loss and of a weight, a count.
 @group(0) @binding(8) var<storage, read_write> parts: array<vec4<u32>>;
@@ -74,7 +73,7 @@ fn main(
     var total = vec4<u32>();
     if live && thread == 0u {
         let lse = most + natural_logarithm(sums[lane]);
-        out[2u + row] = lse;
+        out_set(2u + row, lse);
         let label = labels_raw(row);
         if !is_ignored(label) {
             var loss = number(F32_NAN);

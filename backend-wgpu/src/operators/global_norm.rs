@@ -3,7 +3,7 @@
 use crate::{
     Error, Memory, Wgpu, kernel,
     launch::{Call, GROUP},
-    memory::word_of,
+    memory::{padded, word_of},
 };
 use gradscale_core::backend::Buffer;
 
@@ -14,25 +14,46 @@ const ELEMENTS: u32 = 64 * GROUP;
 /// Bytes of a workgroup's sums.
 const SUMS: u64 = 16;
 
+/// Elements of a gradient from one on, as many as one binding shows.
+struct Piece<'a> {
+    memory: &'a Memory,
+    start: usize,
+    len: usize,
+}
+
+impl Piece<'_> {
+    fn groups(&self) -> u32 {
+        word_of(self.len).div_ceil(ELEMENTS)
+    }
+}
+
 impl Wgpu {
     pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &Memory) -> Result<(), Error> {
-        let groups = |memory: &Memory| word_of(memory.len()).div_ceil(ELEMENTS);
-        let count: u32 = grads.iter().copied().map(groups).sum();
+        // Whole workgroups, so that sums are the same however a gradient is cut.
+        let most = usize::try_from(self.window() / 4).unwrap_or(usize::MAX).max(ELEMENTS as usize);
+        let pieces = grads.iter().flat_map(|&memory| {
+            let len = memory.len();
+            (0..len).step_by(most).map(move |start| Piece { memory, start, len: most.min(len - start) })
+        });
+        let pieces: Vec<Piece<'_>> = pieces.collect();
+        let count: u32 = pieces.iter().map(Piece::groups).sum();
         let parts = self.totals(SUMS * u64::from(count.max(1)))?;
         let mut part = 0;
-        for some in grads.chunks(BUFFERS) {
+        for some in pieces.chunks(BUFFERS) {
             // Those that are missing have no elements and come behind all workgroups.
             let (mut lens, mut starts, mut end) = ([0; 8], [u32::MAX; 8], 0);
-            for ((len, start), memory) in lens.iter_mut().zip(&mut starts).zip(some) {
-                (*len, *start) = (word_of(memory.len()), end);
-                end += groups(memory);
-            }
-            if end == 0 {
-                continue;
+            for ((len, start), piece) in lens.iter_mut().zip(&mut starts).zip(some) {
+                (*len, *start) = (word_of(piece.len), end);
+                end += piece.groups();
             }
             let mut call = Call::new(&kernel::SQUARES).params(lens).params(starts).params([part, end]);
             for (binding, i) in (5..).zip(0..BUFFERS) {
-                call = call.buffer(binding, &some.get(i).unwrap_or(&some[0]).buffer);
+                call = match some.get(i) {
+                    Some(Piece { memory, start, len }) => {
+                        call.part(binding, &memory.buffer, 4 * *start as u64, padded(4 * *len as u64))
+                    }
+                    None => call.unused(binding, &some[0].memory.buffer),
+                };
             }
             self.launch(call.buffer(11, &parts), end)?;
             part += end;

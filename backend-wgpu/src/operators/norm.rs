@@ -36,6 +36,14 @@ fn over_groups(p: &Norm) -> Split {
     Split::new(p.groups(), p.size(), beside)
 }
 
+/// The scale of channels, or nothing in its place.
+fn scale<'a>(x: &Normed<'a, Memory>, call: Call<'a>) -> Call<'a> {
+    match x.scale {
+        Some(scale) => call.buffer(7, &scale.buffer),
+        None => call.unused(7, &x.x.buffer),
+    }
+}
+
 impl Wgpu {
     pub(crate) fn run_norm(
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &Memory, y: &Store<'_, Self>,
@@ -49,10 +57,13 @@ impl Wgpu {
             self.save(p, x, saved, 1)?;
         }
         let numbers = self.group_numbers(p, saved)?;
-        let [scale, shift] = affine.map_or([&x.buffer; 2], |both| both.map(|memory| &memory.buffer));
         let call = Call::new(&kernel::NORM).constant("BATCH", batch(p)).constant("AFFINE", affine.is_some().into());
         let call = call.params(shape(p)).params([len]).operand(x);
-        let call = call.buffer(6, scale).buffer(7, shift).buffer(9, &numbers);
+        let call = match affine {
+            Some([scale, shift]) => call.buffer(6, &scale.buffer).buffer(7, &shift.buffer),
+            None => call.unused(6, &x.buffer).unused(7, &x.buffer),
+        };
+        let call = call.buffer(9, &numbers);
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
 
@@ -89,7 +100,6 @@ impl Wgpu {
         let len = n * h * w * channels;
         let is_batch = p.over() == NormOver::Batch;
         let scaled = u32::from(x.scale.is_some());
-        let scale = x.scale.map_or(&x.x.buffer, |scale| &scale.buffer);
         let numbers = if p.groups() == 0 { self.numbers(NUMBERS)? } else { self.group_numbers(p, x.saved)? };
         // Sums over channels serve as those over groups where a group is a channel.
         let weigh = |split: Split, over_channels: bool| {
@@ -101,7 +111,7 @@ impl Wgpu {
                 .constant("SCALED", scaled)
                 .constant(name, along);
             let call = call.params(split.params()).params(shape(p)).operand(x.x).operand(dy);
-            let call = call.buffer(7, scale).buffer(8, &parts).buffer(9, &numbers);
+            let call = scale(&x, call).buffer(8, &parts).buffer(9, &numbers);
             self.launch(call, split.groups())?;
             Ok::<_, Error>(parts)
         };
@@ -115,12 +125,12 @@ impl Wgpu {
                 .constant("CENTERED", p.is_centered().into())
                 .constant(name, along);
             let call = call.params(end.params()).params([p.size()]);
-            self.launch(call.buffer(7, scale).buffer(8, &parts).buffer(9, &numbers), end.groups())?;
+            self.launch(scale(&x, call).buffer(8, &parts).buffer(9, &numbers), end.groups())?;
         }
         if len != 0 {
             let call = Call::new(&kernel::NORM_VJP).constant("BATCH", batch(p)).constant("SCALED", scaled);
             let call = call.params(shape(p)).params([len]).operand(x.x).operand(dy);
-            let call = call.buffer(7, scale).buffer(9, &numbers);
+            let call = scale(&x, call).buffer(9, &numbers);
             self.launch(call.store(dx), strided(len.div_ceil(8)))?;
         }
         let Some(stores) = affine.filter(|_| channels != 0) else { return Ok(()) };

@@ -4,7 +4,7 @@
 use crate::{
     Error, Memory, Table, Wgpu, kernel,
     launch::{Call, strided},
-    memory::word_of,
+    memory::{padded, word_of},
 };
 use core::ops::Range;
 use gradscale_core::{
@@ -22,6 +22,21 @@ fn rule(p: &Optimizer) -> (u32, [Dial; 2], [f32; 2], f32) {
         Rule::Adam { beta, eps, correction, decoupled } => (2 + u32::from(decoupled), correction, beta, eps),
         Rule::Ema { keep } => (4, [keep; 2], [0.0; 2], 0.0),
         other => unreachable!("no kernel for {other:?}"),
+    }
+}
+
+/// So many elements of a tensor from one on; nothing of one that is not there.
+struct Part<'a> {
+    memory: Option<&'a Memory>,
+    start: usize,
+    count: usize,
+}
+
+impl<'a> Part<'a> {
+    fn bind(&self, call: Call<'a>, binding: u32, nothing: &'a wgpu::Buffer) -> Call<'a> {
+        let Some(memory) = self.memory else { return call.unused(binding, nothing) };
+        let bytes = |elements: usize| (elements * memory.dtype().size()) as u64;
+        call.part(binding, &memory.buffer, bytes(self.start), padded(bytes(self.count)))
     }
 }
 
@@ -46,23 +61,26 @@ impl Wgpu {
         let states = word_of(p.states());
         let most = most.unwrap_or(f32::INFINITY).to_bits();
         for param in params {
-            let len = word_of(param.grad.len());
-            if len == 0 {
-                continue;
+            let len = param.grad.len();
+            // As many elements as one binding shows, from a multiple of 256 bytes on in f32 and in half.
+            let piece = usize::try_from(self.window() / 4).unwrap_or(usize::MAX).max(128);
+            for start in (0..len).step_by(piece) {
+                let count = piece.min(len - start);
+                let call = Call::new(&kernel::OPTIMIZE)
+                    .constant("RULE", code)
+                    .constant("STATES", states)
+                    .constant("COPY", param.half.is_some().into())
+                    .params([word_of(count), p.weight_decay().to_bits(), most, eps.to_bits()])
+                    .params(beta.map(f32::to_bits))
+                    .buffer(4, &step);
+                let part = |memory| Part { memory, start, count };
+                let call = part(Some(&*param.master)).bind(call, 3, &dummy);
+                let call = part(Some(param.grad)).bind(call, 5, &dummy);
+                let call = part(param.state[0].as_deref()).bind(call, 6, &dummy);
+                let call = part(param.state[1].as_deref()).bind(call, 7, &second);
+                let call = part(param.half.as_deref()).bind(call, 8, &third);
+                self.launch(call, strided(word_of(count).div_ceil(4)))?;
             }
-            let state = |i: usize| param.state[i].as_deref().map(|state| &state.buffer);
-            let call = Call::new(&kernel::OPTIMIZE)
-                .constant("RULE", code)
-                .constant("STATES", states)
-                .constant("COPY", param.half.is_some().into())
-                .params([len, p.weight_decay().to_bits(), most, eps.to_bits(), beta[0].to_bits(), beta[1].to_bits()])
-                .buffer(3, &param.master.buffer)
-                .buffer(4, &step)
-                .buffer(5, &param.grad.buffer)
-                .buffer(6, state(0).unwrap_or(&dummy))
-                .buffer(7, state(1).unwrap_or(&second))
-                .buffer(8, param.half.as_deref().map_or(&third, |half| &half.buffer));
-            self.launch(call, strided(len.div_ceil(4)))?;
         }
         Ok(())
     }

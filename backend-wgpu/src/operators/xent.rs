@@ -12,13 +12,21 @@ use gradscale_core::{
 /// Bytes of a workgroup's sums, and of a row's numbers.
 const SUMS: u64 = 16;
 const NUMBERS: u64 = 8;
-/// Rows whose gradients one launch forms: a multiple of 8.
+/// Most rows whose gradients one launch forms: a multiple of 8.
 const ROWS: u32 = 1 << 22;
 
 /// The members of `Meaning` in labels.wgsl.
 fn meaning(p: &Xent) -> [u32; 4] {
     let [rows, classes] = p.shape();
     [rows, classes, p.ignored().unwrap_or(0), p.ignored().is_some().into()]
+}
+
+/// The weights of classes, or nothing in their place.
+fn weights<'a>(x: &Scored<'a, Memory>, call: Call<'a>) -> Call<'a> {
+    match x.weights {
+        Some(weights) => call.buffer(7, &weights.buffer),
+        None => call.unused(7, &x.logits.buffer),
+    }
 }
 
 impl Wgpu {
@@ -29,10 +37,9 @@ impl Wgpu {
         let groups = rows.div_ceil(GROUP / threads);
         let parts = self.totals(SUMS * u64::from(groups.max(1)))?;
         if groups != 0 {
-            let weights = x.weights.unwrap_or(x.logits);
             let call = Call::new(&kernel::XENT_ROWS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
-            self.launch(call.buffer(3, &out.buffer).buffer(7, &weights.buffer).buffer(8, &parts), groups)?;
+            self.launch(weights(&x, call).buffer(3, &out.buffer).buffer(8, &parts), groups)?;
         }
         let (divisor, fixed) = match p.divisor() {
             Divisor::Fixed(value) => (0, value),
@@ -47,14 +54,15 @@ impl Wgpu {
         &self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
-        let weights = x.weights.unwrap_or(x.logits);
+        // Their numbers fit one binding.
+        let most = u32::try_from(self.largest_binding() / NUMBERS).unwrap_or(ROWS).min(ROWS) / 8 * 8;
         let mut start = 0;
         while start < rows {
-            let count = ROWS.min(rows - start);
+            let count = most.min(rows - start);
             let numbers = self.numbers(NUMBERS * u64::from(count))?;
             let call = Call::new(&kernel::XENT_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([start, count]).operand(x.labels).buffer(3, &out.buffer);
-            let call = call.buffer(6, &g.buffer).buffer(7, &weights.buffer).buffer(8, &numbers);
+            let call = weights(&x, call).buffer(6, &g.buffer).buffer(8, &numbers);
             self.launch(call, strided(count))?;
             let len = count * classes;
             let call = Call::new(&kernel::XENT_VJP).constant("WEIGHTED", 0).params(meaning(p)).params([start, len]);

@@ -1,0 +1,117 @@
+//! How kernels see tensors: through functions of their own for each, over one binding, or over several windows of the
+//! same size where a tensor is larger than the largest binding.
+//!
+//! Of a tensor `x`: `x_get(i)`, and `x_set(i, v)` if it is written; or `x_load`, `x_store`, `x_and`, `x_or` if its words
+//! are shared by several writers. Index and value are elements of its [`Element`].
+
+use core::fmt::Write;
+
+/// A tensor of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tensor {
+    pub name: &'static str,
+    pub binding: u32,
+    element: Element,
+    access: Access,
+}
+
+/// What an index counts.
+#[derive(Clone, Copy, Debug)]
+enum Element {
+    Word,
+    Float,
+    Two,
+    Four,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Access {
+    Read,
+    Write,
+    /// By atomic operations.
+    Share,
+}
+
+/// A store's destination, of dense.wgsl.
+pub(crate) const Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Four, access: Access::Write };
+/// A store's destination, of shared.wgsl.
+pub(crate) const SHARED_Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Word, access: Access::Share };
+/// Where the largest of each window lies, four to a word.
+pub(crate) const OFFSETS: Tensor = Tensor { name: "offsets", binding: 6, element: Element::Two, access: Access::Write };
+/// Indices of rows.
+pub(crate) const INDICES: Tensor = Tensor { name: "indices", binding: 6, element: Element::Word, access: Access::Read };
+/// Loss, divisor and a number of each row.
+pub(crate) const OUT: Tensor = Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
+
+/// Bindings of a tensor's windows lie so far apart.
+const APART: u32 = 16;
+
+impl Tensor {
+    /// An operand of operand.wgsl.
+    pub const fn operand(name: &'static str, binding: u32) -> Self {
+        Self { name, binding, element: Element::Four, access: Access::Read }
+    }
+
+    pub fn is_written(&self) -> bool {
+        self.access != Access::Read
+    }
+
+    /// The binding of a window.
+    pub const fn window(&self, window: u32) -> u32 {
+        self.binding + APART * window
+    }
+
+    /// Its functions, over so many windows. Their size is 2^`WINDOW` bytes.
+    pub fn text(&self, windows: u32) -> String {
+        let Self { name, element, .. } = self;
+        let (plain, size) = match element {
+            Element::Word => ("u32", 2),
+            Element::Float => ("f32", 2),
+            Element::Two => ("vec2<u32>", 3),
+            Element::Four => ("vec4<u32>", 4),
+        };
+        let (mode, kept) = match self.access {
+            Access::Read => ("read", plain.to_owned()),
+            Access::Write => ("read_write", plain.to_owned()),
+            Access::Share => ("read_write", format!("atomic<{plain}>")),
+        };
+        let mut text = String::new();
+        for window in 0..windows {
+            let binding = self.window(window);
+            let variable = format!("var<storage, {mode}> {name}_{window}: array<{kept}>");
+            writeln!(text, "@group(0) @binding({binding}) {variable};").ok();
+        }
+        // Name, what it takes besides the index, what it gives, what it does in a window at `at`.
+        let functions: &[[&str; 4]] = match self.access {
+            Access::Read => &[["get", "", "element", "return W[at];"]],
+            Access::Write => &[["get", "", "element", "return W[at];"], ["set", ", v: element", "", "W[at] = v;"]],
+            Access::Share => &[
+                ["load", "", "element", "return atomicLoad(&W[at]);"],
+                ["store", ", v: element", "", "atomicStore(&W[at], v);"],
+                ["and", ", v: element", "", "atomicAnd(&W[at], v);"],
+                ["or", ", v: element", "", "atomicOr(&W[at], v);"],
+            ],
+        };
+        for [function, takes, gives, work] in functions {
+            let takes = takes.replace("element", plain);
+            let gives = if gives.is_empty() { String::new() } else { format!(" -> {plain}") };
+            let work = |window: u32| work.replace('W', &format!("{name}_{window}"));
+            if windows == 1 {
+                let work = work(0);
+                writeln!(text, "fn {name}_{function}(at: u32{takes}){gives} {{\n    {work}\n}}").ok();
+                continue;
+            }
+            writeln!(text, "fn {name}_{function}(i: u32{takes}){gives} {{").ok();
+            writeln!(
+                text,
+                "    let at = i & ((1u << (WINDOW - {size}u)) - 1u);\n    switch i >> (WINDOW - {size}u) {{"
+            )
+            .ok();
+            for window in 0..windows - 1 {
+                writeln!(text, "        case {window}u: {{ {} }}", work(window)).ok();
+            }
+            writeln!(text, "        default: {{ {} }}\n    }}\n}}", work(windows - 1)).ok();
+        }
+        text
+    }
+}
