@@ -32,24 +32,46 @@ esac
 conformance=$(scripts/built.sh gradscale-wgpu conformance)
 tiles=$(scripts/built.sh gradscale-wgpu tiles)
 training=$(scripts/built.sh gradscale-wgpu training)
+
+# Everything on one driver. Trainings take minutes each, on SwiftShader many.
+on() {
+    export VK_DRIVER_FILES=$1
+    printf -- '-- %s\n' "$1"
+    "$conformance" ${all[@]+"${all[@]}"} || fail "the suite on $1"
+    "$tiles" --nocapture || fail "tiles on $1"
+    if ((${#all[@]} == 0)); then
+        "$training" --nocapture || fail "training on $1"
+    elif [[ "$1" == *lvp* ]]; then
+        "$training" --nocapture --skip recorded || fail "training on $1"
+    fi
+    # Larger tensors through several bindings.
+    if ((${#all[@]} == 0)) || [[ "$1" != *lvp* ]]; then
+        GRADSCALE_BINDING=262144 GRADSCALE_BRIEF=1 "$conformance" --skip all_f32_down || fail "small bindings on $1"
+    fi
+}
+
+# Compiling kernels is what takes longest, on one thread: the drivers run side by side.
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 passed=()
+running=()
 for driver in /usr/share/vulkan/icd.d/lvp_icd.*.json /usr/lib/chromium/vk_swiftshader_icd.json; do
     [[ -f "$driver" ]] || continue
-    export VK_DRIVER_FILES=$driver
-    printf -- '-- %s\n' "$driver"
-    "$conformance" ${all[@]+"${all[@]}"} || fail "the suite on $driver"
-    "$tiles" --nocapture || fail "tiles on $driver"
-    # Trainings take minutes each, on SwiftShader many.
-    if ((${#all[@]} == 0)); then
-        "$training" --nocapture || fail "training on $driver"
-    elif [[ "$driver" == *lvp* ]]; then
-        "$training" --nocapture --skip recorded || fail "training on $driver"
-    fi
-    passed+=("$(basename "$driver")")
+    name=$(basename "$driver")
+    (on "$driver") >"$logs/$name" 2>&1 &
+    passed+=("$name")
+    running+=($!)
+done
+failed=()
+for i in ${running[@]+"${!running[@]}"}; do
+    wait "${running[$i]}" || failed+=("${passed[$i]}")
+    cat "$logs/${passed[$i]}"
 done
 if ((${#passed[@]} == 0)); then
     echo "skipped: everything; apt-get install mesa-vulkan-drivers libvulkan1 chromium, or drivers.sh --install"
     echo "SKIPPED: no software driver"
+elif ((${#failed[@]} != 0)); then
+    fail "${failed[*]}"
 else
     echo "PASSED: ${passed[*]}"
 fi

@@ -51,6 +51,10 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// Words between two places where a binding may begin.
+const WORDS: u32 = 64;
+const _: () = assert!(WORDS as u64 * 4 == ALIGNMENT);
+
 /// Bytes of a buffer that holds so many.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     let bytes = if bytes < 32 { 32 } else { bytes };
@@ -110,9 +114,9 @@ impl Wgpu {
                 // Behind the end of the buffer there is only padding.
                 self.queue().write_buffer(&dst.buffer, whole.len() as u64, &word);
             } else {
-                let at = whole.len() as u64;
-                let start = at / ALIGNMENT * ALIGNMENT;
-                let params = [word_of((at - start) as usize / 4), u32::from_le_bytes(mask), u32::from_le_bytes(word)];
+                let at = whole.len();
+                let start = at as u64 / ALIGNMENT * ALIGNMENT;
+                let params = [word_of(at / 4) % WORDS, u32::from_le_bytes(mask), u32::from_le_bytes(word)];
                 let size = ALIGNMENT.min(dst.buffer.size() - start);
                 self.launch(Call::new(&kernel::TAIL).params(params).part(3, &dst.buffer, start, size), 1)?;
             }
