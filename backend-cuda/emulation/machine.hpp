@@ -69,7 +69,8 @@ struct Warp {
 static Fiber fibers[MOST_THREADS], host;
 static Warp warps[MOST_THREADS / WARP];
 static Fiber* current;
-static u32 threads, alive, arrived, generation, idle;
+static u32 threads, alive, arrived, generation, idle, consumers_arrived, consumers_generation;
+static bool backwards;
 static u32 at[3], grid[3];
 alignas(1024) static u8 shared[SHARED_MEMORY];
 static const void* parameters;
@@ -140,7 +141,8 @@ static void prepare(Fiber& fiber) {
 
 static void run_block(bool reversed) {
     alive = threads;
-    arrived = idle = 0;
+    arrived = idle = consumers_arrived = 0;
+    backwards = reversed;
     memset(warps, 0, sizeof warps);
     for (u32 t = 0; t < threads; t++) {
         Fiber &fiber = fibers[t], &up = fibers[(t + 1) % threads], &down = fibers[(t + threads - 1) % threads];
@@ -272,7 +274,11 @@ static inline void copy_arrives(u32 last_group) {
     static void name##_on_host(const Params& p)
 
 DEVICE u32 thread_index() { return machine::current->index; }
+#if defined(CONSUMERS)
+DEVICE u32 thread_count() { return CONSUMERS; }
+#else
 DEVICE u32 thread_count() { return machine::threads; }
+#endif
 DEVICE u32 block_x() { return machine::at[0]; }
 DEVICE u32 block_y() { return machine::at[1]; }
 DEVICE u32 block_z() { return machine::at[2]; }
@@ -280,7 +286,7 @@ DEVICE u32 blocks_x() { return machine::grid[0]; }
 DEVICE u32 blocks_y() { return machine::grid[1]; }
 DEVICE u32 blocks_z() { return machine::grid[2]; }
 
-DEVICE void barrier() {
+DEVICE void block_barrier() {
     using namespace machine;
     u32 mine = generation;
     if (++arrived == alive) {
@@ -291,6 +297,21 @@ DEVICE void barrier() {
     }
     while (generation == mine) take_turns();
 }
+#if defined(CONSUMERS)
+DEVICE void barrier() {
+    using namespace machine;
+    u32 mine = consumers_generation;
+    if (++consumers_arrived == CONSUMERS) {
+        consumers_arrived = 0;
+        consumers_generation += 1;
+        idle = 0;
+        return;
+    }
+    while (consumers_generation == mine) take_turns();
+}
+#else
+DEVICE void barrier() { block_barrier(); }
+#endif
 DEVICE void warp_barrier() { machine::meet(); }
 DEVICE void fence() {}
 
@@ -421,6 +442,99 @@ DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
             d[j][c] = add_products(d[j][c], left[0], right, 16);
             d[j][2 + c] = add_products(d[j][2 + c], left[1], right, 16);
         }
+    }
+}
+DEVICE void wait_for_all_products_but_one() {}
+#endif
+
+#if defined(CONSUMERS)
+// Barriers with phases, in their 8 bytes; boxes arrive as late as they may in one launch, at once in the next.
+
+namespace machine {
+struct Phases {
+    int32_t bytes;
+    u16 pending;
+    u8 threads, phase;
+};
+}  // namespace machine
+static_assert(sizeof(machine::Phases) == 8, "a barrier is 8 bytes");
+
+// What a driver tells of a tensor: address, sizes (elements), distances of rows and matrices (bytes), box.
+struct TensorMap {
+    u64 at, sizes[3], strides[2], box[2], unused[8];
+};
+
+namespace machine {
+struct Box {
+    u8* to;
+    const TensorMap* from;
+    u32 x, y, z;
+    Phases* full;
+};
+static std::vector<Box> boxes;
+
+static inline void look(Phases& phases) {
+    if (phases.pending == 0 && phases.bytes == 0) {
+        phases.pending = phases.threads;
+        phases.phase ^= 1;
+        idle = 0;
+    }
+}
+static inline void arrives(const Box& box) {
+    const TensorMap& from = *box.from;
+    for (u64 row = 0; row < from.box[1]; row++) {
+        for (u64 i = 0; i < from.box[0]; i++) {
+            u16 half = 0;
+            u64 x = box.x + i, y = box.y + row;
+            if (x < from.sizes[0] && y < from.sizes[1] && box.z < from.sizes[2]) {
+                memcpy(&half, reinterpret_cast<const u8*>(from.at + 2 * x + y * from.strides[0] + box.z * from.strides[1]), 2);
+            }
+            u64 offset = static_cast<u64>(box.to - shared) + row * from.box[0] * 2 + i * 2;
+            offset ^= (offset >> 7 & 7) << 4;
+            memcpy(shared + offset, &half, 2);
+        }
+    }
+    box.full->bytes -= static_cast<int32_t>(from.box[0] * from.box[1] * 2);
+    look(*box.full);
+}
+static inline Phases& phases(u64* at) { return *reinterpret_cast<Phases*>(at); }
+}  // namespace machine
+
+DEVICE void give_registers() {}
+DEVICE void take_registers() {}
+DEVICE void start_phases(u64* at, u32 threads) {
+    machine::phases(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
+}
+DEVICE void fence_phases() {}
+DEVICE void arrive(u64* at) {
+    machine::phases(at).pending -= 1;
+    machine::look(machine::phases(at));
+}
+DEVICE void expect_bytes(u64* at, u32 bytes) {
+    machine::phases(at).bytes += static_cast<int32_t>(bytes);
+    arrive(at);
+}
+DEVICE void wait_for_phase(u64* at, u32 phase) {
+    using namespace machine;
+    while (phases(at).phase == phase) {
+        for (size_t i = 0; i < boxes.size();) {
+            if (boxes[i].full == &phases(at)) {
+                arrives(boxes[i]);
+                boxes.erase(boxes.begin() + static_cast<long>(i));
+            } else {
+                i += 1;
+            }
+        }
+        if (phases(at).phase == phase) take_turns();
+    }
+}
+DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    using namespace machine;
+    Box box = {static_cast<u8*>(to), &from, x, y, z, &phases(full)};
+    if (backwards) {
+        arrives(box);
+    } else {
+        boxes.push_back(box);
     }
 }
 #endif

@@ -16,7 +16,13 @@ use gradscale_core::{
     stats::{FlushRule, Stats},
 };
 use half::slice::HalfFloatSliceExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 /// A device behind a driver.
 #[derive(Debug)]
@@ -24,19 +30,41 @@ pub struct Device<D: Driver> {
     driver: Arc<D>,
     scratch: Mutex<Scratch<D>>,
     groups: bool,
+    /// By module: whether it has been seen to be right on this device.
+    pub(crate) proven: Mutex<HashMap<&'static str, bool>>,
+    recording: AtomicBool,
 }
 
 impl<D: Driver> Device<D> {
     /// The device of a driver.
     pub fn with_driver(driver: D) -> Self {
-        Self { driver: Arc::new(driver), scratch: Mutex::default(), groups: false }
+        let groups = driver.arch() == 90;
+        Self {
+            driver: Arc::new(driver),
+            scratch: Mutex::default(),
+            groups,
+            proven: Mutex::default(),
+            recording: AtomicBool::new(false),
+        }
     }
 
-    /// With products of halves by warpgroups (wgmma) where the device is an sm_90. They have not run on hardware yet:
-    /// that is why one must ask for them.
+    /// Without products of halves by warpgroups (wgmma) and the copy engine, which an sm_90 has, and for which it is
+    /// measured how much they help.
     #[must_use]
-    pub fn with_warpgroups(self) -> Self {
-        Self { groups: self.driver.arch() == 90, ..self }
+    pub fn without_warpgroups(self) -> Self {
+        Self { groups: false, ..self }
+    }
+
+    /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right:
+    /// where one was not, another is taken.
+    #[must_use]
+    pub fn proven(&self) -> BTreeMap<&'static str, bool> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(&name, &right)| (name, right)).collect()
+    }
+
+    /// Whether launches are kept, not run.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.load(Relaxed)
     }
 
     /// Whether products go by warpgroups.
@@ -145,7 +173,9 @@ impl<D: Driver> Backend for Device<D> {
 
     fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<D::Recording>, Error> {
         self.driver.start_recording()?;
+        self.recording.store(true, Relaxed);
         let result = work();
+        self.recording.store(false, Relaxed);
         let recording = self.driver.stop_recording();
         result?;
         recording.map(Some)

@@ -10,6 +10,24 @@ use core::fmt::Debug;
 /// The type is `repr(C)`, has no padding, and is laid out as the kernel's own structure.
 pub unsafe trait Params: Copy {}
 
+/// Matrices of halves, one behind the other, as the copy engine is to see them: sizes and the box's sides innermost first.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiled {
+    /// The first element's address, a multiple of 16.
+    pub at: u64,
+    /// Elements of a row, rows, matrices.
+    pub sizes: [u32; 3],
+    /// Bytes from row to row and from matrix to matrix, multiples of 16.
+    pub strides: [u64; 2],
+    /// Elements (at most 64) and rows (at most 256) of a box.
+    pub tile: [u32; 2],
+}
+
+/// The same in the copy engine's own words (PTX ISA, "Tensors").
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct TensorMap(pub [u64; 16]);
+
 /// A device driver with one stream of work, in which everything runs in the order of the calls.
 ///
 /// # Safety
@@ -74,6 +92,12 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Compile`], and the driver's.
     unsafe fn launch<P: Params>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error>;
+
+    /// What kernels hand to the copy engine.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error>;
 
     /// From here on launches are kept, not run.
     ///

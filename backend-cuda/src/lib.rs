@@ -23,6 +23,7 @@ mod norm;
 mod optimize;
 mod pool;
 mod product;
+mod proof;
 mod reduce;
 mod rows;
 mod scratch;

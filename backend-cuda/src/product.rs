@@ -2,9 +2,10 @@
 
 use crate::{
     Device, Error,
-    driver::{Driver, Params},
-    kernels::{FINISH, GROUP, Kernel, PLAIN, TENSOR, TILES},
+    driver::{Driver, Params, TensorMap, Tiled},
+    kernels::{BULK, BULK_TILES, CONVOLUTIONS, FINISH, GROUP, Kernel, MATRICES, PLAIN, TILES},
     memory::Memory,
+    proof,
     scratch::Use,
     store::StoreParams,
 };
@@ -61,10 +62,23 @@ struct ConvParams {
     outputs: u32,
 }
 
+/// `Bulk` of `bulk.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct BulkParams {
+    maps: [TensorMap; 2],
+    product: ProductParams,
+    unused: [u32; 2],
+}
+
+// SAFETY: as `bulk.cu` says; with what is unused a multiple of 64 bytes.
+unsafe impl Params for BulkParams {}
+const _: () = assert!(size_of::<BulkParams>() == 2 * 128 + size_of::<ProductParams>() + 8);
+
 /// A product, before it is known how it runs.
+#[derive(Clone, Copy)]
 struct Plan {
-    /// Of [`TENSOR`] and [`GROUP`].
-    layout: usize,
+    kind: Kind,
     /// Of [`PLAIN`].
     plain: &'static Kernel,
     mnk: [u32; 3],
@@ -81,6 +95,42 @@ struct Plan {
     lens: [usize; 4],
 }
 
+/// What a product's operands are, and where they are contiguous.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// Matrices, transposed or not: of [`MATRICES`] and [`BULK`].
+    Matrices([bool; 2]),
+    /// Of [`CONVOLUTIONS`] and [`GROUP`].
+    Convolution(Pass),
+}
+
+impl Kind {
+    fn index(self) -> usize {
+        match self {
+            Self::Matrices([a, b]) => usize::from(a) + 2 * usize::from(b),
+            Self::Convolution(Pass::Forward) => 0,
+            Self::Convolution(Pass::Data) => 1,
+            Self::Convolution(Pass::Weight) => 2,
+        }
+    }
+
+    fn tensor(self) -> &'static [Kernel; 5] {
+        match self {
+            Self::Matrices(_) => &MATRICES[self.index()],
+            Self::Convolution(_) => &CONVOLUTIONS[self.index()],
+        }
+    }
+}
+
+/// How a product runs: the kernel, and the results of one of its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub kernel: &'static Kernel,
+    tile: [u32; 2],
+    /// Whether operands come by the copy engine.
+    bulk: bool,
+}
+
 /// Results of the plain kernel's block along each side.
 const PLAIN_TILE: [u32; 2] = [64, 64];
 /// Longest sum of one block: tensor cores cut what does not fit, so that long sums of one sign drift.
@@ -88,15 +138,48 @@ const LONGEST: u32 = 4096;
 /// Shortest part of a sum worth a block.
 const SHORTEST: u32 = 256;
 
+impl Plan {
+    /// How many tiles the results fill.
+    fn tiles(&self, [tile_m, tile_n]: [u32; 2]) -> u32 {
+        self.mnk[0].div_ceil(tile_m) * self.mnk[1].div_ceil(tile_n) * self.batch
+    }
+
+    /// Whether the copy engine can walk through the operands: matrices of a batch lie apart.
+    fn has_boxes(&self) -> bool {
+        self.batch == 1 || (self.steps.a[2] != 0 && self.steps.b[2] != 0)
+    }
+
+    /// Both operands, matrices at these addresses, in boxes of 64 of k.
+    fn boxes(&self, tile: [u32; 2], at: [u64; 2]) -> [Tiled; 2] {
+        let [m, n, k] = self.mnk;
+        let Steps { a, b } = self.steps;
+        // Elements from one row (m of a, n of b) and one k to the next, and from matrix to matrix.
+        [(at[0], m, a, tile[0]), (at[1], n, [b[1], b[0], b[2]], tile[1])].map(
+            |(at, rows, [row, step, matrix], tile)| {
+                let along_k = step == 1;
+                let (sizes, lead) = if along_k { ([k, rows, self.batch], row) } else { ([rows, k, self.batch], step) };
+                let bytes = |elements: u32| 2 * u64::from(elements);
+                // With one matrix the distance to the next is never used, but must be one.
+                let matrix = if self.batch == 1 { lead } else { matrix };
+                Tiled { at, sizes, strides: [bytes(lead), bytes(matrix)], tile: [64, if along_k { tile } else { 64 }] }
+            },
+        )
+    }
+}
+
 impl<D: Driver> Device<D> {
     pub(crate) fn run_gemm(
         &self, p: &Gemm, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
+        self.run_product(&Self::plan_gemm(p), a, b, bias, y, None)
+    }
+
+    fn plan_gemm(p: &Gemm) -> Plan {
         let ([m, n, k], [ta, tb], lead, strides) = (p.mnk(), p.transposed(), p.lead(), p.strides());
         let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
         let eights = |sizes: [u32; 3]| sizes.into_iter().all(|size| size.is_multiple_of(8));
-        let plan = Plan {
-            layout: usize::from(ta) + 2 * usize::from(tb),
+        Plan {
+            kind: Kind::Matrices([ta, tb]),
             plain: &PLAIN[0],
             mnk: [m, n, k],
             batch: p.batch(),
@@ -111,13 +194,18 @@ impl<D: Driver> Device<D> {
             aligned: eights([if ta { m } else { k }, lead[0], strides[0]])
                 && eights([if tb { k } else { n }, lead[1], strides[1]]),
             lens: [a_len, b_len, n as usize, y_len],
-        };
-        self.run_product(&plan, a, b, bias, y)
+        }
     }
 
     pub(crate) fn run_conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
+        // a is what gives the rows of the result.
+        let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
+        self.run_product(&Self::plan_conv(p, pass), a, b, bias, y, None)
+    }
+
+    fn plan_conv(p: &Conv2d, pass: Pass) -> Plan {
         let ([images, h, w, c], [_, oh, ow, o]) = (p.x(), p.y());
         let ([_, kh, kw, inputs], groups) = (p.w(), p.group_count());
         let (outputs, taps) = (o / groups, kh * kw);
@@ -126,24 +214,24 @@ impl<D: Driver> Device<D> {
         // What is contiguous along each operand.
         let [wide_inputs, wide_outputs] = [inputs, outputs].map(|channels| channels.is_multiple_of(8));
         let filter = taps * inputs;
-        let (layout, mnk, y_lead, y_stride, steps, aligned, lens) = match pass {
+        let (plain, mnk, y_lead, y_stride, steps, aligned, lens) = match pass {
             Pass::Forward => {
                 let steps = Steps { b: [1, filter, outputs * filter], ..Steps::default() };
-                (4, [pixels, outputs, filter], o, outputs, steps, wide_inputs, [x_len, w_len, o as usize, y_len])
+                (1, [pixels, outputs, filter], o, outputs, steps, wide_inputs, [x_len, w_len, o as usize, y_len])
             }
             Pass::Data => {
                 let (mnk, aligned) = ([images * h * w, inputs, taps * outputs], wide_inputs && wide_outputs);
-                (5, mnk, c, inputs, Steps::default(), aligned, [y_len, w_len, c as usize, x_len])
+                (2, mnk, c, inputs, Steps::default(), aligned, [y_len, w_len, c as usize, x_len])
             }
             Pass::Weight => {
                 // Results of a group follow those of the group before.
                 let (mnk, aligned) = ([outputs, filter, pixels], wide_inputs && wide_outputs);
-                (6, mnk, filter, outputs * filter, Steps::default(), aligned, [y_len, x_len, 0, w_len])
+                (3, mnk, filter, outputs * filter, Steps::default(), aligned, [y_len, x_len, 0, w_len])
             }
         };
-        let plan = Plan {
-            layout,
-            plain: &PLAIN[layout - 3],
+        Plan {
+            kind: Kind::Convolution(pass),
+            plain: &PLAIN[plain],
             mnk,
             batch: groups,
             y_lead,
@@ -162,32 +250,31 @@ impl<D: Driver> Device<D> {
             },
             aligned,
             lens,
-        };
-        // a is what gives the rows of the result.
-        let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
-        self.run_product(&plan, a, b, bias, y)
+        }
     }
 
+    /// `by`: the way to compute, if it is not to be chosen.
     fn run_product(
         &self, plan: &Plan, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: &Store<'_, Self>,
+        by: Option<Choice>,
     ) -> Result<(), Error> {
         let ([m, n, k], batch) = (plan.mnk, plan.batch);
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
         let halves = a.dtype() == DType::F16 && b.dtype() == DType::F16;
-        let tiles = |[tile_m, tile_n]: [u32; 2]| m.div_ceil(tile_m) * n.div_ceil(tile_n) * batch;
-        let (kernel, tile) = if halves {
-            let i = if plan.aligned { self.tile(m, n, tiles) } else { 4 };
-            let group = GROUP[plan.layout].get(i).filter(|_| self.has_groups());
-            (group.unwrap_or(&TENSOR[plan.layout][i]), TILES[i])
-        } else {
-            (plan.plain, PLAIN_TILE)
+        let choice = match by {
+            Some(choice) => choice,
+            None if halves => self.choose(plan)?,
+            None => Choice { kernel: plan.plain, tile: PLAIN_TILE, bulk: false },
         };
+        let tiles = plan.tiles(choice.tile);
         let operands = plan.lens[0] * a.dtype().size() + plan.lens[1] * b.dtype().size();
         let results = m as usize * n as usize * batch as usize;
-        let (splits, depth) = self.parts(k, tiles(tile), results, operands);
-        let blocks = [tiles(tile) * splits, 1, 1];
+        let (splits, depth) = self.parts(k, tiles, results, operands);
+        // With the copy engine each multiprocessor has one block, which goes from tile to tile.
+        let most = if choice.bulk { self.driver().multiprocessors() } else { u32::MAX };
+        let blocks = [(tiles * splits).min(most), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
         let part = if splits > 1 { self.scratch(Use::Work, splits as usize * results * 4)? } else { 0 };
         let mut params = ProductParams {
@@ -208,8 +295,17 @@ impl<D: Driver> Device<D> {
             conv: plan.conv,
             wide: u32::from(wide),
         };
-        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results.
-        unsafe { self.launch(kernel, blocks, &params)? };
+        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; boxes that
+        // leave a matrix are cut.
+        unsafe {
+            if choice.bulk {
+                let maps = plan.boxes(choice.tile, [params.a, params.b]);
+                let maps = [self.driver().tensor_map(&maps[0])?, self.driver().tensor_map(&maps[1])?];
+                self.launch(choice.kernel, blocks, &BulkParams { maps, product: params, unused: [0; 2] })?;
+            } else {
+                self.launch(choice.kernel, blocks, &params)?;
+            }
+        }
         if splits > 1 {
             let (_, blocks) = self.dense(results);
             params.y = self.store(y, plan.lens[3], blocks)?;
@@ -219,13 +315,52 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
+    /// The way to multiply halves: the best of those that the device has and that have been seen to be right there.
+    fn choose(&self, plan: &Plan) -> Result<Choice, Error> {
+        let tensor = plan.kind.tensor();
+        let any = Choice { kernel: &tensor[4], tile: TILES[4], bulk: false };
+        if !plan.aligned {
+            return Ok(any);
+        }
+        let i = self.tile(plan);
+        let here = Choice { kernel: &tensor[i], tile: TILES[i], bulk: false };
+        let [m, n, _] = plan.mnk;
+        let better = match plan.kind {
+            _ if !self.has_groups() => None,
+            Kind::Convolution(_) => GROUP[plan.kind.index()].get(i).map(|kernel| Choice { kernel, ..here }),
+            Kind::Matrices(_) if m > 64 && n > 64 && plan.has_boxes() => {
+                let large = n > 128 && plan.tiles(BULK_TILES[0]) >= self.driver().multiprocessors();
+                let i = usize::from(!large);
+                Some(Choice { kernel: &BULK[plan.kind.index()][i], tile: BULK_TILES[i], bulk: true })
+            }
+            Kind::Matrices(_) => None,
+        };
+        match better {
+            Some(better) if self.is_proven(plan.kind, better)? => Ok(better),
+            _ => Ok(here),
+        }
+    }
+
+    /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the simplest.
+    pub(crate) fn run_twice(
+        &self, kind: Kind, choice: Choice, [a, b]: [&Memory<D>; 2], y: [Store<'_, Self>; 2],
+    ) -> Result<(), Error> {
+        let plan = match kind {
+            Kind::Matrices(_) => Self::plan_gemm(&proof::gemm(kind)?),
+            Kind::Convolution(pass) => Self::plan_conv(&proof::conv()?, pass),
+        };
+        let plain = Choice { kernel: &kind.tensor()[4], tile: TILES[4], bulk: false };
+        self.run_product(&plan, a, b, None, &y[0], Some(choice))?;
+        self.run_product(&plan, a, b, None, &y[1], Some(plain))
+    }
+
     /// The tile: the largest that is not mostly empty and fills the device.
-    fn tile(&self, m: u32, n: u32, tiles: impl Fn([u32; 2]) -> u32) -> usize {
-        let enough = self.driver().multiprocessors();
+    fn tile(&self, plan: &Plan) -> usize {
+        let (enough, [m, n, _]) = (self.driver().multiprocessors(), plan.mnk);
         match (m > 64, n > 64) {
-            (true, true) if tiles(TILES[0]) >= enough => 0,
-            (true, _) if tiles(TILES[1]) >= enough => 1,
-            (_, true) if tiles(TILES[2]) >= enough => 2,
+            (true, true) if plan.tiles(TILES[0]) >= enough => 0,
+            (true, _) if plan.tiles(TILES[1]) >= enough => 1,
+            (_, true) if plan.tiles(TILES[2]) >= enough => 2,
             (true, false) => 1,
             (false, true) => 2,
             _ => 3,
@@ -239,7 +374,7 @@ impl<D: Driver> Device<D> {
         let most = u32::try_from(room).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST));
         let wish = (2 * self.driver().multiprocessors() / tiles).max(k.div_ceil(LONGEST));
         // Whole stages of the kernels.
-        let depth = k.div_ceil(wish.min(most).max(1)).next_multiple_of(32).max(32);
+        let depth = k.div_ceil(wish.min(most).max(1)).next_multiple_of(64).max(64);
         (k.div_ceil(depth).max(1), depth)
     }
 }

@@ -12,7 +12,7 @@ use gradscale_core::{
 use gradscale_cuda::{
     Cuda, Device,
     driver::Driver,
-    kernels::{GROUP, TENSOR},
+    kernels::{BULK, CONVOLUTIONS, GROUP, MATRICES},
 };
 use half::f16;
 use std::{collections::BTreeSet, future::Future, pin::pin, task};
@@ -77,7 +77,9 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
 /// Shapes that want each tile, and operands that are not aligned.
 fn shapes() -> Result<Vec<Work>, ShapeError> {
     let mut all = vec![];
-    for [m, n, k] in [[136, 144, 72], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]] {
+    for [m, n, k] in
+        [[136, 144, 72], [264, 392, 136], [136, 104, 200], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]]
+    {
         let p = Gemm::new(m, n, k)?;
         all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?].map(Work::Gemm));
     }
@@ -99,45 +101,62 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
 }
 
 /// All shapes on a device; where results differ from the reference, panics.
-fn check<D: Driver>(device: &Device<D>, groups: bool) {
+fn check<D: Driver>(device: &Device<D>) {
     let name = device.caps().name.to_owned();
     for work in shapes().expect("valid shapes") {
         let (values, row) = results(device, work).expect("runs");
         let (want, want_row) = results(&Reference::default(), work).expect("runs");
         let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
-        assert_eq!(differs, None, "{name}, warpgroups {groups}, {work:?}");
+        assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.proven());
         assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "{name}, {work:?}");
     }
 }
 
 #[test]
 fn every_tile_of_every_product() {
-    for (arch, groups) in [(80, false), (75, false), (90, true)] {
+    let tensor: Vec<_> = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened()).collect();
+    let groups: Vec<_> = BULK.as_flattened().iter().chain(GROUP.as_flattened()).collect();
+    for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &groups)] {
         // With one multiprocessor the largest tile that fits is taken.
         let device = match host::Host::open(arch, 1) {
-            Ok(device) if groups => device.with_warpgroups(),
             Ok(device) => device,
             Err(reason) => {
                 println!("SKIPPED: {reason}");
                 return;
             }
         };
-        check(&device, groups);
+        check(&device);
         let used: BTreeSet<_> = device.driver().used().into_iter().collect();
-        let all = if groups { GROUP.as_flattened() } else { TENSOR.as_flattened() };
-        let unused: Vec<_> = all.iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
+        let unused: Vec<_> =
+            kernels.iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
         assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
+        assert!(device.proven().values().all(|right| *right), "{:?}", device.proven());
     }
 }
 
-/// The same shapes on hardware: here it is seen whether wgmma reads what this project thinks it reads.
+/// Kernels for one architecture that do not do there what they should are not used.
+#[test]
+fn what_is_wrong_on_a_device_is_not_used() {
+    match host::Host::open_broken(90, 1, Some("bulk_gemm_t")) {
+        Ok(device) => {
+            check(&device);
+            let wrong: Vec<_> = device.proven().into_iter().filter(|(_, right)| !right).map(|(name, _)| name).collect();
+            assert!(!wrong.is_empty() && wrong.iter().all(|name| name.starts_with("bulk_gemm_t")), "{wrong:?}");
+        }
+        Err(reason) => println!("SKIPPED: {reason}"),
+    }
+}
+
+/// The same shapes on hardware: here it is seen whether wgmma and the copy engine read what this project thinks they do.
 #[test]
 fn on_a_gpu() {
     match Cuda::open(0) {
         Ok(device) => {
-            check(&device, false);
-            let device = device.with_warpgroups();
-            check(&device, device.driver().arch() == 90);
+            check(&device.without_warpgroups());
+            let device = Cuda::open(0).expect("as before");
+            check(&device);
+            println!("kernels for this architecture alone: {:?}", device.proven());
+            assert!(device.proven().values().all(|right| *right), "{:?}", device.proven());
         }
         Err(reason) => {
             let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");

@@ -18,7 +18,7 @@ mod products;
 mod training;
 
 use gradscale_core::backend::Backend;
-use gradscale_cuda::{Cuda, driver::Driver};
+use gradscale_cuda::Cuda;
 use measure::Bench;
 use std::process::{Command, ExitCode};
 
@@ -62,16 +62,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Products once more, by warpgroups, where there are any.
+/// Products once more, as on devices before sm_90, where they were not so.
 fn warpgroups(device: &Cuda, words: Vec<String>) -> Result<String, gradscale_cuda::Error> {
-    if device.driver().arch() != 90 {
+    let proven = device.proven();
+    if proven.is_empty() {
         return Ok(String::new());
     }
-    let device = Cuda::open(0)?.with_warpgroups();
+    let device = Cuda::open(0)?.without_warpgroups();
     let mut bench = Bench::new(&device, words);
     products::gemm(&mut bench)?;
     products::conv(&mut bench)?;
-    Ok(format!("\nProducts by warpgroups (wgmma):\n{}", bench.table()))
+    let wrong: Vec<_> = proven.iter().filter(|(_, right)| !**right).map(|(name, _)| *name).collect();
+    let text = format!("\nOf {} kernels for sm_90a those that were wrong, and not used: {wrong:?}\n", proven.len());
+    Ok(format!("{text}\nProducts without them, by mma.sync:\n{}", bench.table()))
 }
 
 /// Versions of driver and compiler, as the machine tells them.

@@ -4,7 +4,7 @@ pub mod nvrtc;
 
 use crate::{
     Error,
-    driver::{Driver, Params},
+    driver::{Driver, Params, TensorMap, Tiled},
     kernels::Kernel,
 };
 use core::ffi::c_void;
@@ -298,6 +298,37 @@ unsafe impl Driver for Gpu {
             result::launch_kernel(function, (x, y, z), (threads, 1, 1), shared, self.stream, &mut arguments)
                 .map_err(failed("launch a kernel"))
         }
+    }
+
+    fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
+        use sys::{
+            CUtensorMapDataType_enum as element, CUtensorMapFloatOOBfill_enum as outside,
+            CUtensorMapInterleave_enum as interleave, CUtensorMapL2promotion_enum as promotion,
+            CUtensorMapSwizzle_enum as swizzle,
+        };
+        self.enter()?;
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        let (sizes, tile) = (tensor.sizes.map(u64::from), [tensor.tile[0], tensor.tile[1], 1]);
+        // SAFETY: all arrays are as long as the rank asks for; the address is only noted.
+        unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &raw mut map,
+                element::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                3,
+                tensor.at as *mut c_void,
+                sizes.as_ptr(),
+                tensor.strides.as_ptr(),
+                tile.as_ptr(),
+                [1; 3].as_ptr(),
+                interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()
+        .map_err(failed("describe a matrix"))?;
+        Ok(TensorMap(map.opaque))
     }
 
     fn start_recording(&self) -> Result<(), Error> {

@@ -7,7 +7,7 @@ KERNEL(plain, Product) {
     SHARED float a[DEPTH][TILE + 4];
     SHARED float b[DEPTH][TILE + 4];
     const u32 t = thread_index();
-    const Block block = block_of(p, TILE, TILE);
+    const Block block = block_of(p, block_x(), TILE, TILE);
     const u32 begin_k = block.part * p.depth;
     const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
     // Whatever lies side by side in memory is read by neighbours.

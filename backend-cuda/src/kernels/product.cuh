@@ -145,10 +145,10 @@ struct Block {
     u32 m, n, z, part;
 };
 
-DEVICE Block block_of(const Product& p, u32 tile_m, u32 tile_n) {
+DEVICE Block block_of(const Product& p, u32 number, u32 tile_m, u32 tile_n) {
     const u32 band = 8;
     u32 rows = (p.m + tile_m - 1) / tile_m, columns = (p.n + tile_n - 1) / tile_n;
-    u32 tile = block_x() % (rows * columns), rest = block_x() / (rows * columns);
+    u32 tile = number % (rows * columns), rest = number / (rows * columns);
     u32 first = tile / (band * columns) * band;
     u32 height = rows - first < band ? rows - first : band;
     u32 inside = tile - first * columns;

@@ -10,13 +10,19 @@ macro_rules! layout {
         $kernels!($name, [("MODE", $mode), ("A_ALONG_K", $a), ("B_ALONG_K", $b)])
     };
 }
-macro_rules! layouts {
+macro_rules! matrices {
     ($kernels:ident) => {
         [
             layout!($kernels, "gemm", 0, 1, 0),
             layout!($kernels, "gemm_ta", 0, 0, 0),
             layout!($kernels, "gemm_tb", 0, 1, 1),
             layout!($kernels, "gemm_ta_tb", 0, 0, 1),
+        ]
+    };
+}
+macro_rules! convolutions {
+    ($kernels:ident) => {
+        [
             layout!($kernels, "forward", 1, 1, 1),
             layout!($kernels, "data", 2, 1, 0),
             layout!($kernels, "weight", 3, 0, 0),
@@ -87,12 +93,42 @@ macro_rules! groups {
     };
 }
 
-/// Rows and columns of the tiles of [`TENSOR`]; the last takes operands of any alignment.
+/// A tile of warpgroups, with four warps that bring operands by the copy engine.
+macro_rules! bulk {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("GROUP", 1),
+                    ("CONSUMERS", 2 * $m)],
+                threads: 2 * $m + 128,
+                blocks: 1,
+                // Stages of both operands, 64 of k; 16 rows of 32 results of each warp on their way out.
+                shared: $stages * 128 * ($m + $n) + $m / 16 * 16 * 36 * 4,
+                arch: [90, 90],
+                ..Module::new(concat!("bulk_", $name, "_", $tile), &[STORE, PRODUCT, file!("bulk.cu")])
+            },
+            entry: "bulk",
+        }
+    };
+}
+macro_rules! bulks {
+    ($name:literal, $layout:tt) => {
+        [bulk!($name, $layout, "128x256", 128, 256, 4), bulk!($name, $layout, "128x128", 128, 128, 6)]
+    };
+}
+
+/// Rows and columns of the tiles of [`MATRICES`] and [`CONVOLUTIONS`]; the last takes operands of any alignment.
 pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
-/// Products of halves: layout (four of matrices by what is transposed; forward, data, weight) by tile.
-pub static TENSOR: [[Kernel; 5]; 7] = layouts!(tiles);
-/// Products of halves by warpgroups (sm_90a alone), in the first two tiles.
-pub static GROUP: [[Kernel; 2]; 7] = layouts!(groups);
+/// Products of halves: what is transposed (no, a, b, both) by tile.
+pub static MATRICES: [[Kernel; 5]; 4] = matrices!(tiles);
+/// Convolutions of halves: forward, data, weight by tile.
+pub static CONVOLUTIONS: [[Kernel; 5]; 3] = convolutions!(tiles);
+/// Convolutions of halves by warpgroups (sm_90a alone), in the first two tiles.
+pub static GROUP: [[Kernel; 2]; 3] = convolutions!(groups);
+/// Products of matrices of halves by warpgroups and the copy engine (sm_90a alone), in the tiles of [`BULK_TILES`].
+pub static BULK: [[Kernel; 2]; 4] = matrices!(bulks);
+/// Rows and columns of the tiles of [`BULK`].
+pub const BULK_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
 /// Products of any numbers, by kind: matrices, forward, data, weight.
 pub static PLAIN: [Kernel; 4] = [
     layout!(plain, "gemm", 0, 0, 0),

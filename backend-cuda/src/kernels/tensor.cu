@@ -96,7 +96,7 @@ KERNEL(tensor, Product) {
     u16* const stages = (u16*)bytes;
     const u32 t = thread_index(), warp = t / 32, lane = t % 32;
     const u32 warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
-    const Block block = block_of(p, TILE_M, TILE_N);
+    const Block block = block_of(p, block_x(), TILE_M, TILE_N);
     const u32 begin_k = block.part * p.depth;
     const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
     const u32 steps = (end_k - begin_k + DEPTH - 1) / DEPTH;

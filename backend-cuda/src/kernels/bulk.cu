@@ -1,0 +1,141 @@
+// Products of matrices of halves on sm_90a: TILE_M × TILE_N results at a time, 64 of k, as many blocks as the device has
+// multiprocessors, each of which goes from tile to tile.
+//
+// The last four warps of a block only bring operands, and hand their registers to the others: one thread asks the copy engine for whole boxes (cp.async.bulk.tensor),
+// which lie in shared memory with the 128-byte swizzle that the tensor cores read, and zeros where a box leaves a
+// matrix. The other warps are groups of four that multiply (wgmma), 64 rows each. They speak through two barriers for
+// each stage: `full` is complete when its bytes are there, `empty` when all groups have read them.
+//
+// Lines and panels in shared memory are those of group.cu.
+
+#define DEPTH 64
+#define A_HALVES (TILE_M * DEPTH)
+#define B_HALVES (TILE_N * DEPTH)
+#define STAGE (A_HALVES + B_HALVES)
+#define SLAB 32
+#define SLAB_LINE (SLAB + 4)
+#define WARPS (CONSUMERS / 32)
+
+static_assert(32 * sizeof(Seen) <= 16 * SLAB_LINE * sizeof(float), "room for what 32 threads have seen");
+
+struct Bulk {
+    // a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory.
+    TensorMap a, b;
+    Product product;
+};
+
+// One box along k, or panels of 64 across.
+DEVICE void bring(u16* to, const TensorMap& from, bool along_k, u32 size, u32 place, u32 k, u32 z, u64* full) {
+    if (along_k) {
+        copy_box(to, from, k, place, z, full);
+        return;
+    }
+    for (u32 panel = 0; panel < size / 64; panel++) {
+        copy_box(to + panel * 64 * DEPTH, from, place + panel * 64, k, z, full);
+    }
+}
+
+KERNEL(bulk, Bulk) {
+    SHARED_BYTES(bytes);
+    SHARED u64 full[STAGES], empty[STAGES];
+    u16* const stages = (u16*)bytes;
+    const Product& q = p.product;
+    const u32 t = thread_index(), warp = t / 32, lane = t % 32;
+    const u32 tiles = (q.m + TILE_M - 1) / TILE_M * ((q.n + TILE_N - 1) / TILE_N) * q.batch * q.splits;
+    if (t == 0) {
+        for (u32 i = 0; i < STAGES; i++) {
+            start_phases(&full[i], 1);
+            start_phases(&empty[i], WARPS);
+        }
+        fence_phases();
+    }
+    block_barrier();
+
+    // Stages are used in turn; each time around, the phase of their barriers is the other.
+    u32 stage = 0, phase = 0;
+    auto next = [&] {
+        stage += 1;
+        if (stage == STAGES) stage = 0, phase ^= 1;
+    };
+    auto steps_of = [&](const Block& block) {
+        const u32 rest = q.k - block.part * q.depth;
+        return ((rest < q.depth ? rest : q.depth) + DEPTH - 1) / DEPTH;
+    };
+
+    if (warp >= WARPS) {
+        give_registers();
+        if (t != CONSUMERS) return;
+        for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
+            const Block block = block_of(q, tile, TILE_M, TILE_N);
+            const u32 steps = steps_of(block);
+#pragma unroll 1
+            for (u32 step = 0; step < steps; step++, next()) {
+                const u32 k = block.part * q.depth + step * DEPTH;
+                u16* const a = stages + stage * STAGE;
+                // In the first round nobody has to be waited for: the phase before the first counts as complete.
+                wait_for_phase(&empty[stage], phase ^ 1);
+                expect_bytes(&full[stage], STAGE * 2);
+                bring(a, p.a, A_ALONG_K, TILE_M, block.m, k, block.z, &full[stage]);
+                bring(a + A_HALVES, p.b, B_ALONG_K, TILE_N, block.n, k, block.z, &full[stage]);
+            }
+        }
+        return;
+    }
+
+    take_registers();
+    float* const slab = (float*)(bytes + STAGES * STAGE * 2) + warp * 16 * SLAB_LINE;
+    const bool whole = q.splits == 1;
+    Epilogue e;
+    if (whole) e = begin(q.y);
+    // What a thread has seen waits where results go out, while these are being summed: registers are scarce.
+    Seen* const kept = (Seen*)slab + lane;
+    *kept = Seen{};
+#pragma unroll 1
+    for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
+        const Block block = block_of(q, tile, TILE_M, TILE_N);
+        const u32 steps = steps_of(block);
+        float sums[TILE_N / 8][4] = {};
+        u32 before = 0;
+#pragma unroll 1
+        for (u32 step = 0; step < steps; step++, next()) {
+            const u16* const a = stages + stage * STAGE;
+            const u16* const b = a + A_HALVES;
+            const u16* const own = a + warp / 4 * 64 * 64;
+            wait_for_phase(&full[stage], phase);
+            start_products();
+#pragma unroll
+            for (u32 k = 0; k < DEPTH; k += 16) {
+                u64 left = A_ALONG_K ? lines_along_k(own + k) : lines_across(own + k * 64, DEPTH * 128);
+                u64 right = B_ALONG_K ? lines_along_k(b + k) : lines_across(b + k * 64, DEPTH * 128);
+                group_multiply_add<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
+            }
+            close_products();
+            // The products of the step before are done, while these run: its stage is free.
+            wait_for_all_products_but_one();
+            if (step != 0 && lane == 0) arrive(&empty[before]);
+            before = stage;
+        }
+        wait_for_products(sums);
+        if (steps != 0 && lane == 0) arrive(&empty[before]);
+
+        Seen seen = *kept;
+        warp_barrier();
+        // Each warp has 16 rows; eight results side by side meet in one lane, SLAB columns at a time.
+#pragma unroll
+        for (u32 c = 0; c < TILE_N / SLAB; c++) {
+#pragma unroll
+            for (u32 j = 0; j < SLAB / 8; j++) {
+                const float* from = sums[c * (SLAB / 8) + j];
+                float* to = slab + lane / 4 * SLAB_LINE + j * 8 + lane % 4 * 2;
+                to[0] = from[0], to[1] = from[1];
+                to[8 * SLAB_LINE] = from[2], to[8 * SLAB_LINE + 1] = from[3];
+            }
+            warp_barrier();
+            store_slab(q, block.z, block.part, block.m + warp * 16, block.n + c * SLAB, slab, SLAB_LINE, 16, SLAB / 8, e,
+                       seen);
+            warp_barrier();
+        }
+        *kept = seen;
+    }
+    if (whole) end(q.y, e, *kept);
+}
