@@ -28,7 +28,7 @@ step "the engine without a backend"
 cargo check --quiet --release --locked -p gradscale --no-default-features --lib
 step tests
 # Tests print what they have counted. Those of wgpu that need a driver find none here, and run below.
-VK_DRIVER_FILES=/dev/null cargo test --workspace --release --locked -- --nocapture
+VK_DRIVER_FILES=/dev/null scripts/tests.py
 step "a backend of somebody else's"
 "$(scripts/built.sh gradscale-conformance third_party)" --quiet --skip all_f32_down
 

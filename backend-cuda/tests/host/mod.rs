@@ -104,6 +104,9 @@ impl Host {
         (&source, &flags).hash(&mut hasher);
         let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{:016x}", module.name, hasher.finish()));
         let (text, library) = (base.with_extension("cpp"), base.with_extension("so"));
+        // Tests of one program may want the same module at once.
+        static COMPILING: Mutex<()> = Mutex::new(());
+        let _alone = lock(&COMPILING);
         if !library.exists() {
             std::fs::write(&text, source).map_err(|error| failed(error.to_string()))?;
             let fresh = base.with_extension(format!("{}.so", std::process::id()));
@@ -229,7 +232,8 @@ unsafe impl Driver for Host {
     }
 
     fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
-        let fits = tensor.at % 16 == 0 && tensor.strides.iter().all(|stride| stride % 16 == 0 && *stride != 0);
+        let fits = tensor.at.is_multiple_of(16)
+            && tensor.strides.iter().all(|stride| stride.is_multiple_of(16) && *stride != 0);
         assert!(fits && tensor.tile[0] == 64 && tensor.tile[1] <= 256, "{tensor:?} is nothing for a copy engine");
         let mut words = [0; 16];
         words[0] = tensor.at;
