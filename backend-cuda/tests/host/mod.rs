@@ -33,8 +33,6 @@ pub struct Host {
     /// Live allocations.
     memory: Mutex<HashMap<u64, Layout>>,
     recording: Mutex<Option<Vec<Launch>>>,
-    /// Kernels are global state: one at a time.
-    running: Mutex<()>,
 }
 
 /// A kept launch.
@@ -80,7 +78,6 @@ impl Host {
             loaded: Mutex::default(),
             memory: Mutex::default(),
             recording: Mutex::default(),
-            running: Mutex::default(),
         }))
     }
 
@@ -127,7 +124,9 @@ impl Host {
         if !loaded.contains_key(kernel.module.name) {
             loaded.insert(kernel.module.name, self.library(kernel.module)?);
         }
-        let _alone = lock(&self.running);
+        // The machine is global state of a library, which is loaded once.
+        static RUNNING: Mutex<()> = Mutex::new(());
+        let _alone = lock(&RUNNING);
         if self.broken.is_some_and(|broken| kernel.module.name.starts_with(broken)) {
             return Ok(());
         }
