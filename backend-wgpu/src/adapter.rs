@@ -1,6 +1,6 @@
 //! The adapters of this machine.
 
-use crate::{Error, memory::now};
+use crate::{Error, memory::now, operators::coop::Coop};
 
 /// A GPU, or a driver that pretends to be one.
 #[derive(Clone, Debug)]
@@ -72,12 +72,24 @@ impl Adapter {
         ]
     }
 
+    /// How the adapter could multiply matrices of halves by itself.
+    pub(crate) fn cooperative(&self) -> Option<Coop> {
+        Coop::of(&self.inner)
+    }
+
     /// A device with all that the adapter allows, and with timestamps where it has them.
     pub(crate) fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), Error> {
+        let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
+        let (coop, experimental) = match self.cooperative() {
+            // SAFETY: what wgpu does not check yet is asked of one kernel, coop.wgsl, which is seen to be right on the
+            // device before it is used.
+            Some(_) => (Coop::features(), unsafe { wgpu::ExperimentalFeatures::enabled() }),
+            None => (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled()),
+        };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("gradscale"),
-            required_features: self.inner.features()
-                & (wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS),
+            required_features: self.inner.features() & timestamps | coop,
+            experimental_features: experimental,
             required_limits: self.inner.limits(),
             ..wgpu::DeviceDescriptor::default()
         };

@@ -4,6 +4,7 @@ use crate::{
     Adapter, Error,
     kernel::Compiled,
     launch::ALIGNMENT,
+    operators::coop::{Coop, Proven},
     queue::{Health, Pending},
 };
 use gradscale_core::stats::FlushRule;
@@ -25,6 +26,9 @@ pub struct Wgpu {
     limits: wgpu::Limits,
     /// Bytes that a kernel can see through one binding.
     largest_binding: u64,
+    /// Cooperative matrices as the adapter offers them, and as they were seen to work.
+    pub(crate) coop: Option<Coop>,
+    pub(crate) proven: Proven,
     pub(crate) flush: FlushRule,
     pub(crate) f32_subnormals: bool,
     pub(crate) compiled: Mutex<Compiled>,
@@ -68,6 +72,8 @@ impl Wgpu {
             checked,
             largest_binding: limits.max_storage_buffer_binding_size,
             limits,
+            coop: adapter.cooperative(),
+            proven: Proven::new(),
             flush: FlushRule::Nearest,
             f32_subnormals: false,
             compiled: Mutex::default(),
@@ -90,6 +96,12 @@ impl Wgpu {
     #[must_use]
     pub fn with_largest_binding(self, bytes: u64) -> Self {
         Self { largest_binding: bytes.clamp(ALIGNMENT, self.largest_binding), ..self }
+    }
+
+    /// Without cooperative matrices, for which it is measured how much they help.
+    #[must_use]
+    pub fn without_cooperative_matrices(self) -> Self {
+        Self { coop: None, ..self }
     }
 
     pub(crate) const fn device(&self) -> &wgpu::Device {

@@ -32,6 +32,7 @@ pub(crate) const STORE: &str = include_str!("kernels/store.wgsl");
 pub(crate) const DENSE: &str = include_str!("kernels/dense.wgsl");
 pub(crate) const SHARED: &str = include_str!("kernels/shared.wgsl");
 pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
+pub(crate) const COOP: &str = include_str!("kernels/coop.wgsl");
 pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
 pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
@@ -67,6 +68,8 @@ kernels! {
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x") Y;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
     GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias") SHARED_Y;
+    COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, COOP] ("bias") SHARED_Y;
+    COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, COOP] ("bias") SHARED_Y;
     CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, TILE] ("a", "b", "bias") SHARED_Y;
     SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("bias") SHARED_Y;
     POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x") Y OFFSETS;
@@ -127,7 +130,10 @@ impl Kernel {
 
     /// The whole text, with so many windows for each tensor.
     pub fn text(&self, windows: u32) -> String {
-        let mut text = prelude();
+        // What a kernel enables must come first.
+        let enables: String = self.source.split_inclusive('\n').take_while(|line| line.starts_with("enable")).collect();
+        let source = &self.source[enables.len()..];
+        let mut text = enables + &prelude();
         if windows > 1 {
             text += "override WINDOW: u32;\n";
         }
@@ -136,7 +142,7 @@ impl Kernel {
         for name in self.operands {
             text += &OPERAND.replace("operand", name).replace("OPERAND", &name.to_uppercase());
         }
-        text + self.source
+        text + source
     }
 }
 

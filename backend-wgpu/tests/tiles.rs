@@ -62,14 +62,48 @@ fn same(name: &str, (gpu, gpu_row): &(Vec<f32>, Stats), (cpu, cpu_row): &(Vec<f3
     assert_eq!((gpu_row.counts(), gpu_row.bins()), (cpu_row.counts(), cpu_row.bins()), "{name}");
 }
 
+/// The first adapter's, if there is one.
+fn device() -> Option<Wgpu> {
+    let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
+    match Wgpu::new(0) {
+        Ok(gpu) => Some(gpu),
+        Err(error) => {
+            assert!(!required, "no device, and one is required: {error}");
+            println!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+/// Products that cooperative matrices may take, with them where the adapter has them, and without. With
+/// `GRADSCALE_REQUIRE_COOP=1` they must have been taken.
+#[test]
+fn cooperative_matrices_agree_with_the_cpu() {
+    let (Some(gpu), Some(without)) = (device(), device()) else { return };
+    let (without, cpu) = (without.without_cooperative_matrices(), Cpu::new(0).unwrap());
+    for (m, n, k) in [(136, 152, 104), (260, 36, 20), (64, 64, 516)] {
+        for transposed in [[false, false], [true, false], [false, true], [true, true]] {
+            let p = Gemm::new(m, n, k).and_then(|p| p.batched(2, [m * k, k * n, m * n])).unwrap();
+            let p = if transposed[0] { p.transpose_a().unwrap() } else { p };
+            let p = if transposed[1] { p.transpose_b().unwrap() } else { p };
+            let lens = p.lens().map(|len| len as usize);
+            let want = run(&cpu, lens, |device, a, b, store| device.gemm(&p, a, b, None, store));
+            for device in [&gpu, &without] {
+                let got = run(device, lens, |device, a, b, store| device.gemm(&p, a, b, None, store));
+                same(&format!("{p:?}"), &got, &want);
+            }
+        }
+    }
+    let used = gpu.has_cooperative_matrices();
+    println!("cooperative matrices: {}", if used { "used" } else { "not offered, or not exact" });
+    let required = std::env::var("GRADSCALE_REQUIRE_COOP").is_ok_and(|value| value == "1");
+    assert!(used || !required, "cooperative matrices are required and were not used");
+    assert!(!without.has_cooperative_matrices());
+}
+
 #[test]
 fn whole_tiles_and_slices_agree_with_the_cpu() {
-    let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
-    let gpu = match Wgpu::new(0) {
-        Ok(gpu) => gpu,
-        Err(error) if !required => return println!("SKIPPED: {error}"),
-        Err(error) => panic!("no device, and one is required: {error}"),
-    };
+    let Some(gpu) = device() else { return };
     let cpu = Cpu::new(0).unwrap();
     for p in [
         // Whole tiles in both directions, and a remainder of each.

@@ -11,7 +11,12 @@ use naga::{
 fn checked(kernel: &Kernel, windows: u32, value: f64) -> Result<(), String> {
     let text = kernel.text(windows);
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text))?;
-    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::empty());
+    // Cooperative matrices are taken only where all of this is there.
+    let coop = kernel.name.starts_with("coop");
+    let extra = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX;
+    let capabilities = if coop { extra } else { Capabilities::empty() };
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+
     let info = validator.validate(&module).map_err(|error| error.emit_to_string(&text))?;
     let names = module.overrides.iter().filter_map(|(_, constant)| constant.name.clone());
     // 128 MiB, a common size of bindings.
@@ -20,7 +25,11 @@ fn checked(kernel: &Kernel, windows: u32, value: f64) -> Result<(), String> {
     let said = |error: &dyn std::fmt::Debug| format!("{}: {error:?}", kernel.name);
     let (module, info) = process_overrides(&module, &info, Some(entry), &constants).map_err(|error| said(&error))?;
     let shared: u32 = module.global_variables.iter().map(|(_, variable)| shared_bytes(&module, variable)).sum();
-    assert!(shared <= 16384, "{} needs {shared} bytes of workgroup memory", kernel.name);
+    assert!(
+        shared <= if coop { crate::operators::coop::MEMORY } else { 16384 },
+        "{} needs {shared} bytes of workgroup memory",
+        kernel.name
+    );
     let size: u32 = module.entry_points.iter().map(|entry| entry.workgroup_size.iter().product::<u32>()).sum();
     assert!(size <= 256, "{} has {size} invocations", kernel.name);
     let pipeline = spv::PipelineOptions { shader_stage: entry.0, entry_point: entry.1.into() };
@@ -28,6 +37,11 @@ fn checked(kernel: &Kernel, windows: u32, value: f64) -> Result<(), String> {
     let pipeline = msl::PipelineOptions { entry_point: Some((entry.0, entry.1.into())), ..Default::default() };
     let options = msl::Options { lang_version: (2, 4), ..Default::default() };
     let (metal, _) = msl::write_string(&module, &info, &options, &pipeline).map_err(|error| said(&error))?;
+    if coop {
+        // wgpu has no cooperative matrices on DX12.
+        assert!(words.len() > 50 && metal.contains("simdgroup"), "{}", kernel.name);
+        return Ok(());
+    }
     let pipeline = hlsl::PipelineOptions { entry_point: Some((entry.0, entry.1.into())) };
     let (options, mut high) = (hlsl::Options::default(), String::new());
     hlsl::Writer::new(&mut high, &options, &pipeline).write(&module, &info, None).map_err(|error| said(&error))?;

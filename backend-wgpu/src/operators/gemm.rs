@@ -7,12 +7,25 @@ impl Wgpu {
     pub(crate) fn run_gemm(
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
+        let [m, n, _] = p.mnk();
+        if m == 0 || n == 0 || p.batch() == 0 {
+            return Ok(());
+        }
+        match self.coop_for(p, a, b) {
+            Some(coop) => self.run_coop(coop, p, [a, b], bias, y),
+            None => self.run_tiles(p, [a, b], bias, y),
+        }
+    }
+
+    pub(crate) fn run_tiles(
+        &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
         let [lead_a, lead_b, lead] = p.lead();
         let [stride_a, stride_b, stride] = p.strides();
         let [a_transposed, b_transposed] = p.transposed();
         let product = Product {
             kernel: &kernel::GEMM,
-            operands: [a, b],
+            operands,
             bias,
             along: [!a_transposed, b_transposed],
             mnk: p.mnk(),

@@ -2,6 +2,7 @@
 
 mod binary;
 mod conv;
+pub(crate) mod coop;
 mod copy;
 mod gemm;
 mod global_norm;

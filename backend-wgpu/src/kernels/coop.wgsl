@@ -1,0 +1,241 @@
+// y = op(a)·op(b) + bias, batched, of halves, by cooperative matrices: a subgroup multiplies SIDE×SIDE blocks at once, on
+// tensor cores where there are some; coop_8.wgsl and coop_16.wgsl say what SIDE is. Each of ROWS×COLUMNS subgroups has 4×2 blocks of results. Operands pass through
+// workgroup memory as they lie; the next are on their way while these are multiplied. Parameters are those of gemm.wgsl,
+// with one slice; memory runs in fours.
+
+struct Params {
+    store: Store,
+    output: Output,
+    lead_a: u32,
+    lead_b: u32,
+    stride_a: u32,
+    stride_b: u32,
+}
+
+/// As in tile.wgsl; tiles are those of this file.
+struct Output {
+    m: u32,
+    n: u32,
+    k: u32,
+    batch: u32,
+    stride: u32,
+    lead: u32,
+    bias_stride: u32,
+    has_bias: u32,
+    depth: u32,
+    slices: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+/// Copied, never computed with: halves keep their bits.
+@group(0) @binding(16) var<storage, read> a: array<vec4<f16>>;
+@group(0) @binding(17) var<storage, read> b: array<vec4<f16>>;
+
+override A_ALONG: u32;
+override B_ALONG: u32;
+/// How the subgroups of a workgroup lie, and invocations of one.
+override ROWS: u32;
+override COLUMNS: u32;
+override SIZE: u32;
+
+const DEPTH: u32 = 16u;
+/// Longest side of a tile.
+const MOST: u32 = 128u;
+/// Halves that pad a line, so that lines begin in other banks.
+const PAD: u32 = 8u;
+
+var<workgroup> left: array<f16, MOST * (DEPTH + PAD)>;
+var<workgroup> right: array<f16, MOST * (DEPTH + PAD)>;
+var<workgroup> results: array<f32, 2048>;
+
+/// Halves from line to line of a tile with so many rows or columns.
+fn line_of(along: u32, size: u32) -> u32 {
+    return select(size + PAD, DEPTH + PAD, along != 0u);
+}
+
+/// Of four number i of a tile: (row or column, k), both in the tile.
+fn place_of(i: u32, along: u32, size: u32) -> vec2<u32> {
+    let across = select(size, DEPTH, along != 0u) / 4u;
+    let line = i / across;
+    let four = 4u * (i % across);
+    return select(vec2<u32>(four, line), vec2<u32>(line, four), along != 0u);
+}
+
+fn load_a(z: u32, row: u32, k: u32) -> vec4<f16> {
+    if z >= p.output.batch || row >= p.output.m || k >= p.output.k {
+        return vec4<f16>();
+    }
+    return a[(z * p.stride_a + select(k * p.lead_a + row, row * p.lead_a + k, A_ALONG != 0u)) / 4u];
+}
+
+fn load_b(z: u32, k: u32, column: u32) -> vec4<f16> {
+    if z >= p.output.batch || column >= p.output.n || k >= p.output.k {
+        return vec4<f16>();
+    }
+    return b[(z * p.stride_b + select(k * p.lead_b + column, column * p.lead_b + k, B_ALONG != 0u)) / 4u];
+}
+
+fn keep_left(at: u32, v: vec4<f16>) {
+    left[at] = v.x;
+    left[at + 1u] = v.y;
+    left[at + 2u] = v.z;
+    left[at + 3u] = v.w;
+}
+
+fn keep_right(at: u32, v: vec4<f16>) {
+    right[at] = v.x;
+    right[at + 1u] = v.y;
+    right[at + 2u] = v.z;
+    right[at + 3u] = v.w;
+}
+
+/// The block from a row on, `skip` halves further for its k.
+fn left_block(row: u32, skip: u32, line: u32) -> Left {
+    let at = select(row, row * line, A_ALONG != 0u) + skip;
+    if A_ALONG != 0u {
+        return coopLoadT<Left>(&left[at], line);
+    }
+    return coopLoad<Left>(&left[at], line);
+}
+
+fn right_block(column: u32, skip: u32, line: u32) -> Right {
+    let at = select(column, column * line, B_ALONG != 0u) + skip;
+    if B_ALONG != 0u {
+        return coopLoad<Right>(&right[at], line);
+    }
+    return coopLoadT<Right>(&right[at], line);
+}
+
+/// What becomes of the block of results that a subgroup has left in `results`, from (r, c) on.
+fn put_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
+    workgroupBarrier();
+    let o = p.output;
+    for (var i = own; i < SIDE * SIDE / 4u; i += SIZE) {
+        let row = r + i / (SIDE / 4u);
+        let column = c + 4u * (i % (SIDE / 4u));
+        if z < o.batch && row < o.m && column < o.n {
+            let at = start + 4u * i;
+            var sum = vec4<f32>(results[at], results[at + 1u], results[at + 2u], results[at + 3u]);
+            let live = min(o.n - column, 4u);
+            if o.has_bias != 0u {
+                let from_bias = z * o.bias_stride + column;
+                sum.x += bias_at(from_bias);
+                if live > 1u { sum.y += bias_at(from_bias + 1u); }
+                if live > 2u { sum.z += bias_at(from_bias + 2u); }
+                if live > 3u { sum.w += bias_at(from_bias + 3u); }
+            }
+            put4(e, z * o.stride + row * o.lead + column, sum, live);
+        }
+    }
+    workgroupBarrier();
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) own: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    let o = p.output;
+    let rows = ROWS * 4u * SIDE;
+    let columns = COLUMNS * 2u * SIDE;
+    // The last row of a grid may hold workgroups without a tile: of a matrix behind the last. They go along, since what
+    // subgroups do together must not depend on anything.
+    let tile_n = number_of_group % o.tiles_n;
+    let tile_m = (number_of_group / o.tiles_n) % o.tiles_m;
+    let z = number_of_group / (o.tiles_n * o.tiles_m);
+    let line_a = line_of(A_ALONG, rows);
+    let line_b = line_of(B_ALONG, columns);
+    let fours_a = rows * DEPTH / 4u;
+    let fours_b = columns * DEPTH / 4u;
+    // Blocks of this subgroup.
+    let row = subgroup / COLUMNS * 4u * SIDE;
+    let column = subgroup % COLUMNS * 2u * SIDE;
+    var c00 = Sums();
+    var c01 = Sums();
+    var c10 = Sums();
+    var c11 = Sums();
+    var c20 = Sums();
+    var c21 = Sums();
+    var c30 = Sums();
+    var c31 = Sums();
+    var next_a = array<vec4<f16>, 2>();
+    var next_b = array<vec4<f16>, 2>();
+    for (var j = 0u; j < 2u; j += 1u) {
+        let i = lane + j * GROUP;
+        let from_a = place_of(i, A_ALONG, rows);
+        let from_b = place_of(i, B_ALONG, columns);
+        next_a[j] = load_a(z, tile_m * rows + from_a.x, from_a.y);
+        next_b[j] = load_b(z, from_b.y, tile_n * columns + from_b.x);
+    }
+    for (var k = 0u; k < o.k; k += DEPTH) {
+        workgroupBarrier();
+        for (var j = 0u; j < 2u; j += 1u) {
+            let i = lane + j * GROUP;
+            let from_a = place_of(i, A_ALONG, rows);
+            let from_b = place_of(i, B_ALONG, columns);
+            if i < fours_a {
+                keep_left(
+                    select(from_a.y * line_a + from_a.x, from_a.x * line_a + from_a.y, A_ALONG != 0u),
+                    next_a[j],
+                );
+            }
+            if i < fours_b {
+                keep_right(
+                    select(from_b.y * line_b + from_b.x, from_b.x * line_b + from_b.y, B_ALONG != 0u),
+                    next_b[j],
+                );
+            }
+            next_a[j] = load_a(z, tile_m * rows + from_a.x, k + DEPTH + from_a.y);
+            next_b[j] = load_b(z, k + DEPTH + from_b.y, tile_n * columns + from_b.x);
+        }
+        workgroupBarrier();
+        for (var d = 0u; d < DEPTH; d += SIDE) {
+            // k runs along a line, or from line to line.
+            let skip_a = select(d * line_a, d, A_ALONG != 0u);
+            let skip_b = select(d * line_b, d, B_ALONG != 0u);
+            let b0 = right_block(column, skip_b, line_b);
+            let b1 = right_block(column + SIDE, skip_b, line_b);
+            let a0 = left_block(row, skip_a, line_a);
+            c00 = coopMultiplyAdd(a0, b0, c00);
+            c01 = coopMultiplyAdd(a0, b1, c01);
+            let a1 = left_block(row + SIDE, skip_a, line_a);
+            c10 = coopMultiplyAdd(a1, b0, c10);
+            c11 = coopMultiplyAdd(a1, b1, c11);
+            let a2 = left_block(row + 2u * SIDE, skip_a, line_a);
+            c20 = coopMultiplyAdd(a2, b0, c20);
+            c21 = coopMultiplyAdd(a2, b1, c21);
+            let a3 = left_block(row + 3u * SIDE, skip_a, line_a);
+            c30 = coopMultiplyAdd(a3, b0, c30);
+            c31 = coopMultiplyAdd(a3, b1, c31);
+        }
+    }
+    let start = subgroup * SIDE * SIDE;
+    let r = tile_m * rows + row;
+    let c = tile_n * columns + column;
+    let side = SIDE;
+    coopStoreT(c00, &results[start], side);
+    put_block(e, z, r, c, start, own);
+    coopStoreT(c01, &results[start], side);
+    put_block(e, z, r, c + SIDE, start, own);
+    coopStoreT(c10, &results[start], side);
+    put_block(e, z, r + SIDE, c, start, own);
+    coopStoreT(c11, &results[start], side);
+    put_block(e, z, r + SIDE, c + SIDE, start, own);
+    coopStoreT(c20, &results[start], side);
+    put_block(e, z, r + 2u * SIDE, c, start, own);
+    coopStoreT(c21, &results[start], side);
+    put_block(e, z, r + 2u * SIDE, c + SIDE, start, own);
+    coopStoreT(c30, &results[start], side);
+    put_block(e, z, r + 3u * SIDE, c, start, own);
+    coopStoreT(c31, &results[start], side);
+    put_block(e, z, r + 3u * SIDE, c + SIDE, start, own);
+    end_store(lane, number_of_group);
+}
