@@ -149,7 +149,7 @@ impl<D: Driver> Backend for Device<D> {
             DataMut::U32(dst) => bytes_mut(dst),
         };
         // SAFETY: `src` holds as many elements of that type.
-        unsafe { self.driver.copy_out(at, bytes) }
+        unsafe { self.driver.copy_out(&mut [(at, bytes)]) }
     }
 
     fn table(&self, slots: u16, dials: u16) -> Result<Table<D>, Error> {
@@ -163,12 +163,15 @@ impl<D: Driver> Backend for Device<D> {
     async fn collect(
         &self, table: &Table<D>, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory<D>], values: &mut [f32],
     ) -> Done<Self> {
-        table.read(rows, out)?;
-        for (value, scalar) in values.chunks_mut(1).zip(scalars) {
-            // SAFETY: there is a first element.
-            unsafe { self.driver.copy_out(scalar.holds(1).of(DType::F32), bytes_mut(value))? };
-        }
-        Ok(())
+        let (at, len) = table.place_of(&rows);
+        let mut bytes = vec![0; len];
+        let mut parts = vec![(at, &mut bytes[..])];
+        let scalars = values.chunks_mut(1).zip(scalars);
+        parts.extend(scalars.map(|(value, scalar)| (scalar.holds(1).of(DType::F32), bytes_mut(value))));
+        parts.retain(|(_, part)| !part.is_empty());
+        // SAFETY: these rows are in the table, and scalars have a first element.
+        unsafe { self.driver.copy_out(&mut parts)? };
+        table.understand(&rows, &bytes, out)
     }
 
     fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<D::Recording>, Error> {

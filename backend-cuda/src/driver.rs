@@ -66,14 +66,14 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// The driver's.
     unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error>;
 
-    /// Copies to the host, and waits.
+    /// Copies to the host, each part from its address, and waits, once for all.
     ///
     /// # Safety
-    /// Device memory from `src` on is as long as `dst`.
+    /// Device memory from each address on is as long as its part.
     ///
     /// # Errors
     /// The driver's, also those of earlier work.
-    unsafe fn copy_out(&self, src: u64, dst: &mut [u8]) -> Result<(), Error>;
+    unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error>;
 
     /// Fills with zeros.
     ///

@@ -65,16 +65,16 @@ impl<D: Driver> Table<D> {
         Ok(())
     }
 
-    /// Reads rows, and waits.
-    pub(crate) fn read(&self, rows: Range<u16>, out: &mut [Stats]) -> Result<(), Error> {
-        let rows = usize::from(rows.start)..usize::from(rows.end);
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let exponents = &self.exponents[rows.clone()];
-        let mut bytes = vec![0u8; 4 * WORDS * rows.len()];
-        // SAFETY: these rows are in the table, as its exponents are.
-        unsafe { self.driver.copy_out(self.rows() + 4 * (rows.start * WORDS) as u64, &mut bytes)? };
+    /// Where rows lie, and their bytes.
+    pub(crate) fn place_of(&self, rows: &Range<u16>) -> (u64, usize) {
+        let (start, count) = (usize::from(rows.start), rows.len());
+        assert!(start + count <= self.exponents.len(), "rows beyond the table");
+        (self.rows() + 4 * (start * WORDS) as u64, 4 * WORDS * count)
+    }
+
+    /// What the bytes of rows say.
+    pub(crate) fn understand(&self, rows: &Range<u16>, bytes: &[u8], out: &mut [Stats]) -> Result<(), Error> {
+        let exponents = &self.exponents[usize::from(rows.start)..usize::from(rows.end)];
         let (words, _) = bytes.as_chunks();
         for ((row, words), &exponent) in out.iter_mut().zip(words.chunks_exact(WORDS)).zip(exponents) {
             let words: Vec<u32> = words.iter().map(|&bytes| u32::from_ne_bytes(bytes)).collect();

@@ -29,7 +29,12 @@ pub struct Gpu {
     multiprocessors: u32,
     memory: u64,
     loaded: Mutex<Loaded>,
+    /// [`LANDING`] bytes that the device writes to by itself: from other memory of the host each copy would wait.
+    landing: Mutex<*mut u8>,
 }
+
+/// Bytes of the largest read that goes through pinned memory: rows and scalars of a step are far below.
+const LANDING: usize = 1 << 20;
 
 /// Modules and functions by name.
 #[derive(Debug, Default)]
@@ -153,7 +158,17 @@ impl Gpu {
         };
         let name = format!("CUDA {ordinal}, {model}, sm_{arch}, {multiprocessors} multiprocessors");
         let memory = memory as u64;
-        Ok(Self { device, context, stream, name, arch, multiprocessors, memory, loaded: Mutex::default() })
+        Ok(Self {
+            device,
+            context,
+            stream,
+            name,
+            arch,
+            multiprocessors,
+            memory,
+            loaded: Mutex::default(),
+            landing: Mutex::new(core::ptr::null_mut()),
+        })
     }
 
     /// The stream on which everything runs, for work beside the backend's own.
@@ -270,15 +285,38 @@ unsafe impl Driver for Gpu {
         unsafe { result::memcpy_htod_async(dst, src, self.stream) }.map_err(failed("copy to the device"))
     }
 
-    unsafe fn copy_out(&self, src: u64, dst: &mut [u8]) -> Result<(), Error> {
+    unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.enter()?;
-        // SAFETY: the caller's promise; `dst` is complete when the stream is.
+        let reading = failed("copy from the device");
+        let total: usize = parts.iter().map(|(_, part)| part.len()).sum();
+        let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's promise; every part is complete when the stream is. What lands is as long as all parts.
         unsafe {
-            let copied = result::memcpy_dtoh_async(dst, src, self.stream);
-            // Waits in any case: a copy under way writes to `dst`.
-            let done = stream::synchronize(self.stream);
-            copied.and(done).map_err(failed("copy from the device"))
+            if total > LANDING {
+                // Waits in any case: a copy under way writes to its part.
+                let copied =
+                    parts.iter_mut().try_for_each(|(src, part)| result::memcpy_dtoh_async(part, *src, self.stream));
+                return copied.and(stream::synchronize(self.stream)).map_err(reading);
+            }
+            if landing.is_null() {
+                *landing = result::malloc_host(LANDING, 0).map_err(&reading)?.cast();
+            }
+            let all = core::slice::from_raw_parts_mut(*landing, total);
+            let mut rest = &mut *all;
+            let copied = parts.iter().try_for_each(|(src, part)| {
+                let (here, behind) = core::mem::take(&mut rest).split_at_mut(part.len());
+                rest = behind;
+                result::memcpy_dtoh_async(here, *src, self.stream)
+            });
+            copied.and(stream::synchronize(self.stream)).map_err(reading)?;
+            let mut rest = &*all;
+            for (_, part) in parts {
+                let (here, behind) = rest.split_at(part.len());
+                part.copy_from_slice(here);
+                rest = behind;
+            }
         }
+        Ok(())
     }
 
     unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
@@ -370,6 +408,10 @@ impl Drop for Gpu {
             stream::synchronize(self.stream).ok();
             for (_, code) in loaded.modules.drain() {
                 module::unload(code).ok();
+            }
+            let landing = *self.landing.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if !landing.is_null() {
+                result::free_host(landing.cast()).ok();
             }
             stream::destroy(self.stream).ok();
             primary_ctx::release(self.device).ok();

@@ -202,10 +202,12 @@ unsafe impl Driver for Host {
         Ok(())
     }
 
-    unsafe fn copy_out(&self, src: u64, dst: &mut [u8]) -> Result<(), Error> {
+    unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.not_recording("copy from the device")?;
-        // SAFETY: the caller's promise.
-        unsafe { dst.as_mut_ptr().copy_from_nonoverlapping(src as *const u8, dst.len()) };
+        for (src, part) in parts {
+            // SAFETY: the caller's promise.
+            unsafe { part.as_mut_ptr().copy_from_nonoverlapping(*src as *const u8, part.len()) };
+        }
         Ok(())
     }
 
