@@ -88,7 +88,7 @@ impl Adapter {
         };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("gradscale"),
-            required_features: self.inner.features() & timestamps | coop,
+            required_features: self.inner.features() & (timestamps | wgpu::Features::SUBGROUP) | coop,
             experimental_features: experimental,
             required_limits: self.inner.limits(),
             ..wgpu::DeviceDescriptor::default()

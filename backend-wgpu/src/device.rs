@@ -26,6 +26,7 @@ pub struct Wgpu {
     limits: wgpu::Limits,
     /// Bytes that a kernel can see through one binding.
     largest_binding: u64,
+    subgroups: bool,
     /// Cooperative matrices as the adapter offers them, and as they were seen to work.
     pub(crate) coop: Option<Coop>,
     pub(crate) proven: Proven,
@@ -65,12 +66,14 @@ impl Wgpu {
     pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
         let (device, queue) = adapter.open()?;
         let (health, limits) = (Health::of(&device), device.limits());
+        let subgroups = device.features().contains(wgpu::Features::SUBGROUP);
         let mut opened = Self {
             device,
             queue,
             name: adapter.name(),
             checked,
             largest_binding: limits.max_storage_buffer_binding_size,
+            subgroups,
             limits,
             coop: adapter.cooperative(),
             proven: Proven::new(),
@@ -96,6 +99,16 @@ impl Wgpu {
     #[must_use]
     pub fn with_largest_binding(self, bytes: u64) -> Self {
         Self { largest_binding: bytes.clamp(ALIGNMENT, self.largest_binding), ..self }
+    }
+
+    /// As on a device without subgroups: for tests; results are the same.
+    #[must_use]
+    pub fn without_subgroups(self) -> Self {
+        Self { subgroups: false, compiled: Mutex::default(), ..self }
+    }
+
+    pub(crate) const fn has_subgroups(&self) -> bool {
+        self.subgroups
     }
 
     /// Without cooperative matrices, for which it is measured how much they help.

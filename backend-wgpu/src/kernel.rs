@@ -40,6 +40,7 @@ pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
 pub(crate) const GROUPS: &str = include_str!("kernels/groups.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
+const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kernels/merge_subgroups.wgsl")];
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
 
@@ -128,8 +129,8 @@ impl Kernel {
         operands.chain(self.others.iter().copied())
     }
 
-    /// The whole text, with so many windows for each tensor.
-    pub fn text(&self, windows: u32) -> String {
+    /// The whole text, with so many windows for each tensor, for a device with subgroups or without.
+    pub fn text(&self, windows: u32, subgroups: bool) -> String {
         // What a kernel enables must come first.
         let enables: String = self.source.split_inclusive('\n').take_while(|line| line.starts_with("enable")).collect();
         let source = &self.source[enables.len()..];
@@ -138,7 +139,12 @@ impl Kernel {
             text += "override WINDOW: u32;\n";
         }
         self.tensors().for_each(|tensor| text += &tensor.text(windows));
-        self.includes.iter().for_each(|include| text += include);
+        for &include in self.includes {
+            text += include;
+            if include == STORE {
+                text += MERGE[usize::from(subgroups)];
+            }
+        }
         for name in self.operands {
             text += &OPERAND.replace("operand", name).replace("OPERAND", &name.to_uppercase());
         }
@@ -200,7 +206,7 @@ impl Wgpu {
     fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
-            source: wgpu::ShaderSource::Wgsl(kernel.text(windows).into()),
+            source: wgpu::ShaderSource::Wgsl(kernel.text(windows, self.has_subgroups()).into()),
         };
         let checks = if self.is_checked() {
             wgpu::ShaderRuntimeChecks::checked()

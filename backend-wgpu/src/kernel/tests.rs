@@ -8,13 +8,14 @@ use naga::{
 };
 
 /// Values of all constants, the same for each: enough to reach each type and function once.
-fn checked(kernel: &Kernel, windows: u32, value: f64) -> Result<(), String> {
-    let text = kernel.text(windows);
+fn checked(kernel: &Kernel, windows: u32, subgroups: bool, value: f64) -> Result<(), String> {
+    let text = kernel.text(windows, subgroups);
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text))?;
     // Cooperative matrices are taken only where all of this is there.
     let coop = kernel.name.starts_with("coop");
     let extra = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX;
-    let capabilities = if coop { extra } else { Capabilities::empty() };
+    let plain = if subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+    let capabilities = if coop { extra } else { plain };
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
 
     let info = validator.validate(&module).map_err(|error| error.emit_to_string(&text))?;
@@ -43,7 +44,9 @@ fn checked(kernel: &Kernel, windows: u32, value: f64) -> Result<(), String> {
         return Ok(());
     }
     let pipeline = hlsl::PipelineOptions { entry_point: Some((entry.0, entry.1.into())) };
-    let (options, mut high) = (hlsl::Options::default(), String::new());
+    // Subgroups are wave operations, from shader model 6.0 on.
+    let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..Default::default() };
+    let mut high = String::new();
     hlsl::Writer::new(&mut high, &options, &pipeline).write(&module, &info, None).map_err(|error| said(&error))?;
     assert!(words.len() > 50 && metal.contains("kernel") && high.contains("numthreads"), "{}", kernel.name);
     Ok(())
@@ -57,8 +60,8 @@ fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
 #[test]
 fn every_kernel_is_valid_in_four_languages() {
     for kernel in KERNELS {
-        for (windows, value) in [(1, 1.0), (1, 2.0), (2, 1.0), (16, 2.0)] {
-            checked(kernel, windows, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+        for (windows, subgroups, value) in [(1, false, 1.0), (1, true, 2.0), (2, false, 1.0), (16, true, 2.0)] {
+            checked(kernel, windows, subgroups, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
         }
     }
 }
@@ -68,7 +71,7 @@ fn every_kernel_is_valid_in_four_languages() {
 fn a_broken_kernel_is_found() {
     let broken =
         Kernel { name: "broken", source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }", ..super::TAIL };
-    assert!(checked(&broken, 1, 1.0).is_err());
+    assert!(checked(&broken, 1, false, 1.0).is_err());
 }
 
 #[test]

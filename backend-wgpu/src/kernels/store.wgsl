@@ -1,5 +1,5 @@
 // The store's epilogue: scale, add, observe. Bits and counts are core's (`Factor`, `Stats`), whatever the device does
-// with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl; a kernel declares `p: Params`, whose first member is
+// with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl, and merge.wgsl or merge_subgroups.wgsl; a kernel declares `p: Params`, whose first member is
 // `store: Store`, and calls `begin_store`, some `put…` of dense.wgsl or shared.wgsl, and `end_store`.
 
 /// Slots, greatest detail, whether to add (0 or 1).
@@ -115,14 +115,14 @@ fn end_store(lane: u32, group: u32) {
     if detail == 0u {
         return;
     }
-    atomicAdd(&group_counts[0], seen.count);
-    atomicAdd(&group_counts[1], seen.zeros);
-    atomicAdd(&group_counts[2], seen.infinite);
-    atomicAdd(&group_counts[3], seen.nan);
-    atomicAdd(&group_counts[4], seen.small - seen.zeros);
-    atomicAdd(&group_counts[5], seen.large - seen.infinite - seen.nan);
-    atomicAdd(&group_counts[6], seen.low - seen.small);
-    atomicMax(&group_counts[7], seen.amax);
+    merge_count(lane, 0u, seen.count);
+    merge_count(lane, 1u, seen.zeros);
+    merge_count(lane, 2u, seen.infinite);
+    merge_count(lane, 3u, seen.nan);
+    merge_count(lane, 4u, seen.small - seen.zeros);
+    merge_count(lane, 5u, seen.large - seen.infinite - seen.nan);
+    merge_count(lane, 6u, seen.low - seen.small);
+    merge_most(lane, 7u, seen.amax);
     group_sums[lane] = seen.sums;
     workgroupBarrier();
     let row = p.store.site * ROW_WORDS;
