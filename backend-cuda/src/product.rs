@@ -144,9 +144,9 @@ impl Plan {
         self.mnk[0].div_ceil(tile_m) * self.mnk[1].div_ceil(tile_n) * self.batch
     }
 
-    /// Whether the copy engine can walk through the operands: matrices of a batch lie apart.
+    /// Whether the copy engine can walk through the operands: matrices of a batch lie behind each other.
     fn has_boxes(&self) -> bool {
-        self.batch == 1 || (self.steps.a[2] != 0 && self.steps.b[2] != 0)
+        self.boxes(PLAIN_TILE, [0; 2]).iter().all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
     }
 
     /// Both operands, matrices at these addresses, in boxes of 64 of k.
@@ -158,10 +158,10 @@ impl Plan {
             |(at, rows, [row, step, matrix], tile)| {
                 let along_k = step == 1;
                 let (sizes, lead) = if along_k { ([k, rows, self.batch], row) } else { ([rows, k, self.batch], step) };
-                let bytes = |elements: u32| 2 * u64::from(elements);
                 // With one matrix the distance to the next is never used, but must be one.
-                let matrix = if self.batch == 1 { lead } else { matrix };
-                Tiled { at, sizes, strides: [bytes(lead), bytes(matrix)], tile: [64, if along_k { tile } else { 64 }] }
+                let [lead, matrix] = [lead, matrix].map(|elements| 2 * u64::from(elements));
+                let matrix = if self.batch == 1 { lead * u64::from(sizes[1]) } else { matrix };
+                Tiled { at, sizes, strides: [lead, matrix], tile: [64, if along_k { tile } else { 64 }] }
             },
         )
     }

@@ -234,7 +234,8 @@ unsafe impl Driver for Host {
 
     fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
         let fits = tensor.at.is_multiple_of(16)
-            && tensor.strides.iter().all(|stride| stride.is_multiple_of(16) && *stride != 0);
+            && tensor.strides.iter().all(|stride| stride.is_multiple_of(16))
+            && tensor.strides[1] >= tensor.strides[0];
         assert!(fits && tensor.tile[0] == 64 && tensor.tile[1] <= 256, "{tensor:?} is nothing for a copy engine");
         let mut words = [0; 16];
         words[0] = tensor.at;

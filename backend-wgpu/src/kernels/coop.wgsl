@@ -12,22 +12,6 @@ struct Params {
     stride_b: u32,
 }
 
-/// As in tile.wgsl; tiles are those of this file.
-struct Output {
-    m: u32,
-    n: u32,
-    k: u32,
-    batch: u32,
-    stride: u32,
-    lead: u32,
-    bias_stride: u32,
-    has_bias: u32,
-    depth: u32,
-    slices: u32,
-    tiles_m: u32,
-    tiles_n: u32,
-}
-
 @group(0) @binding(0) var<uniform> p: Params;
 /// Copied, never computed with: halves keep their bits.
 @group(0) @binding(16) var<storage, read> a: array<vec4<f16>>;

@@ -5,22 +5,6 @@ struct Params {
     output: Output,
 }
 
-/// As in tile.wgsl.
-struct Output {
-    m: u32,
-    n: u32,
-    k: u32,
-    batch: u32,
-    stride: u32,
-    lead: u32,
-    bias_stride: u32,
-    has_bias: u32,
-    depth: u32,
-    slices: u32,
-    tiles_m: u32,
-    tiles_n: u32,
-}
-
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(8) var<storage, read> slices: array<f32>;
 

@@ -2,29 +2,12 @@
 // sums 4×4 in f32, in order of k; where few rows or columns are wanted, 16×16 results, one each. Tiles of both operands
 // pass through workgroup memory, 16 or 64 deep; the next are on their way while these are multiplied.
 //
-// Needs store.wgsl, shared.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and
+// Needs store.wgsl, shared.wgsl, output.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and
 //   fn prepare(z: u32, row: u32, col: u32)        what this invocation will load: 4 rows of a, 4 columns of b
 //   fn a_four(z: u32, row: u32, k: u32) -> vec4<f32>     rows row to row + 3 of a in column k
 //   fn b_four(z: u32, k: u32, col: u32) -> vec4<f32>     columns col to col + 3 of b in row k
 // What they give for rows and columns outside the matrices does not matter: it meets no result that is kept. `A_ALONG`
 // and `B_ALONG` say along what memory runs: invocations beside each other load what lies side by side.
-
-/// m, n, k of each of `batch` products; where result (z, r, c) goes: z · stride + r · lead + c; its bias:
-/// z · bias_stride + c. With several slices each sums `depth` of k, into `slices` as [slice, z, m, n].
-struct Output {
-    m: u32,
-    n: u32,
-    k: u32,
-    batch: u32,
-    stride: u32,
-    lead: u32,
-    bias_stride: u32,
-    has_bias: u32,
-    depth: u32,
-    slices: u32,
-    tiles_m: u32,
-    tiles_n: u32,
-}
 
 @group(0) @binding(8) var<storage, read_write> slices: array<f32>;
 /// 1 where a's memory runs along k, and b's along k.

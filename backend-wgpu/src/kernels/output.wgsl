@@ -1,0 +1,18 @@
+// What products have in common: their sizes, how they are cut, and where results go.
+
+/// m, n, k of each of `batch` products; where result (z, r, c) goes: z · stride + r · lead + c; its bias:
+/// z · bias_stride + c. With several slices each sums `depth` of k, into `slices` as [slice, z, m, n].
+struct Output {
+    m: u32,
+    n: u32,
+    k: u32,
+    batch: u32,
+    stride: u32,
+    lead: u32,
+    bias_stride: u32,
+    has_bias: u32,
+    depth: u32,
+    slices: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+}
