@@ -1,5 +1,6 @@
 //! CUDA's driver.
 
+mod landing;
 pub mod nvrtc;
 
 use crate::{
@@ -13,6 +14,7 @@ use cudarc::driver::{
     result::{self, ctx, device, event, function, graph, module, primary_ctx, stream},
     sys,
 };
+use landing::Landing;
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
@@ -29,12 +31,8 @@ pub struct Gpu {
     multiprocessors: u32,
     memory: u64,
     loaded: Mutex<Loaded>,
-    /// [`LANDING`] bytes that the device writes to by itself: from other memory of the host each copy would wait.
-    landing: Mutex<*mut u8>,
+    landing: Landing,
 }
-
-/// Bytes of the largest read that goes through pinned memory: rows and scalars of a step are far below.
-const LANDING: usize = 1 << 20;
 
 /// Modules and functions by name.
 #[derive(Debug, Default)]
@@ -167,7 +165,7 @@ impl Gpu {
             multiprocessors,
             memory,
             loaded: Mutex::default(),
-            landing: Mutex::new(core::ptr::null_mut()),
+            landing: Landing::default(),
         })
     }
 
@@ -287,36 +285,8 @@ unsafe impl Driver for Gpu {
 
     unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.enter()?;
-        let reading = failed("copy from the device");
-        let total: usize = parts.iter().map(|(_, part)| part.len()).sum();
-        let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller's promise; every part is complete when the stream is. What lands is as long as all parts.
-        unsafe {
-            if total > LANDING {
-                // Waits in any case: a copy under way writes to its part.
-                let copied =
-                    parts.iter_mut().try_for_each(|(src, part)| result::memcpy_dtoh_async(part, *src, self.stream));
-                return copied.and(stream::synchronize(self.stream)).map_err(reading);
-            }
-            if landing.is_null() {
-                *landing = result::malloc_host(LANDING, 0).map_err(&reading)?.cast();
-            }
-            let all = core::slice::from_raw_parts_mut(*landing, total);
-            let mut rest = &mut *all;
-            let copied = parts.iter().try_for_each(|(src, part)| {
-                let (here, behind) = core::mem::take(&mut rest).split_at_mut(part.len());
-                rest = behind;
-                result::memcpy_dtoh_async(here, *src, self.stream)
-            });
-            copied.and(stream::synchronize(self.stream)).map_err(reading)?;
-            let mut rest = &*all;
-            for (_, part) in parts {
-                let (here, behind) = rest.split_at(part.len());
-                part.copy_from_slice(here);
-                rest = behind;
-            }
-        }
-        Ok(())
+        // SAFETY: the caller's promise; the context is current.
+        unsafe { self.landing.copy_out(self.stream, parts) }.map_err(failed("copy from the device"))
     }
 
     unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
@@ -409,10 +379,7 @@ impl Drop for Gpu {
             for (_, code) in loaded.modules.drain() {
                 module::unload(code).ok();
             }
-            let landing = *self.landing.get_mut().unwrap_or_else(PoisonError::into_inner);
-            if !landing.is_null() {
-                result::free_host(landing.cast()).ok();
-            }
+            self.landing.free();
             stream::destroy(self.stream).ok();
             primary_ctx::release(self.device).ok();
         }
