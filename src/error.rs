@@ -135,6 +135,8 @@ pub enum Error<E> {
     Checkpoint(String),
     /// Gradients of another trainer, or of a step that is over; or none yet to repeat.
     Gradients,
+    /// A batch that was sent ahead by another trainer, or whose place a later one took.
+    Prefetched,
 }
 
 impl<E: fmt::Display> fmt::Display for Error<E> {
@@ -154,6 +156,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::Gradients => {
                 f.write_str("there are no such gradients: of another trainer, of a step that is over, or none yet")
             }
+            Self::Prefetched => f.write_str("this batch is not ahead: of another trainer, or another took its place"),
         }
     }
 }

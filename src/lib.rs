@@ -34,5 +34,6 @@ pub use sites::SiteReport;
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
 pub use train::{
-    Gradients, MemoryReport, Named, Operands, Skipped, Source, StepOutcome, Trainer, checkpoint_metadata, wait,
+    Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Skipped, Source, StepOutcome, Trainer,
+    checkpoint_metadata, wait,
 };

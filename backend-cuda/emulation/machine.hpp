@@ -6,6 +6,7 @@
 // the first or from the last, copies that run beside the threads arrive only when they are waited for, tensor cores
 // round their sums toward zero.
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -400,10 +401,11 @@ DEVICE void wait_for_copies() {
 // Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
 
 DEVICE void fence_for_tensor_cores() {}
-DEVICE void start_products() {}
+// `sync.aligned`: no lane goes on before the others have come so far.
+DEVICE void start_products() { machine::meet(); }
 DEVICE void close_products() {}
 template <int eights>
-DEVICE void wait_for_products(float (&)[eights][4]) {}
+DEVICE void wait_for_products(float (&)[eights][4]) { machine::meet(); }
 
 DEVICE u64 lines_descriptor(const void* at, u64 panels) {
     u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::shared);
@@ -444,7 +446,7 @@ DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
         }
     }
 }
-DEVICE void wait_for_all_products_but_one() {}
+DEVICE void wait_for_all_products_but_one() { machine::meet(); }
 #endif
 
 #if defined(CONSUMERS)
@@ -459,16 +461,22 @@ struct Phases {
 }  // namespace machine
 static_assert(sizeof(machine::Phases) == 8, "a barrier is 8 bytes");
 
-// What a driver tells of a tensor: address, sizes (elements), distances of rows and matrices (bytes), box.
+// What a driver tells of a tensor: address, sizes (elements), distances (bytes), sides of the box. Of pixels, whose sizes
+// are c, w, h, n: the columns' and rows' first place, how far from the last pixel their last one is, and the distance
+// from place to place.
 struct TensorMap {
-    u64 at, sizes[3], strides[2], box[2], unused[8];
+    u64 at, sizes[4], strides[3], box[3];
+    int32_t first[2], last[2], step[2];
+    u64 unused[2];
 };
+static_assert(sizeof(TensorMap) == 128, "a map is 128 bytes");
 
 namespace machine {
 struct Box {
     u8* to;
     const TensorMap* from;
-    u32 x, y, z;
+    // The places of its lines, innermost dimension first.
+    std::vector<std::array<int64_t, 4>> lines;
     Phases* full;
 };
 static std::vector<Box> boxes;
@@ -482,20 +490,32 @@ static inline void look(Phases& phases) {
 }
 static inline void arrives(const Box& box) {
     const TensorMap& from = *box.from;
-    for (u64 row = 0; row < from.box[1]; row++) {
+    for (u64 line = 0; line < box.lines.size(); line++) {
+        bool there = true;
+        u64 at = from.at;
+        for (u32 d = 1; d < 4; d++) {
+            const int64_t place = box.lines[line][d];
+            there = there && place >= 0 && static_cast<u64>(place) < from.sizes[d];
+            at += static_cast<u64>(place) * from.strides[d - 1];
+        }
         for (u64 i = 0; i < from.box[0]; i++) {
+            const u64 x = static_cast<u64>(box.lines[line][0]) + i;
             u16 half = 0;
-            u64 x = box.x + i, y = box.y + row;
-            if (x < from.sizes[0] && y < from.sizes[1] && box.z < from.sizes[2]) {
-                memcpy(&half, reinterpret_cast<const u8*>(from.at + 2 * x + y * from.strides[0] + box.z * from.strides[1]), 2);
-            }
-            u64 offset = static_cast<u64>(box.to - shared) + row * from.box[0] * 2 + i * 2;
+            if (there && x < from.sizes[0]) memcpy(&half, reinterpret_cast<const u8*>(at + 2 * x), 2);
+            u64 offset = static_cast<u64>(box.to - shared) + line * from.box[0] * 2 + i * 2;
             offset ^= (offset >> 7 & 7) << 4;
             memcpy(shared + offset, &half, 2);
         }
     }
-    box.full->bytes -= static_cast<int32_t>(from.box[0] * from.box[1] * 2);
+    box.full->bytes -= static_cast<int32_t>(from.box[0] * box.lines.size() * 2);
     look(*box.full);
+}
+static inline void ask(Box box) {
+    if (backwards) {
+        arrives(box);
+    } else {
+        boxes.push_back(std::move(box));
+    }
 }
 static inline Phases& phases(u64* at) { return *reinterpret_cast<Phases*>(at); }
 }  // namespace machine
@@ -529,12 +549,29 @@ DEVICE void wait_for_phase(u64* at, u32 phase) {
     }
 }
 DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
-    using namespace machine;
-    Box box = {static_cast<u8*>(to), &from, x, y, z, &phases(full)};
-    if (backwards) {
-        arrives(box);
-    } else {
-        boxes.push_back(box);
+    machine::Box box = {static_cast<u8*>(to), &from, {}, &machine::phases(full)};
+    for (u32 k = 0; k < from.box[2]; k++) {
+        for (u32 j = 0; j < from.box[1]; j++) box.lines.push_back({x, y + j, z + k, 0});
     }
+    machine::ask(std::move(box));
+}
+DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+                        u64* full) {
+    machine::Box box = {static_cast<u8*>(to), &from, {}, &machine::phases(full)};
+    const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],
+                             static_cast<int64_t>(from.sizes[2]) - 1 + from.last[1]};
+    int64_t at[2] = {column, row}, n = image;
+    // What the engine counts with: a byte.
+    if (right > 255 || down > 255) abort();
+    for (u32 d = 0; d < 2; d++) {
+        if (at[d] < from.first[d] || at[d] > last[d] || (at[d] - from.first[d]) % from.step[d] != 0) abort();
+    }
+    for (u32 line = 0; line < from.box[1]; line++) {
+        box.lines.push_back({c, at[0] + right, at[1] + down, n});
+        at[0] += from.step[0];
+        if (at[0] > last[0]) at[0] = from.first[0], at[1] += from.step[1];
+        if (at[1] > last[1]) at[1] = from.first[1], n += 1;
+    }
+    machine::ask(std::move(box));
 }
 #endif

@@ -130,14 +130,14 @@ impl<D: Driver> Backend for Device<D> {
 
     fn write(&self, src: Data<'_>, dst: &mut Memory<D>) -> Done<Self> {
         let at = dst.holds(src.len()).of(src.dtype());
-        let bytes: &[u8] = match src {
-            Data::F32(src) => bytes(src),
-            Data::F16(src) => bytes(src.reinterpret_cast()),
-            Data::U8(src) => src,
-            Data::U32(src) => bytes(src),
-        };
         // SAFETY: `dst` holds as many elements of that type.
-        unsafe { self.driver.copy_in(bytes, at) }
+        unsafe { self.driver.copy_in(bytes_of(src), at) }
+    }
+
+    fn prefetch(&self, src: Data<'_>, dst: &mut Memory<D>) -> Done<Self> {
+        let at = dst.holds(src.len()).of(src.dtype());
+        // SAFETY: as above.
+        unsafe { self.driver.copy_beside(bytes_of(src), at) }
     }
 
     async fn read(&self, src: &Memory<D>, dst: DataMut<'_>) -> Done<Self> {
@@ -157,7 +157,8 @@ impl<D: Driver> Backend for Device<D> {
     }
 
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table<D>) -> Done<Self> {
-        table.upload(control, clear)
+        table.upload(control, clear)?;
+        self.driver.mark()
     }
 
     async fn collect(
@@ -271,6 +272,15 @@ trait Plain {}
 impl Plain for f32 {}
 impl Plain for u32 {}
 impl Plain for u16 {}
+
+fn bytes_of(data: Data<'_>) -> &[u8] {
+    match data {
+        Data::F32(data) => bytes(data),
+        Data::F16(data) => bytes(data.reinterpret_cast()),
+        Data::U8(data) => data,
+        Data::U32(data) => bytes(data),
+    }
+}
 
 fn bytes<T: Plain>(data: &[T]) -> &[u8] {
     // SAFETY: plain numbers are bytes, and no type is aligned less.

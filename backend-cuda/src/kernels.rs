@@ -26,7 +26,7 @@ macro_rules! file {
 // After the macro, which it uses.
 mod products;
 
-pub use products::{BULK, BULK_TILES, CONVOLUTIONS, FINISH, GROUP, MATRICES, PLAIN, TILES};
+pub use products::{BULK, BULK_CONVOLUTIONS, BULK_TILES, CONVOLUTIONS, FINISH, GROUP, MATRICES, PLAIN, TILES};
 
 /// What is compiled as one: files in their order, with definitions before them.
 #[derive(Debug)]
@@ -306,6 +306,7 @@ static SINGLE: &[&Kernel] = &[
 /// Every entry point.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
     let halves = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened());
-    let products = PLAIN.iter().chain(halves).chain(GROUP.as_flattened()).chain(BULK.as_flattened());
-    SINGLE.iter().copied().chain(products)
+    let products = PLAIN.iter().chain(halves).chain(GROUP.as_flattened());
+    let bulk = BULK.as_flattened().iter().chain(BULK_CONVOLUTIONS.as_flattened());
+    SINGLE.iter().copied().chain(products).chain(bulk)
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     Device, Error,
-    driver::{Driver, Params, TensorMap, Tiled},
-    kernels::{BULK, BULK_TILES, CONVOLUTIONS, FINISH, GROUP, Kernel, MATRICES, PLAIN, TILES},
+    driver::{Driver, Params, TensorMap, Tiled, Windows},
+    kernels::{BULK, BULK_CONVOLUTIONS, BULK_TILES, CONVOLUTIONS, FINISH, GROUP, Kernel, MATRICES, PLAIN, TILES},
     memory::Memory,
     proof,
     scratch::Use,
@@ -62,7 +62,7 @@ struct ConvParams {
     outputs: u32,
 }
 
-/// `Bulk` of `bulk.cu`.
+/// `Bulk` of `boxes.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct BulkParams {
@@ -71,7 +71,7 @@ struct BulkParams {
     unused: [u32; 2],
 }
 
-// SAFETY: as `bulk.cu` says; with what is unused a multiple of 64 bytes.
+// SAFETY: as `boxes.cuh` says; with what is unused a multiple of 64 bytes.
 unsafe impl Params for BulkParams {}
 const _: () = assert!(size_of::<BulkParams>() == 2 * 128 + size_of::<ProductParams>() + 8);
 
@@ -91,6 +91,8 @@ struct Plan {
     /// Whether eight elements side by side, in the direction in which operands are contiguous, are all there or none,
     /// and aligned.
     aligned: bool,
+    /// What moves over x (over dy in the data pass), without address and box, if the copy engine can bring it.
+    windows: Option<Windows>,
     /// Elements that a, b, the bias and y must have.
     lens: [usize; 4],
 }
@@ -100,7 +102,7 @@ struct Plan {
 pub(crate) enum Kind {
     /// Matrices, transposed or not: of [`MATRICES`] and [`BULK`].
     Matrices([bool; 2]),
-    /// Of [`CONVOLUTIONS`] and [`GROUP`].
+    /// Of [`CONVOLUTIONS`], [`GROUP`] and [`BULK_CONVOLUTIONS`].
     Convolution(Pass),
 }
 
@@ -128,7 +130,7 @@ pub(crate) struct Choice {
     pub kernel: &'static Kernel,
     tile: [u32; 2],
     /// Whether operands come by the copy engine.
-    bulk: bool,
+    pub bulk: bool,
 }
 
 /// Results of the plain kernel's block along each side.
@@ -161,9 +163,35 @@ impl Plan {
                 // With one matrix the distance to the next is never used, but must be one.
                 let [lead, matrix] = [lead, matrix].map(|elements| 2 * u64::from(elements));
                 let matrix = if self.batch == 1 { lead * u64::from(sizes[1]) } else { matrix };
-                Tiled { at, sizes, strides: [lead, matrix], tile: [64, if along_k { tile } else { 64 }] }
+                Tiled { at, sizes, strides: [lead, matrix], tile: [64, if along_k { tile } else { 64 }, 1] }
             },
         )
+    }
+
+    /// What the copy engine needs to know of both operands, which lie at these addresses.
+    fn maps<D: Driver>(&self, driver: &D, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
+        let Kind::Convolution(pass) = self.kind else {
+            let [a, b] = self.boxes(tile, at);
+            return Ok([driver.tensor_map(&a)?, driver.tensor_map(&b)?]);
+        };
+        let windows = |at, pixels| {
+            let moving = self.windows.expect("a convolution that the copy engine can bring");
+            driver.window_map(&Windows { at, pixels, ..moving })
+        };
+        let matrices = |at, sizes: [u32; 3], tile| {
+            let row = 2 * u64::from(sizes[0]);
+            driver.tensor_map(&Tiled { at, sizes, strides: [row, row * u64::from(sizes[1])], tile })
+        };
+        let ConvParams { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
+        let taps = kernel[0] * kernel[1];
+        Ok(match pass {
+            Pass::Forward => {
+                let w = [taps * inputs, outputs, self.batch];
+                [windows(at[0], tile[0])?, matrices(at[1], w, [64, tile[1], 1])?]
+            }
+            Pass::Data => [windows(at[0], tile[0])?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
+            Pass::Weight => [matrices(at[0], [all, self.mnk[2], 1], [64, 64, 1])?, windows(at[1], 64)?],
+        })
     }
 }
 
@@ -193,6 +221,7 @@ impl<D: Driver> Device<D> {
             conv: ConvParams::default(),
             aligned: eights([if ta { m } else { k }, lead[0], strides[0]])
                 && eights([if tb { k } else { n }, lead[1], strides[1]]),
+            windows: None,
             lens: [a_len, b_len, n as usize, y_len],
         }
     }
@@ -229,6 +258,7 @@ impl<D: Driver> Device<D> {
                 (3, mnk, filter, outputs * filter, Steps::default(), aligned, [y_len, x_len, 0, w_len])
             }
         };
+        let windows = windows(p, pass);
         Plan {
             kind: Kind::Convolution(pass),
             plain: &PLAIN[plain],
@@ -249,6 +279,7 @@ impl<D: Driver> Device<D> {
                 outputs,
             },
             aligned,
+            windows,
             lens,
         }
     }
@@ -299,8 +330,7 @@ impl<D: Driver> Device<D> {
         // leave a matrix are cut.
         unsafe {
             if choice.bulk {
-                let maps = plan.boxes(choice.tile, [params.a, params.b]);
-                let maps = [self.driver().tensor_map(&maps[0])?, self.driver().tensor_map(&maps[1])?];
+                let maps = plan.maps(self.driver(), choice.tile, [params.a, params.b])?;
                 self.launch(choice.kernel, blocks, &BulkParams { maps, product: params, unused: [0; 2] })?;
             } else {
                 self.launch(choice.kernel, blocks, &params)?;
@@ -325,20 +355,28 @@ impl<D: Driver> Device<D> {
         let i = self.tile(plan);
         let here = Choice { kernel: &tensor[i], tile: TILES[i], bulk: false };
         let [m, n, _] = plan.mnk;
-        let better = match plan.kind {
-            _ if !self.has_groups() => None,
-            Kind::Convolution(_) => GROUP[plan.kind.index()].get(i).map(|kernel| Choice { kernel, ..here }),
+        let [mut best, mut better] = [None; 2];
+        match plan.kind {
+            _ if !self.has_groups() => {}
+            Kind::Convolution(_) => {
+                let of =
+                    |kernels: &'static [Kernel; 2], bulk| kernels.get(i).map(|kernel| Choice { kernel, bulk, ..here });
+                best = plan.windows.and_then(|_| of(&BULK_CONVOLUTIONS[plan.kind.index()], true));
+                better = of(&GROUP[plan.kind.index()], false);
+            }
             Kind::Matrices(_) if m > 64 && n > 64 && plan.has_boxes() => {
                 let large = n > 128 && plan.tiles(BULK_TILES[0]) >= self.driver().multiprocessors();
                 let i = usize::from(!large);
-                Some(Choice { kernel: &BULK[plan.kind.index()][i], tile: BULK_TILES[i], bulk: true })
+                best = Some(Choice { kernel: &BULK[plan.kind.index()][i], tile: BULK_TILES[i], bulk: true });
             }
-            Kind::Matrices(_) => None,
-        };
-        match better {
-            Some(better) if self.is_proven(plan.kind, better)? => Ok(better),
-            _ => Ok(here),
+            Kind::Matrices(_) => {}
         }
+        for choice in [best, better].into_iter().flatten() {
+            if self.is_proven(plan.kind, choice)? {
+                return Ok(choice);
+            }
+        }
+        Ok(here)
     }
 
     /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the simplest.
@@ -347,7 +385,7 @@ impl<D: Driver> Device<D> {
     ) -> Result<(), Error> {
         let plan = match kind {
             Kind::Matrices(_) => Self::plan_gemm(&proof::gemm(kind)?),
-            Kind::Convolution(pass) => Self::plan_conv(&proof::conv()?, pass),
+            Kind::Convolution(pass) => Self::plan_conv(&proof::conv(choice)?, pass),
         };
         let plain = Choice { kernel: &kind.tensor()[4], tile: TILES[4], bulk: false };
         self.run_product(&plan, a, b, None, &y[0], Some(choice))?;
@@ -377,4 +415,26 @@ impl<D: Driver> Device<D> {
         let depth = k.div_ceil(wish.min(most).max(1)).next_multiple_of(64).max(64);
         (k.div_ceil(depth).max(1), depth)
     }
+}
+
+/// What moves over x, or over dy with taps from the last, if the copy engine can bring it: channels in 64, and in the
+/// data pass no gaps between outputs.
+fn windows(p: &Conv2d, pass: Pass) -> Option<Windows> {
+    let ([images, h, w, c], [_, oh, ow, o], [_, kh, kw, inputs]) = (p.x(), p.y(), p.w());
+    let ([stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w]) = (p.strides(), p.padding(), p.dilations());
+    let reach = [(kw - 1).checked_mul(dilation_w)?, (kh - 1).checked_mul(dilation_h)?];
+    let padding = [i32::try_from(pad_w).ok()?, i32::try_from(pad_h).ok()?];
+    let (windows, channels) = if pass == Pass::Data {
+        if [stride_h, stride_w] != [1, 1] {
+            return None;
+        }
+        let back = [i32::try_from(reach[0]).ok()?, i32::try_from(reach[1]).ok()?];
+        let first = [padding[0].checked_sub(back[0])?, padding[1].checked_sub(back[1])?];
+        let windows = Windows { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
+        (windows, o / p.group_count())
+    } else {
+        let (first, step) = (padding.map(|size| -size), [stride_w, stride_h]);
+        (Windows { at: 0, sizes: [c, w, h, images], first, counts: [ow, oh], step, pixels: 0 }, inputs)
+    };
+    (channels.is_multiple_of(64) && windows.fits(reach)).then_some(windows)
 }

@@ -33,9 +33,10 @@ pub(crate) fn gemm(kind: Kind) -> Result<Gemm, Error> {
     shape().map_err(invalid)
 }
 
-/// The same in three directions.
-pub(crate) fn conv() -> Result<Conv2d, Error> {
-    Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]).map_err(invalid)
+/// The same in three directions; the copy engine takes 64 channels at a time.
+pub(crate) fn conv(choice: Choice) -> Result<Conv2d, Error> {
+    let (x, outputs) = if choice.bulk { ([2, 5, 15, 128], 192) } else { ([2, 9, 11, 72], 136) };
+    Conv2d::padded(x, outputs, [3, 3], [1, 1]).map_err(invalid)
 }
 
 fn invalid(error: ShapeError) -> Error {
@@ -89,7 +90,7 @@ impl<D: Driver> Device<D> {
         let [a_len, b_len, y_len] = match kind {
             Kind::Matrices(_) => gemm(kind)?.lens().map(|len| len as usize),
             Kind::Convolution(pass) => {
-                let p = conv()?;
+                let p = conv(choice)?;
                 let [x, w, y] = [p.x(), p.w(), p.y()].map(elements);
                 match pass {
                     Pass::Forward => [x, w, y],

@@ -12,7 +12,7 @@ use gradscale_core::{
 use gradscale_cuda::{
     Cuda, Device,
     driver::Driver,
-    kernels::{BULK, CONVOLUTIONS, GROUP, MATRICES},
+    kernels::{BULK, BULK_CONVOLUTIONS, CONVOLUTIONS, GROUP, MATRICES},
 };
 use half::f16;
 use std::{collections::BTreeSet, future::Future, pin::pin, task};
@@ -95,6 +95,16 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         let pointwise = Conv2d::new([2, 7, 5, c], o, [1, 1])?;
         all.extend(Pass::ALL.map(|pass| Work::Conv(pointwise, pass)));
     }
+    // What the copy engine brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
+    let bulk = [
+        Conv2d::padded([3, 7, 5, 64], 136, [3, 3], [1, 1])?,
+        Conv2d::padded([2, 9, 8, 128], 192, [3, 5], [1, 2])?.stride([2, 3])?,
+        Conv2d::padded([1, 13, 12, 64], 192, [2, 3], [2, 3])?.dilation([3, 2])?,
+        Conv2d::padded([2, 9, 8, 128], 384, [1, 3], [0, 1])?.groups(2)?,
+        Conv2d::new([2, 10, 9, 192], 64, [2, 2])?,
+        Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
+    ];
+    all.extend(bulk.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
     let strided = Conv2d::padded([2, 9, 8, 32], 48, [3, 3], [1, 1])?.stride([2, 2])?.groups(2)?;
     all.extend(Pass::ALL.map(|pass| Work::Conv(strided, pass)));
     Ok(all)
@@ -115,7 +125,8 @@ fn check<D: Driver>(device: &Device<D>) {
 #[test]
 fn every_tile_of_every_product() {
     let tensor: Vec<_> = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened()).collect();
-    let groups: Vec<_> = BULK.as_flattened().iter().chain(GROUP.as_flattened()).collect();
+    let bulk = BULK.as_flattened().iter().chain(BULK_CONVOLUTIONS.as_flattened());
+    let groups: Vec<_> = bulk.chain(GROUP.as_flattened()).collect();
     for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &groups)] {
         // With one multiprocessor the largest tile that fits is taken.
         let device = match host::Host::open(arch, 1) {

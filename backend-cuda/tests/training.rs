@@ -1,14 +1,23 @@
 //! The engine on this backend: SegNet trained for some steps, on the emulation, and on a GPU where there is one.
 //! Recorded steps give the bits of eager ones; a loss 2^-30 as large gives the same weights with exponents 30 higher;
-//! steps are the CPU's.
+//! steps are the CPU's; batches may be sent ahead.
 
+#[path = "../../tests/tests/ahead/mod.rs"]
+mod ahead;
 #[path = "../../tests/tests/beside/mod.rs"]
 mod beside;
 mod host;
 
 use gradscale::{
-    Batch, CrossEntropy, Method, Parameters, Trainer, core::backend::Backend, core::descriptor::Divisor,
-    models::SegNet, nn::Module, optim::Optimizer,
+    Batch, CrossEntropy, Method, Parameters, Trainer,
+    core::{
+        backend::{Backend, Control, DType, Data, Slot, Store},
+        descriptor::{Divisor, Unary},
+        stats::Detail,
+    },
+    models::SegNet,
+    nn::Module,
+    optim::Optimizer,
 };
 use gradscale_cuda::Cuda;
 
@@ -72,7 +81,24 @@ fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     // Losses are not compared: theirs has another last digit where it is divided.
     let shifted = train(open(), "gs:exact", true, 30);
     assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
+    ahead::batches_sent_ahead(&open);
     beside::segnet_beside_the_cpu(open);
+}
+
+/// The emulation sees a copy ahead that a device might make too early.
+#[test]
+#[should_panic(expected = "beside work that uses its destination")]
+fn a_copy_that_comes_too_early_is_seen() {
+    let device = host::Host::open(80, 2).expect("a C++ compiler");
+    let mut table = device.table(2, 1).expect("a table");
+    let control = Control { exponents: &[0; 2], dials: &[0.0], seed: 0, detail: Detail::None };
+    let (mut x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
+    device.prefetch(Data::F32(&[1.0; 9]), &mut x).expect("nothing uses it");
+    device.unary(Unary::Id, &x, Store::keep(Slot::ONE, &table, &mut y)).expect("a launch");
+    device.upload(&control, 0..0, &mut table).expect("an upload");
+    device.prefetch(Data::F32(&[2.0; 9]), &mut x).expect("used before the upload only");
+    device.unary(Unary::Id, &x, Store::keep(Slot::ONE, &table, &mut y)).expect("a launch");
+    device.prefetch(Data::F32(&[3.0; 9]), &mut x).ok();
 }
 
 #[test]

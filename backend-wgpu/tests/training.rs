@@ -2,6 +2,8 @@
 //!
 //! Without an adapter the tests say so and pass; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 
+#[path = "../../tests/tests/ahead/mod.rs"]
+mod ahead;
 #[path = "../../tests/tests/beside/mod.rs"]
 mod beside;
 #[path = "../../tests/tests/shift/nets.rs"]
@@ -73,6 +75,12 @@ fn recorded_steps_are_eager_ones() {
             same_weights(&eager, &recorded);
         }
     }
+}
+
+#[test]
+fn batches_sent_ahead() {
+    let Some(_) = device() else { return };
+    ahead::batches_sent_ahead(|| device().expect("as before"));
 }
 
 /// Twenty steps, in f32 and in half.

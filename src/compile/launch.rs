@@ -14,6 +14,8 @@ pub(crate) enum Buf {
     Fixed(usize),
     /// Of this step: reused as soon as nobody reads it any more.
     Arena(usize),
+    /// An input of a coming step.
+    Ahead(usize),
 }
 
 /// A place and what lies there.

@@ -1,7 +1,7 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
 use super::{Trainer, gradients::trace, run::wait};
-use crate::{Batch, Error, Tensor, TraceError, Var, compile::Purpose};
+use crate::{Error, Inputs, Tensor, TraceError, Var, compile::Purpose};
 use gradscale_core::{
     backend::{Backend, DType, DataMut, Slot},
     stats::Detail,
@@ -13,9 +13,11 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// A network that does not fit the batch, or the device's.
-    pub fn evaluate<const N: usize>(
-        &mut self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    pub fn evaluate<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>,
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Tensor, Error<B::Error>> {
+        let batch = self.checked(batch)?;
         let trace = trace(&batch, false, net)?;
         let shape = trace.nodes[trace.output].shape;
         let program = self.program(trace, Purpose::Evaluate, "")?;
@@ -31,10 +33,11 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// A network that does not fit the batch, or the device's.
-    pub fn update_statistics<const N: usize>(
-        &mut self, keep: f32, batch: [Batch<'_>; N],
+    pub fn update_statistics<'a, const N: usize>(
+        &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<(), Error<B::Error>> {
+        let batch = self.checked(batch)?;
         let trace = trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Statistics, "")?;
         let (dials, detail) = (self.optimizer.dials(self.taken, keep), Detail::None);

@@ -2,7 +2,7 @@
 
 use super::{Trainer, zeros};
 use crate::{
-    Batch, Error, TraceError, Var,
+    Error, Inputs, TraceError, Var,
     compile::{Fixed, Part, Purpose},
     error::TraceErrorKind,
     trace::{Tape, Trace, Work},
@@ -54,8 +54,9 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// A network that does not fit the batch, or the device's.
-    pub fn backward<const N: usize>(
-        &mut self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    pub fn backward<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>,
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Gradients, Error<B::Error>> {
         self.backward_of("", batch, net)
     }
@@ -64,10 +65,11 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// As [`Trainer::backward`].
-    pub fn backward_of<const N: usize>(
-        &mut self, loss: &str, batch: [Batch<'_>; N],
+    pub fn backward_of<'a, const N: usize>(
+        &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Gradients, Error<B::Error>> {
+        let batch = self.checked(batch)?;
         let trace = trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
         self.last = Some((program, loss.to_owned()));
@@ -78,19 +80,21 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Shapes or types that differ, no backward pass yet, or the device's.
-    pub fn repeat<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Gradients, Error<B::Error>> {
+    pub fn repeat<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>,
+    ) -> Result<Gradients, Error<B::Error>> {
         let Some((index, loss)) = self.last.clone() else { return Err(Error::Gradients) };
+        let batch = self.checked(batch)?;
         let nodes = &self.programs[index].trace.nodes;
         let inputs = nodes.iter().take_while(|node| matches!(node.work, Work::Input(_))).count();
-        for (i, (batch, node)) in batch.iter().zip(nodes).enumerate() {
-            if batch.shape != node.shape {
-                let kind = TraceErrorKind::Mismatch { got: batch.shape, with: node.shape };
+        for (i, ((shape, dtype), node)) in batch.kinds().into_iter().zip(nodes).enumerate() {
+            if shape != node.shape {
+                let kind = TraceErrorKind::Mismatch { got: shape, with: node.shape };
                 return Err(TraceError::new(&format!("input{i}"), kind).into());
             }
-            if node.work != Work::Input(batch.data.dtype()) {
-                return Err(TraceError::new(&format!("input{i}"), TraceErrorKind::Type(batch.data.dtype())).into());
+            if node.work != Work::Input(dtype) {
+                return Err(TraceError::new(&format!("input{i}"), TraceErrorKind::Type(dtype)).into());
             }
-            check(&format!("input{i}"), batch)?;
         }
         if inputs != N {
             return Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs }).into());
@@ -99,7 +103,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn first<const N: usize>(
-        &mut self, program: usize, batch: &[Batch<'_>; N], loss: &str,
+        &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         self.serial += 1;
         let order = self.programs[program].order.clone();
@@ -119,12 +123,13 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// As [`Trainer::backward`], and gradients that are not this trainer's latest.
-    pub fn backward_more<const N: usize>(
-        &mut self, gradients: Gradients, batch: [Batch<'_>; N],
+    pub fn backward_more<'a, const N: usize>(
+        &mut self, gradients: Gradients, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Gradients, Error<B::Error>> {
         self.check_gradients(&gradients)?;
         let mut gradients = gradients;
+        let batch = self.checked(batch)?;
         let trace = trace(&batch, true, net)?;
         let slots = self.sites.len();
         let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
@@ -173,26 +178,14 @@ impl<B: Backend> Trainer<B> {
 
 /// Traces a network over a batch.
 pub(super) fn trace<const N: usize>(
-    batch: &[Batch<'_>; N], training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    batch: &Inputs<'_, N>, training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
 ) -> Result<Trace, TraceError> {
-    for (i, batch) in batch.iter().enumerate() {
-        check(&format!("input{i}"), batch)?;
-    }
     let tape = Tape::new(training);
     let mut index = 0;
-    let inputs = batch.each_ref().map(|batch| {
+    let inputs = batch.kinds().map(|(shape, dtype)| {
         index += 1;
-        tape.input(index - 1, batch.shape, batch.data.dtype())
+        tape.input(index - 1, shape, dtype)
     });
     let output = net(inputs)?.id();
     Ok(tape.finish(output))
-}
-
-fn check(name: &str, batch: &Batch<'_>) -> Result<(), TraceError> {
-    crate::trace::sizes(name, batch.shape)?;
-    if batch.data.len() == batch.shape.len() {
-        Ok(())
-    } else {
-        Err(TraceError::new(name, TraceErrorKind::Length { got: batch.data.len(), shape: batch.shape }))
-    }
 }

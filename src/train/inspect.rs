@@ -119,7 +119,8 @@ impl<B: Backend> Trainer<B> {
     pub fn plan<const N: usize>(
         &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
-        let trace = super::gradients::trace(&batch, true, net)?;
+        super::prefetch::check(&batch)?;
+        let trace = super::gradients::trace(&batch.into(), true, net)?;
         Ok(plan(&self.policy, &trace)?.0)
     }
 

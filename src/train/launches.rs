@@ -2,7 +2,7 @@
 
 use super::{Recorded, Trainer, run::run};
 use crate::{
-    Batch,
+    Inputs,
     compile::{Launch, Purpose, Rule},
 };
 use gradscale_core::backend::{Backend, Slot};
@@ -10,14 +10,9 @@ use gradscale_core::backend::{Backend, Slot};
 impl<B: Backend> Trainer<B> {
     /// Uploads, and runs all launches of a program.
     pub(super) fn run_program<const N: usize>(
-        &mut self, program: usize, batch: &[Batch<'_>; N], clear: std::ops::Range<u16>,
+        &mut self, program: usize, batch: &Inputs<'_, N>, clear: std::ops::Range<u16>,
     ) -> Result<(), B::Error> {
-        for (buf, batch) in self.programs[program].inputs.clone().into_iter().zip(batch) {
-            let mut buffer = self.memory.take(buf);
-            let written = self.device.write(batch.data, &mut buffer);
-            self.memory.put(buf, buffer);
-            written?;
-        }
+        self.place(&self.programs[program].inputs.clone(), batch)?;
         // Evaluation in between changes nothing about a training.
         if let Purpose::Train { .. } = self.programs[program].purpose {
             self.seed += 1;

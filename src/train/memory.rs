@@ -8,6 +8,8 @@ use gradscale_core::backend::{Backend, Buffer, DType};
 pub struct MemoryReport {
     /// Activations and their gradients: all that programs use in a step beside the next two.
     pub activations: u64,
+    /// Inputs of a coming step ([`super::Trainer::prefetch`]).
+    pub ahead: u64,
     /// Parameters: masters, gradients, optimizer state, half copies.
     pub parameters: u64,
 }
@@ -23,11 +25,13 @@ pub(crate) struct Memory<B: Backend> {
     kinds: Vec<(DType, usize)>,
     /// f32 scratch of decisions made at once; its places lie in the arena.
     scratch: Vec<usize>,
+    /// Inputs of a coming step.
+    ahead: Vec<B::Buffer>,
 }
 
 impl<B: Backend> Memory<B> {
     pub const fn new() -> Self {
-        Self { fixed: Vec::new(), arena: Vec::new(), kinds: Vec::new(), scratch: Vec::new() }
+        Self { fixed: Vec::new(), arena: Vec::new(), kinds: Vec::new(), scratch: Vec::new(), ahead: Vec::new() }
     }
 
     fn place(&mut self, buf: Buf) -> &mut Option<B::Buffer> {
@@ -39,6 +43,7 @@ impl<B: Backend> Memory<B> {
                 &mut self.fixed[i]
             }
             Buf::Arena(i) => &mut self.arena[i],
+            Buf::Ahead(_) => unreachable!("launches only read what was sent ahead"),
         }
     }
 
@@ -57,10 +62,11 @@ impl<B: Backend> Memory<B> {
 
     pub fn get(&self, buf: Buf) -> &B::Buffer {
         let place = match buf {
-            Buf::Fixed(i) => self.fixed.get(i),
-            Buf::Arena(i) => self.arena.get(i),
+            Buf::Fixed(i) => self.fixed.get(i).and_then(Option::as_ref),
+            Buf::Arena(i) => self.arena.get(i).and_then(Option::as_ref),
+            Buf::Ahead(i) => self.ahead.get(i),
         };
-        place.and_then(Option::as_ref).expect("no launch reads where it writes, and all is allocated before it")
+        place.expect("no launch reads where it writes, and all is allocated before it")
     }
 
     /// Gives a program's arena its places in the common one.
@@ -108,6 +114,20 @@ impl<B: Backend> Memory<B> {
         Ok(Buf::Arena(place))
     }
 
+    /// Memory for an input of a coming step, of at least that length.
+    pub fn ahead(&mut self, device: &B, input: usize, kind: (DType, usize)) -> Result<&mut B::Buffer, B::Error> {
+        let fits = |buffer: &B::Buffer| buffer.dtype() == kind.0 && buffer.len() >= kind.1;
+        if !self.ahead.get(input).is_some_and(fits) {
+            let buffer = device.alloc(kind.0, kind.1)?;
+            if input < self.ahead.len() {
+                self.ahead[input] = buffer;
+            } else {
+                self.ahead.push(buffer);
+            }
+        }
+        Ok(&mut self.ahead[input])
+    }
+
     /// Frees the scratch of decisions made at once. Its places stay, empty, for the next.
     pub fn free_scratch(&mut self) {
         for place in std::mem::take(&mut self.scratch) {
@@ -116,9 +136,12 @@ impl<B: Backend> Memory<B> {
     }
 
     pub fn report(&self) -> MemoryReport {
-        let bytes = |buffers: &[Option<B::Buffer>]| {
-            buffers.iter().flatten().map(|buffer| (buffer.len() * buffer.dtype().size()) as u64).sum()
-        };
-        MemoryReport { activations: bytes(&self.arena), parameters: bytes(&self.fixed) }
+        let size = |buffer: &B::Buffer| (buffer.len() * buffer.dtype().size()) as u64;
+        let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum();
+        MemoryReport {
+            activations: bytes(&self.arena),
+            ahead: self.ahead.iter().map(size).sum(),
+            parameters: bytes(&self.fixed),
+        }
     }
 }

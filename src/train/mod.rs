@@ -8,6 +8,7 @@ mod inspect;
 mod launches;
 mod memory;
 mod operands;
+mod prefetch;
 mod programs;
 mod run;
 mod step;
@@ -17,6 +18,7 @@ pub use gradients::Gradients;
 pub use inspect::Named;
 pub use memory::MemoryReport;
 pub use operands::{Operands, Source};
+pub use prefetch::{Inputs, Prefetched};
 pub use run::wait;
 pub use step::{Skipped, StepOutcome};
 
@@ -128,6 +130,8 @@ pub struct Trainer<B: Backend> {
     in_a_row: u32,
     id: u64,
     serial: u64,
+    /// Batches sent ahead so far.
+    ahead: u64,
 }
 
 impl<B: Backend> fmt::Debug for Trainer<B> {
@@ -192,6 +196,7 @@ impl<B: Backend> Trainer<B> {
             in_a_row: 0,
             id: TRAINERS.fetch_add(1, Ordering::Relaxed),
             serial: 0,
+            ahead: 0,
         };
         trainer.allocate().map_err(Error::Device)?;
         Ok(trainer)

@@ -21,7 +21,7 @@ pub struct Calls {
     pub allocated: u64,
     /// Host data written.
     pub writes: u64,
-    /// Bytes written by `write` and `upload`.
+    /// Bytes written by `write`, `prefetch` and `upload`.
     pub bytes_up: u64,
     /// Buffers read.
     pub reads: u64,
@@ -121,6 +121,11 @@ impl<B: Backend> Backend for Counting<B> {
         self.count(WRITES, 1);
         self.count(BYTES_UP, src.len() * src.dtype().size());
         self.inner.write(src, dst)
+    }
+    fn prefetch(&self, src: Data<'_>, dst: &mut B::Buffer) -> Done<Self> {
+        self.count(WRITES, 1);
+        self.count(BYTES_UP, src.len() * src.dtype().size());
+        self.inner.prefetch(src, dst)
     }
     fn read(&self, src: &B::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
         self.count(READS, 1);

@@ -1,8 +1,8 @@
 //! A whole step of SegNetBasic, 64 channels, batch 12 of 360 × 480, recorded: without scaling, with a scale for every
-//! gradient, in f32.
+//! gradient, in f32; with batches sent ahead, and with batches that come with the step.
 
 use crate::measure::{Bench, median};
-use gradscale::{Batch, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Optimizer};
+use gradscale::{Batch, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Optimizer};
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
 
@@ -20,8 +20,7 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let mut times = Vec::new();
-    let methods = [("fp32", "f32"), ("fp16", "half, no scale"), ("gs", "half, a scale for every gradient")];
-    for (method, _) in methods {
+    for (method, prefetches) in [("fp32", true), ("fp16", true), ("gs", true), ("gs", false)] {
         let method: Method = method.parse().map_err(failed)?;
         let mut parameters = Parameters::seeded(1);
         let net = SegNet::new(&mut parameters.at("net"), IMAGES[3], 64, CLASSES);
@@ -31,13 +30,17 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         let len: usize = IMAGES.iter().product();
         let images: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
         let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
-        let mut runs = Vec::new();
+        let batch = || [Batch::u8(IMAGES, &images), Batch::u8([IMAGES[0], IMAGES[1], IMAGES[2], 1], &labels)];
+        let (mut runs, mut ahead) = (Vec::new(), None);
         // The first steps decide at once, compile and are recorded.
         for i in 0..RUNS + 30 {
             let start = Instant::now();
-            let batch = [Batch::u8(IMAGES, &images), Batch::u8([IMAGES[0], IMAGES[1], IMAGES[2], 1], &labels)];
+            let inputs = ahead.take().map_or_else(|| batch().into(), Inputs::from);
             let gradients =
-                trainer.backward(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels)).map_err(failed)?;
+                trainer.backward(inputs, |[x, labels]| net.forward(x)?.cross_entropy(labels)).map_err(failed)?;
+            if prefetches {
+                ahead = Some(trainer.prefetch(batch()).map_err(failed)?);
+            }
             trainer.step(gradients).map_err(failed)?;
             if i >= 30 {
                 runs.push(start.elapsed().as_secs_f64());
@@ -46,9 +49,11 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         times.push(median(&mut runs));
     }
     let speed = |seconds: f64| format!("{:.1} images/s", 12.0 / seconds);
-    let [f32, off, on] = times[..] else { return Ok(()) };
+    let [f32, off, on, waiting] = times[..] else { return Ok(()) };
     bench.line("segnet step, scaling on / off", speed(on), speed(off), Some(off / on), "≥ 0.97");
     bench.line("segnet step, half with scaling / f32", speed(on), speed(f32), Some(f32 / on), "≥ 2.5");
+    let ratio = Some(waiting / on);
+    bench.line("segnet step, batch sent ahead / with the step", speed(on), speed(waiting), ratio, "≥ 1");
     let iterations = 16_000.0 * on / 60.0;
     bench.line("segnet, 16 000 iterations", format!("{iterations:.1} min"), String::new(), None, "≤ 6 min");
     Ok(())

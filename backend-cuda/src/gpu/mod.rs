@@ -1,13 +1,15 @@
 //! CUDA's driver.
 
+mod beside;
 mod landing;
 pub mod nvrtc;
 
 use crate::{
     Error,
-    driver::{Driver, Params, TensorMap, Tiled},
+    driver::{Driver, Params, TensorMap, Tiled, Windows},
     kernels::Kernel,
 };
+use beside::Beside;
 use core::ffi::c_void;
 use cudarc::driver::{
     DriverError,
@@ -32,6 +34,7 @@ pub struct Gpu {
     memory: u64,
     loaded: Mutex<Loaded>,
     landing: Landing,
+    beside: Beside,
 }
 
 /// Modules and functions by name.
@@ -148,11 +151,12 @@ impl Gpu {
         let multiprocessors = get(attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
         let model = device::get_name(device).map_err(failed("describe a device"))?;
         // SAFETY: the device is there; its context is released when this is dropped.
-        let (context, memory, stream) = unsafe {
+        let (context, memory, stream, beside) = unsafe {
             let context = primary_ctx::retain(device).map_err(failed("open a device"))?;
             ctx::set_current(context).map_err(failed("open a device"))?;
             let memory = device::total_mem(device).map_err(failed("describe a device"))?;
-            (context, memory, stream::create(stream::StreamKind::NonBlocking).map_err(failed("open a device"))?)
+            let stream = stream::create(stream::StreamKind::NonBlocking).map_err(failed("open a device"))?;
+            (context, memory, stream, Beside::new().map_err(failed("open a device"))?)
         };
         let name = format!("CUDA {ordinal}, {model}, sm_{arch}, {multiprocessors} multiprocessors");
         let memory = memory as u64;
@@ -166,6 +170,7 @@ impl Gpu {
             memory,
             loaded: Mutex::default(),
             landing: Landing::default(),
+            beside,
         })
     }
 
@@ -283,6 +288,18 @@ unsafe impl Driver for Gpu {
         unsafe { result::memcpy_htod_async(dst, src, self.stream) }.map_err(failed("copy to the device"))
     }
 
+    fn mark(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream lives, in the current context.
+        unsafe { self.beside.mark(self.stream) }.map_err(failed("mark a step"))
+    }
+
+    unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the caller's promise; the stream lives, in the current context.
+        unsafe { self.beside.copy_in(self.stream, src, dst) }.map_err(failed("copy to the device"))
+    }
+
     unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the context is current.
@@ -316,7 +333,7 @@ unsafe impl Driver for Gpu {
         };
         self.enter()?;
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        let (sizes, tile) = (tensor.sizes.map(u64::from), [tensor.tile[0], tensor.tile[1], 1]);
+        let sizes = tensor.sizes.map(u64::from);
         // SAFETY: all arrays are as long as the rank asks for; the address is only noted.
         unsafe {
             sys::cuTensorMapEncodeTiled(
@@ -326,7 +343,7 @@ unsafe impl Driver for Gpu {
                 tensor.at as *mut c_void,
                 sizes.as_ptr(),
                 tensor.strides.as_ptr(),
-                tile.as_ptr(),
+                tensor.tile.as_ptr(),
                 [1; 3].as_ptr(),
                 interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
@@ -336,6 +353,43 @@ unsafe impl Driver for Gpu {
         }
         .result()
         .map_err(failed("describe a matrix"))?;
+        Ok(TensorMap(map.opaque))
+    }
+
+    fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
+        use sys::{
+            CUtensorMapDataType_enum as element, CUtensorMapFloatOOBfill_enum as outside,
+            CUtensorMapInterleave_enum as interleave, CUtensorMapL2promotion_enum as promotion,
+            CUtensorMapSwizzle_enum as swizzle,
+        };
+        self.enter()?;
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        let sizes = windows.sizes.map(u64::from);
+        let strides = [2 * sizes[0], 2 * sizes[0] * sizes[1], 2 * sizes[0] * sizes[1] * sizes[2]];
+        let last = windows.last().map(|place| i32::try_from(place).unwrap_or(i32::MAX));
+        let steps = [1, windows.step[0], windows.step[1], 1];
+        // SAFETY: all arrays are as long as the rank asks for; the address is only noted.
+        unsafe {
+            sys::cuTensorMapEncodeIm2col(
+                &raw mut map,
+                element::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                4,
+                windows.at as *mut c_void,
+                sizes.as_ptr(),
+                strides.as_ptr(),
+                windows.first.as_ptr(),
+                last.as_ptr(),
+                64,
+                windows.pixels,
+                steps.as_ptr(),
+                interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()
+        .map_err(failed("describe windows"))?;
         Ok(TensorMap(map.opaque))
     }
 
@@ -379,6 +433,7 @@ impl Drop for Gpu {
             for (_, code) in loaded.modules.drain() {
                 module::unload(code).ok();
             }
+            self.beside.free();
             self.landing.free();
             stream::destroy(self.stream).ok();
             primary_ctx::release(self.device).ok();

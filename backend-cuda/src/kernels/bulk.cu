@@ -1,14 +1,12 @@
-// Products of matrices of halves on sm_90a: TILE_M × TILE_N results at a time, 64 of k, as many blocks as the device has
+// Products of halves on sm_90a: TILE_M × TILE_N results at a time, 64 of k, as many blocks as the device has
 // multiprocessors, each of which goes from tile to tile.
 //
-// The last four warps of a block only bring operands, and hand their registers to the others: one thread asks the copy engine for whole boxes (cp.async.bulk.tensor),
-// which lie in shared memory with the 128-byte swizzle that the tensor cores read, and zeros where a box leaves a
-// matrix. The other warps are groups of four that multiply (wgmma), 64 rows each. They speak through two barriers for
-// each stage: `full` is complete when its bytes are there, `empty` when all groups have read them.
-//
-// Lines and panels in shared memory are those of group.cu.
+// The last four warps of a block only bring operands, and hand their registers to the others: one thread asks the copy
+// engine for whole boxes (boxes.cuh), which lie in shared memory with the 128-byte swizzle that the tensor cores read,
+// and zeros where a box leaves its tensor. The other warps are groups of four that multiply (wgmma), 64 rows each. They
+// speak through two barriers for each stage: `full` is complete when its bytes are there, `empty` when all groups have
+// read them.
 
-#define DEPTH 64
 #define A_HALVES (TILE_M * DEPTH)
 #define B_HALVES (TILE_N * DEPTH)
 #define STAGE (A_HALVES + B_HALVES)
@@ -17,23 +15,6 @@
 #define WARPS (CONSUMERS / 32)
 
 static_assert(32 * sizeof(Seen) <= 16 * SLAB_LINE * sizeof(float), "room for what 32 threads have seen");
-
-struct Bulk {
-    // a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory.
-    TensorMap a, b;
-    Product product;
-};
-
-// One box along k, or panels of 64 across.
-DEVICE void bring(u16* to, const TensorMap& from, bool along_k, u32 size, u32 place, u32 k, u32 z, u64* full) {
-    if (along_k) {
-        copy_box(to, from, k, place, z, full);
-        return;
-    }
-    for (u32 panel = 0; panel < size / 64; panel++) {
-        copy_box(to + panel * 64 * DEPTH, from, place + panel * 64, k, z, full);
-    }
-}
 
 KERNEL(bulk, Bulk) {
     SHARED_BYTES(bytes);
@@ -66,17 +47,16 @@ KERNEL(bulk, Bulk) {
         give_registers();
         if (t != CONSUMERS) return;
         for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
-            const Block block = block_of(q, tile, TILE_M, TILE_N);
-            const u32 steps = steps_of(block);
+            Place place = place_of(q, block_of(q, tile, TILE_M, TILE_N));
+            const u32 steps = steps_of(place.block);
 #pragma unroll 1
-            for (u32 step = 0; step < steps; step++, next()) {
-                const u32 k = block.part * q.depth + step * DEPTH;
+            for (u32 step = 0; step < steps; step++, next(), next_64(q, place)) {
                 u16* const a = stages + stage * STAGE;
                 // In the first round nobody has to be waited for: the phase before the first counts as complete.
                 wait_for_phase(&empty[stage], phase ^ 1);
                 expect_bytes(&full[stage], STAGE * 2);
-                bring(a, p.a, A_ALONG_K, TILE_M, block.m, k, block.z, &full[stage]);
-                bring(a + A_HALVES, p.b, B_ALONG_K, TILE_N, block.n, k, block.z, &full[stage]);
+                bring_a(a, p, place, &full[stage]);
+                bring_b(a + A_HALVES, p, place, &full[stage]);
             }
         }
         return;

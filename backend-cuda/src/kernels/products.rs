@@ -105,7 +105,10 @@ macro_rules! bulk {
                 // Stages of both operands, 64 of k; 16 rows of 32 results of each warp on their way out.
                 shared: $stages * 128 * ($m + $n) + $m / 16 * 16 * 36 * 4,
                 arch: [90, 90],
-                ..Module::new(concat!("bulk_", $name, "_", $tile), &[STORE, PRODUCT, file!("bulk.cu")])
+                ..Module::new(
+                    concat!("bulk_", $name, "_", $tile),
+                    &[STORE, PRODUCT, file!("boxes.cuh"), file!("bulk.cu")],
+                )
             },
             entry: "bulk",
         }
@@ -114,6 +117,12 @@ macro_rules! bulk {
 macro_rules! bulks {
     ($name:literal, $layout:tt) => {
         [bulk!($name, $layout, "128x256", 128, 256, 4), bulk!($name, $layout, "128x128", 128, 128, 6)]
+    };
+}
+
+macro_rules! bulk_convolutions {
+    ($name:literal, $layout:tt) => {
+        [bulk!($name, $layout, "128x128", 128, 128, 6), bulk!($name, $layout, "128x64", 128, 64, 8)]
     };
 }
 
@@ -127,6 +136,8 @@ pub static CONVOLUTIONS: [[Kernel; 5]; 3] = convolutions!(tiles);
 pub static GROUP: [[Kernel; 2]; 3] = convolutions!(groups);
 /// Products of matrices of halves by warpgroups and the copy engine (sm_90a alone), in the tiles of [`BULK_TILES`].
 pub static BULK: [[Kernel; 2]; 4] = matrices!(bulks);
+/// Convolutions of halves in the same way, in the first two tiles of [`TILES`].
+pub static BULK_CONVOLUTIONS: [[Kernel; 2]; 3] = convolutions!(bulk_convolutions);
 /// Rows and columns of the tiles of [`BULK`].
 pub const BULK_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
 /// Products of any numbers, by kind: matrices, forward, data, weight.

@@ -322,4 +322,14 @@ DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* 
         "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
+// The same of pixels, 64 channels of each from c on: the one at (column, row) of an image and those that follow it, moved
+// by a tap (PTX ISA, "im2col mode").
+DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+                        u64* full) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::
+            "r"(shared_address(to)),
+        "l"(&from), "r"(shared_address(full)), "r"(c), "r"(column), "r"(row), "r"(image), "h"((u16)right), "h"((u16)down)
+        : "memory");
+}
 #endif

@@ -2,13 +2,13 @@
 
 use gradscale_cuda::{
     Device, Error,
-    driver::{Driver, Params, TensorMap, Tiled},
+    driver::{Driver, Params, TensorMap, Tiled, Windows},
     kernels::{File, Kernel, Module},
 };
 use libloading::Library;
 use std::{
     alloc::{Layout, alloc, dealloc},
-    collections::{HashMap, hash_map::DefaultHasher},
+    collections::{HashMap, HashSet, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
     path::PathBuf,
     process::Command,
@@ -33,6 +33,8 @@ pub struct Host {
     /// Live allocations.
     memory: Mutex<HashMap<u64, Layout>>,
     recording: Mutex<Option<Vec<Launch>>>,
+    /// Words of all parameters since the mark, addresses among them.
+    named: Mutex<HashSet<u64>>,
 }
 
 /// A kept launch.
@@ -78,6 +80,7 @@ impl Host {
             loaded: Mutex::default(),
             memory: Mutex::default(),
             recording: Mutex::default(),
+            named: Mutex::default(),
         }))
     }
 
@@ -119,6 +122,7 @@ impl Host {
     }
 
     fn run(&self, launch: &Launch) -> Result<(), Error> {
+        lock(&self.named).extend(&launch.params);
         let (kernel, mut loaded) = (launch.kernel, lock(&self.loaded));
         let failed = |log: String| Error::Compile { module: kernel.module.name, log };
         if !loaded.contains_key(kernel.module.name) {
@@ -202,6 +206,21 @@ unsafe impl Driver for Host {
         Ok(())
     }
 
+    fn mark(&self) -> Result<(), Error> {
+        self.not_recording("mark")?;
+        lock(&self.named).clear();
+        Ok(())
+    }
+
+    /// A real device may be anywhere in the work since the mark: none of it may name this memory.
+    unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+        let memory = dst..dst + src.len() as u64;
+        let used = lock(&self.named).iter().any(|word| memory.contains(word));
+        assert!(!used, "a copy beside work that uses its destination");
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_in(src, dst) }
+    }
+
     unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.not_recording("copy from the device")?;
         for (src, part) in parts {
@@ -236,12 +255,32 @@ unsafe impl Driver for Host {
         let fits = tensor.at.is_multiple_of(16)
             && tensor.strides.iter().all(|stride| stride.is_multiple_of(16))
             && tensor.strides[1] >= tensor.strides[0];
-        assert!(fits && tensor.tile[0] == 64 && tensor.tile[1] <= 256, "{tensor:?} is nothing for a copy engine");
+        let boxed = tensor.tile[0] == 64 && tensor.tile[1..].iter().all(|side| (1..=256).contains(side));
+        assert!(fits && boxed, "{tensor:?} is nothing for a copy engine");
         let mut words = [0; 16];
         words[0] = tensor.at;
         words[1..4].copy_from_slice(&tensor.sizes.map(u64::from));
-        words[4..6].copy_from_slice(&tensor.strides);
-        words[6..8].copy_from_slice(&tensor.tile.map(u64::from));
+        words[4] = 1;
+        words[5..7].copy_from_slice(&tensor.strides);
+        words[8..11].copy_from_slice(&tensor.tile.map(u64::from));
+        Ok(TensorMap(words))
+    }
+
+    fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
+        let fits = windows.at.is_multiple_of(16) && windows.fits([0; 2]) && (1..=1024).contains(&windows.pixels);
+        assert!(fits, "{windows:?} is nothing for a copy engine");
+        let sizes = windows.sizes.map(u64::from);
+        let pair = |[a, b]: [i64; 2]| u64::from(a as u32) | u64::from(b as u32) << 32;
+        let mut words = [0; 16];
+        words[0] = windows.at;
+        words[1..5].copy_from_slice(&sizes);
+        words[5..8].copy_from_slice(&[2 * sizes[0], 2 * sizes[0] * sizes[1], 2 * sizes[0] * sizes[1] * sizes[2]]);
+        words[8..11].copy_from_slice(&[64, u64::from(windows.pixels), 1]);
+        words[11..14].copy_from_slice(&[
+            pair(windows.first.map(i64::from)),
+            pair(windows.last()),
+            pair(windows.step.map(i64::from)),
+        ]);
         Ok(TensorMap(words))
     }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::ValueEnum;
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Parameters, TraceError, Trainer, Var,
+    Batch, CrossEntropy, Error, Gradients, Parameters, Prefetched, TraceError, Trainer, Var,
     core::backend::Backend,
     models::{Mlp, ResNet},
     nn::Module,
@@ -120,10 +120,10 @@ impl run::Task for Classify<'_> {
         &self.net
     }
 
-    fn next(&mut self) {
+    fn prefetch<B: Backend>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Error<B::Error>> {
         self.images.clear();
         self.labels.clear();
-        let Classification { width, channels, ref labels, .. } = self.data.train;
+        let Classification { height, width, channels, ref labels, .. } = self.data.train;
         for sample in self.order.by_ref().take(self.settings.batch) {
             let image = self.data.train.image(sample.index);
             // Letters and digits are not what they are in a mirror; things in colour photographs are.
@@ -135,12 +135,13 @@ impl run::Task for Classify<'_> {
             }
             self.labels.push(labels[sample.index]);
         }
+        let count = self.settings.batch;
+        trainer.prefetch([Batch::u8([count, height, width, channels], &self.images), Batch::u8([count], &self.labels)])
     }
 
-    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<Gradients, Error<B::Error>> {
-        let Classification { height, width, channels, .. } = self.data.train;
-        let count = self.settings.batch;
-        let batch = [Batch::u8([count, height, width, channels], &self.images), Batch::u8([count], &self.labels)];
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
+    ) -> Result<Gradients, Error<B::Error>> {
         let divisor = self.settings.pixels.divisor();
         let net = &self.net;
         trainer.backward(batch, |[x, labels]| {

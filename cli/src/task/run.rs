@@ -3,8 +3,8 @@
 use super::Classes;
 use crate::{Failure, metrics::Metrics};
 use gradscale::{
-    Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, SiteReport, StepOutcome, TraceError, Trainer,
-    Var,
+    Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
+    TraceError, Trainer, Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
     optim::Optimizer,
@@ -16,11 +16,13 @@ pub(super) trait Task {
     /// The network.
     fn net(&self) -> &impl Module;
 
-    /// Takes the next batch.
-    fn next(&mut self);
+    /// Takes the next batch, images and labels, and sends it ahead.
+    fn prefetch<B: Backend>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Error<B::Error>>;
 
-    /// Forward and backward pass of that batch.
-    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<Gradients, Error<B::Error>>;
+    /// Forward and backward pass of a batch.
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
+    ) -> Result<Gradients, Error<B::Error>>;
 
     /// By what the loss of a step is multiplied to be that of a pixel, or an image.
     fn ratio(&self) -> f64;
@@ -93,20 +95,31 @@ pub trait Run {
 pub(super) struct Training<B: Backend, T> {
     task: T,
     trainer: Trainer<B>,
+    /// The next step's batch.
+    ahead: Option<Prefetched<2>>,
+    /// Images that steps have had.
+    position: u64,
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
     pub fn new(
         device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method,
     ) -> Result<Self, Failure> {
-        Ok(Self { task, trainer: Trainer::new(device, parameters, optimizer, method)? })
+        let trainer = Trainer::new(device, parameters, optimizer, method)?;
+        Ok(Self { task, trainer, ahead: None, position: 0 })
     }
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     fn step(&mut self) -> Result<StepOutcome, Failure> {
-        self.task.next();
-        let gradients = self.task.backward(&mut self.trainer)?;
+        let batch = match self.ahead.take() {
+            Some(batch) => batch,
+            None => self.task.prefetch(&mut self.trainer)?,
+        };
+        self.position = self.task.position();
+        let gradients = self.task.backward(&mut self.trainer, batch)?;
+        // While the device is at work.
+        self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
         let outcome = self.trainer.step(gradients)?;
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let loss = (f64::from(outcome.loss) * self.task.ratio()) as f32;
@@ -124,7 +137,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
         let mut metadata = metadata.clone();
-        metadata.insert("position".to_owned(), self.task.position().to_string());
+        metadata.insert("position".to_owned(), self.position.to_string());
         let classes = serde_json::to_string(&self.task.classes());
         metadata.insert("classes".to_owned(), classes.map_err(|error| Failure::at("checkpoint", error))?);
         Ok(self.trainer.save(&metadata)?)
@@ -133,7 +146,9 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let metadata = self.trainer.load(bytes)?;
         let position = metadata.get("position").and_then(|position| position.parse().ok());
-        self.task.seek(position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?);
+        self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
+        self.task.seek(self.position);
+        self.ahead = None;
         Ok(())
     }
 

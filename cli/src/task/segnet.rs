@@ -7,8 +7,8 @@ use crate::{
     metrics::{Confusion, Metrics},
 };
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Trainer, core::backend::Backend, models::SegNet,
-    nn::Module, optim::Optimizer,
+    Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
+    models::SegNet, nn::Module, optim::Optimizer,
 };
 
 /// The paper's.
@@ -64,15 +64,16 @@ impl run::Task for Segnet<'_> {
         &self.net
     }
 
-    fn next(&mut self) {
+    fn prefetch<B: Backend>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Error<B::Error>> {
         self.batches.next(&mut self.images, &mut self.labels);
+        let Split { height, width, .. } = self.data.train;
+        let size = |channels| [self.settings.batch, height, width, channels];
+        trainer.prefetch([Batch::u8(size(3), &self.images), Batch::u8(size(1), &self.labels)])
     }
 
-    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<Gradients, Error<B::Error>> {
-        let Split { height, width, .. } = self.data.train;
-        let count = self.settings.batch;
-        let batch =
-            [Batch::u8([count, height, width, 3], &self.images), Batch::u8([count, height, width, 1], &self.labels)];
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
+    ) -> Result<Gradients, Error<B::Error>> {
         let divisor = self.settings.pixels.divisor();
         let (net, weights, ignore) = (&self.net, &self.weights, self.data.ignore);
         trainer.backward(batch, |[x, labels]| {

@@ -93,6 +93,15 @@ pub trait Backend: Sized {
     /// The device's.
     fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self>;
 
+    /// As [`Backend::write`], beside work under way: it may run before anything that was enqueued since the last
+    /// [`Backend::upload`] but other calls of this, so nothing of that may use `dst`. A device with one queue writes.
+    ///
+    /// # Errors
+    /// The device's.
+    fn prefetch(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
+        self.write(src, dst)
+    }
+
     /// Copies the start of `src` to `dst`, of the buffer's type. Waits.
     fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>>;
 

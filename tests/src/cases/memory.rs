@@ -6,12 +6,16 @@ use crate::{
     data::{LENGTHS, Random, edges},
     rig::{Rig, wait},
 };
-use gradscale_core::backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind};
+use gradscale_core::{
+    backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind, Slot, Store},
+    descriptor::Unary,
+};
 use half::f16;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("memory::round_trip", round_trip::<B>));
     cases.push(Case::new("memory::part", part::<B>));
+    cases.push(Case::new("memory::prefetch", prefetch::<B>));
     cases.push(Case::new("memory::too_large", too_large::<B>));
 }
 
@@ -63,6 +67,40 @@ fn part<B: Backend>(b: &B) -> Check {
             let got = rig.read(&buffer)?;
             if got != want {
                 return Err(Fail::new(format!("{dtype:?}: after a write of {start} elements: {got:?}")));
+            }
+        }
+    }
+    Ok(vec![])
+}
+
+/// What was sent beside work is there for later work and later reads, in the order in which it was sent; the host's copy
+/// is free at once, and the rest of the buffer stays.
+fn prefetch<B: Backend>(b: &B) -> Check {
+    let mut rig = Rig::new(b)?;
+    for len in [1, 1 << 10, 1 << 17] {
+        let mut ahead = rig.input(DType::F32, &vec![9.0; len + 1])?;
+        let x = rig.input(DType::F32, &vec![0.5; len])?;
+        let mut y = rig.input(DType::F32, &vec![0.0; len])?;
+        let mut seen = rig.input(DType::F32, &vec![0.0; len + 1])?;
+        rig.upload()?;
+        for round in 0..4 {
+            // Work that it may overtake.
+            for op in [Unary::Exp, Unary::Id] {
+                b.unary(op, &x, Store::keep(Slot::ONE, &rig.table, &mut y))?;
+            }
+            for value in [-1.0, round as f32] {
+                let values = vec![value; len];
+                b.prefetch(Data::F32(&values), &mut ahead)?;
+            }
+            b.unary(Unary::Id, &ahead, Store::keep(Slot::ONE, &rig.table, &mut seen))?;
+            rig.upload()?;
+            let got = rig.read(&seen)?;
+            if got[..len].iter().any(|&v| v != round as f32) || got[len] != 9.0 {
+                return Err(Fail::new(format!("{len} elements, round {round}: not what was sent")));
+            }
+            let got = rig.read(&ahead)?;
+            if got[..len].iter().any(|&v| v != round as f32) {
+                return Err(Fail::new(format!("{len} elements, round {round}: reads are older")));
             }
         }
     }

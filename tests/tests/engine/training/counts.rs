@@ -26,6 +26,31 @@ fn one_upload_and_one_collect_a_step() {
     }
 }
 
+/// A batch sent ahead is written once, and copied once on the device.
+#[test]
+fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
+    let device = Counting::new(Cpu::new(1).unwrap());
+    let Training { net, mut trainer } = Training::on(device, Optimizer::adam(0.01), "gs:exact".parse().unwrap());
+    let data = Data::new(1, 8);
+    let mut operators = vec![];
+    for ahead in [false, true] {
+        for _ in 0..3 {
+            trainer.device().take();
+            let gradients = if ahead {
+                let batch = trainer.prefetch(data.batch()).unwrap();
+                trainer.backward(batch, |all| net.loss(all))
+            } else {
+                trainer.backward(data.batch(), |all| net.loss(all))
+            };
+            trainer.step(gradients.unwrap()).unwrap();
+        }
+        let Calls { uploads, collects, reads, allocs, writes, operators: called, .. } = trainer.device().take();
+        assert_eq!([uploads, collects, reads, allocs, writes], [1, 1, 0, 0, 3], "ahead: {ahead}");
+        operators.push(called);
+    }
+    assert_eq!(operators[1], operators[0] + 3);
+}
+
 /// Deciding at once waits once for each site; `paper` does so in the first of its 100 steps.
 #[test]
 fn paper_decides_at_once_in_update_steps_only() {

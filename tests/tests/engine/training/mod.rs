@@ -1,6 +1,7 @@
 //! Steps: skipped, accumulated, counted, and what optimizers do in them.
 
 mod accumulate;
+mod ahead;
 mod counts;
 mod optimizers;
 mod skips;

@@ -1,0 +1,141 @@
+//! Batches on their way into a step: straight from the host, or sent ahead while the device is at work on another step.
+
+use super::Trainer;
+use crate::{
+    Batch, Error, Shape, TraceError,
+    compile::{Buf, Launch, Operation, Target},
+    error::TraceErrorKind,
+};
+use gradscale_core::{
+    backend::{Backend, DType, Slot},
+    descriptor::{Dim, Strided},
+};
+
+/// A batch that is on its way to the device, or there already; one step takes it.
+#[derive(Debug)]
+#[must_use = "a batch that was sent ahead is for the next step"]
+pub struct Prefetched<const N: usize> {
+    trainer: u64,
+    number: u64,
+    kinds: [(Shape, DType); N],
+}
+
+/// What a step takes: a batch of the host's, or one that was sent ahead ([`Trainer::prefetch`]).
+#[derive(Debug)]
+pub enum Inputs<'a, const N: usize> {
+    /// Copied to the device when the step begins.
+    Host([Batch<'a>; N]),
+    /// Sent before.
+    Ahead(Prefetched<N>),
+}
+
+impl<'a, const N: usize> From<[Batch<'a>; N]> for Inputs<'a, N> {
+    fn from(batch: [Batch<'a>; N]) -> Self {
+        Self::Host(batch)
+    }
+}
+
+impl<const N: usize> From<Prefetched<N>> for Inputs<'_, N> {
+    fn from(batch: Prefetched<N>) -> Self {
+        Self::Ahead(batch)
+    }
+}
+
+impl<const N: usize> Inputs<'_, N> {
+    /// Shape and type of each.
+    pub(super) fn kinds(&self) -> [(Shape, DType); N] {
+        match self {
+            Self::Host(batch) => kinds(batch),
+            Self::Ahead(batch) => batch.kinds,
+        }
+    }
+}
+
+fn kinds<const N: usize>(batch: &[Batch<'_>; N]) -> [(Shape, DType); N] {
+    batch.each_ref().map(|input| (input.shape, input.data.dtype()))
+}
+
+/// That each input has as many elements as its shape says, and no more than a device counts.
+pub(super) fn check(batch: &[Batch<'_>]) -> Result<(), TraceError> {
+    for (i, input) in batch.iter().enumerate() {
+        let name = format!("input{i}");
+        crate::trace::sizes(&name, input.shape)?;
+        if input.data.len() != input.shape.len() {
+            return Err(TraceError::new(&name, TraceErrorKind::Length { got: input.data.len(), shape: input.shape }));
+        }
+    }
+    Ok(())
+}
+
+/// The copy of a whole tensor.
+fn whole(shape: Shape) -> Strided {
+    let len = u32::try_from(shape.len()).expect("sizes were checked");
+    Strided::new(&[Dim { len, x: 1, y: 1 }], 0, 0).expect("every length has a copy")
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Sends a batch ahead. Called between [`Trainer::backward`] and [`Trainer::step`], it travels to the device while
+    /// that works on the step (CUDA: on a second stream). Results are the same. Memory for one such batch stays
+    /// allocated, and one can be ahead: the next one takes its place.
+    ///
+    /// ```
+    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// # let mut parameters = Parameters::seeded(0);
+    /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.5), Method::mixed())?;
+    /// # let batches = [[1.0, 0.0, 0.0, 1.0], [0.0, 2.0, 2.0, 0.0], [1.0, 2.0, 2.0, 1.0]];
+    /// # let labels = [0u8, 1];
+    /// let batch = |i: usize| [Batch::f32([2, 2], &batches[i % 3]), Batch::u8([2], &labels)];
+    /// let mut ahead = trainer.prefetch(batch(0))?;
+    /// for i in 1..=10 {
+    ///     let gradients = trainer.backward(ahead, |[x, labels]| net.forward(x)?.cross_entropy(labels))?;
+    ///     ahead = trainer.prefetch(batch(i))?;
+    ///     trainer.step(gradients)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Data of a wrong length for its shape, or the device's.
+    pub fn prefetch<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
+        check(&batch)?;
+        // What was ahead before is not any more, also if this fails.
+        self.ahead += 1;
+        for (i, input) in batch.iter().enumerate() {
+            let kind = (input.data.dtype(), input.shape.len());
+            let buffer = self.memory.ahead(&self.device, i, kind).map_err(Error::Device)?;
+            self.device.prefetch(input.data, buffer).map_err(Error::Device)?;
+        }
+        Ok(Prefetched { trainer: self.id, number: self.ahead, kinds: kinds(&batch) })
+    }
+
+    /// A batch that a step can take.
+    pub(super) fn checked<'a, const N: usize>(
+        &self, batch: impl Into<Inputs<'a, N>>,
+    ) -> Result<Inputs<'a, N>, Error<B::Error>> {
+        let batch = batch.into();
+        match &batch {
+            Inputs::Host(batch) => check(batch)?,
+            Inputs::Ahead(batch) if (batch.trainer, batch.number) == (self.id, self.ahead) => {}
+            Inputs::Ahead(_) => return Err(Error::Prefetched),
+        }
+        Ok(batch)
+    }
+
+    /// Brings a batch to its places, before anything of the step is enqueued: so what is sent ahead next runs behind
+    /// these copies, and only behind them.
+    pub(super) fn place<const N: usize>(&mut self, places: &[Buf], batch: &Inputs<'_, N>) -> Result<(), B::Error> {
+        match batch {
+            Inputs::Host(batch) => places.iter().zip(batch).try_for_each(|(&place, input)| {
+                let mut buffer = self.memory.take(place);
+                let written = self.device.write(input.data, &mut buffer);
+                self.memory.put(place, buffer);
+                written
+            }),
+            Inputs::Ahead(batch) => places.iter().zip(batch.kinds).enumerate().try_for_each(|(i, (&place, kind))| {
+                let copy = Operation::Copy(whole(kind.0));
+                self.run_one(&Launch::new(copy, &[Buf::Ahead(i)], Target::keep(place, Slot::ONE)))
+            }),
+        }
+    }
+}
