@@ -270,7 +270,9 @@ unsafe impl Driver for Host {
         let fits = windows.at.is_multiple_of(16) && windows.fits([0; 2]) && (1..=1024).contains(&windows.pixels);
         assert!(fits, "{windows:?} is nothing for a copy engine");
         let sizes = windows.sizes.map(u64::from);
-        let pair = |[a, b]: [i64; 2]| u64::from(a as u32) | u64::from(b as u32) << 32;
+        // What fits has few digits.
+        let low = |place: i64| u64::from(i32::try_from(place).expect("it fits").cast_unsigned());
+        let pair = |[a, b]: [i64; 2]| low(a) | low(b) << 32;
         let mut words = [0; 16];
         words[0] = windows.at;
         words[1..5].copy_from_slice(&sizes);

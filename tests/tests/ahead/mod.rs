@@ -7,9 +7,9 @@ use gradscale::{
     optim::Optimizer,
 };
 
-const STEPS: usize = 6;
+const STEPS: u32 = 6;
 const SIDE: usize = 6;
-const CLASSES: usize = 3;
+const CLASSES: u32 = 3;
 
 /// A convolution and a layer behind it, for images of bytes with a number for each.
 struct Net {
@@ -20,7 +20,7 @@ struct Net {
 impl Net {
     fn new(parameters: &mut Parameters) -> Self {
         let conv = Conv2d::new(&mut parameters.at("conv"), 3, 8, 3);
-        Self { conv, head: Linear::new(&mut parameters.at("head"), 8, CLASSES) }
+        Self { conv, head: Linear::new(&mut parameters.at("head"), 8, CLASSES as usize) }
     }
 
     fn logits<'t>(&self, x: Var<'t>, bias: Var<'t>) -> Result<Var<'t>, TraceError> {
@@ -43,23 +43,27 @@ struct Data {
 }
 
 /// Different in every step; every third batch is shorter.
-fn data(step: usize) -> Data {
+fn data(step: u32) -> Data {
     let count = if step % 3 == 2 { 3 } else { 5 };
-    let mut state = 77 + step as u32;
+    let mut state = 77 + step;
     let mut below = |most: u32| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 16) % most
     };
     let images = (0..count * SIDE * SIDE * 3).map(|_| below(256).to_le_bytes()[0]).collect();
-    let bias = (0..count * CLASSES).map(|_| below(100) as f32 / 100.0).collect();
-    let labels = (0..count).map(|_| below(CLASSES as u32)).collect();
+    let bias = (0..count * CLASSES as usize).map(|_| below(100) as f32 / 100.0).collect();
+    let labels = (0..count).map(|_| below(CLASSES)).collect();
     Data { count, images, bias, labels }
 }
 
 impl Data {
     fn batch(&self) -> [Batch<'_>; 3] {
         let Self { count, images, bias, labels } = self;
-        [Batch::u8([*count, SIDE, SIDE, 3], images), Batch::f32([*count, CLASSES], bias), Batch::u32([*count], labels)]
+        [
+            Batch::u8([*count, SIDE, SIDE, 3], images),
+            Batch::f32([*count, CLASSES as usize], bias),
+            Batch::u32([*count], labels),
+        ]
     }
 }
 

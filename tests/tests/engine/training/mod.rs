@@ -1,9 +1,9 @@
 //! Steps: skipped, accumulated, counted, and what optimizers do in them.
 
 mod accumulate;
-mod ahead;
 mod counts;
 mod optimizers;
+mod sent_ahead;
 mod skips;
 
 use crate::graph::{Random, values};
