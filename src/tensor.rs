@@ -4,7 +4,8 @@ use crate::Shape;
 use gradscale_core::backend::Data;
 use half::f16;
 
-/// Data for one input of a step. It is copied to the device when the step begins.
+/// Data for one input of a step. It is copied to the device when the step begins, or before, by
+/// [`crate::Trainer::prefetch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub(crate) shape: Shape,

@@ -354,17 +354,19 @@ impl<D: Driver> Device<D> {
         }
         let i = self.tile(plan);
         let here = Choice { kernel: &tensor[i], tile: TILES[i], bulk: false };
-        let [m, n, _] = plan.mnk;
+        let [m, n, k] = plan.mnk;
+        // The copy engine knows no tensors without elements.
+        let empty = k == 0 || plan.lens[..2].contains(&0);
         let [mut best, mut better] = [None; 2];
         match plan.kind {
             _ if !self.has_groups() => {}
             Kind::Convolution(_) => {
                 let of =
                     |kernels: &'static [Kernel; 2], bulk| kernels.get(i).map(|kernel| Choice { kernel, bulk, ..here });
-                best = plan.windows.and_then(|_| of(&BULK_CONVOLUTIONS[plan.kind.index()], true));
+                best = plan.windows.filter(|_| !empty).and_then(|_| of(&BULK_CONVOLUTIONS[plan.kind.index()], true));
                 better = of(&GROUP[plan.kind.index()], false);
             }
-            Kind::Matrices(_) if m > 64 && n > 64 && plan.has_boxes() => {
+            Kind::Matrices(_) if m > 64 && n > 64 && !empty && plan.has_boxes() => {
                 let large = n > 128 && plan.tiles(BULK_TILES[0]) >= self.driver().multiprocessors();
                 let i = usize::from(!large);
                 best = Some(Choice { kernel: &BULK[plan.kind.index()][i], tile: BULK_TILES[i], bulk: true });
@@ -385,7 +387,7 @@ impl<D: Driver> Device<D> {
     ) -> Result<(), Error> {
         let plan = match kind {
             Kind::Matrices(_) => Self::plan_gemm(&proof::gemm(kind)?),
-            Kind::Convolution(pass) => Self::plan_conv(&proof::conv(choice)?, pass),
+            Kind::Convolution(pass) => Self::plan_conv(&proof::conv(choice, pass)?, pass),
         };
         let plain = Choice { kernel: &kind.tensor()[4], tile: TILES[4], bulk: false };
         self.run_product(&plan, a, b, None, &y[0], Some(choice))?;

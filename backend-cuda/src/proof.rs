@@ -33,10 +33,17 @@ pub(crate) fn gemm(kind: Kind) -> Result<Gemm, Error> {
     shape().map_err(invalid)
 }
 
-/// The same in three directions; the copy engine takes 64 channels at a time.
-pub(crate) fn conv(choice: Choice) -> Result<Conv2d, Error> {
-    let (x, outputs) = if choice.bulk { ([2, 5, 15, 128], 192) } else { ([2, 9, 11, 72], 136) };
-    Conv2d::padded(x, outputs, [3, 3], [1, 1]).map_err(invalid)
+/// The same in three directions. The copy engine takes 64 channels at a time; nothing about rows is as it is about
+/// columns, so that it is seen if they are taken for each other.
+pub(crate) fn conv(choice: Choice, pass: Pass) -> Result<Conv2d, Error> {
+    let shape = || -> Result<Conv2d, ShapeError> {
+        if !choice.bulk {
+            return Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]);
+        }
+        let stride = if pass == Pass::Data { [1, 1] } else { [1, 2] };
+        Conv2d::padded([2, 10, 16, 256], 384, [2, 3], [0, 2])?.dilation([2, 1])?.stride(stride)?.groups(2)
+    };
+    shape().map_err(invalid)
 }
 
 fn invalid(error: ShapeError) -> Error {
@@ -90,7 +97,7 @@ impl<D: Driver> Device<D> {
         let [a_len, b_len, y_len] = match kind {
             Kind::Matrices(_) => gemm(kind)?.lens().map(|len| len as usize),
             Kind::Convolution(pass) => {
-                let p = conv(choice)?;
+                let p = conv(choice, pass)?;
                 let [x, w, y] = [p.x(), p.w(), p.y()].map(elements);
                 match pass {
                     Pass::Forward => [x, w, y],

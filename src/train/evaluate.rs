@@ -12,7 +12,7 @@ impl<B: Backend> Trainer<B> {
     /// Runs a network in evaluation mode and reads what it returns.
     ///
     /// # Errors
-    /// A network that does not fit the batch, or the device's.
+    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
     pub fn evaluate<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
@@ -32,7 +32,7 @@ impl<B: Backend> Trainer<B> {
     /// do that before an evaluation whose weights have moved quickly.
     ///
     /// # Errors
-    /// A network that does not fit the batch, or the device's.
+    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
     pub fn update_statistics<'a, const N: usize>(
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,

@@ -53,7 +53,7 @@ impl<B: Backend> Trainer<B> {
     /// time and compiled when its trace is new.
     ///
     /// # Errors
-    /// A network that does not fit the batch, or the device's.
+    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
     pub fn backward<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
@@ -79,7 +79,7 @@ impl<B: Backend> Trainer<B> {
     /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
     ///
     /// # Errors
-    /// Shapes or types that differ, no backward pass yet, or the device's.
+    /// Shapes or types that differ, no backward pass yet, a batch that is not ahead any more, or the device's.
     pub fn repeat<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Gradients, Error<B::Error>> {

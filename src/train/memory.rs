@@ -26,7 +26,7 @@ pub(crate) struct Memory<B: Backend> {
     /// f32 scratch of decisions made at once; its places lie in the arena.
     scratch: Vec<usize>,
     /// Inputs of a coming step.
-    ahead: Vec<B::Buffer>,
+    ahead: Vec<Option<B::Buffer>>,
 }
 
 impl<B: Backend> Memory<B> {
@@ -64,7 +64,7 @@ impl<B: Backend> Memory<B> {
         let place = match buf {
             Buf::Fixed(i) => self.fixed.get(i).and_then(Option::as_ref),
             Buf::Arena(i) => self.arena.get(i).and_then(Option::as_ref),
-            Buf::Ahead(i) => self.ahead.get(i),
+            Buf::Ahead(i) => self.ahead.get(i).and_then(Option::as_ref),
         };
         place.expect("no launch reads where it writes, and all is allocated before it")
     }
@@ -116,16 +116,16 @@ impl<B: Backend> Memory<B> {
 
     /// Memory for an input of a coming step, of at least that length.
     pub fn ahead(&mut self, device: &B, input: usize, kind: (DType, usize)) -> Result<&mut B::Buffer, B::Error> {
-        let fits = |buffer: &B::Buffer| buffer.dtype() == kind.0 && buffer.len() >= kind.1;
-        if !self.ahead.get(input).is_some_and(fits) {
-            let buffer = device.alloc(kind.0, kind.1)?;
-            if input < self.ahead.len() {
-                self.ahead[input] = buffer;
-            } else {
-                self.ahead.push(buffer);
-            }
+        if self.ahead.len() <= input {
+            self.ahead.resize_with(input + 1, || None);
         }
-        Ok(&mut self.ahead[input])
+        let place = &mut self.ahead[input];
+        // Too small, or of another type: freed first.
+        place.take_if(|buffer| buffer.dtype() != kind.0 || buffer.len() < kind.1);
+        Ok(match place {
+            Some(buffer) => buffer,
+            None => place.insert(device.alloc(kind.0, kind.1)?),
+        })
     }
 
     /// Frees the scratch of decisions made at once. Its places stay, empty, for the next.
@@ -138,10 +138,6 @@ impl<B: Backend> Memory<B> {
     pub fn report(&self) -> MemoryReport {
         let size = |buffer: &B::Buffer| (buffer.len() * buffer.dtype().size()) as u64;
         let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum();
-        MemoryReport {
-            activations: bytes(&self.arena),
-            ahead: self.ahead.iter().map(size).sum(),
-            parameters: bytes(&self.fixed),
-        }
+        MemoryReport { activations: bytes(&self.arena), ahead: bytes(&self.ahead), parameters: bytes(&self.fixed) }
     }
 }

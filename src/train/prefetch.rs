@@ -75,8 +75,9 @@ fn whole(shape: Shape) -> Strided {
 
 impl<B: Backend> Trainer<B> {
     /// Sends a batch ahead. Called between [`Trainer::backward`] and [`Trainer::step`], it travels to the device while
-    /// that works on the step (CUDA: on a second stream). Results are the same. Memory for one such batch stays
-    /// allocated, and one can be ahead: the next one takes its place.
+    /// that works on the step (CUDA: on a second stream). Results are the same. One batch can be ahead: the
+    /// next one takes its place, and its memory if that is large enough and the types are the same. To a checkpoint the
+    /// data's position is that of the steps taken, without this batch.
     ///
     /// ```
     /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
@@ -96,7 +97,7 @@ impl<B: Backend> Trainer<B> {
     /// ```
     ///
     /// # Errors
-    /// Data of a wrong length for its shape, or the device's.
+    /// Data of a wrong length for its shape; the device's, after which no batch is ahead.
     pub fn prefetch<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
         check(&batch)?;
         // What was ahead before is not any more, also if this fails.
@@ -122,8 +123,8 @@ impl<B: Backend> Trainer<B> {
         Ok(batch)
     }
 
-    /// Brings a batch to its places, before anything of the step is enqueued: so what is sent ahead next runs behind
-    /// these copies, and only behind them.
+    /// Brings a batch to its places, before the step's upload: what is sent ahead next comes behind these copies, and
+    /// need not wait for the step ([`Backend::prefetch`]).
     pub(super) fn place<const N: usize>(&mut self, places: &[Buf], batch: &Inputs<'_, N>) -> Result<(), B::Error> {
         match batch {
             Inputs::Host(batch) => places.iter().zip(batch).try_for_each(|(&place, input)| {

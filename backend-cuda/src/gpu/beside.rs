@@ -67,20 +67,24 @@ impl Beside {
     /// # Errors
     /// The driver's.
     pub unsafe fn copy_in(&self, first: sys::CUstream, src: &[u8], dst: u64) -> Result<(), DriverError> {
+        if src.is_empty() {
+            return Ok(());
+        }
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller's promise, and all handles live as long as this. Pinned memory is written where no copy
-        // is under way. From other memory the driver has read all of `src` on return.
+        // SAFETY: the caller's promise, and all handles live as long as this. From memory that is not pinned the driver
+        // has read all of `src` on return.
         unsafe {
-            // Copies of the same bytes also if one fails: those after it wait for the same mark.
-            stream::wait_event(self.stream, self.mark, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)?;
-            if src.len() > MOST {
-                result::memcpy_htod_async(dst, src, self.stream)?;
-            } else {
-                let staged = pinned.stage(src, self.arrived)?;
-                result::memcpy_htod_async(dst, staged, self.stream)?;
+            let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+            stream::wait_event(self.stream, self.mark, wait)?;
+            let staged = if src.len() > MOST { None } else { pinned.stage(src, self.stream).ok() };
+            let copied = result::memcpy_htod_async(dst, staged.unwrap_or(src), self.stream)
+                .and_then(|()| event::record(self.arrived, self.stream))
+                .and_then(|()| stream::wait_event(first, self.arrived, wait));
+            if copied.is_err() {
+                // Nobody waits for this copy: so it ends here.
+                stream::synchronize(self.stream).ok();
             }
-            event::record(self.arrived, self.stream)?;
-            stream::wait_event(first, self.arrived, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+            copied
         }
     }
 
@@ -105,12 +109,12 @@ impl Pinned {
     /// The bytes, where the device can read them. Waits for copies under way only if there is no room beside them.
     ///
     /// # Safety
-    /// `arrived` was recorded behind the last copy from here, and the context is current.
-    unsafe fn stage(&mut self, src: &[u8], arrived: sys::CUevent) -> Result<&[u8], DriverError> {
+    /// All copies from here run on the stream, whose context is current.
+    unsafe fn stage(&mut self, src: &[u8], copies: sys::CUstream) -> Result<&[u8], DriverError> {
         if self.len - self.used < src.len() {
             // SAFETY: after waiting nobody reads this memory.
             unsafe {
-                event::synchronize(arrived)?;
+                stream::synchronize(copies)?;
                 self.used = 0;
                 if self.len < src.len() {
                     self.free();

@@ -103,13 +103,16 @@ impl crate::Cuda {
         Gpu::count().unwrap_or(0)
     }
 
-    /// The device of that number.
+    /// The device of that number; with `GRADSCALE_WARPGROUPS=0` in the environment,
+    /// [without warpgroups](crate::Device::without_warpgroups).
     ///
     /// # Errors
     /// [`Error::NoLibrary`] without NVIDIA's driver or run-time compiler, [`Error::NoDevice`], [`Error::TooOld`], and
     /// the driver's.
     pub fn open(ordinal: usize) -> Result<Self, Error> {
-        Gpu::open(ordinal).map(Self::with_driver)
+        let device = Self::with_driver(Gpu::open(ordinal)?);
+        let without = std::env::var_os("GRADSCALE_WARPGROUPS").is_some_and(|value| value == "0");
+        Ok(if without { device.without_warpgroups() } else { device })
     }
 }
 

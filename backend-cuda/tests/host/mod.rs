@@ -33,7 +33,7 @@ pub struct Host {
     /// Live allocations.
     memory: Mutex<HashMap<u64, Layout>>,
     recording: Mutex<Option<Vec<Launch>>>,
-    /// Words of all parameters since the mark, addresses among them.
+    /// What was used since the mark: words of all parameters, addresses among them, and where copies began.
     named: Mutex<HashSet<u64>>,
 }
 
@@ -201,6 +201,7 @@ unsafe impl Driver for Host {
 
     unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error> {
         self.not_recording("copy to the device")?;
+        lock(&self.named).insert(dst);
         // SAFETY: the caller's promise.
         unsafe { (dst as *mut u8).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
         Ok(())
@@ -217,8 +218,10 @@ unsafe impl Driver for Host {
         let memory = dst..dst + src.len() as u64;
         let used = lock(&self.named).iter().any(|word| memory.contains(word));
         assert!(!used, "a copy beside work that uses its destination");
+        self.not_recording("copy to the device")?;
         // SAFETY: the caller's promise.
-        unsafe { self.copy_in(src, dst) }
+        unsafe { (dst as *mut u8).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
+        Ok(())
     }
 
     unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
@@ -232,6 +235,7 @@ unsafe impl Driver for Host {
 
     unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
         self.not_recording("fill memory")?;
+        lock(&self.named).insert(at);
         // SAFETY: the caller's promise.
         unsafe { (at as *mut u8).write_bytes(0, bytes) };
         Ok(())
@@ -252,7 +256,8 @@ unsafe impl Driver for Host {
     }
 
     fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
-        let fits = tensor.at.is_multiple_of(16)
+        let fits = !tensor.sizes.contains(&0)
+            && tensor.at.is_multiple_of(16)
             && tensor.strides.iter().all(|stride| stride.is_multiple_of(16))
             && tensor.strides[1] >= tensor.strides[0];
         let boxed = tensor.tile[0] == 64 && tensor.tile[1..].iter().all(|side| (1..=256).contains(side));
@@ -267,7 +272,9 @@ unsafe impl Driver for Host {
     }
 
     fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
-        let fits = windows.at.is_multiple_of(16) && windows.fits([0; 2]) && (1..=1024).contains(&windows.pixels);
+        let full = !windows.sizes.contains(&0) && !windows.counts.contains(&0);
+        let fits =
+            full && windows.at.is_multiple_of(16) && windows.fits([0; 2]) && (1..=1024).contains(&windows.pixels);
         assert!(fits, "{windows:?} is nothing for a copy engine");
         let sizes = windows.sizes.map(u64::from);
         // What fits has few digits.

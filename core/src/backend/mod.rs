@@ -5,7 +5,7 @@
 //! operators name it by [`Slot`] or [`Dial`]. So the launches of one step are the launches of the next: they can be
 //! recorded and repeated, and nothing in between asks the host.
 //!
-//! **Order.** Methods enqueue, in the order of the calls. Only [`Backend::read`] and [`Backend::collect`] wait. Where
+//! **Order.** Methods enqueue, in the order of the calls; [`Backend::prefetch`] may overtake. Only [`Backend::read`] and [`Backend::collect`] wait. Where
 //! waiting blocks (CPU, CUDA, native wgpu) their futures are ready at the first poll.
 //!
 //! **Buffers** come from this device. They hold at least the elements that a descriptor states, in one of the types
@@ -93,8 +93,9 @@ pub trait Backend: Sized {
     /// The device's.
     fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self>;
 
-    /// As [`Backend::write`], beside work under way: it may run before anything that was enqueued since the last
-    /// [`Backend::upload`] but other calls of this, so nothing of that may use `dst`. A device with one queue writes.
+    /// As [`Backend::write`], beside work under way: runs after everything enqueued before the last
+    /// [`Backend::upload`] (without one, at once) and after earlier calls of this. Whatever is enqueued later sees it;
+    /// what was enqueued since that upload must not use `dst`. A device with one queue writes.
     ///
     /// # Errors
     /// The device's.

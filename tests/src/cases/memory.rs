@@ -73,35 +73,40 @@ fn part<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// What was sent beside work is there for later work and later reads, in the order in which it was sent; the host's copy
-/// is free at once, and the rest of the buffer stays.
+/// What was sent beside work is there for later work, in the order in which it was sent, and not for work before the last
+/// upload; the host's copy is free at once, and the rest of the buffer stays.
 fn prefetch<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
-    for len in [1, 1 << 10, 1 << 17] {
-        let mut ahead = rig.input(DType::F32, &vec![9.0; len + 1])?;
+    for len in [0, 1, 1 << 10, 1 << 17] {
+        let mut old = 9.0;
+        let mut ahead = rig.input(DType::F32, &vec![old; len + 1])?;
         let x = rig.input(DType::F32, &vec![0.5; len])?;
         let mut y = rig.input(DType::F32, &vec![0.0; len])?;
-        let mut seen = rig.input(DType::F32, &vec![0.0; len + 1])?;
-        rig.upload()?;
-        for round in 0..4 {
-            // Work that it may overtake.
-            for op in [Unary::Exp, Unary::Id] {
-                b.unary(op, &x, Store::keep(Slot::ONE, &rig.table, &mut y))?;
-            }
-            for value in [-1.0, round as f32] {
+        let mut seen = [rig.input(DType::F32, &vec![0.0; len + 1])?, rig.input(DType::F32, &vec![0.0; len + 1])?];
+        for round in 0..3 {
+            // Work that takes a while, so that what must wait has something to wait for.
+            let work = |rig: &Rig<'_, B>, y: &mut B::Buffer| {
+                (0..16).try_for_each(|_| b.unary(Unary::Exp, &x, Store::keep(Slot::ONE, &rig.table, y)))
+            };
+            work(&rig, &mut y)?;
+            b.unary(Unary::Id, &ahead, Store::keep(Slot::ONE, &rig.table, &mut seen[0]))?;
+            rig.upload()?;
+            work(&rig, &mut y)?;
+            let new = round as f32;
+            for value in [-1.0, new] {
                 let values = vec![value; len];
                 b.prefetch(Data::F32(&values), &mut ahead)?;
             }
-            b.unary(Unary::Id, &ahead, Store::keep(Slot::ONE, &rig.table, &mut seen))?;
-            rig.upload()?;
-            let got = rig.read(&seen)?;
-            if got[..len].iter().any(|&v| v != round as f32) || got[len] != 9.0 {
-                return Err(Fail::new(format!("{len} elements, round {round}: not what was sent")));
+            b.unary(Unary::Id, &ahead, Store::keep(Slot::ONE, &rig.table, &mut seen[1]))?;
+            for (seen, value, when) in
+                [(&seen[0], old, "before"), (&seen[1], new, "after"), (&ahead, new, "at the end")]
+            {
+                let got = rig.read(seen)?;
+                if got[..len].iter().any(|&v| v != value) || got[len] != 9.0 {
+                    return Err(Fail::new(format!("{len} elements, round {round}: {when}, not {value}")));
+                }
             }
-            let got = rig.read(&ahead)?;
-            if got[..len].iter().any(|&v| v != round as f32) {
-                return Err(Fail::new(format!("{len} elements, round {round}: reads are older")));
-            }
+            old = new;
         }
     }
     Ok(vec![])
