@@ -2,6 +2,7 @@
 
 mod beside;
 mod landing;
+mod maps;
 pub mod nvrtc;
 
 use crate::{
@@ -329,71 +330,13 @@ unsafe impl Driver for Gpu {
     }
 
     fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
-        use sys::{
-            CUtensorMapDataType_enum as element, CUtensorMapFloatOOBfill_enum as outside,
-            CUtensorMapInterleave_enum as interleave, CUtensorMapL2promotion_enum as promotion,
-            CUtensorMapSwizzle_enum as swizzle,
-        };
         self.enter()?;
-        let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        let sizes = tensor.sizes.map(u64::from);
-        // SAFETY: all arrays are as long as the rank asks for; the address is only noted.
-        unsafe {
-            sys::cuTensorMapEncodeTiled(
-                &raw mut map,
-                element::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                3,
-                tensor.at as *mut c_void,
-                sizes.as_ptr(),
-                tensor.strides.as_ptr(),
-                tensor.tile.as_ptr(),
-                [1; 3].as_ptr(),
-                interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
-        }
-        .result()
-        .map_err(failed("describe a matrix"))?;
-        Ok(TensorMap(map.opaque))
+        maps::tiled(tensor).map_err(failed("describe a matrix"))
     }
 
     fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
-        use sys::{
-            CUtensorMapDataType_enum as element, CUtensorMapFloatOOBfill_enum as outside,
-            CUtensorMapInterleave_enum as interleave, CUtensorMapL2promotion_enum as promotion,
-            CUtensorMapSwizzle_enum as swizzle,
-        };
         self.enter()?;
-        let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        let sizes = windows.sizes.map(u64::from);
-        let strides = [2 * sizes[0], 2 * sizes[0] * sizes[1], 2 * sizes[0] * sizes[1] * sizes[2]];
-        let last = windows.last().map(|place| i32::try_from(place).unwrap_or(i32::MAX));
-        let steps = [1, windows.step[0], windows.step[1], 1];
-        // SAFETY: all arrays are as long as the rank asks for; the address is only noted.
-        unsafe {
-            sys::cuTensorMapEncodeIm2col(
-                &raw mut map,
-                element::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                4,
-                windows.at as *mut c_void,
-                sizes.as_ptr(),
-                strides.as_ptr(),
-                windows.first.as_ptr(),
-                last.as_ptr(),
-                64,
-                windows.pixels,
-                steps.as_ptr(),
-                interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
-        }
-        .result()
-        .map_err(failed("describe windows"))?;
-        Ok(TensorMap(map.opaque))
+        maps::windows(windows).map_err(failed("describe windows"))
     }
 
     fn start_recording(&self) -> Result<(), Error> {
