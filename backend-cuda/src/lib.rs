@@ -21,6 +21,7 @@ pub mod kernels;
 mod memory;
 mod norm;
 mod optimize;
+mod plan;
 mod pool;
 mod product;
 mod proof;

@@ -2,11 +2,7 @@
 //! itself, before the kernel is used for the first time. Where it is not, or does not compile, the one for all
 //! architectures is taken.
 
-use crate::{
-    Device, Error,
-    driver::Driver,
-    product::{Choice, Kind},
-};
+use crate::{Device, Error, driver::Driver, plan::Kind, product::Choice};
 use core::future::Future;
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},

@@ -1,0 +1,234 @@
+//! What a product is, before it is known how it runs: sizes, steps and places of its operands, as its kernel and the copy
+//! engine want them.
+
+use crate::{
+    Error,
+    driver::{Driver, TensorMap, Tiled, Windows},
+    kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
+};
+use gradscale_core::descriptor::{Conv2d, Gemm, Pass};
+
+/// Elements from one m, k, z to the next in a, and from one k, n, z in b.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Steps {
+    pub a: [u32; 3],
+    pub b: [u32; 3],
+}
+
+/// Shape of a convolution.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct ConvParams {
+    pub x: [u32; 3],
+    pub y: [u32; 3],
+    pub kernel: [u32; 2],
+    pub stride: [u32; 2],
+    pub pad: [u32; 2],
+    pub dilation: [u32; 2],
+    pub inputs: u32,
+    pub outputs: u32,
+}
+
+/// A product, before it is known how it runs.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    pub kind: Kind,
+    /// Of [`PLAIN`].
+    pub plain: &'static Kernel,
+    pub mnk: [u32; 3],
+    pub batch: u32,
+    pub y_lead: u32,
+    pub y_stride: u32,
+    pub bias_stride: u32,
+    pub steps: Steps,
+    pub conv: ConvParams,
+    /// Whether eight elements side by side, in the direction in which operands are contiguous, are all there or none,
+    /// and aligned.
+    pub aligned: bool,
+    /// What moves over x (over dy in the data pass), without address and box, if the copy engine can bring it.
+    pub windows: Option<Windows>,
+    /// Elements that a, b, the bias and y must have.
+    pub lens: [usize; 4],
+}
+
+/// What a product's operands are, and where they are contiguous.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Matrices, transposed or not: of [`MATRICES`] and [`BULK`].
+    Matrices([bool; 2]),
+    /// Of [`CONVOLUTIONS`], [`GROUP`] and [`BULK_CONVOLUTIONS`].
+    Convolution(Pass),
+}
+
+impl Kind {
+    pub fn index(self) -> usize {
+        match self {
+            Self::Matrices([a, b]) => usize::from(a) + 2 * usize::from(b),
+            Self::Convolution(Pass::Forward) => 0,
+            Self::Convolution(Pass::Data) => 1,
+            Self::Convolution(Pass::Weight) => 2,
+        }
+    }
+
+    /// The kernels for every device with tensor cores.
+    pub fn tensor(self) -> &'static [Kernel; 5] {
+        match self {
+            Self::Matrices(_) => &MATRICES[self.index()],
+            Self::Convolution(_) => &CONVOLUTIONS[self.index()],
+        }
+    }
+}
+
+impl Plan {
+    /// A product of matrices.
+    pub fn gemm(p: &Gemm) -> Self {
+        let ([m, n, k], [ta, tb], lead, strides) = (p.mnk(), p.transposed(), p.lead(), p.strides());
+        let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
+        let eights = |sizes: [u32; 3]| sizes.into_iter().all(|size| size.is_multiple_of(8));
+        Self {
+            kind: Kind::Matrices([ta, tb]),
+            plain: &PLAIN[0],
+            mnk: [m, n, k],
+            batch: p.batch(),
+            y_lead: lead[2],
+            y_stride: strides[2],
+            bias_stride: 0,
+            steps: Steps {
+                a: if ta { [1, lead[0], strides[0]] } else { [lead[0], 1, strides[0]] },
+                b: if tb { [1, lead[1], strides[1]] } else { [lead[1], 1, strides[1]] },
+            },
+            conv: ConvParams::default(),
+            aligned: eights([if ta { m } else { k }, lead[0], strides[0]])
+                && eights([if tb { k } else { n }, lead[1], strides[1]]),
+            windows: None,
+            lens: [a_len, b_len, n as usize, y_len],
+        }
+    }
+
+    /// A convolution, forward or of one of its gradients.
+    pub fn conv(p: &Conv2d, pass: Pass) -> Self {
+        let ([images, h, w, c], [_, oh, ow, o]) = (p.x(), p.y());
+        let ([_, kh, kw, inputs], groups) = (p.w(), p.group_count());
+        let (outputs, taps) = (o / groups, kh * kw);
+        let len = |shape: [u32; 4]| shape.into_iter().product::<u32>() as usize;
+        let (pixels, x_len, w_len, y_len) = (images * oh * ow, len(p.x()), len(p.w()), len(p.y()));
+        // What is contiguous along each operand.
+        let [wide_inputs, wide_outputs] = [inputs, outputs].map(|channels| channels.is_multiple_of(8));
+        let filter = taps * inputs;
+        let (plain, mnk, y_lead, y_stride, steps, aligned, lens) = match pass {
+            Pass::Forward => {
+                let steps = Steps { b: [1, filter, outputs * filter], ..Steps::default() };
+                (1, [pixels, outputs, filter], o, outputs, steps, wide_inputs, [x_len, w_len, o as usize, y_len])
+            }
+            Pass::Data => {
+                let (mnk, aligned) = ([images * h * w, inputs, taps * outputs], wide_inputs && wide_outputs);
+                (2, mnk, c, inputs, Steps::default(), aligned, [y_len, w_len, c as usize, x_len])
+            }
+            Pass::Weight => {
+                // Results of a group follow those of the group before.
+                let (mnk, aligned) = ([outputs, filter, pixels], wide_inputs && wide_outputs);
+                (3, mnk, filter, outputs * filter, Steps::default(), aligned, [y_len, x_len, 0, w_len])
+            }
+        };
+        let windows = windows(p, pass);
+        Self {
+            kind: Kind::Convolution(pass),
+            plain: &PLAIN[plain],
+            mnk,
+            batch: groups,
+            y_lead,
+            y_stride,
+            bias_stride: y_stride,
+            steps,
+            conv: ConvParams {
+                x: [h, w, c],
+                y: [oh, ow, o],
+                kernel: [kh, kw],
+                stride: p.strides(),
+                pad: p.padding(),
+                dilation: p.dilations(),
+                inputs,
+                outputs,
+            },
+            aligned,
+            windows,
+            lens,
+        }
+    }
+
+    /// How many tiles the results fill.
+    pub fn tiles(&self, [tile_m, tile_n]: [u32; 2]) -> u32 {
+        self.mnk[0].div_ceil(tile_m) * self.mnk[1].div_ceil(tile_n) * self.batch
+    }
+
+    /// Whether the copy engine can walk through the operands: matrices of a batch lie behind each other.
+    pub fn has_boxes(&self) -> bool {
+        self.boxes([64; 2], [0; 2]).iter().all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
+    }
+
+    /// Both operands, matrices at these addresses, in boxes of 64 of k.
+    fn boxes(&self, tile: [u32; 2], at: [u64; 2]) -> [Tiled; 2] {
+        let [m, n, k] = self.mnk;
+        let Steps { a, b } = self.steps;
+        // Elements from one row (m of a, n of b) and one k to the next, and from matrix to matrix.
+        [(at[0], m, a, tile[0]), (at[1], n, [b[1], b[0], b[2]], tile[1])].map(
+            |(at, rows, [row, step, matrix], tile)| {
+                let along_k = step == 1;
+                let (sizes, lead) = if along_k { ([k, rows, self.batch], row) } else { ([rows, k, self.batch], step) };
+                // With one matrix the distance to the next is never used, but must be one.
+                let [lead, matrix] = [lead, matrix].map(|elements| 2 * u64::from(elements));
+                let matrix = if self.batch == 1 { lead * u64::from(sizes[1]) } else { matrix };
+                Tiled { at, sizes, strides: [lead, matrix], tile: [64, if along_k { tile } else { 64 }, 1] }
+            },
+        )
+    }
+
+    /// What the copy engine needs to know of both operands, which lie at these addresses.
+    pub fn maps<D: Driver>(&self, driver: &D, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
+        let Kind::Convolution(pass) = self.kind else {
+            let [a, b] = self.boxes(tile, at);
+            return Ok([driver.tensor_map(&a)?, driver.tensor_map(&b)?]);
+        };
+        let windows = |at, pixels| {
+            let moving = self.windows.expect("a convolution that the copy engine can bring");
+            driver.window_map(&Windows { at, pixels, ..moving })
+        };
+        let matrices = |at, sizes: [u32; 3], tile| {
+            let row = 2 * u64::from(sizes[0]);
+            driver.tensor_map(&Tiled { at, sizes, strides: [row, row * u64::from(sizes[1])], tile })
+        };
+        let ConvParams { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
+        let taps = kernel[0] * kernel[1];
+        Ok(match pass {
+            Pass::Forward => {
+                let w = [taps * inputs, outputs, self.batch];
+                [windows(at[0], tile[0])?, matrices(at[1], w, [64, tile[1], 1])?]
+            }
+            Pass::Data => [windows(at[0], tile[0])?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
+            Pass::Weight => [matrices(at[0], [all, self.mnk[2], 1], [64, 64, 1])?, windows(at[1], 64)?],
+        })
+    }
+}
+
+/// What moves over x, or over dy with taps from the last, if the copy engine can bring it: channels in 64, and in the
+/// data pass no gaps between outputs.
+fn windows(p: &Conv2d, pass: Pass) -> Option<Windows> {
+    let ([images, h, w, c], [_, oh, ow, o], [_, kh, kw, inputs]) = (p.x(), p.y(), p.w());
+    let ([stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w]) = (p.strides(), p.padding(), p.dilations());
+    let reach = [(kw - 1).checked_mul(dilation_w)?, (kh - 1).checked_mul(dilation_h)?];
+    let padding = [i32::try_from(pad_w).ok()?, i32::try_from(pad_h).ok()?];
+    let (windows, channels) = if pass == Pass::Data {
+        if [stride_h, stride_w] != [1, 1] {
+            return None;
+        }
+        let back = [i32::try_from(reach[0]).ok()?, i32::try_from(reach[1]).ok()?];
+        let first = [padding[0].checked_sub(back[0])?, padding[1].checked_sub(back[1])?];
+        let windows = Windows { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
+        (windows, o / p.group_count())
+    } else {
+        let (first, step) = (padding.map(|size| -size), [stride_w, stride_h]);
+        (Windows { at: 0, sizes: [c, w, h, images], first, counts: [ow, oh], step, pixels: 0 }, inputs)
+    };
+    (channels.is_multiple_of(64) && windows.fits(reach)).then_some(windows)
+}
