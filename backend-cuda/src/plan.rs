@@ -55,9 +55,9 @@ pub struct Plan {
 /// What a product's operands are, and where they are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Matrices, transposed or not: of [`MATRICES`] and [`BULK`].
+    /// Matrices, transposed or not: of [`MATRICES`] and [`crate::kernels::BULK`].
     Matrices([bool; 2]),
-    /// Of [`CONVOLUTIONS`], [`GROUP`] and [`BULK_CONVOLUTIONS`].
+    /// Of [`CONVOLUTIONS`], [`crate::kernels::GROUP`] and [`crate::kernels::BULK_CONVOLUTIONS`].
     Convolution(Pass),
 }
 
