@@ -5,6 +5,7 @@
 #
 #   emulated.sh            uses what is present; changes nothing but the target folder
 #   emulated.sh --install  first fetches what is missing (packages: as root), then the same
+#   emulated.sh --fetch    fetches and does nothing else
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
@@ -47,8 +48,9 @@ install_parts() {
 case "${1-}" in
 "") ;;
 --install) install_parts ;;
+--fetch) install_parts && exit 0 ;;
 *)
-    echo "usage: emulated.sh [--install]" >&2
+    echo "usage: emulated.sh [--install | --fetch]" >&2
     exit 2
     ;;
 esac
@@ -65,34 +67,35 @@ fail() {
     exit 1
 }
 
-# Tests of this crate for a target. Those for this machine's own need no second build of everything.
-tests() {
-    local target=$1 options=(--target "$1")
-    shift
+# Prints the path of a test program of this crate for a target. Those for this machine's own processor are the workspace's.
+program() {
+    local target=$1 name=$2 options=(--target "$1")
     if [ "$target" = "$(rustc -vV | sed -n 's/^host: //p')" ]; then
-        options=()
+        ../scripts/built.sh gradscale-cpu "$name"
+        return
     elif ! have_library "$target"; then
         export RUSTC_BOOTSTRAP=1
         options+=(-Zbuild-std)
     fi
-    cargo test --quiet --locked --release -p gradscale-cpu ${options[@]+"${options[@]}"} "$@"
+    local kind=(--test "$name")
+    [ "$name" = gradscale_cpu ] && kind=(--lib)
+    cargo test --quiet --locked --profile tested -p gradscale-cpu "${options[@]}" "${kind[@]}" --no-run --message-format=json |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 
-# One emulated processor ($1 its name, $2 the target, $3 the emulator's call): its instruction sets must be those of $4,
-# and the suite runs on those of $5.
+# One emulated processor ($1 its name, $2 and $3 the programs of unit tests and of the suite, $4 the emulator's call): its
+# instruction sets must be those of $5, and the suite runs on those of $6.
 emulate() {
-    local name=$1 target=$2 emulator=$3 sets=$4 run=$5 set runner
-    runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")_RUNNER
-    export "$runner=timeout $LIMIT $emulator"
+    local name=$1 units=$2 suite=$3 emulator=$4 sets=$5 run=$6 set
     # The functions of `math.rs` are the same on every processor.
-    tests "$target" --lib -- --skip math || return 1
+    timeout "$LIMIT" $emulator "$units" --quiet --skip math || return 1
     for set in $run; do
-        tests "$target" --test conformance -- "$set::" >"$logs/suite-$name" 2>&1 ||
+        timeout "$LIMIT" $emulator "$suite" "$set::" >"$logs/suite-$name" 2>&1 ||
             { grep -v 'ok$' "$logs/suite-$name"; return 1; }
         local found cases pairs
         found=$(sed -n 's/^device: CPU, \(.*\), [0-9]* threads$/\1/p' "$logs/suite-$name" | paste -sd,)
         [ "$found" = "$sets" ] || { echo "$name has $found, not $sets"; return 1; }
-        cases=$(tests "$target" --test conformance -- --list "$set::" 2>/dev/null | grep -c "^$set::")
+        cases=$(timeout "$LIMIT" $emulator "$suite" --list "$set::" 2>/dev/null | grep -c "^$set::")
         pairs=$(sed -n 's/^pairs of a device and a case that ran: //p' "$logs/suite-$name")
         [ "$cases" -gt 0 ] && [ "$pairs" = "$cases" ] || { echo "$name: $pairs of $cases cases ran on $set"; return 1; }
         echo "$pairs" >>"$logs/pairs"
@@ -101,13 +104,14 @@ emulate() {
 }
 
 on_x86() {
-    emulate Haswell "$X86" "qemu-x86_64 -cpu Haswell" portable,AVX2 AVX2 &&
-        emulate Nehalem "$X86" "qemu-x86_64 -cpu Nehalem" portable portable
+    emulate Haswell "$x86_units" "$x86_suite" "qemu-x86_64 -cpu Haswell" portable,AVX2 AVX2 &&
+        emulate Nehalem "$x86_units" "$x86_suite" "qemu-x86_64 -cpu Nehalem" portable portable
 }
 on_arm() {
+    local emulator="qemu-aarch64 -L /usr/aarch64-linux-gnu"
     # Nothing else runs these kernels, so the threads are looked at too.
-    emulate AArch64 "$ARM" "qemu-aarch64 -L /usr/aarch64-linux-gnu" portable,NEON "portable NEON" &&
-        tests "$ARM" --test threads && echo "AArch64: the same bits for 1, 2, 3, 7 threads"
+    emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "portable NEON" &&
+        timeout "$LIMIT" $emulator "$arm_threads" --quiet && echo "AArch64: the same bits for 1, 2, 3, 7 threads"
 }
 
 jobs=()
@@ -119,7 +123,8 @@ else
     elif ! have_library "$X86"; then
         skip "AVX2 without AVX-512, and x86 with neither" "rustup target add $X86"
     else
-        tests "$X86" --lib --test conformance --no-run
+        x86_units=$(program "$X86" gradscale_cpu)
+        x86_suite=$(program "$X86" conformance)
         jobs+=(on_x86)
     fi
     if ! have qemu-aarch64 || ! have aarch64-linux-gnu-gcc; then
@@ -127,7 +132,9 @@ else
     elif ! have_library "$ARM" && ! have_source; then
         skip "NEON" "rustup target add $ARM, or emulated.sh --install"
     else
-        tests "$ARM" --lib --test conformance --test threads --no-run
+        arm_units=$(program "$ARM" gradscale_cpu)
+        arm_suite=$(program "$ARM" conformance)
+        arm_threads=$(program "$ARM" threads)
         jobs+=(on_arm)
     fi
 fi

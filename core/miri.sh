@@ -6,6 +6,7 @@
 #
 #   miri.sh                 changes nothing on this machine
 #   miri.sh --install       first adds Miri and the library source to the nightly toolchain
+#   miri.sh --fetch         does that and nothing else
 #   miri.sh --each SECONDS  also every test that finishes within that time (10 s each: a quarter of an hour)
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
@@ -21,14 +22,15 @@ fail() {
 seconds=
 case "${1-} ${2-}" in
 " ") ;;
-"--install ")
+"--install " | "--fetch ")
     # An unreachable server may not answer at all.
     have_miri || timeout 300 rustup component add --toolchain nightly miri rust-src ||
         echo "install: miri is not to be had for this nightly toolchain"
+    [ "$1" = --install ] || exit 0
     ;;
 "--each "[1-9]*) seconds=$2 ;;
 *)
-    echo "usage: miri.sh [--install | --each SECONDS]" >&2
+    echo "usage: miri.sh [--install | --fetch | --each SECONDS]" >&2
     exit 2
     ;;
 esac

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the path of a program or test that `cargo test --workspace --release` builds, built if need be. Choosing one
+# Prints the path of a program or test that `cargo test --workspace --profile tested` builds, built if need be. Choosing one
 # package would choose other features of its dependencies, and build them all once more.
 #
-#   built.sh PACKAGE TARGET      the test, example or program of that name
+#   built.sh PACKAGE TARGET      the test, example or program of that name, or the tests of the library of that name
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo test --quiet --workspace --release --locked --no-run --message-format=json | python3 -c '
+cargo test --quiet --workspace --profile tested --locked --no-run --message-format=json | python3 -c '
 import json, sys
 package, name = sys.argv[1:]
 found = []
@@ -14,8 +14,8 @@ for line in sys.stdin:
     path = one.get("executable")
     if path and one["package_id"].split("#")[-1].split("@")[0] == package:
         target = one["target"]
-        # Of a program there are its own tests too.
-        if target["name"] == name and one["profile"]["test"] == ("test" in target["kind"]):
+        # Of a program there are its own tests too, of a library nothing else.
+        if target["name"] == name and not ("bin" in target["kind"] and one["profile"]["test"]):
             found.append(path)
 if len(found) != 1:
     sys.exit(f"{package} has {len(found)} of {name}")

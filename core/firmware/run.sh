@@ -4,6 +4,7 @@
 #
 #   run.sh            uses what is present; changes nothing but the folders target/ and .cache/ here
 #   run.sh --install  first fetches what is missing (packages: as root), then the same
+#   run.sh --fetch    fetches and does nothing else
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
@@ -22,8 +23,9 @@ export RUST_BACKTRACE=0
 case "${1-}" in
 "") ;;
 --install) install_parts ;;
+--fetch) install_parts && exit 0 ;;
 *)
-    echo "usage: run.sh [--install]" >&2
+    echo "usage: run.sh [--install | --fetch]" >&2
     exit 2
     ;;
 esac

@@ -20,6 +20,12 @@ pub fn is_brief() -> bool {
     BRIEF.get()
 }
 
+/// Whether casts are tried where their results change, and not on all 2^32 inputs: in brief cases, in builds without
+/// optimisation, and with `GRADSCALE_CASTS=sparse`.
+pub fn is_sparse() -> bool {
+    is_brief() || cfg!(debug_assertions) || std::env::var("GRADSCALE_CASTS").is_ok_and(|value| value == "sparse")
+}
+
 /// Runs `work` with few inputs.
 pub fn briefly<T>(work: impl FnOnce() -> T) -> T {
     BRIEF.set(true);

@@ -13,6 +13,8 @@ use std::{
 ///
 /// Without a device the cases are listed as ignored, with the reason; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 /// `GRADSCALE_BRIEF=1` runs each case with few inputs, see [`Case::run_briefly`]: for machines as slow as emulated ones.
+/// `GRADSCALE_BRIEF=others` does so on all devices but the last, where there are several. `GRADSCALE_CASTS=sparse` casts
+/// the f32 values at which results change and a few between, not all 2^32.
 pub fn main<B: Backend + Send + Sync + 'static>(
     name: &str, required: &[&str], open: impl FnOnce() -> Result<B, String>,
 ) -> ! {
@@ -27,8 +29,11 @@ pub fn main_for_each<B: Backend + Send + Sync + 'static>(
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let noted = Arc::new(Mutex::new(Noted::default()));
     let devices: Vec<_> = devices.into_iter().map(|(name, device)| (name, device.map(Arc::new))).collect();
-    let trials: Vec<Trial> =
-        devices.iter().flat_map(|(name, device)| trials(name, required, device.as_ref(), &noted)).collect();
+    let brief = std::env::var("GRADSCALE_BRIEF").unwrap_or_default();
+    let is_brief = |i: usize| brief == "1" || brief == "others" && i + 1 < devices.len();
+    let trials: Vec<Trial> = (devices.iter().enumerate())
+        .flat_map(|(i, (name, device))| trials(name, required, device.as_ref(), is_brief(i), &noted))
+        .collect();
     let expected = if devices.iter().all(|(_, device)| device.is_ok()) { trials.len() } else { 0 };
     let conclusion = libtest_mimic::run(&arguments, trials);
     let noted = lock(&noted);
@@ -68,10 +73,9 @@ struct Noted {
 
 /// All cases on one device.
 fn trials<B: Backend + Send + Sync + 'static>(
-    name: &str, required: &[&str], device: Result<&Arc<B>, &String>, noted: &Arc<Mutex<Noted>>,
+    name: &str, required: &[&str], device: Result<&Arc<B>, &String>, brief: bool, noted: &Arc<Mutex<Noted>>,
 ) -> Vec<Trial> {
-    let is_set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
-    let (must_have, brief) = (is_set("GRADSCALE_REQUIRE_DEVICE"), is_set("GRADSCALE_BRIEF"));
+    let must_have = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
     let trial = |case: Case<B>| {
         let title = format!("{name}::{}", case.name);
         let is_required = required.iter().any(|operator| case.name.split("::").next() == Some(operator));

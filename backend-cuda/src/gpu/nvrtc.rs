@@ -23,6 +23,23 @@ pub fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
+/// The compiler's options for a compute capability.
+#[must_use]
+pub fn options(arch: u32) -> [String; 7] {
+    // wgmma and the bulk copies exist in the architecture's own instruction set only.
+    let own = if arch == 90 { "a" } else { "" };
+    [
+        format!("--gpu-architecture=sm_{arch}{own}"),
+        "--std=c++17".into(),
+        // One rounding for each operation, as core defines them; products that may be fused say so.
+        "--fmad=false".into(),
+        "--ftz=false".into(),
+        "--prec-div=true".into(),
+        "--prec-sqrt=true".into(),
+        "--ptxas-options=-v".into(),
+    ]
+}
+
 /// Compiles a module for a compute capability: to machine code, since inline PTX is checked only there.
 ///
 /// # Errors
@@ -34,18 +51,7 @@ pub fn compile(module: &Module, arch: u32) -> Result<Compiled, Error> {
     let failed = |log: String| Error::Compile { module: module.name, log };
     let text = |text: String| CString::new(text).map_err(|_| failed("a zero byte in a kernel".into()));
     let (source, name) = (text(module.source(PTX))?, text(format!("{}.cu", module.name))?);
-    // wgmma and the bulk copies exist in the architecture's own instruction set only.
-    let own = if arch == 90 { "a" } else { "" };
-    let options = [
-        format!("--gpu-architecture=sm_{arch}{own}"),
-        "--std=c++17".into(),
-        // One rounding for each operation, as core defines them; products that may be fused say so.
-        "--fmad=false".into(),
-        "--ftz=false".into(),
-        "--prec-div=true".into(),
-        "--prec-sqrt=true".into(),
-        "--ptxas-options=-v".into(),
-    ];
+    let options = options(arch);
     let program = result::create_program(&source, Some(&name)).map_err(|error| failed(format!("{error:?}")))?;
     // SAFETY: the program was created above and is destroyed below.
     unsafe {

@@ -1,21 +1,18 @@
 //! A driver that runs the kernels' own text on the CPU: compiled as C++ under `emulation/machine.hpp`, loaded, called.
 
+mod compiler;
+
 use gradscale_cuda::{
     Device, Error,
     driver::{Driver, Params, TensorMap, Tiled, Windows},
-    kernels::{File, Kernel, Module},
+    kernels::Kernel,
 };
 use libloading::Library;
 use std::{
     alloc::{Layout, alloc, dealloc},
-    collections::{HashMap, HashSet, hash_map::DefaultHasher},
-    hash::{Hash, Hasher},
-    path::PathBuf,
-    process::Command,
+    collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
-
-const MACHINE: File = File { name: "machine.hpp", text: include_str!("../../emulation/machine.hpp") };
 
 /// Memory of the pretended device: enough for the suite, little enough to be refused.
 const MEMORY: u64 = 4 << 30;
@@ -67,11 +64,7 @@ impl Host {
     /// # Errors
     /// As above.
     pub fn open_broken(arch: u32, multiprocessors: u32, broken: Option<&'static str>) -> Result<Device<Self>, String> {
-        let compiler = compiler();
-        Command::new(&compiler)
-            .arg("--version")
-            .output()
-            .map_err(|error| format!("no C++ compiler {compiler}, which the emulation needs: {error}"))?;
+        compiler::is_there()?;
         Ok(Device::with_driver(Self {
             arch,
             multiprocessors,
@@ -90,43 +83,12 @@ impl Host {
         lock(&self.loaded).keys().copied().collect()
     }
 
-    /// Compiles a module, unless this text was compiled before.
-    fn library(&self, module: &'static Module) -> Result<Library, Error> {
-        let failed = |log: String| Error::Compile { module: module.name, log };
-        let source = module.source(MACHINE);
-        let flags: Vec<String> = "-std=c++17 -O2 -march=native -ffp-contract=off -fPIC -shared -fvisibility=hidden \
-                                  -Wall -Werror -Wno-unknown-pragmas -Wno-unused-function -Wno-unused-variable -x c++"
-            .split_whitespace()
-            .map(String::from)
-            .chain([format!("-D__CUDA_ARCH__={}0", self.arch)])
-            .collect();
-        let mut hasher = DefaultHasher::new();
-        (&source, &flags).hash(&mut hasher);
-        let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{:016x}", module.name, hasher.finish()));
-        let (text, library) = (base.with_extension("cpp"), base.with_extension("so"));
-        // Tests of one program may want the same module at once.
-        static COMPILING: Mutex<()> = Mutex::new(());
-        let _alone = lock(&COMPILING);
-        if !library.exists() {
-            std::fs::write(&text, source).map_err(|error| failed(error.to_string()))?;
-            let fresh = base.with_extension(format!("{}.so", std::process::id()));
-            let output = Command::new(compiler()).args(&flags).arg(&text).arg("-o").arg(&fresh).output();
-            let output = output.map_err(|error| failed(error.to_string()))?;
-            if !output.status.success() {
-                return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
-            }
-            std::fs::rename(&fresh, &library).map_err(|error| failed(error.to_string()))?;
-        }
-        // SAFETY: the library was made of this crate's own text.
-        unsafe { Library::new(&library) }.map_err(|error| failed(error.to_string()))
-    }
-
     fn run(&self, launch: &Launch) -> Result<(), Error> {
         lock(&self.named).extend(&launch.params);
         let (kernel, mut loaded) = (launch.kernel, lock(&self.loaded));
         let failed = |log: String| Error::Compile { module: kernel.module.name, log };
         if !loaded.contains_key(kernel.module.name) {
-            loaded.insert(kernel.module.name, self.library(kernel.module)?);
+            loaded.insert(kernel.module.name, compiler::library(kernel.module, self.arch)?);
         }
         // The machine is global state of a library, which is loaded once.
         static RUNNING: Mutex<()> = Mutex::new(());
@@ -150,10 +112,6 @@ impl Host {
             Some(_) => Err(Error::Driver { doing, name: "while a step is recorded".into(), lost: false }),
         }
     }
-}
-
-fn compiler() -> String {
-    std::env::var("CXX").unwrap_or_else(|_| "c++".into())
 }
 
 // SAFETY: the system's allocator; layouts are aligned to 256 bytes.

@@ -2,7 +2,8 @@
 # Has TensorBoard's own reader read what `gradscale train` writes, a training that was stopped and resumed included.
 #
 #   run.sh             changes nothing on this machine: needs Python with `tensorboard`
-#   run.sh --install   installs it from PyPI into a temporary directory where it is missing
+#   run.sh --install   first installs it from PyPI into target/python where it is missing
+#   run.sh --fetch     does that and nothing else
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
@@ -15,21 +16,24 @@ fail() {
     exit 1
 }
 
+environment=../../../target/python
 python=python3
+[ -x "$environment/bin/python" ] && python=$PWD/$environment/bin/python
 have_tensorboard() { "$python" -c 'import tensorboard' >/dev/null 2>&1; }
 case "${1-}" in
 "") ;;
---install)
+--install | --fetch)
     # `setuptools` before 81: the reader imports pkg_resources.
     have_tensorboard || {
-        { python3 -m venv "$directory/python" &&
-            timeout 300 "$directory/python/bin/pip" install --quiet tensorboard 'setuptools<81'; } ||
+        { python3 -m venv "$environment" &&
+            timeout 300 "$environment/bin/pip" install --quiet tensorboard 'setuptools<81'; } ||
             echo "install: tensorboard is not to be had"
-        [ -x "$directory/python/bin/python" ] && python=$directory/python/bin/python
+        [ -x "$environment/bin/python" ] && python=$PWD/$environment/bin/python
     }
+    [ "$1" = --install ] || exit 0
     ;;
 *)
-    echo "usage: run.sh [--install]" >&2
+    echo "usage: run.sh [--install | --fetch]" >&2
     exit 2
     ;;
 esac

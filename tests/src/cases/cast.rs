@@ -4,7 +4,7 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     epilogue::half,
-    property::is_brief,
+    property::is_sparse,
     rig::{Rig, wait},
 };
 use gradscale_core::{
@@ -36,32 +36,71 @@ fn up<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// All 2^32 f32 values in release builds, every 257th in others, fewer where the suite itself is tested.
-fn down<B: Backend>(b: &B) -> Check {
-    const CHUNK: usize = 1 << 20;
-    let stride: u64 = if is_brief() {
-        4099
-    } else if cfg!(debug_assertions) {
-        257
-    } else {
-        1
+/// Inputs of one launch.
+const CHUNK: usize = 1 << 20;
+
+/// Every f32 next to which the nearest half changes, with its neighbours: halves, the middles between two of them, and
+/// where devices that flush put their threshold.
+fn changes() -> Vec<u32> {
+    let number = |bits: u16| f16::from_bits(bits).to_f64();
+    let largest = f16::MAX.to_bits();
+    // Above the largest half the grid goes on as if there were another.
+    let beyond = 2.0 * number(largest) - number(largest - 1);
+    let line: Vec<f64> = (0..=largest).map(number).chain([beyond]).collect();
+    let middles = line.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
+    let threshold = 2f64.powi(-14) - 2f64.powi(-26);
+    let around = |value: f64| {
+        #[expect(clippy::cast_possible_truncation, reason = "halves and middles of them are f32")]
+        let bits = (value as f32).to_bits();
+        [bits.saturating_sub(1), bits, bits + 1]
     };
+    let magnitudes = line.iter().copied().chain(middles).chain([threshold]).flat_map(around);
+    magnitudes.flat_map(|bits| [bits, bits | 1 << 31]).collect()
+}
+
+/// All 2^32 f32 values; or every place where the result changes, and every 4099th value between
+/// ([`crate::property::is_sparse`]).
+fn down<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
-    let rule = b.caps().flush;
-    let keeps = b.caps().f32_subnormals;
-    let mut x = b.alloc(DType::F32, CHUNK)?;
-    let mut y = b.alloc(DType::F16, CHUNK)?;
-    let (mut values, mut back) = (vec![0f32; CHUNK], vec![f16::ZERO; CHUNK]);
-    let (mut next, mut inputs) = (0u64, 0u64);
+    let mut walk = Walk { rig: &rig, x: b.alloc(DType::F32, CHUNK)?, y: b.alloc(DType::F16, CHUNK)?, inputs: 0 };
+    let sparse = is_sparse();
+    if sparse {
+        let mut changes = changes();
+        changes.resize(CHUNK, 0);
+        walk.check(&changes)?;
+    }
+    let stride: u64 = if sparse { 4099 } else { 1 };
+    let mut next = 0u64;
     while next < 1 << 32 {
-        for value in &mut values {
-            // Beyond the end the last chunk of a sparse walk repeats zeros.
-            *value = f32::from_bits(u32::try_from(next).unwrap_or(0));
-            next += stride;
-        }
-        b.write(Data::F32(&values), &mut x)?;
-        b.unary(Unary::Id, &x, Store::keep(Slot::ONE, &rig.table, &mut y))?;
-        wait(b.read(&y, DataMut::F16(&mut back)))?;
+        // Beyond the end the last chunk of a sparse walk repeats zeros.
+        let bits = |i: u64| u32::try_from(next + i * stride).unwrap_or(0);
+        let chunk: Vec<u32> = (0..CHUNK as u64).map(bits).collect();
+        walk.check(&chunk)?;
+        next += CHUNK as u64 * stride;
+    }
+    if !sparse && walk.inputs != 1 << 32 {
+        return Err(Fail::new(format!("{} inputs instead of 2^32", walk.inputs)));
+    }
+    Ok(vec![])
+}
+
+struct Walk<'a, 'b, B: Backend> {
+    rig: &'a Rig<'b, B>,
+    x: B::Buffer,
+    y: B::Buffer,
+    inputs: u64,
+}
+
+impl<B: Backend> Walk<'_, '_, B> {
+    /// [`CHUNK`] inputs.
+    fn check(&mut self, bits: &[u32]) -> Result<(), Fail> {
+        let b = self.rig.backend;
+        let (rule, keeps) = (b.caps().flush, b.caps().f32_subnormals);
+        let values: Vec<f32> = bits.iter().copied().map(f32::from_bits).collect();
+        let mut back = vec![f16::ZERO; CHUNK];
+        b.write(Data::F32(&values), &mut self.x)?;
+        b.unary(Unary::Id, &self.x, Store::keep(Slot::ONE, &self.rig.table, &mut self.y))?;
+        wait(b.read(&self.y, DataMut::F16(&mut back)))?;
         for (&value, got) in values.iter().zip(&back) {
             let want = half(rule, value);
             let same = got.to_f32().to_bits() == want.to_bits()
@@ -75,12 +114,9 @@ fn down<B: Backend>(b: &B) -> Check {
                 )));
             }
         }
-        inputs += CHUNK as u64;
+        self.inputs += CHUNK as u64;
+        Ok(())
     }
-    if stride == 1 && inputs != 1 << 32 {
-        return Err(Fail::new(format!("{inputs} inputs instead of 2^32")));
-    }
-    Ok(vec![])
 }
 
 /// The five numbers that tell flush rules apart (spec, section 4).

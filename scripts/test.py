@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Tests everything that this machine can test. Called by ../test.sh, which says how.
+
+Checks and builds come first, one after the other, since each uses all processors; then programs and parts run side by
+side, as many at a time as there are processors. What the machine lacks is fetched meanwhile, if that was asked for. The
+last lines are a table: what ran and how long it took; what was left out and how to get it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STARTED = time.monotonic()
+
+# How programs run, unless everything is asked for. Casts are tried on both sides of every change, on all 2^32 inputs
+# only by the best instruction set and core's own definition.
+SPARSE = {"GRADSCALE_CASTS": "sparse"}
+BRIEF = {"GRADSCALE_BRIEF": "1"}
+USUAL = {
+    ("gradscale-core", "exhaustive"): SPARSE,
+    # All inputs on the best instruction set, few on the others, which emulated processors run as well.
+    ("gradscale-cpu", "conformance"): {"GRADSCALE_BRIEF": "others"},
+    ("gradscale-cuda", "emulation"): SPARSE,
+    # The definitions against themselves; backends are measured against them with all inputs.
+    ("gradscale-conformance", "conformance"): BRIEF,
+    ("gradscale-conformance", "third_party"): BRIEF,
+}
+# Those that take long, in the order in which they begin; the others follow.
+LONG = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
+# What gives an answer within minutes after a small change: one device, no program that takes long.
+QUICK = """chain golden mistakes policy prop_models prop_sites prop_solve prop_stats prop_words schedules sites
+    conformance threads engine checkpoint shift operands import
+    classify data program replay report""".split()
+
+# Scripts of their own. Each says what it could not do; its last line starts with PASSED, FAILED or SKIPPED. `--fetch`
+# installs what one lacks and does nothing else.
+PARTS = {
+    "wgpu on software drivers": ["backend-wgpu/drivers.sh"],
+    "emulated processors": ["backend-cpu/emulated.sh"],
+    "bare metal": ["core/firmware/run.sh"],
+    "Miri": ["core/miri.sh"],
+    "TensorBoard": ["cli/tests/tensorboard/run.sh"],
+}
+# With `--all` in place of those above or beside them.
+EXHAUSTIVE = {
+    "wgpu on software drivers": ["backend-wgpu/drivers.sh", "--all"],
+    "CUDA kernels, compiled afresh": ["backend-cuda/kernels.sh", "--all"],
+    "mutants of core": ["core/tests/mutants/run.py"],
+}
+
+
+# What each part alone proves, for the table in CONTRIBUTING.md.
+PROVES = {
+    "lints": "clippy on all targets of all crates, warnings are errors",
+    "lints of the program with all devices": "the program as it is built for servers",
+    "documentation": "every link of the documentation; public items are documented",
+    "the engine without a backend": "core and engine alone compile",
+    "build": "all test programs, from nothing",
+    "examples of the documentation": "examples compile and run, misuse does not compile",
+    "wgpu on software drivers": "every kernel on lavapipe; small bindings and no subgroups; small numbers, tiles on SwiftShader",
+    "emulated processors": "AVX2, plain x86-64 and NEON on processors that have no more",
+    "bare metal": "core on a Cortex-M4F: the host's bits, no panic linked, sizes",
+    "Miri": "no undefined behaviour below core, big-endian too",
+    "TensorBoard": "its own reader reads what the program writes",
+    "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
+    "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
+    "cuda: training": "the engine on CUDA, recorded and eager",
+    "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
+    "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",
+    "conformance: conformance": "the suite's own definitions pass it",
+    "conformance: faults": "the suite finds each planted fault",
+    "conformance: engine": "gradients against f64 and PyTorch, plans, training",
+    "conformance: third_party": "somebody else's backend in three lines",
+    "core: exhaustive": "2^32 casts of core's definition; the other formats on both sides of every change",
+}
+MARKS = "<!-- times: written by ./test.sh --record -->", "<!-- end of times -->"
+
+
+@dataclass
+class Job:
+    """Something to run."""
+
+    name: str
+    command: list
+    folder: Path = ROOT
+    environment: dict = field(default_factory=dict)
+    # Whether its last line says what came of it.
+    tells: bool = False
+
+
+@dataclass
+class Result:
+    """What came of a job: seconds, and seconds of all processors."""
+
+    name: str
+    wall: float
+    processors: float
+    verdict: str
+    note: str = ""
+
+
+def run(job, output=None):
+    """Runs a job to its end, into the file `output` or to the terminal."""
+    start = time.monotonic()
+    errors = subprocess.STDOUT if output else None
+    process = subprocess.Popen(
+        job.command, cwd=job.folder, env={**os.environ, **job.environment}, stdout=output, stderr=errors
+    )
+    # The processors' time includes that of whatever it has started and waited for.
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    verdict = "PASSED" if process.returncode == 0 else "FAILED"
+    return Result(job.name, time.monotonic() - start, used.ru_utime + used.ru_stime, verdict)
+
+
+class Tests:
+    """What has run so far."""
+
+    def __init__(self):
+        self.results = []
+        self.lock = threading.Lock()
+        self.left_out = []
+
+    def step(self, name, *command, **environment):
+        """Runs in the foreground. A failure ends everything."""
+        print(f"\n== {name}", flush=True)
+        result = run(Job(name, list(command), environment=environment))
+        self.results.append(result)
+        if result.verdict == "FAILED":
+            self.end()
+
+    def aside(self, job):
+        """Runs a job and prints what it has said when it has ended."""
+        with tempfile.TemporaryFile() as output:
+            result = run(job, output)
+            output.seek(0)
+            text = output.read()
+        if job.tells:
+            last = text.decode(errors="replace").rstrip().rsplit("\n", 1)[-1]
+            said, _, result.note = last.partition(": ")
+            if result.verdict == "PASSED":
+                result.verdict = said if said in ("PASSED", "SKIPPED") else "FAILED"
+        with self.lock:
+            self.results.append(result)
+            print(f"\n== {job.name}, {result.wall:.0f} s", flush=True)
+            sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+
+    def side_by_side(self, jobs):
+        """Runs as many jobs at a time as there are processors."""
+        waiting = iter(jobs)
+
+        def work():
+            while True:
+                with self.lock:
+                    job = next(waiting, None)
+                if job is None:
+                    return
+                self.aside(job)
+
+        threads = [threading.Thread(target=work) for _ in range(os.cpu_count() or 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def end(self):
+        """Prints the table and leaves."""
+        print(f"\n== summary\n\n{'':52} {'seconds':>8} {'processors’':>12}")
+        for result in self.results:
+            print(f"{result.name:44.44}{result.verdict:8} {result.wall:8.0f} {result.processors:12.0f}")
+        processors = sum(result.processors for result in self.results)
+        print(f"{'all':52} {time.monotonic() - STARTED:8.0f} {processors:12.0f}\n")
+        for result in self.results:
+            if result.note:
+                print(f"{result.name}: {result.verdict}: {result.note}")
+        for line in self.left_out:
+            print(f"left out: {line}")
+        failed = [result.name for result in self.results if result.verdict == "FAILED"]
+        if "--record" in sys.argv and not failed:
+            self.record(processors)
+        print("FAILED: " + ", ".join(failed) if failed else "PASSED: all that ran")
+        sys.exit(1 if failed else 0)
+
+
+    def record(self, processors):
+        """Writes the table into CONTRIBUTING.md: what takes long, and the rest of each package as one line."""
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+        ).stdout.strip()
+        cpus = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+        rows, rest = [], {}
+        for result in self.results:
+            if result.processors >= 10 or result.name in PROVES:
+                rows.append((result.name, result.wall, result.processors, PROVES.get(result.name, "")))
+            else:
+                package = result.name.split(":")[0]
+                wall, used, count = rest.get(package, (0, 0, 0))
+                rest[package] = wall + result.wall, used + result.processors, count + 1
+        rows += [(f"{package}: {count} more", wall, used, "") for package, (wall, used, count) in rest.items() if count > 1]
+        lines = [
+            f"`./test.sh {' '.join(word for word in sys.argv[1:] if word != '--record')}` at {commit}: "
+            f"{(time.monotonic() - STARTED) / 60:.1f} minutes, {processors / 60:.0f} minutes of processors; "
+            f"{len(cpus)} × {cpus[0] if cpus else 'unknown'}. Parts run side by side.",
+            "",
+            "| part | seconds | of processors | what it alone proves |",
+            "|---|---|---|---|",
+            *(f"| {name} | {wall:.0f} | {used:.0f} | {proves} |" for name, wall, used, proves in rows),
+        ]
+        path = ROOT / "CONTRIBUTING.md"
+        before, _, after = path.read_text().partition(MARKS[0])
+        _, _, after = after.partition(MARKS[1])
+        path.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n" + MARKS[1] + after)
+
+
+def built(arguments):
+    """Builds test programs, and yields package, target, path and folder of each."""
+    command = ["cargo", "test", "--quiet", "--workspace", "--profile", "tested", "--locked", "--no-run", *arguments]
+    output = subprocess.run([*command, "--message-format=json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    for line in output.stdout.splitlines():
+        one = json.loads(line)
+        # The third party's backend is an example that runs the suite.
+        if one.get("executable") and (one["profile"]["test"] or one["target"]["name"] == "third_party"):
+            package = one["package_id"].rsplit("#", 1)[-1].split("@")[0]
+            yield package, one["target"]["name"], one["executable"], Path(one["manifest_path"]).parent
+
+
+def program(package, target, path, folder, mode):
+    """The job of a test program. Tests print what they have counted."""
+    environment = {} if mode == "--all" else USUAL.get((package, target), {})
+    if mode == "--quick":
+        environment = {**SPARSE, **BRIEF}
+    # Tests of wgpu that need a driver find none here; they have a part of their own.
+    environment = {**environment, "VK_DRIVER_FILES": "/dev/null"}
+    arguments = ["--quiet"] if target == "third_party" else ["--nocapture"]
+    return Job(f"{package.removeprefix('gradscale-')}: {target}", [path, *arguments], folder, environment)
+
+
+def fetch():
+    """Installs what the parts lack, one after the other: packages can be installed by one at a time only."""
+    start = time.monotonic()
+    for command in PARTS.values():
+        subprocess.run([ROOT / command[0], "--fetch"], cwd=ROOT, check=False)
+    print(f"-- fetched what could be had, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def main():
+    mode = next((argument for argument in sys.argv[1:] if argument in ("--quick", "--all")), "")
+    os.environ["RUST_BACKTRACE"] = "0"
+    tests = Tests()
+    fetching = threading.Thread(target=fetch)
+    if "--install" in sys.argv:
+        fetching.start()
+    cargo = "--release", "--locked", "--quiet"
+    strict = "--", "-D", "warnings"
+    tests.step("format", "cargo", "fmt", "--all", "--check")
+    tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *strict)
+    if mode != "--quick":
+        devices = "-p", "gradscale-cli", "--features", "wgpu,cuda"
+        tests.step("lints of the program with all devices", "cargo", "clippy", *cargo, *devices, *strict)
+        tests.step("documentation", "cargo", "doc", *cargo, "--workspace", "--no-deps", RUSTDOCFLAGS="-Dwarnings")
+        alone = "-p", "gradscale", "--no-default-features", "--lib"
+        tests.step("the engine without a backend", "cargo", "check", *cargo, *alone)
+
+    print("\n== build", flush=True)
+    start, before = time.monotonic(), os.times()
+    chosen = ["--lib", *(word for name in QUICK for word in ("--test", name))] if mode == "--quick" else []
+    try:
+        found = list(built(chosen))
+    except subprocess.CalledProcessError:
+        tests.results.append(Result("build", time.monotonic() - start, 0, "FAILED"))
+        tests.end()
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    tests.results.append(Result("build", time.monotonic() - start, used, "PASSED"))
+
+    if mode == "--quick":
+        found = [one for one in found if one[0] not in ("gradscale-wgpu", "gradscale-cuda")]
+        tests.left_out.append("all devices but the CPU, most inputs, examples of the documentation: ./test.sh")
+    long = {name: i for i, name in enumerate(LONG)}
+    jobs = [program(*one, mode) for one in sorted(found, key=lambda one: long.get(one[1], len(LONG)))]
+    if mode != "--quick":
+        examples = "cargo", "test", "--quiet", "--workspace", "--profile", "tested", "--locked", "--doc"
+        jobs.append(Job("examples of the documentation", list(examples)))
+        if "--install" in sys.argv:
+            fetching.join()
+        parts = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
+        jobs = [Job(name, command, tells=True) for name, command in parts.items()] + jobs
+    if mode == "":
+        tests.left_out.append(
+            "2^32 casts on every device, all inputs on every instruction set, SwiftShader's whole suite, CUDA kernels "
+            "compiled afresh (those on record are not compiled again), mutants: ./test.sh --all"
+        )
+    if not os.environ.get("GRADSCALE_DATA"):
+        tests.left_out.append("tests on real data: set GRADSCALE_DATA to a folder with camvid-90x120, fashion-mnist-10k …")
+    tests.side_by_side(jobs)
+    tests.end()
+
+
+main()
