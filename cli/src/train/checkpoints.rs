@@ -1,8 +1,10 @@
 //! Checkpoints on disk: the last two, each whole or not there.
 
-use super::Plan;
+use super::{Plan, history::History};
 use crate::{
-    Failure, output,
+    Failure,
+    device::Device,
+    output,
     task::{Classes, Run},
 };
 use std::{
@@ -18,12 +20,13 @@ pub struct Checkpoints {
     directory: PathBuf,
 }
 
-/// A checkpoint that has been read.
+/// A checkpoint that has been read, and is as it was written.
 #[derive(Debug)]
 pub struct Found {
     pub path: PathBuf,
     pub iteration: u64,
     pub bytes: Vec<u8>,
+    metadata: BTreeMap<String, String>,
 }
 
 impl Checkpoints {
@@ -32,7 +35,7 @@ impl Checkpoints {
     }
 
     /// Paths by iteration, in order.
-    fn all(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
+    pub fn all(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
         let entries = fs::read_dir(&self.directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let entries = entries.map_err(|error| Failure::file(&self.directory, error))?;
         let numbered = entries.into_iter().filter_map(|entry| {
@@ -43,21 +46,31 @@ impl Checkpoints {
         Ok(numbered.collect())
     }
 
-    /// The latest.
-    pub fn last(&self) -> Result<Found, Failure> {
-        let (iteration, path) =
-            self.all()?.pop_last().ok_or_else(|| Failure::file(&self.directory, "no checkpoint to resume from"))?;
-        let bytes = fs::read(&path).map_err(|error| Failure::file(&path, error))?;
-        Ok(Found { path, iteration, bytes })
+    /// The latest that is intact, and what is wrong with those after it.
+    pub fn newest(&self) -> Result<(Found, Vec<(PathBuf, Failure)>), Failure> {
+        let mut damaged = Vec::new();
+        for (iteration, path) in self.all()?.into_iter().rev() {
+            match Found::read(&path) {
+                Ok(found) => return Ok((Found { iteration, ..found }, damaged)),
+                Err(error) => damaged.push((path, error)),
+            }
+        }
+        let none = "no checkpoint to resume from";
+        Err(match damaged.into_iter().map(|(_, error)| error.to_string()).reduce(|all, one| format!("{all}; {one}")) {
+            Some(errors) => Failure::file(&self.directory, format!("{none} is intact: {errors}")),
+            None => Failure::file(&self.directory, none),
+        })
     }
 
     /// Writes one, and forgets those before the last two.
-    pub fn save(&self, run: &dyn Run, plan: &Plan, iteration: u64) -> Result<(), Failure> {
+    pub fn save(&self, run: &dyn Run, plan: &Plan, history: &History, iteration: u64) -> Result<PathBuf, Failure> {
         let path = self.directory.join(format!("checkpoint-{iteration:06}.safetensors"));
-        let plan = serde_json::to_string(plan).map_err(|error| Failure::file(&path, error))?;
-        let bytes = run.save(&BTreeMap::from([("plan".to_owned(), plan)]))?;
+        let json = |json: Result<String, serde_json::Error>| json.map_err(|error| Failure::file(&path, error));
+        let (plan, history) = (json(serde_json::to_string(plan))?, json(serde_json::to_string(history))?);
+        let bytes = run.save(&BTreeMap::from([("plan".to_owned(), plan), ("history".to_owned(), history)]))?;
         output::write(&path, &bytes)?;
-        self.prune()
+        self.prune()?;
+        Ok(path)
     }
 
     /// Forgets those before the last two.
@@ -74,20 +87,49 @@ impl Found {
     /// One file, wherever it lies.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
-        Ok(Self { path: path.to_owned(), iteration: 0, bytes })
+        Self::new(path, bytes)
+    }
+
+    /// The bytes of a file.
+    pub fn new(path: &Path, bytes: Vec<u8>) -> Result<Self, Failure> {
+        let metadata = gradscale::checkpoint_metadata(&bytes).map_err(|cause| Failure::file(path, cause))?;
+        Ok(Self { path: path.to_owned(), iteration: 0, bytes, metadata })
+    }
+
+    fn words(&self, key: &str, otherwise: &str) -> Result<&str, Failure> {
+        let words = self.metadata.get(key).ok_or_else(|| Failure::file(&self.path, otherwise))?;
+        Ok(words)
     }
 
     /// The classes that the network tells apart.
     pub fn classes(&self) -> Result<Classes, Failure> {
-        let metadata = gradscale::checkpoint_metadata(&self.bytes).map_err(|cause| Failure::file(&self.path, cause))?;
-        let classes = metadata.get("classes").ok_or_else(|| Failure::file(&self.path, "does not name its classes"))?;
+        let classes = self.words("classes", "does not name its classes")?;
         serde_json::from_str(classes).map_err(|error| Failure::file(&self.path, error))
     }
 
     /// The settings that the training was begun with.
     pub fn plan(&self) -> Result<Plan, Failure> {
-        let metadata = gradscale::checkpoint_metadata(&self.bytes).map_err(|cause| Failure::file(&self.path, cause))?;
-        let plan = metadata.get("plan").ok_or_else(|| Failure::file(&self.path, "not written by gradscale train"))?;
+        let plan = self.words("plan", "not written by gradscale train")?;
         serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))
+    }
+
+    /// That the device of the training is one of this program's.
+    pub fn check_device(&self) -> Result<(), Failure> {
+        #[derive(serde::Deserialize)]
+        struct On {
+            device: String,
+        }
+        let plan = self.words("plan", "not written by gradscale train")?;
+        let On { device } = serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))?;
+        let known = device.parse::<Device>();
+        known.map(|_| ()).map_err(|cause| {
+            Failure::file(&self.path, format!("trained on {device}, which {cause}; --device says where to go on"))
+        })
+    }
+
+    /// What it knows of the steps before it; nothing, if an earlier version wrote it.
+    pub fn history(&self) -> Result<History, Failure> {
+        let history = self.metadata.get("history").map(|text| serde_json::from_str(text)).transpose();
+        Ok(history.map_err(|error| Failure::file(&self.path, error))?.unwrap_or_default())
     }
 }
