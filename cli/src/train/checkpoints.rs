@@ -133,3 +133,47 @@ impl Found {
         Ok(history.map_err(|error| Failure::file(&self.path, error))?.unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradscale::{Cpu, Method, Parameters, Trainer, nn::Linear, optim::Optimizer};
+
+    fn checkpoint(iteration: u64) -> Vec<u8> {
+        let mut parameters = Parameters::seeded(iteration);
+        Linear::new(&mut parameters.at("net"), 2, 3);
+        let device = Cpu::new(1).expect("a thread");
+        let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::mixed()).expect("a trainer");
+        trainer.save(&BTreeMap::from([("position".to_owned(), iteration.to_string())])).expect("a checkpoint")
+    }
+
+    /// Every byte, every length.
+    #[test]
+    fn the_intact_one_before_a_damaged_one_is_taken() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let checkpoints = Checkpoints::new(directory.path());
+        let path = |iteration: u64| directory.path().join(format!("checkpoint-{iteration:06}.safetensors"));
+        let good = checkpoint(20);
+        fs::write(path(10), checkpoint(10)).expect("a file");
+        fs::write(path(20), &good).expect("a file");
+        let (found, damaged) = checkpoints.newest().expect("a checkpoint");
+        assert!((found.iteration, damaged.len()) == (20, 0) && found.bytes == good);
+        let flipped = (0..good.len()).map(|i| {
+            let mut bytes = good.clone();
+            bytes[i] ^= 1 << (i % 8);
+            bytes
+        });
+        let cut = (0..good.len()).map(|end| good[..end].to_vec());
+        for bytes in flipped.chain(cut) {
+            fs::write(path(20), bytes).expect("a file");
+            let (found, damaged) = checkpoints.newest().expect("the one before");
+            assert_eq!((found.iteration, &found.path), (10, &path(10)));
+            let [(named, error)] = &damaged[..] else { panic!("{damaged:?}") };
+            assert_eq!(named, &path(20));
+            assert!(error.to_string().contains("checkpoint-000020.safetensors: "), "{error}");
+        }
+        fs::write(path(10), b"").expect("a file");
+        let error = checkpoints.newest().expect_err("none").to_string();
+        assert!(error.contains("is intact") && error.contains("000010") && error.contains("000020"), "{error}");
+    }
+}

@@ -150,3 +150,114 @@ fn steps(all: &BTreeSet<u64>) -> String {
     }
     format!("{} {}", if all.len() == 1 { "step" } else { "steps" }, words.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::record::Recorder;
+
+    const STEPS: u64 = 5;
+    /// The third is skipped.
+    const LOSSES: [f32; 5] = [2.5, 0.1, f32::NAN, 1.0 / 3.0, f32::INFINITY];
+
+    /// A log of five steps, and what a checkpoint knows of them.
+    fn example(path: &Path) -> (Vec<u8>, History) {
+        let mut recorder = Recorder::new("gs", 0, STEPS);
+        let mut log = Log::create(path).expect("a log");
+        for entry in entries() {
+            log.push(&entry).expect("a line");
+            recorder.restore(&entry);
+        }
+        log.sync().expect("a disk");
+        (fs::read(path).expect("a log"), History::of(recorder.record()))
+    }
+
+    fn entries() -> Vec<Entry> {
+        let entry = |(iteration, loss)| {
+            let skipped = (iteration == 3).then(|| "skipped: somewhere".to_owned());
+            Entry { iteration, loss, seconds: 0.25, skipped, scores: None, sites: Vec::new() }
+        };
+        (1..).zip(LOSSES).map(entry).collect()
+    }
+
+    fn bits(entries: &[Entry]) -> Vec<(u64, u32)> {
+        // ∞ is NaN in JSON.
+        let bits = |loss: f32| if loss.is_finite() { loss.to_bits() } else { f32::NAN.to_bits() };
+        entries.iter().map(|entry| (entry.iteration, bits(entry.loss))).collect()
+    }
+
+    fn right() -> Vec<(u64, u32)> {
+        bits(&entries())
+    }
+
+    fn resumed(path: &Path, history: &History) -> Vec<Entry> {
+        let (_, entries) = Log::resume(path, STEPS, history).expect("a log");
+        assert!(entries[2].skipped.is_some());
+        let (_, again) = Log::resume(path, STEPS, history).expect("a log");
+        assert_eq!(bits(&again), bits(&entries), "what was mended is whole");
+        entries
+    }
+
+    #[test]
+    fn a_log_is_mended_wherever_it_is_cut() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("log.jsonl");
+        let (whole, history) = example(&path);
+        assert_eq!(bits(&resumed(&path, &history)), right());
+        assert_eq!(fs::read(&path).expect("a log"), whole, "a whole log stays as it is");
+        for end in 0..whole.len() {
+            fs::write(&path, &whole[..end]).expect("a file");
+            assert_eq!(bits(&resumed(&path, &history)), right(), "cut at {end}");
+        }
+        fs::remove_file(&path).expect("a file");
+        assert_eq!(bits(&resumed(&path, &history)), right());
+    }
+
+    #[test]
+    fn garbage_and_other_losses_are_mended_and_kept_aside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("log.jsonl");
+        let (whole, history) = example(&path);
+        let text = String::from_utf8(whole.clone()).expect("text");
+        let mut aside = 0;
+        for damaged in [
+            text.replacen("0.1,", "0.2,", 1),
+            text.replacen('{', "[", 1),
+            text.replacen('\n', "\ngarbage\n", 2),
+            text.replacen("\"iteration\":2", "\"iteration\":1", 1),
+            format!("{text}{text}"),
+        ] {
+            fs::write(&path, &damaged).expect("a file");
+            assert_eq!(bits(&resumed(&path, &history)), right(), "{damaged}");
+            aside += 1;
+            let kept = directory.path().join(format!("log.jsonl.damaged-{aside}"));
+            assert_eq!(fs::read(kept).expect("the log as it was"), damaged.into_bytes());
+        }
+        // Steps after the checkpoint, and half a line: what a kill leaves is no damage.
+        let later = text.lines().nth(1).expect("a line").replace("\"iteration\":2", "\"iteration\":6");
+        fs::write(&path, format!("{text}{later}\n{}", &later[..9])).expect("a file");
+        assert_eq!(bits(&resumed(&path, &history)), right());
+        assert_eq!(fs::read(&path).expect("a log"), whole);
+        assert!(!directory.path().join(format!("log.jsonl.damaged-{}", aside + 1)).exists());
+    }
+
+    /// A checkpoint of an earlier version knows no losses: gaps stay gaps, and later losses keep their places.
+    #[test]
+    fn what_nobody_knows_stays_unknown() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("log.jsonl");
+        let (whole, _) = example(&path);
+        let first = whole.iter().position(|&byte| byte == b'\n').expect("a line") + 1;
+        fs::write(&path, &whole[first..]).expect("a file");
+        let entries = resumed(&path, &History::default());
+        assert!(entries[0].loss.is_nan() && bits(&entries)[1..] == right()[1..]);
+    }
+
+    #[test]
+    fn ranges_of_steps() {
+        let said = |all: &[u64]| steps(&all.iter().copied().collect());
+        assert_eq!(said(&[3]), "step 3");
+        assert_eq!(said(&[3, 7, 8, 9]), "steps 3, 7–9");
+        assert!(said(&(0..40).map(|i| 2 * i).collect::<Vec<_>>()).ends_with("… (40 in all)"));
+    }
+}

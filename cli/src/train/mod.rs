@@ -74,8 +74,8 @@ pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
     }
 }
 
-fn begin(out: Option<&Path>, plan: &Plan) -> Result<ExitCode, Failure> {
-    let plan = plan.begun()?;
+fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
+    let plan = given.begun()?;
     let data = plan.setup.load(plan.seed)?;
     let mut run = plan.open(&data, true)?;
     // What does not fit has been said before a directory is made.
@@ -87,18 +87,19 @@ fn begin(out: Option<&Path>, plan: &Plan) -> Result<ExitCode, Failure> {
         return Err(Failure::file(&there, cause));
     }
     let _lock = lock(&directory)?;
-    let trace = plan.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let trace = given.trace.as_deref().map(trace::Writer::create).transpose()?;
     if trace.is_some() {
         run.observe_operands();
     }
     // Before anything else is written: from here on the directory can be resumed, whatever happens.
     checkpoints.save(&*run, &plan, &History::default(), 0)?;
     let go_on = |error: Failure| error.hint(&go_on(&directory));
+    let signals = Signals::listen()?;
     let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
     let recorder = Recorder::new(&plan.method, plan.seed, plan.iters());
     let directory = directory.as_path();
-    Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints }.run(0)
+    Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
 }
 
 fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
@@ -139,7 +140,9 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters);
     entries.iter().for_each(|entry| recorder.restore(entry));
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
-    let mut training = Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints };
+    let signals = Signals::listen()?;
+    let mut training =
+        Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals };
     if iteration >= iters {
         // Of a training that was killed just before its report.
         let memory = training.run.memory();
@@ -172,6 +175,7 @@ struct Training<'a> {
     board: tensorboard::Writer,
     trace: Option<trace::Writer>,
     checkpoints: Checkpoints,
+    signals: Signals,
 }
 
 impl Training<'_> {
@@ -179,9 +183,8 @@ impl Training<'_> {
     fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
         let iters = self.plan.iters();
         let bar = output::progress(iters).with_position(iteration);
-        let signals = Signals::listen()?;
         for iteration in iteration + 1..=iters {
-            if let Some(signal) = self.step(iteration, &signals, &bar)? {
+            if let Some(signal) = self.step(iteration, &bar)? {
                 bar.finish_and_clear();
                 let done = format!("stopped and saved after step {iteration} of {iters}");
                 output::warn(&Failure::file(self.directory, done).hint(&go_on(self.directory)));
@@ -194,7 +197,7 @@ impl Training<'_> {
     }
 
     /// One step; a signal, if one came and this was not the last step anyway.
-    fn step(&mut self, iteration: u64, signals: &Signals, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
+    fn step(&mut self, iteration: u64, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
         // What a checkpoint's log says of sites holds for all steps before it.
         let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
         self.run.observe(if sampled || self.trace.is_some() { Detail::Full } else { Detail::Counts });
@@ -204,7 +207,7 @@ impl Training<'_> {
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
         // Asked for once, so that the log of this step and its checkpoint agree.
-        let signal = signals.received().filter(|_| iteration < self.plan.iters());
+        let signal = self.signals.received().filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
         let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
         // Of training: evaluation comes with batches of other sizes.

@@ -38,9 +38,9 @@ pub(crate) struct Plan {
     /// Threads of the CPU; 0: one for each core. Results do not depend on it. [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=4096))]
     pub(super) threads: Option<u16>,
-    /// First weights from a checkpoint, or from a PyTorch model: a safetensors file of its state_dict, whose modules are
-    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). Layers that
-    /// it lacks start as always.
+    /// First weights from a checkpoint of the same network, or from a PyTorch model: a safetensors file of its
+    /// state_dict, whose modules are called as the layers that `gradscale plan` lists, without the network's name
+    /// (encoder.conv1.weight). Layers that such a model lacks start as always.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) weights: Option<PathBuf>,
     /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
@@ -56,10 +56,6 @@ const CHECKPOINT_EVERY: u64 = 100;
 impl Plan {
     /// With a value for everything, and paths that hold wherever a resume is started.
     pub fn begun(&self) -> Result<Self, Failure> {
-        let absolute = |path: &Option<PathBuf>| {
-            let path = path.as_ref().map(|path| path::absolute(path).map_err(|error| Failure::file(path, error)));
-            path.transpose()
-        };
         let mut plan = self.clone();
         let setup = &mut plan.setup;
         (setup.batch, setup.device) = (Some(setup.batch()), Some(setup.device()));
@@ -70,7 +66,11 @@ impl Plan {
         plan.iters = Some(self.iters());
         plan.checkpoint_every = Some(self.checkpoint_every());
         plan.threads = Some(self.threads.unwrap_or(0));
-        (plan.weights, plan.trace) = (absolute(&self.weights)?, absolute(&self.trace)?);
+        // First weights are read once, and name where they came from after that.
+        plan.trace = match &self.trace {
+            Some(path) => Some(path::absolute(path).map_err(|error| Failure::file(path, error))?),
+            None => None,
+        };
         Ok(plan)
     }
 

@@ -50,6 +50,12 @@ fn step(trainer: &mut Trainer<Cpu>, net: &Net) -> u32 {
     trainer.step(gradients).expect("a step").loss.to_bits()
 }
 
+fn steps(count: usize, trainer: &mut Trainer<Cpu>, net: &Net) {
+    for _ in 0..count {
+        step(trainer, net);
+    }
+}
+
 fn apply(trainer: &mut Trainer<Cpu>, net: &Net) -> Vec<f32> {
     trainer.evaluate([Batch::f32([4, 2], &X)], |[x]| net.forward(x)).expect("an answer").data
 }
@@ -60,7 +66,7 @@ fn mine() -> BTreeMap<String, String> {
 
 fn saved() -> Vec<u8> {
     let (mut trainer, net) = training();
-    (0..5).for_each(|_| drop(step(&mut trainer, &net)));
+    steps(5, &mut trainer, &net);
     trainer.save(&mine()).expect("a checkpoint")
 }
 
@@ -77,7 +83,7 @@ fn refused(trainer: &mut Trainer<Cpu>, bytes: &[u8]) -> CheckpointError {
 fn a_flip_of_any_byte_is_found() {
     let good = saved();
     let (mut trainer, net) = training();
-    (0..2).for_each(|_| drop(step(&mut trainer, &net)));
+    steps(2, &mut trainer, &net);
     let before = trainer.save(&BTreeMap::new()).expect("a checkpoint");
     let start = 8 + usize::from(u16::from_le_bytes([good[0], good[1]]));
     let mut tensors = 0;
@@ -157,7 +163,7 @@ fn files_of_format_1_still_load() {
 #[test]
 fn weights_load_without_the_training() {
     let (mut trainer, net) = training();
-    (0..5).for_each(|_| drop(step(&mut trainer, &net)));
+    steps(5, &mut trainer, &net);
     let bytes = trainer.save(&BTreeMap::new()).expect("a checkpoint");
     let expected = apply(&mut trainer, &net);
     for method in ["gs", "dynamic", METHOD] {

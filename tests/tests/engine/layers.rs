@@ -100,7 +100,7 @@ fn layers_begin_as_pytorchs() {
 #[test]
 fn networks_of_papers_begin_as_these_say() {
     let he = |fan: f64| Normal((2.0 / fan).sqrt());
-    let drawn = draw(|p| drop(SegNet::new(p, 3, 20, 11)));
+    let drawn = draw(|p| drop(SegNet::new(p, 3, 20, 200)));
     check("encoder", &drawn["p.encoder.conv2.weight"], he(49.0 * 20.0));
     check("decoder", &drawn["p.decoder.conv4.weight"], he(49.0 * 20.0));
     check("classifier", &drawn["p.classifier.weight"], he(20.0));
