@@ -44,7 +44,7 @@ pub enum CheckpointError {
 impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(cause) => write!(f, "cut off, damaged, or no checkpoint: {cause}"),
+            Self::Unreadable(cause) => write!(f, "no safetensors file, or one that was cut off or damaged: {cause}"),
             Self::Foreign => f.write_str("a safetensors file, but no checkpoint of gradscale"),
             Self::Damaged(part) => write!(f, "damaged: {part} does not match its checksum"),
             Self::Format(format) => write!(f, "of format {format}; this version reads formats up to {FORMAT}"),

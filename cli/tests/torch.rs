@@ -131,8 +131,8 @@ fn pixels() {
     done(at, &["train", "--batch", "2", "--width", "4", "--iters", "12", "--method", "fp32", "--out", "t"]);
     let checkpoint = "t/checkpoint-000012.safetensors";
     fs::write(at.join("torch"), state_dict(&at.join(checkpoint), |_| true)).expect("a file");
-    let scene =
-        image::RgbImage::from_fn(40, 33, |x, y| image::Rgb([(x * 6) as u8, (y * 7) as u8, (x * y % 256) as u8]));
+    let byte = |value: u32| value.to_le_bytes()[0];
+    let scene = image::RgbImage::from_fn(40, 33, |x, y| image::Rgb([byte(6 * x), byte(7 * y), byte(x * y)]));
     scene.save(at.join("scene.png")).expect("an image");
     done(at, &["predict", checkpoint, "scene.png", "--out", "own"]);
     // The training feeds bytes as they are.

@@ -14,6 +14,7 @@ use std::{
 };
 
 const KEPT: usize = 2;
+const STEM: &str = "checkpoint-";
 
 #[derive(Debug)]
 pub struct Checkpoints {
@@ -36,14 +37,16 @@ impl Checkpoints {
 
     /// Paths by iteration, in order.
     pub fn all(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
-        let entries = fs::read_dir(&self.directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let entries = entries.map_err(|error| Failure::file(&self.directory, error))?;
-        let numbered = entries.into_iter().filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let number = name.strip_prefix("checkpoint-")?.strip_suffix(".safetensors")?;
-            Some((number.parse().ok()?, entry.path()))
+        let numbered = self.entries()?.into_iter().filter_map(|path| {
+            let number = path.file_name()?.to_str()?.strip_prefix(STEM)?.strip_suffix(".safetensors")?.parse().ok()?;
+            Some((number, path))
         });
         Ok(numbered.collect())
+    }
+
+    fn entries(&self) -> Result<Vec<PathBuf>, Failure> {
+        let entries = fs::read_dir(&self.directory).and_then(|entries| entries.map(|one| Ok(one?.path())).collect());
+        entries.map_err(|error| Failure::file(&self.directory, error))
     }
 
     /// The latest that is intact, and what is wrong with those after it.
@@ -64,7 +67,7 @@ impl Checkpoints {
 
     /// Writes one, and forgets those before the last two.
     pub fn save(&self, run: &dyn Run, plan: &Plan, history: &History, iteration: u64) -> Result<PathBuf, Failure> {
-        let path = self.directory.join(format!("checkpoint-{iteration:06}.safetensors"));
+        let path = self.directory.join(format!("{STEM}{iteration:06}.safetensors"));
         let json = |json: Result<String, serde_json::Error>| json.map_err(|error| Failure::file(&path, error));
         let (plan, history) = (json(serde_json::to_string(plan))?, json(serde_json::to_string(history))?);
         let bytes = run.save(&BTreeMap::from([("plan".to_owned(), plan), ("history".to_owned(), history)]))?;
@@ -73,9 +76,15 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// Forgets those before the last two.
+    /// Forgets those before the last two, and what a process that was killed had half written.
     pub fn prune(&self) -> Result<(), Failure> {
         let all = self.all()?;
+        for path in self.entries()? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(STEM) && name.ends_with(".part") {
+                fs::remove_file(&path).map_err(|error| Failure::file(&path, error))?;
+            }
+        }
         for old in all.values().rev().skip(KEPT) {
             fs::remove_file(old).map_err(|error| Failure::file(old, error))?;
         }
@@ -122,8 +131,9 @@ impl Found {
         let plan = self.words("plan", "not written by gradscale train")?;
         let On { device } = serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))?;
         let known = device.parse::<Device>();
+        let trained = format!("trained on --device {device}");
         known.map(|_| ()).map_err(|cause| {
-            Failure::file(&self.path, format!("trained on {device}, which {cause}; --device says where to go on"))
+            Failure::file(&self.path, format!("{trained}: {cause}")).hint("--device says where to go on instead")
         })
     }
 
@@ -145,6 +155,40 @@ mod tests {
         let device = Cpu::new(1).expect("a thread");
         let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::mixed()).expect("a trainer");
         trainer.save(&BTreeMap::from([("position".to_owned(), iteration.to_string())])).expect("a checkpoint")
+    }
+
+    #[test]
+    fn the_last_two_are_kept_and_nothing_half_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let names = ["checkpoint-000001.safetensors", "checkpoint-000002.safetensors", "checkpoint-000010.safetensors"];
+        let others = ["checkpoint-000011.part", "log.jsonl", "checkpoint-x.safetensors"];
+        for name in names.iter().chain(&others) {
+            fs::write(directory.path().join(name), b"").expect("a file");
+        }
+        Checkpoints::new(directory.path()).prune().expect("a directory");
+        let mut left: Vec<_> =
+            fs::read_dir(directory.path()).expect("a directory").map(|one| one.expect("one").file_name()).collect();
+        left.sort();
+        assert_eq!(left, [names[1], names[2], "checkpoint-x.safetensors", "log.jsonl"]);
+    }
+
+    #[test]
+    fn a_device_that_this_program_has_not_is_named() {
+        let path = Path::new("checkpoint-000001.safetensors");
+        let trained = |device: &str| {
+            let mut parameters = Parameters::seeded(0);
+            Linear::new(&mut parameters.at("net"), 1, 1);
+            let cpu = Cpu::new(1).expect("a thread");
+            let trainer = Trainer::new(cpu, parameters, Optimizer::sgd(0.1), Method::mixed()).expect("a trainer");
+            let plan = format!("{{\"device\":\"{device}\"}}");
+            let bytes = trainer.save(&BTreeMap::from([("plan".to_owned(), plan)])).expect("a checkpoint");
+            Found::new(path, bytes).expect("a checkpoint").check_device()
+        };
+        assert!(trained("cpu").is_ok());
+        let error = trained("tpu:1").expect_err("no such device").to_string();
+        assert!(
+            error.contains("trained on --device tpu:1: ") && error.ends_with("--device says where to go on instead")
+        );
     }
 
     /// Every byte, every length.

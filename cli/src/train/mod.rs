@@ -115,8 +115,9 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     if given.setup.device.is_none() {
         found.check_device()?;
     }
-    let begun = found.plan()?;
-    let plan = begun.clone().resumed(given).begun()?;
+    let plan = found.plan()?.resumed(given);
+    let asked = plan.iters.is_some();
+    let plan = plan.begun()?;
     let (iteration, iters) = (found.iteration, plan.iters());
     let data = plan.setup.load(plan.seed)?;
     let mut run = plan.open(&data, false)?;
@@ -127,7 +128,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
         output::warn(&error.hint(&instead));
     }
     let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
-    output::print(&format!("{}\n", announcement(&found.path, iteration, &begun, &plan)))?;
+    output::print(&format!("{}\n", announcement(&found.path, iteration, iters, asked)))?;
     // The one that was killed may not have come to it.
     checkpoints.prune()?;
     let trace = match &plan.trace {
@@ -151,17 +152,15 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     training.run(iteration)
 }
 
-/// What a resume does.
-fn announcement(checkpoint: &Path, iteration: u64, begun: &Plan, plan: &Plan) -> String {
-    let (checkpoint, iters) = (checkpoint.display(), plan.iters());
-    if begun.iters.is_none() && plan.iters > begun.iters && iteration < iters {
-        let unless = "an earlier version wrote it, without the number of steps";
-        return format!("{checkpoint}: going on from step {iteration} to step {iters} ({unless})");
+/// What a resume does; `asked`, unless the checkpoint is of a version that did not write how many steps it was to be.
+fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> String {
+    let checkpoint = checkpoint.display();
+    if iteration >= iters {
+        return format!("{checkpoint}: complete, {iteration} steps of {iters}; --iters N goes on to step N");
     }
-    if iteration < iters {
-        return format!("{checkpoint}: going on from step {iteration} to step {iters}");
-    }
-    format!("{checkpoint}: complete, {iteration} steps of {iters}; --iters N goes on to step N")
+    let why =
+        if asked { "" } else { ", unless --iters N says otherwise: an earlier version wrote it, without that number" };
+    format!("{checkpoint}: going on from step {iteration} to step {iters}{why}")
 }
 
 /// A training under way.
