@@ -1,6 +1,6 @@
 //! What can go wrong.
 
-use crate::Shape;
+use crate::{CheckpointError, Shape};
 use gradscale_core::{
     amp::PlanError, backend::DType, descriptor::ShapeError, loss_scale::ScheduleError, model::terms::TermsError,
     solve::ConfigError,
@@ -57,6 +57,13 @@ pub enum TraceErrorKind {
     },
     /// A part of a tensor beyond its end.
     Range,
+    /// Heads of an attention that do not divide its width.
+    Heads {
+        /// Heads.
+        heads: usize,
+        /// Channels of a token.
+        width: usize,
+    },
 }
 
 impl fmt::Display for TraceError {
@@ -75,6 +82,9 @@ impl fmt::Display for TraceError {
             TraceErrorKind::Inputs { got, with } => write!(f, "{got} inputs for a step of {with}"),
             TraceErrorKind::NewSites => f.write_str("a later micro-batch has operators that the first had not"),
             TraceErrorKind::Sites => f.write_str("more than 65534 sites"),
+            TraceErrorKind::Heads { heads, width } => {
+                write!(f, "a width of {width} channels cannot be divided among {heads} heads")
+            }
             TraceErrorKind::Range => f.write_str("a part beyond the end of its tensor"),
         }
     }
@@ -131,8 +141,15 @@ pub enum Error<E> {
     Duplicate(String),
     /// No parameter of that name, or not of that size.
     Parameter(String),
+    /// A group of the optimizer that no parameter belongs to.
+    Group {
+        /// Its prefix.
+        prefix: String,
+        /// The parts that the network has.
+        parts: String,
+    },
     /// A checkpoint that is none, or of another training.
-    Checkpoint(String),
+    Checkpoint(CheckpointError),
     /// Gradients of another trainer, or of a step that is over; or none yet to repeat.
     Gradients,
     /// A batch that was sent ahead by another trainer, or whose place a later one took.
@@ -152,6 +169,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::Duplicate(name) => write!(f, "two parameters are called {name}"),
             Self::Parameter(name) => write!(f, "there is no parameter {name} of that size"),
+            Self::Group { prefix, parts } => {
+                write!(f, "optimizer: no parameter belongs to the group {prefix}; there are {parts}")
+            }
             Self::Checkpoint(cause) => write!(f, "checkpoint: {cause}"),
             Self::Gradients => {
                 f.write_str("there are no such gradients: of another trainer, of a step that is over, or none yet")
@@ -166,6 +186,7 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
         match self {
             Self::Trace(error) => Some(error),
             Self::Device(error) => Some(error),
+            Self::Checkpoint(error) => Some(error),
             _ => None,
         }
     }

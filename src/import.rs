@@ -3,7 +3,7 @@
 //! PyTorch stores images channels first (NCHW) and what reads them alike; here channels come last (NHWC).
 
 use crate::{
-    Parameters, Shape,
+    Parameters, Shape, checkpoint_metadata,
     parameters::{Definition, Role},
 };
 use half::{bf16, f16};
@@ -74,6 +74,8 @@ impl fmt::Display for Imported {
 pub enum ImportError {
     /// Bytes that are no safetensors file.
     File(String),
+    /// A checkpoint of this crate, which [`Parameters::load`] takes.
+    Checkpoint,
     /// A tensor that does not hold floating-point numbers of 16, 32 or 64 bits.
     Type {
         /// Its name.
@@ -107,6 +109,7 @@ impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(cause) => write!(f, "no safetensors file: {cause}"),
+            Self::Checkpoint => f.write_str("a checkpoint of gradscale, not of PyTorch: Parameters::load takes it"),
             Self::Type { tensor, dtype } => write!(f, "{tensor} holds {dtype}, not numbers of f16, bf16, f32 or f64"),
             Self::Shape { parameter, expected, tensor, found } => {
                 let found: Vec<String> = found.iter().map(usize::to_string).collect();
@@ -165,10 +168,14 @@ impl Parameters {
     /// ```
     ///
     /// # Errors
-    /// Bytes that are no safetensors file, or tensors that do not fit; then nothing is changed.
+    /// Bytes that are no safetensors file, a checkpoint of this crate (for [`Parameters::load`]), or tensors that do not
+    /// fit; then nothing is changed.
     pub fn import_torch(
         &mut self, bytes: &[u8], modules: impl Fn(&str) -> Option<TorchModule>,
     ) -> Result<Imported, ImportError> {
+        if checkpoint_metadata(bytes).is_ok() {
+            return Err(ImportError::Checkpoint);
+        }
         let file = SafeTensors::deserialize(bytes).map_err(|error| ImportError::File(error.to_string()))?;
         let (mut imported, mut used, mut all) = (Imported::default(), BTreeSet::new(), Vec::new());
         for (id, definition) in self.all.iter().enumerate().filter(|(_, one)| one.role != Role::Constant) {

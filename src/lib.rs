@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod compile;
 mod device;
 mod error;
@@ -17,6 +18,7 @@ mod tensor;
 mod trace;
 mod train;
 
+pub use checkpoint::{CheckpointError, checkpoint_metadata};
 pub use compile::PlanRow;
 #[cfg(feature = "cuda")]
 pub use device::Cuda;
@@ -28,12 +30,11 @@ pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};
-pub use parameters::{Fan, Init, Parameter, Parameters, Scope};
+pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::SiteReport;
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
 pub use train::{
-    Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Skipped, Source, StepOutcome, Trainer,
-    checkpoint_metadata, wait,
+    Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Skipped, Source, StepOutcome, Trainer, wait,
 };

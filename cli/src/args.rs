@@ -77,9 +77,9 @@ pub struct Setup {
     /// 8 times as many units in a layer.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
-    /// Where to run: `gradscale devices` lists what there is.
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    pub device: Device,
+    /// Where to run: `gradscale devices` lists what there is. [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<Device>,
 }
 
 impl Setup {
@@ -87,6 +87,12 @@ impl Setup {
     #[must_use]
     pub fn batch(&self) -> usize {
         self.batch.unwrap_or_else(|| self.task.batch())
+    }
+
+    /// Where to run.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device.unwrap_or(Device::Cpu)
     }
 
     /// The data.
@@ -186,6 +192,7 @@ impl Compare {
     pub fn resolved(&self) -> Self {
         let mut all = self.clone();
         all.setup.batch = Some(self.setup.batch());
+        all.setup.device = Some(self.setup.device());
         all.pixels = Some(self.divisor());
         all
     }

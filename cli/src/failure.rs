@@ -17,6 +17,11 @@ impl Failure {
     pub fn file(path: &Path, cause: impl fmt::Display) -> Self {
         Self::at(path.display(), cause)
     }
+
+    /// With what to do about it.
+    pub(crate) fn hint(self, hint: &str) -> Self {
+        Self(format!("{}; {hint}", self.0))
+    }
 }
 
 impl fmt::Display for Failure {

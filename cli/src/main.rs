@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     };
     let done = match arguments.command {
         Command::Compare(compare) => gradscale_cli::compare::run(&compare),
-        Command::Train(train) => gradscale_cli::train::run(&train),
+        Command::Train(train) => return gradscale_cli::train::run(&train).unwrap_or_else(|error| fail(&error)),
         Command::Predict(predict) => gradscale_cli::predict::run(&predict),
         Command::Replay(replay) => gradscale_cli::replay::run(&replay),
         Command::Inspect(inspect) => commands::inspect::run(&inspect),

@@ -1,5 +1,6 @@
 //! Scores of predicted classes.
 
+use crate::compare::record::or_nan;
 use serde::{Deserialize, Serialize};
 
 /// Scores, as shares.
@@ -9,8 +10,10 @@ pub struct Metrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miou: Option<f64>,
     /// Mean over classes of the share that is right.
+    #[serde(deserialize_with = "or_nan")]
     pub class_accuracy: f64,
     /// Share of all pixels, or images, that is right.
+    #[serde(deserialize_with = "or_nan")]
     pub global_accuracy: f64,
 }
 

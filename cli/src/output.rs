@@ -17,6 +17,25 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Says something on the standard error that is no reason to end.
+pub fn warn(what: &Failure) {
+    // Where nobody reads it, nobody can be told.
+    writeln!(anstream::stderr(), "gradscale: {what}").ok();
+}
+
+/// Renames a file that is damaged to the first of NAME.damaged-1, NAME.damaged-2, … that is not there, and says which.
+pub fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
+    let name = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".damaged-{number}"));
+        PathBuf::from(name)
+    };
+    let free = (1..=u32::MAX).map(name).find(|free| !free.exists());
+    let free = free.ok_or_else(|| Failure::file(path, "there are too many that are damaged"))?;
+    fs::rename(path, &free).map_err(|error| Failure::file(path, error))?;
+    Ok(free)
+}
+
 /// Writes a file: to a temporary one beside it, synced, then renamed.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let temporary = path.with_extension("part");

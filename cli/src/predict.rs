@@ -5,10 +5,14 @@ use crate::{
     data::Picture,
     device::Device,
     output,
-    task::{Classes, Input, apply},
+    task::{
+        Apply, Classes, Input, Normal, Task, apply,
+        torch::{self, Recognised},
+    },
     train::checkpoints::Found,
 };
 use clap::Args;
+use gradscale::{CheckpointError, Method, checkpoint_metadata};
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use std::{
     fmt::Write,
@@ -19,9 +23,11 @@ use std::{
 /// `gradscale predict`.
 #[derive(Clone, Debug, Args)]
 pub struct Predict {
-    /// A checkpoint of `gradscale train`.
-    #[arg(value_name = "CHECKPOINT")]
-    checkpoint: PathBuf,
+    /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict, whose modules are
+    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). It is applied
+    /// in f32.
+    #[arg(value_name = "WEIGHTS")]
+    weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
     /// have that of the training images.
     #[arg(value_name = "IMAGES", required = true)]
@@ -30,6 +36,15 @@ pub struct Predict {
     /// network that has one class for an image.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
+    /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
+    /// Of a PyTorch model: what is subtracted from its images, of values from 0 to 1; one number, or one for each channel.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
+    mean: Vec<f32>,
+    /// Of a PyTorch model: what they are divided by then; one number, or one for each channel.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    std: Vec<f32>,
     /// Where to run.
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     device: Device,
@@ -43,13 +58,8 @@ pub struct Predict {
 /// # Errors
 /// A checkpoint or an image that cannot be used, results that cannot be written.
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
-    let found = Found::read(&arguments.checkpoint)?;
-    let (plan, classes) = (found.plan()?, found.classes()?);
-    let device = (arguments.device, usize::from(arguments.threads));
-    let network = (plan.setup.task, plan.setup.net, plan.setup.width);
-    let applied = apply(device, network, &classes, plan.method()?, &found.bytes);
-    let mut applied = applied.map_err(|error| Failure::file(&found.path, error))?;
     let images = files(&arguments.images)?;
+    let (mut applied, classes) = network(arguments, &images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
     for path in images {
@@ -75,6 +85,60 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
         return Ok(());
     }
     output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
+}
+
+/// The network of a file of either kind, ready, and what it tells apart.
+fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, Classes), Failure> {
+    let path = &arguments.weights;
+    let failed = |cause: String| Failure::file(path, cause);
+    let device = (arguments.device, usize::from(arguments.threads));
+    let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
+    if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
+        let found = Found::new(path, bytes)?;
+        let (plan, classes) = (found.plan()?, found.classes()?);
+        let network = (plan.setup.task, plan.setup.net, plan.setup.width);
+        let fill = |parameters: &mut gradscale::Parameters| {
+            parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
+        };
+        return Ok((apply(device, network, &classes, plan.method()?, None, fill)?, classes));
+    }
+    let recognised = Recognised::of(&bytes).map_err(failed)?;
+    let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
+    let mut size = None;
+    if recognised.task == Task::Classify {
+        // All images must have the size of the first.
+        let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
+        let picture = Picture::read(first)?;
+        let image = recognised.image([picture.height, picture.width]).map_err(|cause| Failure::file(first, cause))?;
+        classes.input = Some(Input { size: image, mean: 0.0, deviation: 1.0 });
+        size = Some(image);
+    }
+    for (option, numbers) in [("--mean", &arguments.mean), ("--std", &arguments.std)] {
+        let fits = [1, size.map_or(3, |[_, _, channels]| channels)].contains(&numbers.len());
+        if !fits || numbers.iter().any(|number| !number.is_finite() || option == "--std" && *number <= 0.0) {
+            return Err(Failure::at(option, "must be one number, or one for each channel; deviations are positive"));
+        }
+    }
+    let normal = Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() };
+    let network = (recognised.task, recognised.net, recognised.width);
+    let fill = |parameters: &mut gradscale::Parameters| torch::fill(parameters, &bytes, size).map_err(failed);
+    Ok((apply(device, network, &classes, Method::fp32(), Some(normal), fill)?, classes))
+}
+
+/// Names and colours of so many classes, from a table or by their numbers.
+fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
+    let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
+    let (path, text) = match table {
+        Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
+        None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
+    };
+    let parsed = crate::data::Classes::parse(&text);
+    let parsed = parsed.map_err(|(line, cause)| Failure::file(path, format!("line {line}: {cause}")))?;
+    let crate::data::Classes { names, colours, .. } = parsed;
+    if names.len() != count {
+        return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
+    }
+    Ok(Classes { names, colours, input: None })
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

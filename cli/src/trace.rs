@@ -1,6 +1,6 @@
 //! Recorded rows: what every cast site saw in every step, one JSON object a line.
 
-use crate::Failure;
+use crate::{Failure, output};
 use gradscale::{
     Operands, SiteReport,
     core::{
@@ -12,8 +12,8 @@ use gradscale::{
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::{BufRead, BufReader, BufWriter, Write},
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
@@ -171,13 +171,53 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A new file.
+    /// A new file, or one that is there and empty: that of a training that had no space to begin.
     ///
     /// # Errors
-    /// A file that is there already, or cannot be made.
+    /// A file with something in it, or one that cannot be made.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create_new(path).map_err(|error| Failure::file(path, error))?;
-        Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
+        let open = |options: &mut OpenOptions| options.write(true).open(path);
+        let file = match fs::metadata(path) {
+            Ok(found) if found.is_file() && found.len() == 0 => open(&mut OpenOptions::new()),
+            Ok(_) | Err(_) => open(OpenOptions::new().create_new(true)),
+        };
+        Ok(Self::over(path, file.map_err(|error| Failure::file(path, error))?))
+    }
+
+    /// Goes on with a file after step `iteration`; what it has of later steps, which are done again, is left out. If the
+    /// file is gone or damaged, says so: it is set aside, and the steps that can be read are kept.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written.
+    pub fn resume(path: &Path, iteration: u64) -> Result<Self, Failure> {
+        let failed = |error| Failure::file(path, error);
+        if !path.exists() {
+            let warning = format!("it is gone; the trace begins anew after step {iteration}");
+            output::warn(&Failure::file(path, warning));
+            return Self::create(path);
+        }
+        if let Some(end) = end_of(path, iteration).map_err(failed)? {
+            let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
+            file.set_len(end).map_err(failed)?;
+            return Ok(Self::over(path, file));
+        }
+        let aside = output::set_aside(path)?;
+        let mut writer = Self::over(path, File::create_new(path).map_err(failed)?);
+        let (mut lines, mut line, mut kept) = (BufReader::new(File::open(&aside).map_err(failed)?), Vec::new(), 0);
+        while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+            if number(&line).is_some_and(|step| step <= iteration) {
+                writer.file.write_all(&line).map_err(failed)?;
+                kept += 1;
+            }
+            line.clear();
+        }
+        let warning = format!("{kept} of {iteration} steps can be read; the file is kept as {}", aside.display());
+        output::warn(&Failure::file(path, warning));
+        Ok(writer)
+    }
+
+    fn over(path: &Path, file: File) -> Self {
+        Self { path: path.to_owned(), file: BufWriter::new(file) }
     }
 
     /// Appends what the last step saw.
@@ -202,6 +242,32 @@ impl Writer {
         let written = self.file.write_all(&line).and_then(|()| self.file.flush());
         written.map_err(|error| Failure::file(&self.path, error))
     }
+}
+
+/// The step of a whole line.
+fn number(line: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Numbered {
+        iteration: u64,
+    }
+    let numbered = line.ends_with(b"\n").then(|| serde_json::from_slice::<Numbered>(line));
+    numbered?.ok().map(|numbered| numbered.iteration)
+}
+
+/// Where step `iteration` ends in a file that has all steps from its first until there, one after the other.
+fn end_of(path: &Path, iteration: u64) -> io::Result<Option<u64>> {
+    let mut lines = BufReader::new(File::open(path)?);
+    let (mut line, mut last, mut end) = (Vec::new(), None, 0);
+    while last.unwrap_or(0) < iteration && lines.read_until(b'\n', &mut line)? > 0 {
+        let found = number(&line);
+        if found.is_none() || last.is_some() && found != last.map(|last| last + 1) {
+            break;
+        }
+        last = found;
+        end += line.len() as u64;
+        line.clear();
+    }
+    Ok((last.unwrap_or(0) == iteration).then_some(end))
 }
 
 /// All steps of a trace. A last line that was cut off is left out.

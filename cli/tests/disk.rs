@@ -115,7 +115,7 @@ fn checkpoints(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 /// Weights and all else that a training is.
 fn last(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let (name, _) = checkpoints(directory).pop_last().expect("a checkpoint");
-    checkpoint::content(&directory.join(name))
+    checkpoint::state(&directory.join(name))
 }
 
 fn iterations(directory: &Path) -> Vec<u64> {
@@ -148,7 +148,11 @@ fn a_full_disk_leaves_the_last_checkpoint_good() {
             && before.iter().all(|(name, bytes)| name == "log.jsonl" || after[name] == *bytes)
     };
     assert!(unchanged(&files(&at.join("t"))), "a checkpoint changed");
-    refused(&gradscale(&at, &[&["train", "--out", "new"], &SMALL[..], &["4"]].concat()), "new/log.jsonl", FULL);
+    refused(
+        &gradscale(&at, &[&["train", "--out", "new"], &SMALL[..], &["4"]].concat()),
+        "new/checkpoint-000000.safetensors",
+        FULL,
+    );
     let small = ["--batch", "2", "--width", "2", "--threads", "1", "--iters", "2", "--methods", "fp32"];
     refused(&gradscale(&at, &[&["compare", "--out", "c"], &small[..]].concat()), "c/results.json", FULL);
     assert!(files(&at.join("c")).is_empty(), "half of a result");
@@ -179,6 +183,56 @@ fn a_full_disk_leaves_the_last_checkpoint_good() {
     assert_eq!(resume("250", "100").status.code(), Some(0));
     assert!(last(&at.join("t")) == last(&whole.path().join("t")), "another training");
     assert!(iterations(&at.join("t")).into_iter().eq(1..=250));
+}
+
+/// However much space there is, the directory that a full disk leaves can be resumed, or begun again.
+#[test]
+fn a_disk_that_fills_at_any_write_leaves_a_directory_that_can_be_used() {
+    let Some(disk) = Disk::new("2m") else { return };
+    let at = disk.path();
+    let settings = ["--task", "classify", "--net", "mlp", "--width", "1", "--batch", "2", "--threads", "1"];
+    let arguments = [&["train", "--out", "t"], &settings[..], &["--iters", "2"]].concat();
+    let whole = tempfile::tempdir().expect("a directory");
+    good(whole.path(), &arguments);
+    let expected = last(&whole.path().join("t"));
+    // With so much space: the file that it did not suffice for, after which the training is brought to its end.
+    let attempt = |free: u64| -> Option<String> {
+        disk.fill(free);
+        let output = gradscale(&at, &arguments);
+        disk.free();
+        if output.status.success() {
+            return None;
+        }
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        refused(&output, ": ", FULL);
+        if checkpoints(&at.join("t")).is_empty() {
+            good(&at, &arguments);
+        } else {
+            assert!(error.contains("go on with: ") && error.contains("train --resume t"), "{error}");
+            good(&at, &["train", "--resume", "t"]);
+        }
+        assert!(last(&at.join("t")) == expected, "another training");
+        assert_eq!(iterations(&at.join("t")), [1, 2]);
+        fs::remove_dir_all(at.join("t")).expect("a directory");
+        let file = error.split(": ").nth(1).expect("a file");
+        Some(file.split("/events").next().unwrap_or_default().to_owned())
+    };
+    const PAGE: u64 = 4096;
+    let mut named: Vec<String> = Vec::new();
+    // By two pages, and by one where one file ends and another begins.
+    for free in (0..).map(|pairs| 2 * PAGE * pairs) {
+        let Some(file) = attempt(free) else { break };
+        if named.last() != Some(&file) {
+            named.extend(free.checked_sub(PAGE).and_then(attempt));
+            named.push(file);
+        }
+    }
+    println!("{named:?}");
+    for file in
+        ["checkpoint-000000.safetensors", "log.jsonl", "tensorboard", "checkpoint-000002.safetensors", "report.html"]
+    {
+        assert!(named.contains(&format!("t/{file}")), "{file} was never too large: {named:?}");
+    }
 }
 
 /// Whole lines of a log whose last may be cut off.

@@ -113,7 +113,7 @@ fn errors_are_one_line_with_exit_code_2() {
     fs::create_dir(directory.path().join("empty")).expect("a directory");
     fs::create_dir(directory.path().join("cut")).expect("a directory");
     fs::write(directory.path().join("cut/train-images-idx4-ubyte.gz"), [0x1F, 0x8B, 8, 0]).expect("a file");
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 18] = [
         (&["--methods", "fp64"], "fp64"),
         (&["--methods", "fixed:100"], "fixed:100"),
         (&["--methods", "fixed"], "fixed"),
@@ -121,6 +121,7 @@ fn errors_are_one_line_with_exit_code_2() {
         (&["--methods", "gs:best"], "best"),
         (&["--methods", "gs:paper,room=3"], "room"),
         (&["--methods", "gs,gs"], "twice"),
+        (&["--seeds", "0,1,0"], "--seeds: 0 stands there twice"),
         (&["--task", "detection"], "detection"),
         (&["--device", "tpu"], "tpu"),
         (&["--pixels", "-1"], "-1"),

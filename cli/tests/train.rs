@@ -157,7 +157,7 @@ fn what_cannot_go_on_says_why_in_one_line() {
         assert!(error.lines().count() == 1 && error.contains(named) && error.contains("too large"), "{error}");
     };
     without_space(1, "--iters 9 --checkpoint-every 1 --resume good", "good/log");
-    let checkpoint = before[0].len() / 1024;
+    let checkpoint = before[0].len() / 2048;
     without_space(checkpoint, "--batch 2 --width 2 --iters 9 --checkpoint-every 1 --out tight", "tight/checkpoint-");
     assert!(checkpoints(&at.join("tight")).is_empty());
     let after: Vec<Vec<u8>> = good.iter().map(|path| fs::read(path).expect("a file")).collect();

@@ -1,7 +1,7 @@
 //! A residual network for small images (He et al. 2016, section 4.2).
 
 use crate::{
-    Scope, TraceError, Var,
+    Init, Scope, TraceError, Var,
     nn::{BatchNorm, Conv2d, Linear, Module},
 };
 
@@ -16,7 +16,8 @@ struct Block {
 impl Block {
     fn new(scope: &mut Scope<'_>, from: usize, to: usize, stride: u32) -> Self {
         let mut layer = |name: &str, from: usize, kernel: usize, stride: u32| {
-            let conv = Conv2d::new(&mut scope.at(&format!("conv{name}")), from, to, kernel).stride(stride);
+            let mut at = scope.at(&format!("conv{name}"));
+            let conv = Conv2d::with_init(&mut at, from, to, kernel, Init::HeNormal).stride(stride);
             (conv, BatchNorm::new(&mut scope.at(&format!("norm{name}")), to))
         };
         let convs = [layer("1", from, 3, stride), layer("2", to, 3, 1)];
@@ -47,9 +48,10 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// `blocks` in each stage: 1 makes ResNet-8, 3 ResNet-20.
+    /// `blocks` in each stage: 1 makes ResNet-8, 3 ResNet-20. First weights of convolutions are those of He et al.
+    /// (2015), as the paper's; the linear layer starts as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, blocks: usize, classes: usize) -> Self {
-        let conv = Conv2d::new(&mut scope.at("conv"), inputs, width, 3);
+        let conv = Conv2d::with_init(&mut scope.at("conv"), inputs, width, 3, Init::HeNormal);
         let first = (conv, BatchNorm::new(&mut scope.at("norm"), width));
         let mut all = Vec::new();
         let mut from = width;

@@ -1,7 +1,7 @@
 //! SegNetBasic (Badrinarayanan, Kendall, Cipolla 2017), as in the paper's section 5.4.
 
 use crate::{
-    Scope, TraceError, Var,
+    Init, Scope, TraceError, Var,
     nn::{BatchNorm, Conv2d, LocalResponseNorm, Module},
 };
 
@@ -19,10 +19,10 @@ pub struct SegNet {
 }
 
 impl SegNet {
-    /// `width` channels in every layer; SegNetBasic has 64.
+    /// `width` channels in every layer; SegNetBasic has 64. First weights are those of He et al. (2015), as the paper's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, classes: usize) -> Self {
         let level = |scope: &mut Scope<'_>, i: usize, from: usize| {
-            let conv = Conv2d::new(&mut scope.at(&format!("conv{}", i + 1)), from, width, 7);
+            let conv = Conv2d::with_init(&mut scope.at(&format!("conv{}", i + 1)), from, width, 7, Init::HeNormal);
             (conv, BatchNorm::new(&mut scope.at(&format!("norm{}", i + 1)), width))
         };
         let mut encoder = scope.at("encoder");
@@ -30,7 +30,7 @@ impl SegNet {
         let mut decoder = scope.at("decoder");
         let decoder = (0..LEVELS).rev().map(|i| level(&mut decoder, i, width)).collect();
         let mut last = scope.at("classifier");
-        let classifier = Conv2d::new(&mut last, width, classes, 1).bias(&mut last);
+        let classifier = Conv2d::with_init(&mut last, width, classes, 1, Init::HeNormal).bias(&mut last);
         Self { encoder, decoder, classifier }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Linear, Module};
 use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
-use gradscale_core::descriptor::ShapeError;
 
 /// Self-attention of several heads over a sequence `[n, t, width]`: one product makes queries, keys and values, each
 /// head attends with width / heads of their channels, and a second product mixes the heads.
@@ -26,13 +25,13 @@ pub struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// `heads` must divide `width`. Weights start as Xavier's uniform ones, biases from 0.
+    /// `heads` must divide `width`. First values as PyTorch's `MultiheadAttention`: Xavier's uniform ones for the first
+    /// product, ±1/√width for the second, biases from 0.
     pub fn new(scope: &mut Scope<'_>, width: usize, heads: usize) -> Self {
-        let init = Init::XavierUniform { gain: 1.0 };
         Self {
             name: scope.path().to_owned(),
-            inside: Linear::with_init(&mut scope.at("in"), width, 3 * width, init),
-            out: Linear::with_init(&mut scope.at("out"), width, width, init),
+            inside: Linear::with_init(&mut scope.at("in"), width, 3 * width, Init::XavierUniform { gain: 1.0 }),
+            out: Linear::with_init(&mut scope.at("out"), width, width, Init::FanIn),
             heads,
             causal: false,
         }
@@ -53,7 +52,7 @@ impl Module for SelfAttention {
             return Err(TraceError::new(&self.name, TraceErrorKind::Range));
         }
         if self.heads == 0 || !width.is_multiple_of(self.heads) {
-            return Err(TraceError::new(&self.name, ShapeError::Groups));
+            return Err(TraceError::new(&self.name, TraceErrorKind::Heads { heads: self.heads, width }));
         }
         let part = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         // [n, 1, t, width] and [n, heads, t, width / heads], there and back.

@@ -21,27 +21,31 @@ pub struct Conv2d {
     name: String,
     weight: Parameter,
     bias: Option<Parameter>,
+    bias_init: Init,
     outputs: usize,
     kernel: usize,
     stride: u32,
 }
 
 impl Conv2d {
-    /// Without a bias: for layers before a normalisation. Weights start as before a ReLU ([`Init::HeNormal`]).
+    /// Without a bias: for layers before a normalisation. Weights start uniform in ±1/√(kernel²·in), as PyTorch's
+    /// ([`Init::FanIn`]), and so does a bias.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
-        Self::with_init(scope, inputs, outputs, kernel, Init::HeNormal)
+        let bias_init = Init::within_root(kernel * kernel * inputs);
+        Self { bias_init, ..Self::with_init(scope, inputs, outputs, kernel, Init::FanIn) }
     }
 
-    /// Without a bias, from other weights.
+    /// Without a bias, from other weights: [`Init::HeNormal`] for those of He et al. before a ReLU. A bias starts from 0.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
         let weight = scope.weight("weight", [outputs, kernel, kernel, inputs], init);
-        Self { name: scope.path().to_owned(), weight, bias: None, outputs, kernel, stride: 1 }
+        let bias_init = Init::Constant(0.0);
+        Self { name: scope.path().to_owned(), weight, bias: None, bias_init, outputs, kernel, stride: 1 }
     }
 
-    /// With a bias, from 0.
+    /// With a bias.
     #[must_use]
     pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
-        self.bias = Some(scope.weight("bias", [self.outputs], Init::Constant(0.0)));
+        self.bias = Some(scope.weight("bias", [self.outputs], self.bias_init));
         self
     }
 

@@ -1,7 +1,7 @@
 //! Transposed convolutional layers.
 
 use super::Module;
-use crate::{Fan, Init, Parameter, Scope, TraceError, Var};
+use crate::{Init, Parameter, Scope, TraceError, Var};
 use gradscale_core::descriptor::{Conv2d, ShapeError};
 
 /// A transposed convolution, `[n, h, w, in]` to `[n, (h − 1)·stride + kernel − 2·pad + extra, …, out]`: what the
@@ -22,6 +22,7 @@ pub struct ConvTranspose2d {
     name: String,
     weight: Parameter,
     bias: Option<Parameter>,
+    bias_init: Init,
     outputs: usize,
     kernel: usize,
     stride: u32,
@@ -30,18 +31,25 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Stride 1, no padding, no bias. Weights start as before a ReLU, as the product of all taps of all inputs.
+    /// Stride 1, no padding, no bias. Weights start uniform in ±1/√(kernel²·out), as PyTorch's, whose fan_in is of the
+    /// convolution that this one transposes; so does a bias.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
-        // Inputs stand first: their fan is the one called out.
-        let init = Init::KaimingNormal { fan: Fan::Out, gain: std::f32::consts::SQRT_2 };
-        let weight = scope.weight("weight", [inputs, kernel, kernel, outputs], init);
-        Self { name: scope.path().to_owned(), weight, bias: None, outputs, kernel, stride: 1, pad: 0, extra: 0 }
+        let bias_init = Init::within_root(kernel * kernel * outputs);
+        Self { bias_init, ..Self::with_init(scope, inputs, outputs, kernel, Init::FanIn) }
     }
 
-    /// With a bias, from 0.
+    /// [`ConvTranspose2d::new`] from other weights; inputs stand first, so the fan over all inputs is called
+    /// [`Fan::Out`](crate::Fan::Out). A bias starts from 0.
+    pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
+        let weight = scope.weight("weight", [inputs, kernel, kernel, outputs], init);
+        let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
+        Self { name, weight, bias: None, bias_init, outputs, kernel, stride: 1, pad: 0, extra: 0 }
+    }
+
+    /// With a bias.
     #[must_use]
     pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
-        self.bias = Some(scope.weight("bias", [self.outputs], Init::Constant(0.0)));
+        self.bias = Some(scope.weight("bias", [self.outputs], self.bias_init));
         self
     }
 

@@ -21,15 +21,19 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With a bias. Weights start uniform in ±1/√in, the bias from 0.
+    /// With a bias. Weights and bias start uniform in ±1/√in, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize) -> Self {
-        Self::with_init(scope, inputs, outputs, Init::FanIn)
+        Self::with_bias(scope, inputs, outputs, Init::FanIn, Init::within_root(inputs))
     }
 
     /// With a bias from 0, and weights of another beginning.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, init: Init) -> Self {
+        Self::with_bias(scope, inputs, outputs, init, Init::Constant(0.0))
+    }
+
+    fn with_bias(scope: &mut Scope<'_>, inputs: usize, outputs: usize, init: Init, bias: Init) -> Self {
         let weight = scope.weight("weight", [outputs, inputs], init);
-        let bias = Some(scope.weight("bias", [outputs], Init::Constant(0.0)));
+        let bias = Some(scope.weight("bias", [outputs], bias));
         Self { name: scope.path().to_owned(), weight, bias }
     }
 }

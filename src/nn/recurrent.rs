@@ -15,9 +15,7 @@ struct Gates {
 impl Gates {
     /// `count` gates of `hidden` values. All start uniform in ±1/√hidden.
     fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, count: usize) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let high = (1.0 / (hidden.max(1) as f64).sqrt()) as f32;
-        let init = Init::Uniform { low: -high, high };
+        let init = Init::within_root(hidden);
         let weight = scope.weight("weight", [count * hidden, inputs], init);
         let bias = scope.weight("bias", [count * hidden], init);
         Self { name: scope.path().to_owned(), weight, bias }
@@ -62,7 +60,7 @@ pub struct LstmCell {
 }
 
 impl LstmCell {
-    /// Weights and biases start uniform in ±1/√hidden.
+    /// Weights and biases start uniform in ±1/√hidden, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, hidden, 4);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, hidden, 4);
@@ -113,7 +111,7 @@ pub struct GruCell {
 }
 
 impl GruCell {
-    /// Weights and biases start uniform in ±1/√hidden.
+    /// Weights and biases start uniform in ±1/√hidden, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, hidden, 3);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, hidden, 3);

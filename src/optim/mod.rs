@@ -12,12 +12,21 @@ use gradscale_core::{
 /// Parameters with a learning rate and weight decay of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// What the names of its parameters begin with.
+    /// A part of the network, or a parameter: the first words of the names of its parameters.
     pub prefix: String,
     /// Learning rate before the schedule.
     pub lr: f64,
     /// Weight decay.
     pub decay: f32,
+}
+
+impl Group {
+    /// By whole words; without any, all names.
+    fn claims(&self, name: &str) -> bool {
+        let prefix = self.prefix.trim_end_matches('.');
+        let rest = name.strip_prefix(prefix);
+        rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,8 +147,9 @@ impl Optimizer {
         self
     }
 
-    /// Parameters whose names begin with `prefix` get a learning rate and a weight decay of their own. The first
-    /// group that fits counts.
+    /// The parameters of the part of the network called `prefix` (or that one parameter) get a learning rate and a
+    /// weight decay of their own: `block1` claims `block1.weight`, and not `block10.weight`. The first group that fits
+    /// counts. A group that no parameter fits is an error of [`Trainer::new`](crate::Trainer::new).
     #[must_use]
     pub fn group(mut self, prefix: &str, lr: f64, decay: f32) -> Self {
         self.groups.push(Group { prefix: prefix.to_owned(), lr, decay });
@@ -153,7 +163,13 @@ impl Optimizer {
 
     /// The group of a parameter; the last is the rest.
     pub(crate) fn group_of(&self, name: &str) -> usize {
-        self.groups.iter().position(|group| name.starts_with(&group.prefix)).unwrap_or(self.groups.len())
+        self.groups.iter().position(|group| group.claims(name)).unwrap_or(self.groups.len())
+    }
+
+    /// A group that claims none of these parameters.
+    pub(crate) fn idle_group<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&str> {
+        let idle = self.groups.iter().find(|group| !names.clone().any(|name| group.claims(name)));
+        idle.map(|group| group.prefix.as_str())
     }
 
     /// Adam's eps; 0 without.

@@ -94,6 +94,13 @@ pub enum Fan {
 }
 
 impl Init {
+    /// Uniform in ±1/√fan: of what has not the shape of its weight, a bias or a gate.
+    pub(crate) fn within_root(fan: usize) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let high = (1.0 / (fan.max(1) as f64).sqrt()) as f32;
+        Self::Uniform { low: -high, high }
+    }
+
     pub(super) fn values(self, shape: Shape, random: &mut Random) -> Vec<f32> {
         let [first, .., last] = shape.sizes();
         let fan_in = (shape.len() / first.max(1)).max(1) as f64;

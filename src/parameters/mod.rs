@@ -1,8 +1,10 @@
 //! Parameters of a network: names, shapes and first values.
 
 mod init;
+mod load;
 
 pub use init::{Fan, Init};
+pub use load::LoadError;
 
 use crate::Shape;
 use std::f64::consts::TAU;

@@ -1,12 +1,12 @@
-//! Checkpoints: everything that a training needs to go on as if it had never stopped, in one safetensors file.
+//! Everything that a training needs to go on as if it had never stopped, as a checkpoint.
 //!
 //! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME` and `state1.NAME` for what the
-//! optimizer keeps. The rest (steps, seed, schedule, sites) is JSON in the file's metadata under `gradscale`, what the
-//! caller adds under names of its own.
+//! optimizer keeps. The rest (steps, seed, schedule, sites) is JSON.
 
 use super::Trainer;
 use crate::{
     Error, Scaling,
+    checkpoint::{self, CheckpointError, Contents, MASTER},
     compile::{Fixed, Part},
     parameters::Role,
     sites::SavedSite,
@@ -15,18 +15,12 @@ use gradscale_core::{
     backend::{Backend, DType, Data},
     loss_scale::LossScale,
 };
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
-
-/// Name of our part of the metadata.
-const KEY: &str = "gradscale";
-/// Raised whenever an older program could misread a newer file.
-const FORMAT: u32 = 1;
+use std::collections::BTreeMap;
 
 #[derive(Serialize, Deserialize)]
 struct Saved {
-    format: u32,
     taken: u64,
     seed: u64,
     in_a_row: u32,
@@ -42,23 +36,29 @@ enum SavedScaling {
     Gradient(String),
 }
 
-/// The caller's metadata of a checkpoint, without a trainer to load it into.
-///
-/// # Errors
-/// Bytes that are no safetensors file, in words.
-pub fn checkpoint_metadata(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
-    let mut metadata: BTreeMap<String, String> = header.metadata().clone().unwrap_or_default().into_iter().collect();
-    metadata.remove(KEY);
-    Ok(metadata)
-}
-
 impl<B: Backend> Trainer<B> {
-    /// Everything as the bytes of a safetensors file, with metadata of your own (the data's position, for instance).
-    /// Save between steps: gradients that have not been stepped with are not in it.
+    /// Everything as the bytes of a safetensors file with checksums, with metadata of your own (the data's position,
+    /// for instance). Equal states are equal bytes. Save between steps: gradients that have not been stepped with are
+    /// not in it.
+    ///
+    /// ```
+    /// # use gradscale::{Batch, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// # use std::collections::BTreeMap;
+    /// # let mut parameters = Parameters::seeded(0);
+    /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.5), Method::mixed())?;
+    /// let mut bytes = trainer.save(&BTreeMap::from([("epoch".to_owned(), "3".to_owned())]))?;
+    /// assert_eq!(trainer.load(&bytes)?["epoch"], "3");
+    /// // Any damage is found, and says where it is.
+    /// let last_weight = bytes.len() - 5;
+    /// bytes[last_weight] ^= 1;
+    /// let Err(Error::Checkpoint(CheckpointError::Damaged(part))) = trainer.load(&bytes) else { panic!() };
+    /// assert_eq!(part, "tensor master.net.weight");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// The device's, or metadata under the name `gradscale`.
+    /// The device's, or more than a file's header holds (100 MB of metadata).
     pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Error<B::Error>> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
         for (id, definition) in self.definitions.iter().enumerate() {
@@ -70,7 +70,6 @@ impl<B: Backend> Trainer<B> {
             }
         }
         let saved = Saved {
-            format: FORMAT,
             taken: self.taken,
             seed: self.seed,
             in_a_row: self.in_a_row,
@@ -80,52 +79,35 @@ impl<B: Backend> Trainer<B> {
             },
             sites: self.sites.save(),
         };
-        let mut all: HashMap<String, String> = metadata.clone().into_iter().collect();
-        let json = serde_json::to_string(&saved).map_err(|error| Error::Checkpoint(error.to_string()))?;
-        if all.insert(KEY.to_owned(), json).is_some() {
-            return Err(Error::Checkpoint(format!("metadata called {KEY}")));
-        }
-        let mut views = Vec::new();
-        for (name, shape, bytes) in &tensors {
-            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
-            views.push((name.as_str(), view.map_err(|error| Error::Checkpoint(error.to_string()))?));
-        }
-        safetensors::serialize(views, Some(all)).map_err(|error| Error::Checkpoint(error.to_string()))
+        checkpoint::write(&tensors, metadata, saved).map_err(Error::Checkpoint)
     }
 
     /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
-    /// the same parameters, optimizer and method; if it has not, nothing is changed.
+    /// the same parameters, optimizer and method; if it has not, nothing is changed. For the weights alone there is
+    /// [`Parameters::load`](crate::Parameters::load).
     ///
     /// # Errors
-    /// Bytes that are no checkpoint, of another network, optimizer or method; the device's.
+    /// Bytes that are no checkpoint, damaged, or of another network, optimizer or method; the device's.
     pub fn load(&mut self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error<B::Error>> {
-        let wrong = |cause: String| Error::Checkpoint(cause);
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| wrong(error.to_string()))?;
-        let file = SafeTensors::deserialize(bytes).map_err(|error| wrong(error.to_string()))?;
-        let mut metadata: BTreeMap<String, String> =
-            header.metadata().clone().unwrap_or_default().into_iter().collect();
-        let json = metadata.remove(KEY).ok_or_else(|| wrong("tensors, but no training".to_owned()))?;
-        let saved: Saved = serde_json::from_str(&json).map_err(|error| wrong(error.to_string()))?;
-        if saved.format != FORMAT {
-            return Err(wrong(format!("format {}; this program reads {FORMAT}", saved.format)));
-        }
+        let Contents { tensors, metadata, training: saved } =
+            checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
+        let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         let scaling = self.saved_scaling(&saved.scaling)?;
         // All is read and checked before anything is written.
         let mut values = Vec::new();
         for id in 0..self.definitions.len() {
             for (part, name) in self.saved_parts(id) {
-                let tensor = file.tensor(&name).map_err(|_| wrong(format!("no tensor {name}")))?;
+                let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
                 let shape = self.definitions[id].shape;
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
-                    return Err(wrong(format!("{name} is {:?}, not {shape}", tensor.shape())));
+                    return Err(wrong(format!("{name} is {:?} there, and {shape} here", tensor.shape())));
                 }
-                let read = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-                values.push((Fixed::part(id, part), read.collect::<Vec<f32>>()));
+                values.push((Fixed::part(id, part), checkpoint::floats(tensor)));
             }
         }
         let expected = values.len();
-        if file.len() != expected {
-            return Err(wrong(format!("{} tensors, where this network has {expected}", file.len())));
+        if tensors.len() != expected {
+            return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
         }
         self.sites.restore(scaling, &saved.sites).map_err(wrong)?;
         self.fit_table().map_err(Error::Device)?;
@@ -150,16 +132,17 @@ impl<B: Backend> Trainer<B> {
             Role::Statistics => 0,
             Role::Weight => self.optimizer.descriptor(self.groups[id]).map_or(0, |descriptor| descriptor.states()),
         };
-        let parts = [(Part::Master, "master"), (Part::State0, "state0"), (Part::State1, "state1")];
+        let parts = [(Part::Master, MASTER), (Part::State0, "state0"), (Part::State1, "state1")];
         let named = parts.into_iter().take(1 + states);
         named.map(|(part, kind)| (part, format!("{kind}.{}", definition.name))).collect()
     }
 
     fn saved_scaling(&self, saved: &SavedScaling) -> Result<Option<LossScale>, Error<B::Error>> {
-        let other = || Error::Checkpoint("made by another method".to_owned());
+        let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
+        let other = || wrong("made by another method".to_owned());
         match (saved, self.sites.scaling()) {
             (SavedScaling::Loss(words), Scaling::Loss(own)) => {
-                let schedule = LossScale::from_words(words).map_err(|error| Error::Checkpoint(error.to_string()))?;
+                let schedule = LossScale::from_words(words).map_err(|error| wrong(error.to_string()))?;
                 let same = std::mem::discriminant(&schedule) == std::mem::discriminant(own);
                 if same { Ok(Some(schedule)) } else { Err(other()) }
             }

@@ -13,7 +13,6 @@ mod programs;
 mod run;
 mod step;
 
-pub use checkpoint::checkpoint_metadata;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use memory::MemoryReport;
@@ -36,7 +35,7 @@ use gradscale_core::{
 };
 use memory::Memory;
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fmt,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
@@ -146,8 +145,8 @@ impl<B: Backend> Trainer<B> {
     /// Uploads the parameters' first values.
     ///
     /// # Errors
-    /// Two parameters of one name, numbers of the optimizer or of the method that make no sense, a device without
-    /// memory.
+    /// Two parameters of one name, numbers of the optimizer or of the method that make no sense, a group of the
+    /// optimizer that no parameter belongs to, a device without memory.
     pub fn new(
         device: B, parameters: Parameters, optimizer: Optimizer, method: Method,
     ) -> Result<Self, Error<B::Error>> {
@@ -159,6 +158,14 @@ impl<B: Backend> Trainer<B> {
             return Err(Error::Parameter(wrong.name.clone()));
         }
         optimizer.check().map_err(Error::Optimizer)?;
+        let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());
+        if let Some(prefix) = optimizer.idle_group(weights.clone()) {
+            // The first words of all names are the parts that could have been meant.
+            let parts: BTreeSet<&str> =
+                weights.map(|name| name.split_once('.').map_or(name, |(part, _)| part)).collect();
+            let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Error::Group { prefix: prefix.to_owned(), parts });
+        }
         let mut sites = Sites::new(method.scaling)?;
         let mut known = Vec::new();
         for definition in &parameters.all {

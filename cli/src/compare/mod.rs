@@ -22,10 +22,13 @@ use std::{path::Path, time::Instant};
 /// Data that cannot be read, a device that fails, results that cannot be written.
 pub fn run(arguments: &Compare) -> Result<(), Failure> {
     let arguments = &arguments.resolved();
+    let seeds = arguments.all_seeds();
+    if let Some(twice) = seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed)) {
+        return Err(Failure::at("--seeds", format!("{} stands there twice", twice.1)));
+    }
     let data = arguments.setup.load(arguments.seed)?;
     // What does not fit is said before a directory is made.
     data.check(arguments.setup.batch())?;
-    let seeds = arguments.all_seeds();
     let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
     let mut results = Results::new(Origin::here(), arguments, &data);
     let runs = seeds.len() * arguments.methods.0.len();
@@ -68,7 +71,7 @@ fn train(
     arguments: &Compare, data: &Data, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor());
-    let mut run = open((arguments.setup.device, arguments.threads), data, settings, method, seed, None)?;
+    let mut run = open((arguments.setup.device(), arguments.threads), data, settings, method, seed, None)?;
     let mut recorder = Recorder::new(name, seed, arguments.iters);
     for iteration in 1..=arguments.iters {
         let sampled = recorder.samples(iteration);

@@ -5,7 +5,7 @@ use gradscale::{
     MemoryReport, SiteReport, StepOutcome,
     core::{solve::Held, stats::Stats},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::HashMap;
 
 /// Points of the time series of a site, about.
@@ -191,6 +191,7 @@ impl Histogram {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub iteration: u64,
+    #[serde(deserialize_with = "or_nan")]
     pub loss: f32,
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,6 +201,13 @@ pub struct Entry {
     /// In steps that are sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Point>,
+}
+
+/// A number that JSON may have none for: `null` is read as NaN.
+pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_else(|| f32::NAN.into()))
 }
 
 /// Fills a record while a run goes on.

@@ -1,11 +1,11 @@
 //! A trained network, to be applied.
 
-use super::{Classes, Net, Task, classify, run::predict, segnet};
+use super::{Classes, Net, Task, classify, run, segnet};
 use crate::{
     Failure,
     device::{Device, Work},
 };
-use gradscale::{Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Optimizer};
+use gradscale::{Batch, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Optimizer};
 
 /// A trained network.
 pub trait Apply {
@@ -16,54 +16,80 @@ pub trait Apply {
     fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure>;
 }
 
-/// The network of a checkpoint, on a device.
+/// What becomes of an image's bytes before the network reads them: (byte / 255 − mean) / deviation, of each channel;
+/// one number stands for all channels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normal {
+    /// Means.
+    pub mean: Vec<f32>,
+    /// Standard deviations.
+    pub deviation: Vec<f32>,
+}
+
+impl Normal {
+    fn of(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
+        let of = |all: &[f32], i: usize| all.get(i % channels.max(1)).or(all.first()).copied();
+        let value = |(i, &byte): (usize, &u8)| {
+            let (mean, deviation) = (of(&self.mean, i).unwrap_or(0.0), of(&self.deviation, i).unwrap_or(1.0));
+            (f32::from(byte) / 255.0 - mean) / deviation
+        };
+        pixels.iter().enumerate().map(value).collect()
+    }
+}
+
+/// A network on a device, with weights that `fill` puts there; without `normal`, as `gradscale train` feeds it.
 ///
 /// # Errors
-/// Bytes that are no checkpoint of this network, a device that cannot be opened.
+/// Those of `fill`, a device that cannot be opened.
 pub fn apply(
     (device, threads): (Device, usize), (task, net, width): (Task, Net, usize), classes: &Classes, method: Method,
-    bytes: &[u8],
+    normal: Option<Normal>, fill: impl FnOnce(&mut Parameters) -> Result<(), Failure>,
 ) -> Result<Box<dyn Apply>, Failure> {
     let count = classes.names.len();
     match task {
         Task::Segnet => {
-            let (parameters, net, _) = segnet::network(0, width, &vec![1.0; count]);
-            device.open(threads, Loading { parameters, net, optimizer: segnet::optimizer(1.0), method, bytes })
+            let (mut parameters, net, _) = segnet::network(0, width, &vec![1.0; count]);
+            fill(&mut parameters)?;
+            device.open(threads, Loading { parameters, net, method, normal })
         }
         Task::Classify => {
             let input =
                 classes.input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
-            let (parameters, net) = classify::network(0, net, input, width, count);
-            device.open(threads, Loading { parameters, net, optimizer: classify::optimizer(1.0), method, bytes })
+            let (mut parameters, net) = classify::network(0, net, input, width, count);
+            fill(&mut parameters)?;
+            device.open(threads, Loading { parameters, net, method, normal })
         }
     }
 }
 
-struct Loading<'a, M> {
+struct Loading<M> {
     parameters: Parameters,
     net: M,
-    optimizer: Optimizer,
     method: Method,
-    bytes: &'a [u8],
+    normal: Option<Normal>,
 }
 
-impl<M: Module + 'static> Work for Loading<'_, M> {
+impl<M: Module + 'static> Work for Loading<M> {
     type Output = Box<dyn Apply>;
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
-        let mut trainer = Trainer::new(device, self.parameters, self.optimizer, self.method)?;
-        trainer.load(self.bytes)?;
-        Ok(Box::new(Loaded { trainer, net: self.net }))
+        // Nothing is trained: the optimizer has no rate.
+        let trainer = Trainer::new(device, self.parameters, Optimizer::sgd(0.0), self.method)?;
+        Ok(Box::new(Loaded { trainer, net: self.net, normal: self.normal }))
     }
 }
 
 struct Loaded<B: Backend, M> {
     trainer: Trainer<B>,
     net: M,
+    normal: Option<Normal>,
 }
 
 impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
     fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure> {
-        predict(&mut self.trainer, &self.net, [1, height, width, channels], pixels)
+        let size = [1, height, width, channels];
+        let Some(normal) = &self.normal else { return run::predict(&mut self.trainer, &self.net, size, pixels) };
+        let values = normal.of(pixels, channels);
+        run::best(&mut self.trainer, &self.net, Batch::f32(size, &values))
     }
 }

@@ -5,9 +5,10 @@ pub mod classify;
 mod pixels;
 mod run;
 pub mod segnet;
+pub mod torch;
 mod weights;
 
-pub use apply::{Apply, apply};
+pub use apply::{Apply, Normal, apply};
 pub use classify::{Classifier, Net};
 pub use pixels::Pixels;
 pub use run::Run;

@@ -177,9 +177,15 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 pub(super) fn predict<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, size: [usize; 4], pixels: &[u8],
 ) -> Result<Vec<u8>, Failure> {
-    let batch = [Batch::u8(size, pixels)];
+    best(trainer, net, Batch::u8(size, pixels))
+}
+
+/// The same of a batch of any type.
+pub(super) fn best<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, images: Batch<'_>,
+) -> Result<Vec<u8>, Failure> {
     let best =
-        trainer.evaluate(batch, |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
+        trainer.evaluate([images], |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
     Ok(best.data.into_iter().map(|class| class as u8).collect())
 }

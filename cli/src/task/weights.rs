@@ -1,28 +1,25 @@
-//! First weights from a PyTorch model.
+//! First weights from another training.
 
+use super::torch;
 use crate::{Failure, output};
-use gradscale::{Parameters, TorchModule};
+use gradscale::{CheckpointError, LoadError, Parameters};
 use std::{fs, path::Path};
 
-/// The layer that reads a flattened image.
-const FLATTENED: &str = "linear1";
-
-/// Takes what a file has for layers of the same names, and says what it did. `size` is that of the images of a
-/// perceptron, whose first layer reads them in another order there.
+/// Takes what a file has for layers of the same names, and says what it did: a checkpoint, which must have all of them,
+/// or a PyTorch model. `size` is that of the images of a classifier.
 pub(super) fn import(
     parameters: &mut Parameters, file: Option<&Path>, size: Option<[usize; 3]>,
 ) -> Result<(), Failure> {
     let Some(path) = file else { return Ok(()) };
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
-    let module = |layer: &str| {
-        // Layers here are called after their network too.
-        let module = TorchModule::named(layer.split_once('.')?.1);
-        Some(match size {
-            Some(size) if layer.ends_with(FLATTENED) => module.flattened(size),
-            _ => module,
-        })
+    let imported = match parameters.load(&bytes) {
+        Ok(imported) => imported,
+        Err(LoadError::Checkpoint(CheckpointError::Foreign | CheckpointError::Unreadable(_))) => {
+            let imported = parameters.import_torch(&bytes, |layer| torch::module(layer, size));
+            imported.map_err(|error| Failure::file(path, error))?
+        }
+        Err(error) => return Err(Failure::file(path, error)),
     };
-    let imported = parameters.import_torch(&bytes, module).map_err(|error| Failure::file(path, error))?;
     if imported.filled.is_empty() {
         return Err(Failure::file(path, format!("nothing for this network: {imported}")));
     }

@@ -1,12 +1,14 @@
 //! `gradscale train`: one method, with checkpoints, to be stopped and resumed at any moment.
 
 pub(crate) mod checkpoints;
+mod history;
 mod log;
+mod plan;
+mod signals;
 mod tensorboard;
 
 use crate::{
     Failure,
-    args::Setup,
     compare::{
         record::{Description, Recorder},
         table,
@@ -15,18 +17,21 @@ use crate::{
     metrics::Metrics,
     output,
     report::Report,
-    task::{Data, Pixels, Run, open},
+    task::{Data, Run},
     trace,
 };
 use checkpoints::Checkpoints;
 use clap::Args;
-use gradscale::{MemoryReport, Method, core::stats::Detail};
+use gradscale::{MemoryReport, core::stats::Detail};
+use history::History;
 use indicatif::ProgressBar;
 use log::Log;
-use serde::{Deserialize, Serialize};
+pub(crate) use plan::Plan;
+use signals::{Signal, Signals};
 use std::{
     fs::File,
     path::{Path, PathBuf},
+    process::ExitCode,
     time::Instant,
 };
 
@@ -36,199 +41,216 @@ use std::{
 pub struct Train {
     #[command(flatten)]
     plan: Plan,
-    /// A checkpoint after so many steps; 0: at the end only.
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    checkpoint_every: u64,
-    /// Goes on from the last checkpoint in this directory, with the settings that it was begun with; of those, only
-    /// --iters, --device, --threads and --checkpoint-every can be given anew.
+    /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
+    /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Training steps, those before a resume included.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    iters: Option<u64>,
-    /// First weights from a PyTorch model: a safetensors file of its state_dict, whose modules are called as the layers
-    /// that `gradscale plan` lists, without the network's name (encoder.conv1.weight). Layers that it lacks start as always.
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
-    weights: Option<PathBuf>,
-    /// Threads of the CPU; 0: one for each core. Results do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
-    threads: u16,
-    /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
-    trace: Option<PathBuf>,
     /// TOML file with options of this command (iters = 600); the command line wins.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 const FILES: &str = "Files:
-  checkpoint-N.safetensors   the last two: masters, optimizer, scales, running statistics, position in the data
+  checkpoint-N.safetensors   the last two: settings, masters, optimizer, scales, running statistics, position in the
+                             data, losses so far; with checksums
   report.html                loss, scores, scales and underflow at every site, after every checkpoint
   log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped; scores; sites
   tensorboard/               the same for TensorBoard: tensorboard --logdir DIR
-A training that is killed and resumed gives the same weights, bit for bit, as one that is not.";
+Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and says how to go on; a second one ends at once. A training
+that is stopped, killed or out of disk space and resumed gives the same weights, bit for bit, as one that is not. What is
+damaged is named and set aside as NAME.damaged-1.";
 
-/// What a training is, and what its checkpoints say that it is.
-#[derive(Clone, Debug, Args, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub(crate) setup: Setup,
-    /// Precision and scaling; `gradscale compare --help` lists the methods.
-    #[arg(long, value_name = "METHOD", default_value = "gs")]
-    method: String,
-    /// What the sum of losses is divided by: a number of pixels or images, or `batch` for those of the batch that have
-    /// a label.
-    #[arg(long, value_name = "N|batch", default_value = "batch")]
-    pixels: Pixels,
-    /// Decides first weights, order and flips.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
-    /// Scores after so many steps; 0: at the end only.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    eval_every: u64,
-}
-
-/// Steps, unless told.
-const ITERS: u64 = 400;
-
-/// Trains, or goes on.
+/// Trains, or goes on. Not all steps are done if a signal ends it.
 ///
 /// # Errors
 /// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row.
-pub fn run(arguments: &Train) -> Result<(), Failure> {
-    let resumed = match &arguments.resume {
-        Some(directory) => {
-            let lock = lock(directory)?;
-            Some((directory.clone(), lock, Checkpoints::new(directory).last()?))
-        }
-        None => None,
-    };
-    let mut plan: Plan = match &resumed {
-        Some((_, _, found)) => {
-            let mut plan = found.plan()?;
-            plan.setup.device = arguments.plan.setup.device;
-            plan
-        }
-        None => arguments.plan.clone(),
-    };
-    plan.setup.batch = Some(plan.setup.batch());
-    if let Some(data) = &mut plan.setup.data {
-        // A resume may be started elsewhere.
-        *data = data.canonicalize().map_err(|error| Failure::file(data, error))?;
+pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
+    match &arguments.resume {
+        Some(directory) => resume(directory, &arguments.plan),
+        None => begin(arguments.out.as_deref(), &arguments.plan),
     }
+}
+
+fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
+    let plan = given.begun()?;
     let data = plan.setup.load(plan.seed)?;
-    let device = (plan.setup.device, usize::from(arguments.threads));
-    let mut run = open(
-        device,
-        &data,
-        plan.setup.settings(plan.pixels),
-        &plan.method()?,
-        plan.seed,
-        arguments.weights.as_deref(),
-    )?;
+    let mut run = plan.open(&data, true)?;
     // What does not fit has been said before a directory is made.
-    let (directory, _lock, iteration) = match resumed {
-        Some((directory, lock, found)) => {
-            run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
-            (directory, lock, found.iteration)
-        }
-        None => {
-            let directory = output::directory(arguments.out.as_deref(), "train", "log.jsonl")?;
-            let lock = lock(&directory)?;
-            (directory, lock, 0)
-        }
-    };
+    let directory = output::directory(out, "train", "log.jsonl")?;
     let checkpoints = Checkpoints::new(&directory);
-    // The one that was killed may not have come to it.
-    checkpoints.prune()?;
-    let trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
+    if let Some(there) = checkpoints.all()?.into_values().next() {
+        let go_on = resume_command(&directory);
+        let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
+        return Err(Failure::file(&there, cause));
+    }
+    let _lock = lock(&directory)?;
+    let trace = given.trace.as_deref().map(trace::Writer::create).transpose()?;
     if trace.is_some() {
         run.observe_operands();
     }
-    let iters = arguments.iters.unwrap_or(ITERS.max(iteration));
-    let (log, entries) = Log::open(&directory.join("log.jsonl"), iteration)?;
+    // Before anything else is written: from here on the directory can be resumed, whatever happens.
+    checkpoints.save(&*run, &plan, &History::default(), 0)?;
+    let go_on = |error: Failure| error.hint(&go_on(&directory));
+    let signals = Signals::listen()?;
+    let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
+    let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
+    let recorder = Recorder::new(&plan.method, plan.seed, plan.iters());
+    let directory = directory.as_path();
+    Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
+}
+
+fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
+    if !directory.is_dir() {
+        return Err(Failure::file(directory, "no such directory"));
+    }
+    let checkpoints = Checkpoints::new(directory);
+    if checkpoints.all()?.is_empty() {
+        return Err(Failure::file(directory, "no checkpoint to resume from"));
+    }
+    let _lock = lock(directory)?;
+    let (found, damaged) = checkpoints.newest()?;
+    if given.setup.device.is_none() {
+        found.check_device()?;
+    }
+    let plan = found.plan()?.resumed(given);
+    let asked = plan.iters.is_some();
+    let plan = plan.begun()?;
+    let (iteration, iters) = (found.iteration, plan.iters());
+    let data = plan.setup.load(plan.seed)?;
+    let mut run = plan.open(&data, false)?;
+    run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
+    for (path, error) in damaged {
+        let aside = output::set_aside(&path)?;
+        let instead = format!("it is kept as {}, and {} taken instead", aside.display(), found.path.display());
+        output::warn(&error.hint(&instead));
+    }
+    let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
+    output::print(&format!("{}\n", announcement(&found.path, iteration, iters, asked)))?;
+    // The one that was killed may not have come to it.
+    checkpoints.prune()?;
+    let trace = match &plan.trace {
+        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration)?),
+        Some(_) | None => None,
+    };
+    if trace.is_some() {
+        run.observe_operands();
+    }
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters);
     entries.iter().for_each(|entry| recorder.restore(entry));
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
-    let bar = output::progress(iters).with_position(iteration);
+    let signals = Signals::listen()?;
     let mut training =
-        Training { data: &data, run, plan, directory: &directory, recorder, log, board, trace, checkpoints };
-    for iteration in iteration + 1..=iters {
-        training.step(iteration, iters, arguments.checkpoint_every, &bar)?;
-    }
-    // Of a training that was killed just before its report.
+        Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals };
     if iteration >= iters {
+        // Of a training that was killed just before its report.
         let memory = training.run.memory();
-        training.report(entries.last().and_then(|entry| entry.scores), memory, iters)?;
+        training.report(entries.last().and_then(|entry| entry.scores), memory)?;
     }
-    bar.finish_and_clear();
-    output::print(&format!("{}\n", directory.display()))
+    training.run(iteration)
+}
+
+/// What a resume does; `asked`, unless the checkpoint is of a version that did not write how many steps it was to be.
+fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> String {
+    let checkpoint = checkpoint.display();
+    if iteration >= iters {
+        return format!("{checkpoint}: complete, {iteration} steps of {iters}; --iters N goes on to step N");
+    }
+    let why =
+        if asked { "" } else { ", unless --iters N says otherwise: an earlier version wrote it, without that number" };
+    format!("{checkpoint}: going on from step {iteration} to step {iters}{why}")
 }
 
 /// A training under way.
 struct Training<'a> {
     data: &'a Data,
     run: Box<dyn Run + 'a>,
-    plan: Plan,
+    plan: &'a Plan,
     directory: &'a Path,
     recorder: Recorder,
     log: Log,
     board: tensorboard::Writer,
     trace: Option<trace::Writer>,
     checkpoints: Checkpoints,
+    signals: Signals,
 }
 
 impl Training<'_> {
-    fn step(&mut self, iteration: u64, iters: u64, checkpoint_every: u64, bar: &ProgressBar) -> Result<(), Failure> {
-        let due = |every: u64| iteration == iters || every != 0 && iteration.is_multiple_of(every);
+    /// The steps after `iteration`, until the last or until a signal comes.
+    fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
+        let iters = self.plan.iters();
+        let bar = output::progress(iters).with_position(iteration);
+        for iteration in iteration + 1..=iters {
+            if let Some(signal) = self.step(iteration, &bar)? {
+                bar.finish_and_clear();
+                let done = format!("stopped and saved after step {iteration} of {iters}");
+                output::warn(&Failure::file(self.directory, done).hint(&go_on(self.directory)));
+                return Ok(signal.exit_code());
+            }
+        }
+        bar.finish_and_clear();
+        output::print(&format!("{}\n", self.directory.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// One step; a signal, if one came and this was not the last step anyway.
+    fn step(&mut self, iteration: u64, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
         // What a checkpoint's log says of sites holds for all steps before it.
-        let sampled = self.recorder.samples(iteration) || due(checkpoint_every);
+        let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
         self.run.observe(if sampled || self.trace.is_some() { Detail::Full } else { Detail::Counts });
         let start = Instant::now();
         let outcome = self.run.step()?;
         let seconds = start.elapsed().as_secs_f64();
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
-        if let Some(trace) = &mut self.trace {
-            trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
-        }
+        // Asked for once, so that the log of this step and its checkpoint agree.
+        let signal = self.signals.received().filter(|_| iteration < self.plan.iters());
+        let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
         let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
-        let scores = if due(self.plan.eval_every) { Some(self.run.evaluate()?) } else { None };
+        let scores = if self.plan.evaluates(iteration) { Some(self.run.evaluate()?) } else { None };
         if let Some(scores) = scores {
             entry.scores = Some(scores);
             self.recorder.score(iteration, scores);
         }
-        self.log.push(&entry)?;
-        self.board.push(&entry)?;
-        if due(checkpoint_every) {
-            // The log first: a checkpoint never knows of steps that the log does not.
-            self.log.sync()?;
-            self.board.sync()?;
-            self.checkpoints.save(&*self.run, &self.plan, iteration)?;
-            self.report(scores, memory, iters)?;
+        let mut keep = || {
+            if let Some(trace) = &mut self.trace {
+                trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
+            }
+            self.log.push(&entry)?;
+            self.board.push(&entry)?;
+            if saves {
+                // The log first: a checkpoint never knows of steps that the log does not.
+                self.log.sync()?;
+                self.board.sync()?;
+                let history = History::of(self.recorder.record());
+                self.checkpoints.save(&*self.run, self.plan, &history, iteration)?;
+                self.report(scores, memory)?;
+            }
+            Ok(())
+        };
+        keep().map_err(|error: Failure| error.hint(&go_on(self.directory)))?;
+        if let Some(scores) = scores {
+            let line = format!("step {iteration}: loss {:.4}, {}\n", outcome.loss, words(&scores));
+            bar.suspend(|| output::print(&line))?;
         }
-        let Some(scores) = scores else { return Ok(()) };
-        let line = format!("step {iteration}: loss {:.4}, {}\n", outcome.loss, words(&scores));
-        bar.suspend(|| output::print(&line))
+        Ok(signal)
     }
 
     /// What is known so far; with sample images, where there are scores.
-    fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport, iters: u64) -> Result<(), Failure> {
+    fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport) -> Result<(), Failure> {
         if let Some(scores) = scores {
             let samples = self.run.samples()?;
             self.recorder.finish(scores, samples, memory);
         }
         let path = self.directory.join("report.html");
-        let (plan, origin, described) = (&self.plan, Origin::here(), Description::of(self.data));
+        let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));
         let report = Report {
             title: table::title(&plan.setup, plan.pixels, &described),
-            circumstances: table::circumstances(&plan.setup, iters, &[plan.seed], &described, &origin),
+            circumstances: table::circumstances(&plan.setup, plan.iters(), &[plan.seed], &described, &origin),
             methods: vec![&plan.method],
             runs: &[self.recorder.record()],
             data: self.data,
@@ -244,16 +266,47 @@ fn words(scores: &Metrics) -> String {
     scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }
 
-impl Plan {
-    pub(crate) fn method(&self) -> Result<Method, Failure> {
-        self.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))
-    }
-}
-
 /// One training at a time in a directory. The system lets go of it when the process ends, however that happens.
 fn lock(directory: &Path) -> Result<File, Failure> {
     let path = directory.join("lock");
     let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
     file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
     Ok(file)
+}
+
+/// What to do once there is space, time or power again.
+fn go_on(directory: &Path) -> String {
+    format!("go on with: {}", resume_command(directory))
+}
+
+/// A command line for a shell.
+fn resume_command(directory: &Path) -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "gradscale".into());
+    // A name must not pass for an option.
+    let dashed = directory.as_os_str().as_encoded_bytes().starts_with(b"-");
+    let directory = if dashed { Path::new(".").join(directory) } else { directory.to_owned() };
+    format!("{} train --resume {}", quoted(&program.to_string_lossy()), quoted(&directory.to_string_lossy()))
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:+@%=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(quoted("runs/a-1"), "runs/a-1");
+        assert_eq!(quoted("my run"), "'my run'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert!(resume_command(Path::new("-x")).ends_with("train --resume ./-x"));
+    }
 }

@@ -2,12 +2,12 @@
 //! difference of large terms, and its digits must be there before it is stored as half.
 
 use crate::corners::trainer;
-use gradscale::{Batch, Parameters, TraceError, Var, nn::Linear, nn::Module};
+use gradscale::{Batch, Init, Parameters, TraceError, Var, nn::Linear, nn::Module};
 
 /// dL/dw of two equal logits w = `logit` with target 1.
 fn slope(logit: f32, method: &str, loss: impl for<'t> Fn(Var<'t>, Var<'t>) -> Result<Var<'t>, TraceError>) -> f64 {
     let mut parameters = Parameters::seeded(1);
-    let layer = Linear::new(&mut parameters.at("layer"), 1, 1);
+    let layer = Linear::with_init(&mut parameters.at("layer"), 1, 1, Init::FanIn);
     let mut trainer = trainer(parameters, method);
     trainer.set_parameter("layer.weight", &[logit]).expect("a parameter");
     let batch = [Batch::f32([2, 1], &[1.0; 2]), Batch::f32([2, 1], &[1.0; 2])];

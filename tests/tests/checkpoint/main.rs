@@ -1,5 +1,7 @@
 //! A training that is saved and restored goes on bit for bit, whatever the method and wherever it is cut.
 
+mod files;
+
 use gradscale::{
     Batch, Cpu, Error, Method, Parameters, Trainer,
     models::SegNet,
@@ -89,7 +91,7 @@ fn foreign_and_broken_checkpoints_change_nothing() {
     let foreign = |method: &str, optimizer: Optimizer, width: usize| {
         training(method, optimizer, width).trainer.save(&BTreeMap::new()).expect("a checkpoint")
     };
-    let mut broken = vec![
+    let broken = [
         Vec::new(),
         b"no checkpoint".to_vec(),
         good[..good.len() / 2].to_vec(),
@@ -100,26 +102,18 @@ fn foreign_and_broken_checkpoints_change_nothing() {
         foreign("gs", Optimizer::adam(1e-3), 4),
         foreign("gs", Optimizer::sgd(0.05), 4),
     ];
-    // Every byte of the header, damaged.
-    for i in (0..good.len().min(3000)).step_by(7) {
-        let mut bytes = good.clone();
-        bytes[i] ^= 0x5A;
-        broken.push(bytes);
-    }
     let before = training_.weights();
     let mut refused = 0;
     for bytes in &broken {
         match training_.trainer.load(bytes) {
             Err(Error::Checkpoint(cause)) => {
-                assert!(!cause.is_empty());
+                assert!(!cause.to_string().is_empty());
                 assert_eq!(training_.weights(), before, "changed by a checkpoint that was refused: {cause}");
                 refused += 1;
             }
-            // Damage can hit a number, a name of the caller's or a space.
-            Ok(_) => training_.trainer.load(&good).map(|_| ()).expect("the good one"),
+            Ok(_) => panic!("taken"),
             Err(other) => panic!("{other}"),
         }
     }
-    println!("{refused} of {} refused", broken.len());
-    assert!(refused >= 9);
+    assert_eq!(refused, 9);
 }

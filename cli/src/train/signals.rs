@@ -1,0 +1,54 @@
+//! Ctrl-C and SIGTERM: the step is finished and saved; a second one ends at once.
+
+use crate::Failure;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+use std::{
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+#[derive(Debug)]
+pub struct Signals {
+    received: Arc<AtomicUsize>,
+}
+
+/// Why a training ends before its last step.
+#[derive(Clone, Copy, Debug)]
+pub struct Signal(usize);
+
+impl Signals {
+    /// From now on signals wait for the end of a step.
+    pub fn listen() -> Result<Self, Failure> {
+        let (received, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let number = |signal: i32| usize::try_from(signal).unwrap_or_default();
+        let register = |signal: i32| {
+            // In this order: the first signal finds `again` unset, and sets it.
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
+            flag::register(signal, Arc::clone(&again))?;
+            flag::register_usize(signal, Arc::clone(&received), number(signal))
+        };
+        for signal in [SIGINT, SIGTERM] {
+            register(signal).map_err(|error| Failure::at("signals", error))?;
+        }
+        Ok(Self { received })
+    }
+
+    /// The signal that came, if one did.
+    pub fn received(&self) -> Option<Signal> {
+        let signal = self.received.load(Ordering::Relaxed);
+        (signal != 0).then_some(Signal(signal))
+    }
+}
+
+impl Signal {
+    /// 130 for Ctrl-C, 143 for SIGTERM: what a shell says of a process that the signal ended.
+    pub fn exit_code(self) -> ExitCode {
+        ExitCode::from(u8::try_from(128 + self.0).unwrap_or(u8::MAX))
+    }
+}

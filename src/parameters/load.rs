@@ -1,0 +1,150 @@
+//! Weights of a checkpoint for another network, or for the same one without its training.
+
+use super::{Parameters, Role};
+use crate::{
+    CheckpointError, Imported, Shape,
+    checkpoint::{self, MASTER},
+};
+use safetensors::Dtype;
+use serde::de::IgnoredAny;
+use std::{collections::BTreeSet, fmt};
+
+/// Why nothing was loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Bytes that are no checkpoint, or a damaged one.
+    Checkpoint(CheckpointError),
+    /// The checkpoint has no such parameter.
+    Missing {
+        /// The parameter here.
+        parameter: String,
+        /// Its name in the checkpoint.
+        name: String,
+    },
+    /// The checkpoint's parameter is of another size.
+    Shape {
+        /// The parameter here.
+        parameter: String,
+        /// Its sizes, `[n, h, w, c]`.
+        expected: Shape,
+        /// Those in the checkpoint.
+        found: Vec<usize>,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint(error) => write!(f, "{error}"),
+            Self::Missing { parameter, name } if parameter == name => {
+                write!(f, "the checkpoint has no parameter {name}")
+            }
+            Self::Missing { parameter, name } => {
+                write!(f, "the checkpoint has no parameter {name}, which was named for {parameter}")
+            }
+            Self::Shape { parameter, expected, found } => {
+                let sizes = <[usize; 4]>::try_from(found.as_slice()).map(Shape::from);
+                let found = sizes.map_or_else(|_| format!("{found:?}"), |shape| shape.to_string());
+                write!(f, "{parameter} is {found} in the checkpoint, and {expected} here")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Checkpoint(error) => Some(error),
+            Self::Missing { .. } | Self::Shape { .. } => None,
+        }
+    }
+}
+
+impl Parameters {
+    /// Takes weights and running statistics from a checkpoint of [`Trainer::save`](crate::Trainer::save), whatever
+    /// method and optimizer it was trained with. Every parameter must be in it, by its name and with its shape; the
+    /// answer says what else is in it. Constants (class weights of a loss) are in no checkpoint and stay.
+    ///
+    /// ```
+    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// # use std::collections::BTreeMap;
+    /// # let bytes = {
+    /// #     let mut parameters = Parameters::seeded(1);
+    /// #     Linear::new(&mut parameters.at("net"), 3, 2);
+    /// #     Trainer::new(Cpu::new(1)?, parameters, Optimizer::adam(0.1), Method::mixed())?.save(&BTreeMap::new())?
+    /// # };
+    ///
+    /// let mut parameters = Parameters::seeded(0);
+    /// let net = Linear::new(&mut parameters.at("net"), 3, 2);
+    /// // bytes = std::fs::read("checkpoint.safetensors")?
+    /// let imported = parameters.load(&bytes)?;
+    /// assert!(imported.is_complete(), "{imported}");
+    /// // To apply the network, the rate of no training and the precision of your choice.
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.0), Method::fp32())?;
+    /// let y = trainer.evaluate([Batch::f32([1, 3], &[1.0, 2.0, 3.0])], |[x]| net.forward(x))?;
+    /// assert_eq!(y.data.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Bytes that are no checkpoint or a damaged one, a parameter that is not in it or of another shape; then nothing is
+    /// changed.
+    pub fn load(&mut self, bytes: &[u8]) -> Result<Imported, LoadError> {
+        self.load_as(bytes, |name| Some(name.to_owned()))
+    }
+
+    /// [`Parameters::load`] under other names: `names` says what a parameter is called in the checkpoint, or none for
+    /// one that keeps its first values.
+    ///
+    /// ```
+    /// # use gradscale::{Cpu, Method, Parameters, Trainer, models::ResNet, nn::{Linear, Module}, optim::Optimizer};
+    /// # use std::collections::BTreeMap;
+    /// # let bytes = {
+    /// #     let mut parameters = Parameters::seeded(1);
+    /// #     ResNet::new(&mut parameters.at("resnet"), 3, 2, 1, 10);
+    /// #     Trainer::new(Cpu::new(1)?, parameters, Optimizer::adam(0.1), Method::mixed())?.save(&BTreeMap::new())?
+    /// # };
+    /// // Of a network for ten classes all but the last layer, for one with three.
+    /// let mut parameters = Parameters::seeded(0);
+    /// let net = ResNet::new(&mut parameters.at("mine"), 3, 2, 1, 3);
+    /// let imported = parameters.load_as(&bytes, |name| {
+    ///     let inside = name.strip_prefix("mine.")?;
+    ///     (!inside.starts_with("linear.")).then(|| format!("resnet.{inside}"))
+    /// })?;
+    /// assert_eq!(imported.missing, ["mine.linear.weight", "mine.linear.bias"]);
+    /// assert_eq!(imported.unused, ["resnet.linear.bias", "resnet.linear.weight"]);
+    /// # let _ = net;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Parameters::load`].
+    pub fn load_as(&mut self, bytes: &[u8], names: impl Fn(&str) -> Option<String>) -> Result<Imported, LoadError> {
+        let tensors = checkpoint::open::<IgnoredAny>(bytes).map_err(LoadError::Checkpoint)?.tensors;
+        let (mut imported, mut used, mut all) = (Imported::default(), BTreeSet::new(), Vec::new());
+        for (id, definition) in self.all.iter().enumerate().filter(|(_, one)| one.role != Role::Constant) {
+            let parameter = definition.name.clone();
+            let Some(name) = names(&parameter) else {
+                imported.missing.push(parameter);
+                continue;
+            };
+            let Some(tensor) = tensors.get(&format!("{MASTER}.{name}")) else {
+                return Err(LoadError::Missing { parameter, name });
+            };
+            if tensor.dtype() != Dtype::F32 || tensor.shape() != definition.shape.sizes() {
+                let (expected, found) = (definition.shape, tensor.shape().to_vec());
+                return Err(LoadError::Shape { parameter, expected, found });
+            }
+            all.push((id, checkpoint::floats(tensor)));
+            used.insert(name);
+            imported.filled.push(parameter);
+        }
+        let masters = tensors.keys().filter_map(|name| name.strip_prefix(MASTER)?.strip_prefix('.'));
+        imported.unused = masters.filter(|name| !used.contains(*name)).map(str::to_owned).collect();
+        for (id, values) in all {
+            self.all[id].values = values;
+        }
+        Ok(imported)
+    }
+}
