@@ -3,7 +3,9 @@
 use crate::{
     Failure,
     commands::{inspect::Inspect, plan::Plan},
+    data::Reading,
     device::Device,
+    output,
     predict::Predict,
     replay::Replay,
     task::{Data, Net, Pixels, Settings, Task},
@@ -66,10 +68,25 @@ pub struct Setup {
     #[arg(long, value_enum, default_value = "resnet")]
     #[serde(default)]
     pub net: Net,
-    /// Directory with the data: for segnet images with a class for every pixel (image files, or IDX), for classify
-    /// MNIST's IDX files or CIFAR's binary ones; without it, small road scenes or digits are made up.
-    #[arg(long, value_name = "DIR")]
+    /// Data; without them, small road scenes or digits are made up.
+    /// For segnet, images with a class for every pixel, in a directory with
+    ///   images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png, or {train,test}/images and .../labels
+    ///   images/ and labels/ alone: train.txt and test.txt list their names, else every fifth image is for scores
+    ///   train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], and the same for test
+    ///   (masks or annotations may stand for labels, val for test, NAME_mask.png for NAME.png; classes.tsv names values)
+    /// For classify, images or rows of numbers with one class each:
+    ///   CLASS/*.png|jpg, a folder for each class, or train/CLASS and test/CLASS: images of one size, or with --size
+    ///   train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz], and the same for t10k or test (MNIST)
+    ///   data_batch_1.bin ... and test_batch.bin (CIFAR)
+    ///   a file NAME.csv, or train.csv and test.csv: names in the first line; numbers, and a class in one column, for
+    ///   --net mlp
+    /// Images and label images may have one channel or three, of 8 or 16 bits.
+    #[arg(long, value_name = "PATH", verbatim_doc_comment)]
     pub data: Option<PathBuf>,
+    /// How data are read.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub reading: Reading,
     /// Images in a batch [default: 8 for segnet, 64 for classify]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
@@ -89,12 +106,17 @@ impl Setup {
         self.batch.unwrap_or_else(|| self.task.batch())
     }
 
-    /// The data.
+    /// The data; says what was taken for what.
     ///
     /// # Errors
-    /// A directory that is no such data set.
+    /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Data, Failure> {
-        Data::load(self.task, self.data.as_deref(), seed)
+        let data = Data::load(self.task, self.data.as_deref(), &self.reading, seed)?;
+        let notes = data.notes();
+        notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
+        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        data.suits(self.net)?;
+        Ok(data)
     }
 
     /// What a run depends on.

@@ -1,48 +1,111 @@
-//! The table of classes, `classes.tsv`.
+//! Which values of labels are which classes: by the table `classes.tsv`, or by what occurs.
 
-use super::{Cause, DataError, split::Loaded};
-use std::{collections::BTreeMap, fs, io, path::Path};
+use super::{Cause, DataError, Ignore, tally::Tally};
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
-/// Names, colours and the ignored label.
-#[derive(Debug, PartialEq, Eq)]
+/// Names, colours, values and the ignored label.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Names; ids are positions.
     pub names: Vec<String>,
     /// A colour of each, R G B.
     pub colours: Vec<[u8; 3]>,
-    /// The label that counts for nothing.
+    /// The id that counts for nothing.
     pub ignore: Option<u8>,
+    /// What stands for them in files.
+    pub values: Values,
 }
+
+/// The id of each value that may occur in label files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values(pub BTreeMap<u32, u8>);
 
 /// Names of the class that is none.
 const IGNORED: [&str; 4] = ["unlabelled", "unlabeled", "void", "ignore"];
+/// Beyond the numbers: values that are colours.
+const COLOUR: u32 = 1 << 24;
 
-impl Classes {
-    /// Of a directory: its table, or what its labels show.
-    pub(super) fn of(dir: &Path, splits: [&Loaded; 2]) -> Result<Self, DataError> {
-        let path = dir.join("classes.tsv");
-        match fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&text).map_err(|(line, reason)| Cause::Table { line, reason }.at(path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::seen(splits)),
-            Err(error) => Err(Cause::Io(error).at(path)),
+/// The value of a colour in a label file: grey is its number.
+pub(super) fn colour_value([r, g, b]: [u8; 3]) -> u32 {
+    if r == g && g == b { r.into() } else { COLOUR | u32::from_be_bytes([0, r, g, b]) }
+}
+
+/// A value as people write it.
+pub(super) fn written(value: u32) -> String {
+    if value < COLOUR { value.to_string() } else { format!("#{:06x}", value - COLOUR) }
+}
+
+/// Whether label files are coloured.
+fn coloured(tally: &Tally) -> bool {
+    tally.0.keys().any(|value| *value >= COLOUR)
+}
+
+/// Whether values are small numbers: more than half of 0 to the largest occur.
+fn small(values: &[u32]) -> bool {
+    values.last().is_none_or(|most| 2 * values.len() as u64 > u64::from(*most) + 1)
+}
+
+impl Values {
+    /// The ids of an image's values.
+    pub(super) fn classes(&self, labels: &[u32], width: usize) -> Result<Vec<u8>, Cause> {
+        let mut last = None;
+        let class = |(at, value): (usize, &u32)| match last {
+            Some((same, class)) if same == *value => Ok(class),
+            _ => {
+                let class = *self.0.get(value).ok_or_else(|| self.unknown(*value, None, [at / width, at % width]))?;
+                last = Some((*value, class));
+                Ok(class)
+            }
+        };
+        labels.iter().enumerate().map(class).collect()
+    }
+
+    /// That a value is none of these.
+    pub(super) fn unknown(&self, value: u32, image: Option<usize>, [row, column]: [usize; 2]) -> Cause {
+        Cause::Label {
+            value: written(value),
+            known: self.0.keys().map(|value| written(*value)).collect(),
+            image,
+            row,
+            column,
         }
     }
 
-    /// 0 to the largest label; 255 is the ignored one if it occurs.
-    fn seen(splits: [&Loaded; 2]) -> Self {
-        let mut occurs = [false; 256];
-        for label in splits.iter().flat_map(|loaded| &loaded.split.labels) {
-            occurs[usize::from(*label)] = true;
+    /// The same for bytes; None if they stay as they are.
+    pub(super) fn table(&self) -> Option<Arc<[u8; 256]>> {
+        if self.0.iter().all(|(value, class)| *value == u32::from(*class)) {
+            return None;
         }
-        let ids = 0..=(0..255).rev().find(|&id| occurs[usize::from(id)]).unwrap_or(0);
-        Self {
-            names: ids.clone().map(|id| id.to_string()).collect(),
-            colours: ids.map(colour).collect(),
-            ignore: occurs[255].then_some(255),
+        let mut table = [0; 256];
+        for (value, class) in &self.0 {
+            if let Some(entry) = usize::try_from(*value).ok().and_then(|value| table.get_mut(value)) {
+                *entry = *class;
+            }
         }
+        Some(Arc::new(table))
     }
+}
 
-    /// A table.
+/// One line of a table.
+#[derive(Clone, Debug)]
+struct Row {
+    name: String,
+    colour: [u8; 3],
+}
+
+/// A table.
+#[derive(Debug)]
+struct Table {
+    rows: BTreeMap<u32, Row>,
+    /// The row that is called so that it is no class.
+    void: Option<u32>,
+    colours: bool,
+    /// Number of its last line.
+    last: usize,
+}
+
+impl Table {
+    /// Lines `id name r g b …` after one with these words.
     ///
     /// # Errors
     /// The line that is wrong, from 1, and why.
@@ -54,41 +117,174 @@ impl Classes {
             return Err((1, "expected the words id, name, …, separated by tabs".into()));
         };
         let colour_columns = ["r", "g", "b"].map(column);
-
-        let (mut named, mut ignore, mut last) = (BTreeMap::new(), None, 1);
+        let mut table = Self { rows: BTreeMap::new(), void: None, colours: false, last: 1 };
         for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-            last = number + 1;
+            let last = number + 1;
+            table.last = last;
             let words: Vec<_> = line.split('\t').collect();
             let word = |column: usize| words.get(column).copied().unwrap_or("");
-            let byte = |column: usize| {
-                let wrong = |_| (last, format!("{:?} for {}, expected a number 0…255", word(column), head[column]));
-                word(column).parse::<u8>().map_err(wrong)
+            let wrong = |column: usize, most| {
+                (last, format!("{:?} for {}, expected a number 0…{most}", word(column), head[column]))
             };
-            let (id, name) = (byte(id)?, word(name));
-            let colour = match colour_columns {
-                [Some(r), Some(g), Some(b)] => [byte(r)?, byte(g)?, byte(b)?],
-                _ => colour(id),
+            let byte = |column: usize| word(column).parse::<u8>().map_err(|_| wrong(column, 255));
+            let number = word(id).parse::<u16>().map_err(|_| wrong(id, 65535))?;
+            let (id, name) = (u32::from(number), word(name));
+            let own = match colour_columns {
+                [Some(r), Some(g), Some(b)] => Some([byte(r)?, byte(g)?, byte(b)?]),
+                _ => None,
             };
-            if IGNORED.contains(&name.to_lowercase().as_str()) && ignore.replace(id).is_some() {
+            table.colours = own.is_some();
+            if IGNORED.contains(&name.to_lowercase().as_str()) && table.void.replace(id).is_some() {
                 return Err((last, format!("{name:?} is a second class to ignore")));
             }
-            if named.insert(id, (name.to_owned(), colour)).is_some() {
+            let row = Row { name: name.to_owned(), colour: own.unwrap_or_else(|| colour(number.to_le_bytes()[0])) };
+            if table.rows.insert(id, row).is_some() {
                 return Err((last, format!("id {id} is there twice")));
             }
         }
+        Ok(table)
+    }
 
+    /// Its classes, for label files of numbers, or of colours.
+    pub fn classes(self, ignore: Option<Ignore>, coloured: bool) -> Result<Classes, (usize, String)> {
+        let Self { rows, void, colours, last } = self;
+        if coloured && !colours {
+            return Err((last, "the label images are coloured, and the table has no columns r, g, b".into()));
+        }
+        let ignored = chosen(ignore, void);
+        let mut named = rows.clone();
         // The ignored label may lie beyond the classes; then it is none of them.
-        if ignore == named.keys().next_back().copied() {
-            ignore.map(|id| named.remove(&id));
+        if ignored.is_some() && ignored == named.keys().next_back().copied() {
+            named.pop_last();
+        }
+        let places = (0..).zip(named.keys()).all(|(place, id)| place == *id) && ignored.is_none_or(|id| id < 256);
+        if !places {
+            ignored.and_then(|id| named.remove(&id));
         }
         if named.is_empty() {
             return Err((last, "no classes".into()));
         }
-        if let Some(gap) = (0..).zip(named.keys()).find(|(expected, id)| expected != *id) {
-            return Err((last, format!("no class has id {}", gap.0)));
+        let ignored = ignored.map(|id| (id, if places { id } else { 255 }));
+        let mut classes = Classes::new(named.iter().map(|(id, row)| (*id, row.name.clone(), row.colour)), ignored)
+            .ok_or_else(|| (last, format!("{} classes; there may be at most 255", named.len())))?;
+        if coloured {
+            let by_colour =
+                classes.values.0.iter().filter_map(|(id, class)| Some((colour_value(rows.get(id)?.colour), *class)));
+            let by_colour = Values(by_colour.collect());
+            if by_colour.0.len() < classes.values.0.len() {
+                return Err((last, "the label images are coloured, and two rows have the same colour".into()));
+            }
+            classes.values = by_colour;
         }
-        let (names, colours) = named.into_values().unzip();
-        Ok(Self { names, colours, ignore })
+        Ok(classes)
+    }
+}
+
+/// The value that counts for nothing: as asked for, or by itself.
+fn chosen(asked: Option<Ignore>, itself: Option<u32>) -> Option<u32> {
+    match asked {
+        None => itself,
+        Some(Ignore::Nothing) => None,
+        Some(Ignore::Value(value)) => Some(value.into()),
+    }
+}
+
+impl Classes {
+    /// Of classes in order, each with its value, and the ignored value with its id. None if they are too many.
+    fn new(named: impl Iterator<Item = (u32, String, [u8; 3])>, ignored: Option<(u32, u32)>) -> Option<Self> {
+        let mut classes = Self { names: Vec::new(), colours: Vec::new(), ignore: None, values: Values::default() };
+        for (value, name, colour) in named {
+            classes.values.0.insert(value, u8::try_from(classes.names.len()).ok()?);
+            classes.names.push(name);
+            classes.colours.push(colour);
+        }
+        if let Some((value, id)) = ignored {
+            let id = u8::try_from(id).ok()?;
+            let place = classes.values.0.insert(value, id);
+            // An id of its own, unless it has its place among the classes.
+            if place.is_none() && usize::from(id) < classes.names.len() {
+                return None;
+            }
+            classes.ignore = Some(id);
+        }
+        Some(classes)
+    }
+
+    /// Of a directory: its table, or what its labels show.
+    pub(super) fn of(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
+        let path = dir.join("classes.tsv");
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let table = Table::parse(&text).and_then(|table| table.classes(ignore, coloured(tally)));
+                table.map_err(|(line, reason)| Cause::Table { line, reason }.at(path))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::seen(tally, ignore).map_err(|cause| cause.at(dir))
+            }
+            Err(error) => Err(Cause::Io(error).at(path)),
+        }
+    }
+
+    /// A table for label files of numbers, by what it calls its rows.
+    ///
+    /// # Errors
+    /// The line that is wrong, from 1, and why.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        Table::parse(text)?.classes(None, false)
+    }
+
+    /// By what occurs. Values that are small numbers are ids as they are; others are classes in their order. 255, or
+    /// 65535, is ignored beside at least two others that are small numbers.
+    pub(super) fn seen(tally: &Tally, ignore: Option<Ignore>) -> Result<Self, Cause> {
+        let all: Vec<u32> = tally.0.keys().copied().collect();
+        let usual =
+            all.split_last().filter(|(last, rest)| [255, 65535].contains(*last) && rest.len() >= 2 && small(rest));
+        let ignored = chosen(ignore, usual.map(|(last, _)| *last));
+        let mut values: Vec<u32> = all.into_iter().filter(|value| Some(*value) != ignored).collect();
+        let most = values.last().copied().unwrap_or(0);
+        let numbers = small(&values) && most < 256 && ignored.is_none_or(|value| value > most);
+        if numbers {
+            values = (0..=most).collect();
+        }
+        let id = |value: u32| if numbers && value < 256 { value } else { 255 };
+        let named = values.iter().zip(0u8..=255).map(|(&number, place)| {
+            let [_, r, g, b] = number.to_be_bytes();
+            (number, written(number), if number < COLOUR { colour(place) } else { [r, g, b] })
+        });
+        let many = || Cause::Classes {
+            found: values.len(),
+            examples: values.iter().take(8).map(|one| written(*one)).collect(),
+        };
+        // What has no place is too much.
+        let classes = Self::new(named, ignored.map(|value| (value, id(value)))).filter(|_| values.len() <= 256);
+        classes.ok_or_else(many)
+    }
+
+    /// What is taken for a class and what for nothing, in a line.
+    pub(super) fn described(&self, tally: &Tally) -> String {
+        const SHOWN: usize = 16;
+        let all = tally.pixels().max(1) as f64;
+        let value =
+            |class: usize| self.values.0.iter().find(|(_, id)| usize::from(**id) == class).map(|(value, _)| *value);
+        let share = |class: usize| {
+            let area = value(class).and_then(|value| tally.0.get(&value)).map_or(0, |count| count.area);
+            if area == 0 { "nowhere".to_owned() } else { format!("{:.2} %", 100.0 * area as f64 / all) }
+        };
+        let counting: Vec<usize> =
+            (0..self.names.len()).filter(|class| self.ignore.map(usize::from) != Some(*class)).collect();
+        let one = |class: &usize| match (value(*class).map(written), &self.names[*class]) {
+            (Some(value), name) if value != *name => format!("{name} ({value}) {}", share(*class)),
+            (_, name) => format!("{name} {}", share(*class)),
+        };
+        let mut list = counting.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
+        if counting.len() > SHOWN {
+            list += &format!(" and {} more", counting.len() - SHOWN);
+        }
+        let nothing = self.ignore.map(usize::from).map_or_else(
+            || "every pixel counts".to_owned(),
+            |id| format!("{} counts for nothing ({})", value(id).map_or_else(String::new, written), share(id)),
+        );
+        format!("{} classes by their values in the label images: {list}; {nothing}", counting.len())
     }
 }
 
@@ -133,10 +329,71 @@ mod tests {
         assert_eq!(refused("id,name\n").0, 1);
         assert_eq!(refused("id\tname\n").1, "no classes");
         assert_eq!(refused("id\tname\n0\tvoid").1, "no classes");
-        assert_eq!(refused("id\tname\n0\ta\n256\tb"), (3, "\"256\" for id, expected a number 0…255".into()));
+        assert_eq!(refused("id\tname\n0\ta\n65536\tb"), (3, "\"65536\" for id, expected a number 0…65535".into()));
         assert_eq!(refused("id\tname\n0\ta\n\n0\tb"), (4, "id 0 is there twice".into()));
-        assert_eq!(refused("id\tname\n0\ta\n2\tb").1, "no class has id 1");
         assert_eq!(refused("id\tname\n0\tvoid\n1\tIgnore").0, 3);
         assert_eq!(refused("r\tg\tb\tid\tname\n1\t2\tx\t0\ta").0, 2);
+    }
+    #[test]
+    fn any_values_have_their_classes() {
+        let ids = |classes: &Classes| classes.values.0.clone().into_iter().collect::<Vec<_>>();
+        let two = Classes::parse("id\tname\n0\tground\n255\troad").unwrap();
+        assert_eq!((ids(&two), two.ignore, two.names.len()), (vec![(0, 0), (255, 1)], None, 2));
+        let gaps = Classes::parse("id\tname\n7\troad\n3\tvoid\n26\tcar").unwrap();
+        assert_eq!((ids(&gaps), gaps.ignore), (vec![(3, 255), (7, 0), (26, 1)], Some(255)));
+        assert_eq!(gaps.names, ["road", "car"]);
+        let table = || Table::parse("id\tname\tr\tg\tb\n0\ta\t9\t9\t9\n1\tvoid\t1\t2\t3\n").unwrap();
+        assert_eq!(table().classes(None, true).unwrap().values.0, [(9, 0), (COLOUR + 0x01_02_03, 1)].into());
+        assert_eq!(table().classes(Some(Ignore::Nothing), false).unwrap().names.len(), 2);
+        assert!(Table::parse("id\tname\n0\ta\n1\tb").unwrap().classes(None, true).is_err());
+    }
+
+    fn seen(values: &[u32], ignore: Option<Ignore>) -> (Vec<String>, Option<u8>) {
+        let classes = Classes::seen(&Tally::of(values.iter().copied()), ignore).unwrap();
+        (classes.names, classes.ignore)
+    }
+
+    #[test]
+    fn what_occurs_says_what_is_ignored() {
+        let names = |names: &[u32]| names.iter().map(|name| written(*name)).collect::<Vec<_>>();
+        for (values, classes, ignore) in [
+            // The commonest way to store two classes.
+            (&[0, 255][..], &[0, 255][..], None),
+            (&[0, 1, 255], &[0, 1], Some(255)),
+            (&[0, 1, 2, 255], &[0, 1, 2], Some(255)),
+            (&[1, 2, 255], &[0, 1, 2], Some(255)),
+            (&[1, 255], &[1, 255], None),
+            (&[0, 128, 255], &[0, 128, 255], None),
+            (&[0, 1, 2, 65535], &[0, 1, 2], Some(255)),
+            (&[0, 65535], &[0, 65535], None),
+            (&[1, 2, 3], &[0, 1, 2, 3], None),
+            (&[7, 26, 33], &[7, 26, 33], None),
+            (&[0, COLOUR + 0xff_00_00], &[0, COLOUR + 0xff_00_00], None),
+        ] {
+            assert_eq!(seen(values, None), (names(classes), ignore), "{values:?}");
+        }
+        let value = |value| Some(Ignore::Value(value));
+        assert_eq!(seen(&[0, 1, 255], Some(Ignore::Nothing)), (names(&[0, 1, 255]), None));
+        assert_eq!(seen(&[0, 1, 2], value(0)), (names(&[1, 2]), Some(255)));
+        assert_eq!(seen(&[0, 1, 2], value(2)), (names(&[0, 1]), Some(2)));
+        assert_eq!(seen(&[0, 255], value(255)), (names(&[0]), Some(255)));
+        let all = |range: std::ops::RangeInclusive<u32>| Classes::seen(&Tally::of(range), None);
+        assert_eq!(all(0..=254).map(|one| (one.names.len(), one.ignore)).unwrap(), (255, None));
+        assert_eq!(all(0..=255).map(|one| (one.names.len(), one.ignore)).unwrap(), (255, Some(255)));
+        assert!(all(0..=256).is_err() && all(1000..=2000).is_err());
+    }
+
+    #[test]
+    fn what_was_taken_for_what_is_one_line() {
+        let tally = Tally::of([0, 0, 0, 255].into_iter());
+        let line = Classes::seen(&tally, None).unwrap().described(&tally);
+        assert_eq!(line, "2 classes by their values in the label images: 0 75.00 %, 255 25.00 %; every pixel counts");
+        let tally = Tally::of([0, 7, 9, 9].into_iter());
+        let table = Table::parse("id\tname\n0\tvoid\n7\troad\n9\tcar\n11\tsign").unwrap();
+        assert_eq!(
+            table.classes(None, false).unwrap().described(&tally),
+            "3 classes by their values in the label images: road (7) 25.00 %, car (9) 50.00 %, sign (11) nowhere; \
+             0 counts for nothing (25.00 %)"
+        );
     }
 }

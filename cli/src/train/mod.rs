@@ -11,6 +11,7 @@ use crate::{
         record::{Description, Recorder},
         table,
     },
+    doubts,
     machine::Origin,
     metrics::Metrics,
     output,
@@ -41,7 +42,7 @@ pub struct Train {
     checkpoint_every: u64,
     /// Goes on from the last checkpoint in this directory, with the settings that it was begun with; of those, only
     /// --iters, --device, --threads and --checkpoint-every can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -151,7 +152,7 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
     }
     let iters = arguments.iters.unwrap_or(ITERS.max(iteration));
     let (log, entries) = Log::open(&directory.join("log.jsonl"), iteration)?;
-    let mut recorder = Recorder::new(&plan.method, plan.seed, iters);
+    let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
     entries.iter().for_each(|entry| recorder.restore(entry));
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
     let bar = output::progress(iters).with_position(iteration);
@@ -213,6 +214,7 @@ impl Training<'_> {
             self.checkpoints.save(&*self.run, &self.plan, iteration)?;
             self.report(scores, memory, iters)?;
         }
+        doubts::say(bar, &self.plan.method, &self.recorder.news());
         let Some(scores) = scores else { return Ok(()) };
         let line = format!("step {iteration}: loss {:.4}, {}\n", outcome.loss, words(&scores));
         bar.suspend(|| output::print(&line))
@@ -222,7 +224,7 @@ impl Training<'_> {
     fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport, iters: u64) -> Result<(), Failure> {
         if let Some(scores) = scores {
             let samples = self.run.samples()?;
-            self.recorder.finish(scores, samples, memory);
+            self.recorder.finish(scores, samples, memory, &self.run.unchanged()?);
         }
         let path = self.directory.join("report.html");
         let (plan, origin, described) = (&self.plan, Origin::here(), Description::of(self.data));
