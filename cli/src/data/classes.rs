@@ -31,8 +31,17 @@ pub(super) fn colour_value([r, g, b]: [u8; 3]) -> u32 {
 }
 
 /// A value as people write it.
-pub(super) fn written(value: u32) -> String {
-    if value < COLOUR { value.to_string() } else { format!("#{:06x}", value - COLOUR) }
+fn written(value: u32, coloured: bool) -> String {
+    match value {
+        COLOUR.. => format!("#{:06x}", value - COLOUR),
+        grey if coloured => format!("#{grey:02x}{grey:02x}{grey:02x}"),
+        number => number.to_string(),
+    }
+}
+
+/// `one class`, `2 classes`.
+pub(super) fn classes(count: usize) -> String {
+    if count == 1 { "one class".to_owned() } else { format!("{count} classes") }
 }
 
 /// Whether label files are coloured.
@@ -60,11 +69,17 @@ impl Values {
         labels.iter().enumerate().map(class).collect()
     }
 
+    /// Whether they are colours.
+    fn coloured(&self) -> bool {
+        self.0.keys().any(|value| *value >= COLOUR)
+    }
+
     /// That a value is none of these.
     pub(super) fn unknown(&self, value: u32, image: Option<usize>, [row, column]: [usize; 2]) -> Cause {
+        let coloured = self.coloured();
         Cause::Label {
-            value: written(value),
-            known: self.0.keys().map(|value| written(*value)).collect(),
+            value: written(value, coloured),
+            known: self.0.keys().map(|value| written(*value, coloured)).collect(),
             image,
             row,
             column,
@@ -236,7 +251,7 @@ impl Classes {
     /// By what occurs. Values that are small numbers are ids as they are; others are classes in their order. 255, or
     /// 65535, is ignored beside at least two others that are small numbers.
     pub(super) fn seen(tally: &Tally, ignore: Option<Ignore>) -> Result<Self, Cause> {
-        let all: Vec<u32> = tally.0.keys().copied().collect();
+        let (all, coloured): (Vec<u32>, _) = (tally.0.keys().copied().collect(), coloured(tally));
         let usual =
             all.split_last().filter(|(last, rest)| [255, 65535].contains(*last) && rest.len() >= 2 && small(rest));
         let ignored = chosen(ignore, usual.map(|(last, _)| *last));
@@ -249,11 +264,12 @@ impl Classes {
         let id = |value: u32| if numbers && value < 256 { value } else { 255 };
         let named = values.iter().zip(0u8..=255).map(|(&number, place)| {
             let [_, r, g, b] = number.to_be_bytes();
-            (number, written(number), if number < COLOUR { colour(place) } else { [r, g, b] })
+            let own = if number < COLOUR { [b; 3] } else { [r, g, b] };
+            (number, written(number, coloured), if coloured { own } else { colour(place) })
         });
         let many = || Cause::Classes {
             found: values.len(),
-            examples: values.iter().take(8).map(|one| written(*one)).collect(),
+            examples: values.iter().take(8).map(|one| written(*one, coloured)).collect(),
         };
         // What has no place is too much.
         let classes = Self::new(named, ignored.map(|value| (value, id(value)))).filter(|_| values.len() <= 256);
@@ -263,6 +279,8 @@ impl Classes {
     /// What is taken for a class and what for nothing, in a line.
     pub(super) fn described(&self, tally: &Tally) -> String {
         const SHOWN: usize = 16;
+        let coloured = self.values.coloured();
+        let write = |value| written(value, coloured);
         let all = tally.pixels().max(1) as f64;
         let value =
             |class: usize| self.values.0.iter().find(|(_, id)| usize::from(**id) == class).map(|(value, _)| *value);
@@ -272,7 +290,7 @@ impl Classes {
         };
         let counting: Vec<usize> =
             (0..self.names.len()).filter(|class| self.ignore.map(usize::from) != Some(*class)).collect();
-        let one = |class: &usize| match (value(*class).map(written), &self.names[*class]) {
+        let one = |class: &usize| match (value(*class).map(write), &self.names[*class]) {
             (Some(value), name) if value != *name => format!("{name} ({value}) {}", share(*class)),
             (_, name) => format!("{name} {}", share(*class)),
         };
@@ -282,9 +300,9 @@ impl Classes {
         }
         let nothing = self.ignore.map(usize::from).map_or_else(
             || "every pixel counts".to_owned(),
-            |id| format!("{} counts for nothing ({})", value(id).map_or_else(String::new, written), share(id)),
+            |id| format!("{} counts for nothing ({})", value(id).map_or_else(String::new, write), share(id)),
         );
-        format!("{} classes by their values in the label images: {list}; {nothing}", counting.len())
+        format!("{} by their values in the label images: {list}; {nothing}", classes(counting.len()))
     }
 }
 
@@ -355,7 +373,9 @@ mod tests {
 
     #[test]
     fn what_occurs_says_what_is_ignored() {
-        let names = |names: &[u32]| names.iter().map(|name| written(*name)).collect::<Vec<_>>();
+        let names = |names: &[u32]| {
+            names.iter().map(|name| written(*name, names.iter().any(|name| *name >= COLOUR))).collect::<Vec<_>>()
+        };
         for (values, classes, ignore) in [
             // The commonest way to store two classes.
             (&[0, 255][..], &[0, 255][..], None),

@@ -64,6 +64,12 @@ pub(super) fn pairs(dir: &Path, broken: &mut Broken<'_>) -> Result<Option<([Vec<
     Ok(Some(([found(train, broken)?, found(test, broken)?], true)))
 }
 
+/// Whether a directory has images with label images.
+pub(super) fn labelled(dir: &Path) -> bool {
+    let both = |dir: &Path| siblings(dir).is_some_and(|[_, labels]| labels.is_dir());
+    both(dir) || both(&dir.join("train"))
+}
+
 /// The folders of images and of labels in a directory.
 fn siblings(dir: &Path) -> Option<[PathBuf; 2]> {
     let there = |names: &[&str]| names.iter().map(|name| dir.join(name)).find(|path| path.is_dir());

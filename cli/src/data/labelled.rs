@@ -1,8 +1,8 @@
 //! Images with one class each, for training and for scores, with the names of the classes.
 
 use super::{
-    Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, digits, folders,
-    listing, name, numbers, tally::Tally,
+    Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, classes, digits,
+    folders, images, listing, name, numbers, tally::Tally,
 };
 use std::{
     fs, io,
@@ -77,6 +77,9 @@ impl Labelled {
     /// Of a directory of images.
     fn images(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Self, DataError> {
         let found = listing(dir)?;
+        if images::labelled(dir) {
+            return Err(Cause::Option("images with label images are for --task segnet".into()).at(dir));
+        }
         let cifar = found.iter().any(|name| name.starts_with("data_batch_"));
         if !cifar && !found.iter().any(|name| name.starts_with("train-images-idx")) {
             let folders = folders::load(dir, reading, broken)?;
@@ -125,12 +128,12 @@ impl Labelled {
 }
 
 /// How many there are of what, for training.
-fn described(classes: &[String], counts: &[usize]) -> String {
+fn described(names: &[String], counts: &[usize]) -> String {
     const SHOWN: usize = 16;
-    let list = classes.iter().zip(counts).take(SHOWN).map(|(name, count)| format!("{name} {count}"));
-    let mut line = format!("{} classes, for training: {}", classes.len(), list.collect::<Vec<_>>().join(", "));
-    if classes.len() > SHOWN {
-        line += &format!(" and {} more", classes.len() - SHOWN);
+    let list = names.iter().zip(counts).take(SHOWN).map(|(name, count)| format!("{name} {count}"));
+    let mut line = format!("{}, for training: {}", classes::classes(names.len()), list.collect::<Vec<_>>().join(", "));
+    if names.len() > SHOWN {
+        line += &format!(" and {} more", names.len() - SHOWN);
     }
     line
 }

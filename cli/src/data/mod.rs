@@ -113,6 +113,9 @@ impl Segmentation {
     /// agree; labels that are no class; a split without images, or with only one class.
     pub fn load(dir: impl AsRef<Path>, reading: &Reading) -> Result<Self, DataError> {
         let dir = dir.as_ref();
+        if dir.is_file() {
+            return Err(Cause::Option("a file, expected a directory; CSV files are for --task classify".into()).at(dir));
+        }
         let found = listing(dir)?;
         if reading.label.is_some() {
             return Err(Cause::Option("--label is for CSV files of --task classify".into()).at(dir));

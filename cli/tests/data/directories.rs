@@ -72,7 +72,7 @@ fn directories_that_are_no_data_set() {
     refused(load(&empty), "", "found nothing");
     let other = folder(&[("1", b""), ("2", b""), ("3", b""), ("4", b""), ("5", b""), ("6\n", b""), ("7", b"")]);
     refused(load(&other), "", "found 1, 2, 3, 4, 5 and 2 more");
-    refused(Segmentation::load(other.path().join("1"), &Reading::default()), "1", "");
+    refused(Segmentation::load(other.path().join("1"), &Reading::default()), "1", "a file, expected a directory");
     refused(Segmentation::load(other.path().join("none"), &Reading::default()), "none", "os error 2");
     refused(load(&folder(&[("images/x", b"")])), "images", "no images");
     refused(load(&folder(&[("images/train/x.txt", b"")])), "images/train", "no images");

@@ -77,7 +77,7 @@ fn what_cannot_be_used() {
     for i in 0..4 {
         put(&one, &format!("cats/{i}.png"), &grey(2));
     }
-    refused(load(&one), "", "1 classes, for training: cats 5: with one class there is nothing to learn");
+    refused(load(&one), "", "one class, for training: cats 5: with one class there is nothing to learn");
     put(&one, "dogs/a.png", b"no image");
     refused(load(&one), "dogs/a.png", "cannot be decoded");
     put(&one, "dogs/b.png", &grey(9));
@@ -89,6 +89,11 @@ fn what_cannot_be_used() {
     let reading = Reading { label: Some("x".into()), ..Reading::default() };
     refused(Labelled::load(one.path(), &reading), "", "--label is for CSV files");
     refused(load(&tempfile::tempdir().unwrap()), "", "found nothing");
+    for names in [["images/a.png", "masks/a.png"], ["train/imgs/a.png", "train/labels/a.png"]] {
+        let image = rgb();
+        let dir = folder(&names.map(|name| (name, &image[..])));
+        refused(load(&dir), "", "images with label images are for --task segnet");
+    }
 }
 
 #[test]

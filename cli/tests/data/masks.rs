@@ -33,7 +33,7 @@ fn masks_of_0_and_255_are_two_classes() {
     refused(
         with(&dir, &reading),
         "",
-        "1 classes by their values in the label images: 0 33.33 %; 255 counts for nothing",
+        "one class by their values in the label images: 0 33.33 %; 255 counts for nothing",
     );
     // Beside two numbers it does so by itself, unless told.
     let dir = masked(&grey([0, 255, 1, 0, 0, 0]), &grey([0; 6]));
@@ -49,7 +49,7 @@ fn one_class_is_refused_with_what_was_found() {
     refused(
         load(&dir),
         "",
-        "1 classes by their values in the label images: 7 100.00 %; every pixel counts: with one class",
+        "one class by their values in the label images: 7 100.00 %; every pixel counts: with one class",
     );
     // One class in training is one class, whatever is tested.
     refused(load(&masked(&grey([0; 6]), &grey([1; 6]))), "", "1 50.00 %; every pixel counts: with one class");
@@ -76,7 +76,7 @@ fn colours_are_classes() {
     };
     let dir = masked(&coloured([red, blue, black, red, red, red]), &coloured([black; 6]));
     let data = load(&dir).unwrap();
-    assert_eq!(data.classes, ["0", "#0000c8", "#c80000"]);
+    assert_eq!(data.classes, ["#000000", "#0000c8", "#c80000"]);
     assert_eq!((data.train.labels.memory(), data.colours[2]), (&[2, 1, 0, 2, 2, 2][..], red));
     put(&dir, "classes.tsv", b"id\tname\tr\tg\tb\n0\tcar\t200\t0\t0\n1\tsky\t0\t0\t200\n2\tvoid\t0\t0\t0\n");
     let data = load(&dir).unwrap();
