@@ -58,6 +58,27 @@ pub enum Command {
     Devices,
 }
 
+/// What is read.
+const DATA: &str = "Data; without them, small road scenes or digits are made up.
+For segnet, a directory of images with a class for every pixel:
+- images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
+- {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
+- images/ and labels/ without these: every fifth image is for scores, or
+  train.txt and test.txt list the names
+- train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], the same for test
+masks or annotations may stand for labels, NAME_mask.png for NAME.png, val for
+test. classes.tsv (id, name, r, g, b; tabs between) says what values mean.
+For classify, images with one class each:
+- CLASS/*.png|jpg: a folder for each class, every fifth image for scores
+- train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
+- train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz], the same for t10k
+  or test (MNIST)
+- data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
+or, with --net mlp, rows of numbers with one class each:
+- a file NAME.csv, every fifth line for scores, or a directory with train.csv and
+  test.csv: first a line of names, then numbers, and a class in one column
+Images and label images have one channel or three, of 8 or 16 bits.";
+
 /// Network, data and device of a training.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Setup {
@@ -68,20 +89,8 @@ pub struct Setup {
     #[arg(long, value_enum, default_value = "resnet")]
     #[serde(default)]
     pub net: Net,
-    /// Data; without them, small road scenes or digits are made up.
-    /// For segnet, images with a class for every pixel, in a directory with
-    ///   images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png, or {train,test}/images and .../labels
-    ///   images/ and labels/ alone: train.txt and test.txt list their names, else every fifth image is for scores
-    ///   train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], and the same for test
-    ///   (masks or annotations may stand for labels, val for test, NAME_mask.png for NAME.png; classes.tsv names values)
-    /// For classify, images or rows of numbers with one class each:
-    ///   CLASS/*.png|jpg, a folder for each class, or train/CLASS and test/CLASS: images of one size, or with --size
-    ///   train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz], and the same for t10k or test (MNIST)
-    ///   data_batch_1.bin ... and test_batch.bin (CIFAR)
-    ///   a file NAME.csv, or train.csv and test.csv: names in the first line; numbers, and a class in one column, for
-    ///   --net mlp
-    /// Images and label images may have one channel or three, of 8 or 16 bits.
-    #[arg(long, value_name = "PATH", verbatim_doc_comment)]
+    /// A directory or a file; without one, data are made up.
+    #[arg(long, value_name = "PATH", help = DATA)]
     pub data: Option<PathBuf>,
     /// How data are read.
     #[command(flatten)]

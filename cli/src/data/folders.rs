@@ -6,7 +6,7 @@ use super::{
     decode::{self, Form, Header},
     files::{self, Broken, TEST, fifths, visible},
     split_note,
-    store::{each, read},
+    store::{each_file, read},
 };
 use std::{
     fs::File,
@@ -105,7 +105,7 @@ fn headers(images: Vec<Image>, broken: &mut Broken<'_>) -> Result<Vec<(Image, He
         let file = File::open(path).map_err(|error| Cause::Io(error).at(path))?;
         decode::header(BufReader::new(file)).map_err(|cause| cause.at(path))
     };
-    let headers = each(images.len(), |i| header(&images[i].path));
+    let headers = each_file(images.len(), |i| header(&images[i].path));
     broken.keep(images.into_iter().zip(headers).map(|(image, header)| Ok((image, header?))))
 }
 
@@ -124,7 +124,7 @@ fn part(
         let moments = Moments::of(&pixels);
         Ok((if keep { pixels } else { Vec::new() }, moments))
     };
-    let looked = each(images.len(), |i| look(&images[i].0.path));
+    let looked = each_file(images.len(), |i| look(&images[i].0.path));
     let whole = broken.keep(images.into_iter().zip(looked).map(|((image, _), looked)| Ok((image, looked?))))?;
     let (mut bytes, mut moments, mut paths, mut labels) = (Vec::new(), Moments::default(), Vec::new(), Vec::new());
     for (image, (pixels, sums)) in whole {

@@ -6,7 +6,7 @@ use super::{
     error::ITS_IMAGE,
     files::{self, Broken, TEST, fifths},
     split::Loaded,
-    store::{each, read},
+    store::{each_file, read},
     tally::Tally,
 };
 use std::{
@@ -29,6 +29,14 @@ pub(super) struct Pair {
     labels: PathBuf,
 }
 
+/// All files, for training and for scores.
+pub(super) struct Pairs {
+    pub train: Vec<Pair>,
+    pub test: Vec<Pair>,
+    /// Whether something tells these apart.
+    pub told: bool,
+}
+
 /// Folders of a split: images, labels, and the list of what is in it.
 struct Folders {
     images: PathBuf,
@@ -36,32 +44,36 @@ struct Folders {
     list: PathBuf,
 }
 
-/// Image and label files for training and for scores, and whether something tells these apart; None if a directory has
-/// no such folders.
-pub(super) fn pairs(dir: &Path, broken: &mut Broken<'_>) -> Result<Option<([Vec<Pair>; 2], bool)>, DataError> {
+/// Image and label files; None if a directory has no folders with such.
+pub(super) fn pairs(dir: &Path, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
     let list = |name: &str| dir.join(format!("{name}.txt"));
-    if let Some([images, labels]) = siblings(dir) {
-        let part = |name: &str| Folders { images: images.join(name), labels: labels.join(name), list: list(name) };
+    let mut told = |train: Folders, test: Folders| {
+        Ok(Some(Pairs { train: found(&train, broken)?, test: found(&test, broken)?, told: true }))
+    };
+    let together = if let Some([images, labels]) = siblings(dir) {
         if images.join("train").is_dir() {
             let test = TEST.iter().find(|name| images.join(name).is_dir()).unwrap_or(&"test");
-            return Ok(Some(([found(part("train"), broken)?, found(part(test), broken)?], true)));
+            let part = |name: &str| Folders { images: images.join(name), labels: labels.join(name), list: list(name) };
+            return told(part("train"), part(test));
         }
-        let part = |name: &str| Folders { images: images.clone(), labels: labels.clone(), list: list(name) };
+        let part = |list| Folders { images: images.clone(), labels: labels.clone(), list };
         if let Some(test) = TEST.iter().find(|name| list(name).exists()).filter(|_| list("train").exists()) {
-            return Ok(Some(([found(part("train"), broken)?, found(part(test), broken)?], true)));
+            return told(part(list("train")), part(list(test)));
         }
-        let folders = Folders { images, labels, list: PathBuf::new() };
-        return Ok(Some((fifths(found(folders, broken)?), false)));
-    }
-    let part = |name: &str| {
-        let [images, labels] = siblings(&dir.join(name))?;
-        Some(Folders { images, labels, list: list(name) })
+        part(PathBuf::new())
+    } else {
+        let part = |name: &str| {
+            let [images, labels] = siblings(&dir.join(name))?;
+            Some(Folders { images, labels, list: list(name) })
+        };
+        match (part("train"), TEST.iter().find_map(|name| part(name))) {
+            (Some(train), Some(test)) => return told(train, test),
+            (Some(train), None) => train,
+            (None, _) => return Ok(None),
+        }
     };
-    let Some(train) = part("train") else { return Ok(None) };
-    let Some(test) = TEST.iter().find_map(|name| part(name)) else {
-        return Ok(Some((fifths(found(train, broken)?), false)));
-    };
-    Ok(Some(([found(train, broken)?, found(test, broken)?], true)))
+    let [train, test] = fifths(found(&together, broken)?);
+    Ok(Some(Pairs { train, test, told: false }))
 }
 
 /// Whether a directory has images with label images.
@@ -78,7 +90,7 @@ fn siblings(dir: &Path) -> Option<[PathBuf; 2]> {
 }
 
 /// The files of a split: those its list names, in the list's order, or all images by name.
-fn found(folders: Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataError> {
+fn found(folders: &Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataError> {
     let mut images = BTreeMap::new();
     for path in broken.keep(files::images(&folders.images)?)? {
         let stem = path.file_stem().unwrap_or_default().to_owned();
@@ -109,7 +121,7 @@ fn found(folders: Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataErr
         }
     };
     let pairs = broken.keep(stems.into_iter().map(pair))?;
-    if pairs.is_empty() { Err(Cause::Empty.at(folders.images)) } else { Ok(pairs) }
+    if pairs.is_empty() { Err(Cause::Empty.at(&folders.images)) } else { Ok(pairs) }
 }
 
 /// Looks at all files of a split, and keeps what there is memory for.
@@ -143,7 +155,7 @@ pub(super) fn split(pairs: Vec<Pair>, reading: &Reading, broken: &mut Broken<'_>
         let tally = tally().map_err(|cause| cause.at(&pair.labels))?;
         Ok((if keep { decoded } else { Vec::new() }, tally))
     };
-    let looked = each(pairs.len(), |i| look(&pairs[i]));
+    let looked = each_file(pairs.len(), |i| look(&pairs[i]));
     let whole = broken.keep(pairs.into_iter().zip(looked).map(|(pair, looked)| Ok((pair, looked?))))?;
     if whole.is_empty() {
         return Err(Cause::Empty.at(place));

@@ -55,12 +55,13 @@ impl Labelled {
             return Err(Cause::Option("--ignore is for pixels, and here every image has a class".into()).at(path));
         }
         let mut broken = Broken::new(reading);
-        let mut data = match numbers::files(path)? {
-            Some(files) => numbers::load(&files, reading, &mut broken)?,
-            None if reading.label.is_some() => {
-                return Err(Cause::Option("--label is for CSV files, and here are none".into()).at(path));
-            }
-            None => Self::images(path, reading, &mut broken)?,
+        let images = if path.is_file() { None } else { Self::images(path, reading, &mut broken)? };
+        let mut data = match (images, numbers::files(path)?) {
+            // A table beside images is about them.
+            (Some(images), _) if reading.label.is_none() => images,
+            (Some(_), _) => return Err(Cause::Option("--label is for CSV files".into()).at(path)),
+            (None, Some(files)) => numbers::load(&files, reading, &mut broken)?,
+            (None, None) => return Err(Cause::Layout { expected: LABELLED, found: listing(path)? }.at(path)),
         };
         data.name = name(path);
         let mut counts = vec![0_usize; data.classes.len()];
@@ -74,16 +75,15 @@ impl Labelled {
         Ok(data)
     }
 
-    /// Of a directory of images.
-    fn images(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Self, DataError> {
+    /// Of a directory of images; None if there are none.
+    fn images(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
         if images::labelled(dir) {
             return Err(Cause::Option("images with label images are for --task segnet".into()).at(dir));
         }
         let cifar = found.iter().any(|name| name.starts_with("data_batch_"));
         if !cifar && !found.iter().any(|name| name.starts_with("train-images-idx")) {
-            let folders = folders::load(dir, reading, broken)?;
-            return folders.ok_or_else(|| Cause::Layout { expected: LABELLED, found }.at(dir));
+            return folders::load(dir, reading, broken);
         }
         if reading.size.is_some() {
             return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
@@ -115,7 +115,7 @@ impl Labelled {
         (train.classes, test.classes) = (classes.len(), classes.len());
         let [mean, deviation] = train.spread()?.mean_and_deviation();
         let (columns, notes) = (Vec::new(), Notes::default());
-        Ok(Self { name: String::new(), classes, mean, deviation, columns, train, test, notes })
+        Ok(Some(Self { name: String::new(), classes, mean, deviation, columns, train, test, notes }))
     }
 
     /// Made-up digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.

@@ -25,6 +25,7 @@ mod scene;
 mod split;
 mod store;
 mod synthetic;
+mod table;
 mod tally;
 mod weights;
 
@@ -40,7 +41,6 @@ pub use order::{Order, Sample};
 pub use reading::{Ignore, Reading, Size};
 pub use split::Split;
 pub use store::Store;
-pub use weights::median_frequency;
 
 use files::Broken;
 use std::{fs, path::Path};
@@ -57,7 +57,8 @@ pub struct Segmentation {
     pub colours: Vec<[u8; 3]>,
     /// The label of pixels that count for nothing. It may be a position in `classes`, which then stands for no class.
     pub ignore: Option<u8>,
-    /// A weight for each class, by its area: see [`median_frequency`].
+    /// A weight for each class by its area, median(f)/f(c): where f is the share of a class in the pixels of the
+    /// training images in which it occurs (Eigen and Fergus 2015, §3.3.1); 0 for one that never does.
     pub weights: Vec<f32>,
     /// For training.
     pub train: Split,
@@ -127,9 +128,9 @@ impl Segmentation {
                 return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
             }
             (packed::split(dir, "train", reading)?, packed::split(dir, packed::test(dir), reading)?, true)
-        } else if let Some(([train, test], told)) = images::pairs(dir, &mut broken)? {
-            let train = images::split(train, reading, &mut broken)?;
-            (train, images::split(test, reading, &mut broken)?, told)
+        } else if let Some(pairs) = images::pairs(dir, &mut broken)? {
+            let train = images::split(pairs.train, reading, &mut broken)?;
+            (train, images::split(pairs.test, reading, &mut broken)?, pairs.told)
         } else {
             return Err(Cause::Layout { expected: LAYOUTS, found }.at(dir));
         };
@@ -153,7 +154,7 @@ impl Segmentation {
         }
         Ok(Self {
             name: name(dir),
-            weights: weights::of_counts(&counts, classes.names.len(), classes.ignore),
+            weights: weights::median_frequency(&counts, classes.names.len(), classes.ignore),
             classes: classes.names,
             colours: classes.colours,
             ignore: classes.ignore,

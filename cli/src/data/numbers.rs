@@ -165,7 +165,7 @@ fn column(name: String, at: usize, rows: &[Row]) -> Column {
 fn numbers(record: &StringRecord, places: &[usize], names: &[String]) -> Result<Vec<f64>, String> {
     let number = |(place, name): (&usize, &String)| {
         let word = record.get(*place).unwrap_or("");
-        let number = word.parse::<f64>().ok().filter(|number| (*number as f32).is_finite());
+        let number = word.parse::<f64>().ok().filter(|number| number.abs() <= f64::from(f32::MAX));
         number.ok_or_else(|| format!("{word:?} in the column {name} is no number"))
     };
     places.iter().zip(names).map(number).collect()

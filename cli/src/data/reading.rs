@@ -7,7 +7,6 @@ use std::{fmt, str::FromStr};
 /// Options for all kinds of data.
 #[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default)]
-#[command(next_help_heading = "Data")]
 pub struct Reading {
     /// Resizes images in files of their own, which may have any sizes, to so many rows and columns; of masks, to the
     /// nearest pixels.

@@ -5,6 +5,7 @@ use super::{
     classes::Values,
     decode::{self, Form},
 };
+use crate::output;
 use std::{
     borrow::Cow,
     fs::{self, File},
@@ -109,6 +110,22 @@ impl Store {
 /// A whole file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     fs::read(path).map_err(|error| Cause::Io(error).at(path))
+}
+
+/// The same for all files of a data set, of which there may be many: with a bar where somebody watches.
+pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    const MANY: usize = 2000;
+    if count < MANY {
+        return each(count, work);
+    }
+    let bar = output::progress(count as u64).with_message("looking at all files");
+    let done = each(count, |i| {
+        let done = work(i);
+        bar.inc(1);
+        done
+    });
+    bar.finish_and_clear();
+    done
 }
 
 /// What `work` makes of 0 … count − 1, in order, done by all cores.

@@ -3,7 +3,7 @@
 //! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
 //! part of the data set's definition, which a checksum pins.
 
-use super::{Notes, Segmentation, Split, random::Random, scene, tally::Tally, weights::of_counts};
+use super::{Notes, Segmentation, Split, random::Random, scene, tally::Tally, weights::median_frequency};
 
 /// Rows of an image.
 pub(super) const HEIGHT: usize = 48;
@@ -37,7 +37,7 @@ pub(super) fn segmentation(seed: u64) -> Segmentation {
         classes: CLASSES.map(|(name, _)| name.into()).into(),
         colours: CLASSES.map(|(_, colour)| colour).into(),
         ignore: Some(UNLABELLED),
-        weights: of_counts(&counts, CLASSES.len(), Some(UNLABELLED)),
+        weights: median_frequency(&counts, CLASSES.len(), Some(UNLABELLED)),
         train,
         test,
         notes: Notes::default(),

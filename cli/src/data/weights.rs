@@ -1,27 +1,14 @@
 //! Weights for classes of unequal area.
 
-use super::{DataError, Split, tally::Tally};
+use super::tally::Tally;
 
 /// Median-frequency weights: median(f)/f(c), where f(c) is the share of class c in the pixels of the images in which it
 /// occurs (Eigen and Fergus 2015, §3.3.1). One for each class; 0 for a class that never occurs.
 ///
 /// Ignored pixels are no class, but count as pixels of their image. The median is over the classes that occur; of an
 /// even number, it is the mean of the middle two.
-///
-/// # Errors
-/// Labels on disk that cannot be read.
-pub fn median_frequency(split: &Split, classes: usize, ignore: Option<u8>) -> Result<Vec<f32>, DataError> {
-    let mut tally = Tally::default();
-    for image in 0..split.count {
-        let labels = split.labels.get(image, split.pixels())?;
-        tally.add(image, &Tally::of(labels.iter().map(|label| u32::from(*label))));
-    }
-    Ok(of_counts(&tally, classes, ignore))
-}
-
-/// The same from the counts of class ids.
 #[expect(clippy::cast_possible_truncation, reason = "a weight in f32")]
-pub(super) fn of_counts(tally: &Tally, classes: usize, ignore: Option<u8>) -> Vec<f32> {
+pub(super) fn median_frequency(tally: &Tally, classes: usize, ignore: Option<u8>) -> Vec<f32> {
     let frequency = |class: usize| {
         let class = u8::try_from(class).ok().filter(|class| Some(*class) != ignore)?;
         tally.0.get(&class.into()).map(|count| count.area as f64 / count.within as f64)
@@ -40,8 +27,13 @@ pub(super) fn of_counts(tally: &Tally, classes: usize, ignore: Option<u8>) -> Ve
 mod tests {
     use super::*;
 
-    fn split(count: usize, labels: &[u8]) -> Split {
-        Split { count, height: 2, width: 4, images: vec![0; labels.len() * 3].into(), labels: labels.to_vec().into() }
+    /// Images of eight pixels.
+    fn weights(labels: &[u8], classes: usize, ignore: Option<u8>) -> Vec<f32> {
+        let mut tally = Tally::default();
+        for (i, image) in labels.chunks(8).enumerate() {
+            tally.add(i, &Tally::of(image.iter().map(|label| u32::from(*label))));
+        }
+        median_frequency(&tally, classes, ignore)
     }
 
     #[test]
@@ -51,14 +43,14 @@ mod tests {
         let labels = [0, 0, 0, 0, 1, 1, 2, 9, 0, 0, 1, 4, 4, 4, 4, 9];
         // Median of 2/16, 3/16, 6/16, 8/16: 4.5/16.
         let expected = [4.5 / 6.0, 4.5 / 3.0, 4.5 / 2.0, 0.0, 4.5 / 8.0];
-        assert_eq!(median_frequency(&split(2, &labels), 5, Some(9)).unwrap(), expected);
+        assert_eq!(weights(&labels, 5, Some(9)), expected);
         // Without class 4 the median is that of three.
-        assert_eq!(median_frequency(&split(2, &labels), 5, Some(4)).unwrap()[..3], [0.5, 1.0, 1.5]);
+        assert_eq!(weights(&labels, 5, Some(4))[..3], [0.5, 1.0, 1.5]);
     }
 
     #[test]
     fn nothing_to_weigh() {
-        assert_eq!(median_frequency(&split(1, &[9; 8]), 2, Some(9)), [0.0, 0.0]);
-        assert_eq!(median_frequency(&split(0, &[]), 300, None).unwrap(), [0.0; 300]);
+        assert_eq!(weights(&[9; 8], 2, Some(9)), [0.0, 0.0]);
+        assert_eq!(weights(&[], 300, None), [0.0; 300]);
     }
 }

@@ -163,14 +163,14 @@ impl run::Task for Classify<'_> {
         Ok(Metrics::of_images(&confusion))
     }
 
-    fn shown(&self) -> Result<(([usize; 4], Element), Vec<u8>), Failure> {
+    fn shown(&self) -> Result<run::Shown, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.image(*image)?);
         }
-        Ok((([shown.len(), test.height, test.width, test.channels], test.element), images))
+        Ok(run::Shown { size: [shown.len(), test.height, test.width, test.channels], element: test.element, images })
     }
 
     fn position(&self) -> u64 {

@@ -33,11 +33,11 @@ pub(super) trait Task {
     /// Scores on the test images.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure>;
 
-    /// Test images that a report shows, their sizes and what their values are.
+    /// Test images that a report shows.
     ///
     /// # Errors
     /// Images on disk that can no longer be read.
-    fn shown(&self) -> Result<(([usize; 4], Element), Vec<u8>), Failure>;
+    fn shown(&self) -> Result<Shown, Failure>;
 
     /// Images taken so far.
     fn position(&self) -> u64;
@@ -47,6 +47,17 @@ pub(super) trait Task {
 
     /// What is predicted.
     fn classes(&self) -> Classes;
+}
+
+/// Images that a report shows.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// [n, h, w, channels].
+    pub size: [usize; 4],
+    /// What their values are.
+    pub element: Element,
+    /// One after another.
+    pub images: Vec<u8>,
 }
 
 /// One training, whatever its task and device.
@@ -149,8 +160,8 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn samples(&mut self) -> Result<Vec<u8>, Failure> {
-        let (kind, images) = self.task.shown()?;
-        predict(&mut self.trainer, self.task.net(), kind, &images)
+        let Shown { size, element, images } = self.task.shown()?;
+        predict(&mut self.trainer, self.task.net(), (size, element), &images)
     }
 
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {

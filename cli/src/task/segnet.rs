@@ -111,14 +111,14 @@ impl run::Task for Segnet<'_> {
         Ok(Metrics::of_pixels(&confusion))
     }
 
-    fn shown(&self) -> Result<(([usize; 4], Element), Vec<u8>), Failure> {
+    fn shown(&self) -> Result<run::Shown, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);
         }
-        Ok((([shown.len(), test.height, test.width, 3], Element::Byte), images))
+        Ok(run::Shown { size: [shown.len(), test.height, test.width, 3], element: Element::Byte, images })
     }
 
     fn position(&self) -> u64 {

@@ -24,7 +24,8 @@ fn every_fifth_of_a_class_is_for_scores() {
             put(&dir, &format!("{class}/{i}.png"), &grey(i));
         }
     }
-    // What is no class: files of the system, folders without images.
+    // What is no class: files of the system, a table about the images, folders without any.
+    put(&dir, "labels.csv", b"file,class\n0.png,cats\n");
     put(&dir, ".DS_Store", b"x");
     put(&dir, "cats/.hidden.png", b"x");
     put(&dir, "cats/notes.txt", b"x");

@@ -2,7 +2,7 @@
 //!
 //! Expected values are from the descriptions that came with the data, made with other programs.
 
-use gradscale_cli::data::{Classification, Reading, Segmentation, Split, median_frequency};
+use gradscale_cli::data::{Classification, Reading, Segmentation, Split};
 use std::{env, path::PathBuf, time::Instant};
 
 /// Median-frequency weights of the 11 classes at full size.
@@ -74,8 +74,7 @@ fn camvid(name: &str, expected: &Expected) {
             assert!((found - mean).abs() <= expected.mean_off, "mean {found}, expected {mean}");
         }
     }
-    let weights = median_frequency(&data.train, 11, data.ignore).expect("labels in memory");
-    assert_eq!(weights, data.weights);
+    let weights = &data.weights;
     let off =
         weights.iter().zip(WEIGHTS).map(|(found, weight)| (f64::from(*found) / weight - 1.0).abs()).fold(0.0, f64::max);
     println!("{name}: weights are off by {off:.1e} at most");
