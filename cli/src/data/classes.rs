@@ -1,7 +1,7 @@
 //! Which values of labels are which classes: by the table `classes.tsv`, or by what occurs.
 
 use super::{Cause, DataError, Ignore, table::Table, tally::Tally};
-use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// Names, colours, values and the ignored label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Values {
     }
 
     /// The same for bytes; None if they stay as they are.
-    pub(super) fn table(&self) -> Option<Arc<[u8; 256]>> {
+    pub(super) fn table(&self) -> Option<[u8; 256]> {
         if self.0.iter().all(|(value, class)| *value == u32::from(*class)) {
             return None;
         }
@@ -97,7 +97,7 @@ impl Values {
                 *entry = *class;
             }
         }
-        Some(Arc::new(table))
+        Some(table)
     }
 }
 

@@ -55,12 +55,15 @@ impl Labelled {
             return Err(Cause::Option("--ignore is for pixels, and here every image has a class".into()).at(path));
         }
         let mut broken = Broken::new(reading);
-        let images = if path.is_file() { None } else { Self::images(path, reading, &mut broken)? };
+        // A table beside images is about them, unless it is asked for.
+        let asked = path.is_file() || reading.label.is_some();
+        let images = if asked { None } else { Self::images(path, reading, &mut broken)? };
         let mut data = match (images, numbers::files(path)?) {
-            // A table beside images is about them.
-            (Some(images), _) if reading.label.is_none() => images,
-            (Some(_), _) => return Err(Cause::Option("--label is for CSV files".into()).at(path)),
+            (Some(images), _) => images,
             (None, Some(files)) => numbers::load(&files, reading, &mut broken)?,
+            (None, None) if asked => {
+                return Err(Cause::Option("--label is for CSV files, and here are none".into()).at(path));
+            }
             (None, None) => return Err(Cause::Layout { expected: LABELLED, found: listing(path)? }.at(path)),
         };
         data.name = name(path);
@@ -92,13 +95,15 @@ impl Labelled {
             if cifar { Classification::load_cifar(dir)? } else { Classification::load_idx(dir, reading)? };
         let classes = match names(dir)? {
             Some((path, names)) if names.len() < train.classes => {
-                let reason = format!(
-                    "{} names for {} classes: there are labels up to {}",
-                    names.len(),
-                    train.classes,
-                    train.classes - 1
-                );
-                return Err(Cause::Table { line: names.len(), reason }.at(path));
+                let beyond = |labels: &[u8], what: &str| {
+                    let (image, label) =
+                        labels.iter().enumerate().find(|(_, label)| usize::from(**label) >= names.len())?;
+                    Some(format!("{what} image {image} has label {label}"))
+                };
+                let example = beyond(&train.labels, "training").or_else(|| beyond(&test.labels, "test"));
+                let (count, example) = (names.len(), example.unwrap_or_default());
+                let reason = format!("{count} names for {} classes: {example}", train.classes);
+                return Err(Cause::Table { line: count, reason }.at(path));
             }
             Some((_, names)) => names,
             None => {

@@ -97,8 +97,9 @@ impl Loaded {
                     bytes.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
                 }
             }
-            Store::Part { table, .. } => *table = classes.values.table(),
-            Store::Files { values, .. } => *values = Some(Arc::new(classes.values.clone())),
+            Store::Part { values, .. } | Store::Files { values, .. } => {
+                *values = Some(Arc::new(classes.values.clone()))
+            }
         }
         if self.keep {
             let labels = self.split.labels.range(0..self.split.count, pixels)?.into_owned();

@@ -28,8 +28,8 @@ pub enum Store {
         path: PathBuf,
         /// Where the first image begins.
         start: u64,
-        /// What becomes of each value; None: it stays.
-        table: Option<Arc<[u8; 256]>>,
+        /// The class of each value, if the file holds labels.
+        values: Option<Arc<Values>>,
     },
     /// Each in a file of its own, to be decoded.
     Files {
@@ -65,18 +65,18 @@ impl Store {
     pub fn get(&self, index: usize, len: usize) -> Result<Cow<'_, [u8]>, DataError> {
         match self {
             Self::Memory(bytes) => Ok(Cow::Borrowed(&bytes[index * len..(index + 1) * len])),
-            Self::Part { path, start, table } => {
+            Self::Part { path, start, values } => {
                 let read = || {
                     let mut file = File::open(path)?;
                     file.seek(SeekFrom::Start(start + (index * len) as u64))?;
                     let mut bytes = vec![0; len];
                     file.read_exact(&mut bytes).map(|()| bytes)
                 };
-                let mut bytes = read().map_err(|error| Cause::Io(error).at(path))?;
-                if let Some(table) = table {
-                    bytes.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
-                }
-                Ok(Cow::Owned(bytes))
+                let bytes = read().map_err(|error| Cause::Io(error).at(path))?;
+                let Some(values) = values else { return Ok(Cow::Owned(bytes)) };
+                // The file may have changed since it was looked at.
+                let labels: Vec<u32> = bytes.into_iter().map(u32::from).collect();
+                values.classes(&labels, len).map(Cow::Owned).map_err(|cause| cause.at(path))
             }
             Self::Files { paths, form, values } => {
                 let path = &paths[index];

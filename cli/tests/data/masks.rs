@@ -175,7 +175,11 @@ fn on_disk_it_is_the_same() {
             assert_eq!(streamed.labels.get(one, kept.pixels()).unwrap(), kept.labels.get(one, kept.pixels()).unwrap());
         }
     }
-    // A file that is no longer what it was.
+    // Files that are no longer what they were.
+    let dir = crate::files::packed();
+    let data = with(&dir, &Reading { memory: 0, ..Reading::default() }).unwrap();
+    put(&dir, "test-labels-idx3-ubyte", &crate::files::idx(&[1, 1, 2], &[3, 9]));
+    refused(data.test.labels.get(0, 2), "test-labels-idx3-ubyte", "label 9 at row 0, column 1, which is no class");
     let dir = unpacked();
     let data = with(&dir, &Reading { memory: 0, ..Reading::default() }).unwrap();
     put(&dir, "labels/train/a.png", &grey([9; 6]));
