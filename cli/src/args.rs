@@ -3,7 +3,9 @@
 use crate::{
     Failure,
     commands::{inspect::Inspect, plan::Plan},
+    data::Reading,
     device::Device,
+    output,
     predict::Predict,
     replay::Replay,
     task::{Data, Net, Pixels, Settings, Task},
@@ -56,6 +58,27 @@ pub enum Command {
     Devices,
 }
 
+/// What is read.
+const DATA: &str = "Data; without them, small road scenes or digits are made up.
+For segnet, a directory of images with a class for every pixel:
+- images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
+- {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
+- images/ and labels/ without these: every fifth image is for scores, or
+  train.txt and test.txt list the names
+- train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], the same for test
+masks or annotations may stand for labels, NAME_mask.png for NAME.png, val for
+test. classes.tsv (id, name, r, g, b; tabs between) says what values mean.
+For classify, images with one class each:
+- CLASS/*.png|jpg: a folder for each class, every fifth image for scores
+- train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
+- train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz], the same for t10k
+  or test (MNIST)
+- data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
+or, with --net mlp, rows of numbers with one class each:
+- a file NAME.csv, every fifth line for scores, or a directory with train.csv and
+  test.csv: first a line of names, then numbers, and a class in one column
+Images and label images have one channel or three, of 8 or 16 bits.";
+
 /// Network, data and device of a training.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Setup {
@@ -66,10 +89,13 @@ pub struct Setup {
     #[arg(long, value_enum, default_value = "resnet")]
     #[serde(default)]
     pub net: Net,
-    /// Directory with the data: for segnet images with a class for every pixel (image files, or IDX), for classify
-    /// MNIST's IDX files or CIFAR's binary ones; without it, small road scenes or digits are made up.
-    #[arg(long, value_name = "DIR")]
+    /// A directory or a file; without one, data are made up.
+    #[arg(long, value_name = "PATH", help = DATA)]
     pub data: Option<PathBuf>,
+    /// How data are read.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub reading: Reading,
     /// Images in a batch [default: 8 for segnet, 64 for classify]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
@@ -95,12 +121,17 @@ impl Setup {
         self.device.unwrap_or(Device::Cpu)
     }
 
-    /// The data.
+    /// The data; says what was taken for what.
     ///
     /// # Errors
-    /// A directory that is no such data set.
+    /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Data, Failure> {
-        Data::load(self.task, self.data.as_deref(), seed)
+        let data = Data::load(self.task, self.data.as_deref(), &self.reading, seed)?;
+        let notes = data.notes();
+        notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
+        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        data.suits(self.net)?;
+        Ok(data)
     }
 
     /// What a run depends on.

@@ -13,6 +13,11 @@ impl Failure {
         Self(format!("{place}: {cause}"))
     }
 
+    /// A line of text from anywhere, so that it is one line.
+    pub fn plain(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// About a file.
     pub fn file(path: &Path, cause: impl fmt::Display) -> Self {
         Self::at(path.display(), cause)

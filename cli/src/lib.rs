@@ -8,6 +8,7 @@ pub mod compare;
 pub mod config;
 pub mod data;
 pub mod device;
+mod doubts;
 mod failure;
 mod machine;
 pub mod metrics;

@@ -15,6 +15,9 @@ pub struct Metrics {
     /// Share of all pixels, or images, that is right.
     #[serde(deserialize_with = "or_nan")]
     pub global_accuracy: f64,
+    /// The class that was predicted everywhere, if there was no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<u8>,
 }
 
 impl Metrics {
@@ -22,7 +25,7 @@ impl Metrics {
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
-        Self { miou: None, class_accuracy, global_accuracy }
+        Self { miou: None, class_accuracy, global_accuracy, only: confusion.only() }
     }
 
     /// Of pixels.
@@ -111,6 +114,15 @@ impl Confusion {
         hits as f64 / self.counts.iter().sum::<u64>() as f64
     }
 
+    /// The class that was predicted everywhere, if there was no other.
+    #[must_use]
+    pub fn only(&self) -> Option<u8> {
+        let predicted = |class: &usize| (0..self.classes).any(|label| self.count(label, *class) > 0);
+        let mut classes = (0..self.classes).filter(predicted);
+        let first = classes.next()?;
+        if classes.next().is_none() { u8::try_from(first).ok() } else { None }
+    }
+
     /// Pixels of a class.
     fn labelled(&self, class: usize) -> u64 {
         (0..self.classes).map(|prediction| self.count(class, prediction)).sum()
@@ -150,6 +162,16 @@ mod tests {
         assert_eq!((right.miou(), right.class_accuracy(), right.global_accuracy()), (1.0, 1.0, 1.0));
         let nothing = Confusion::new(3);
         assert!(nothing.miou().is_nan() && nothing.class_accuracy().is_nan() && nothing.global_accuracy().is_nan());
+    }
+
+    #[test]
+    fn one_class_everywhere() {
+        let mut confusion = Confusion::new(3);
+        assert_eq!(confusion.only(), None);
+        confusion.add(&[0, 1, 2, 9], &[2, 2, 2, 0], Some(9));
+        assert_eq!((confusion.only(), Metrics::of_pixels(&confusion).only), (Some(2), Some(2)));
+        confusion.add(&[0], &[1], None);
+        assert_eq!(confusion.only(), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    data::Picture,
+    data::{self, Picture},
     device::Device,
     output,
     task::{
@@ -29,7 +29,7 @@ pub struct Predict {
     #[arg(value_name = "WEIGHTS")]
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
-    /// have that of the training images.
+    /// have that of the training images, unless these were resized. Of a network for numbers, CSV files.
     #[arg(value_name = "IMAGES", required = true)]
     images: Vec<PathBuf>,
     /// Directory for NAME-labels.png (grey values are class ids) and NAME-overlay.png, or for classes.tsv of a
@@ -62,8 +62,19 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let (mut applied, classes) = network(arguments, &images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
+    // Images with one class each are resized as those for training were.
+    let size = plan.setup.reading.size.filter(|_| classes.input.is_some());
     for path in images {
-        let picture = Picture::read(&path)?;
+        if !classes.columns.is_empty() {
+            for (row, numbers) in data::rows(&path, &classes.columns)?.iter().enumerate() {
+                let class = applied.predict([1, classes.columns.len(), 1], numbers)?.first().copied();
+                let class = class.map_or(0, usize::from);
+                let name = classes.names.get(class).map_or("?", String::as_str);
+                writeln!(table, "{}:{}\t{class}\t{name}", path.display(), row + 1).ok();
+            }
+            continue;
+        }
+        let picture = Picture::read(&path, size)?;
         if let Some(Input { size, .. }) = classes.input {
             let pixels = fitting(&picture, size).map_err(|cause| Failure::file(&path, cause))?;
             let class = applied.predict(size, &pixels)?.first().map_or(0, |&class| usize::from(class));

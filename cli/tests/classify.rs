@@ -51,7 +51,8 @@ fn both_networks_learn_digits_that_are_made_up() {
     fs::create_dir(at.join("images")).expect("a directory");
     for i in 0..40 {
         let path = at.join(format!("images/{i:02}.png"));
-        let image = image::GrayImage::from_raw(28, 28, digits.image(i).to_vec()).expect("an image");
+        let image =
+            image::GrayImage::from_raw(28, 28, digits.image(i).expect("in memory").into_owned()).expect("an image");
         image.save(path).expect("a file");
     }
     let found = saved(&at.join("mlp"), 300);
@@ -122,8 +123,8 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fs::create_dir_all(at.join("empty")).expect("a directory");
     for (data, batch, named) in [
         ("cifar", "1", "cifar/test_batch.bin: sizes 3072, expected a whole number of records of 3073 bytes"),
-        ("named", "1", "named/batches.meta.txt: line 2: 2 names for 3 classes"),
-        ("empty", "1", "empty: not a data set: expected train-images-idx3-ubyte"),
+        ("named", "1", "named/batches.meta.txt: line 2: 2 names for 3 classes: training image 0 has label 2"),
+        ("empty", "1", "empty: not a data set: expected a folder with images for each class"),
         ("nowhere", "1", "nowhere: No such file"),
     ] {
         let (code, _, error) =
@@ -133,7 +134,10 @@ fn what_cannot_be_used_says_why_in_one_line() {
     }
     fs::write(at.join("named/batches.meta.txt"), "cat\ndog\nbird\n").expect("a file");
     let (code, _, error) = gradscale(at, &["train", "--task", "classify", "--data", "named", "--iters", "1"]);
-    assert_eq!((code, error.trim()), (Some(2), "gradscale: --batch: batches of 64 from 2 images"));
+    assert_eq!(
+        (code, error.trim()),
+        (Some(2), "gradscale: --batch: 64 images in a batch, and there are 2 to train with")
+    );
     assert!(!at.join("train-1").exists(), "nothing is made before everything fits");
 }
 

@@ -10,6 +10,11 @@ fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, Stri
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// That nothing is wrong; small trainings may be doubtful.
+fn calm(error: &str) -> bool {
+    error.lines().all(|line| line.starts_with("gradscale: doubtful: "))
+}
+
 /// A training too small to learn anything.
 const SMALL: [&str; 9] = ["compare", "--iters", "3", "--batch", "2", "--width", "2", "--threads", "1"];
 
@@ -18,7 +23,7 @@ fn compares_and_writes_results() {
     let directory = tempfile::tempdir().expect("a directory");
     let methods = ["--methods", "fp32,gs:exact,gamma=1e-4,interval=2", "--seeds", "0,1", "--eval-every", "2"];
     let (code, out, error) = gradscale(directory.path(), &[&SMALL[..], &methods].concat());
-    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    assert!(code == Some(0) && calm(&error), "{out}{error}");
     let results = directory.path().join("compare-1");
     let json = fs::read(results.join("results.json")).expect("results");
     let json: Value = serde_json::from_slice(&json).expect("JSON");
@@ -81,7 +86,7 @@ fn a_file_stands_for_flags() {
     let text = "iters = 3\nbatch = 2\nwidth = 2\nthreads = 1\nmethods = [\"fp32\", \"fixed:8\"]\nout = \"a\"\n";
     fs::write(&file, text).expect("a file");
     let (code, _, error) = gradscale(directory.path(), &["compare", "--config", "run.toml", "--iters", "2"]);
-    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert!(code == Some(0) && calm(&error), "{error}");
     let json = fs::read(directory.path().join("a/results.json")).expect("results");
     let json: Value = serde_json::from_slice(&json).expect("JSON");
     assert_eq!(json["arguments"]["iters"], 2, "the command line wins");
@@ -170,7 +175,7 @@ fn weights_come_from_pytorch_models() {
         assert!(error.contains(named), "{error}");
     }
     let (code, out, error) = gradscale(at, &[&train[..], &["--weights", "good", "--out", "t"]].concat());
-    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    assert!(code == Some(0) && calm(&error), "{out}{error}");
     assert!(out.starts_with("good: 1 parameters imported; not in the file: "), "{out}");
     let bytes = fs::read(at.join("t/checkpoint-000001.safetensors")).expect("a checkpoint");
     let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");

@@ -21,7 +21,11 @@ fn persistent_overflow_ends_with_one_line() {
     let (code, error) = gradscale(at, &[&train[..], &SMALL[..]].concat());
     assert_eq!(code, Some(2), "{error}");
     let expected = format!("gradscale: 100 steps in a row were not taken; the last was {SKIPPED}\n");
-    assert_eq!(error, expected);
+    // Doubted early, ended in the end.
+    let doubt = error.strip_suffix(&expected).expect("how it ended");
+    let doubted =
+        "gradscale: doubtful: fixed:1237940039285380274899124224: at step 11, 11 of the last 11 steps were skipped";
+    assert!(doubt.starts_with(doubted) && doubt.lines().count() == 1, "{error}");
     let log = fs::read_to_string(at.join("t/log.jsonl")).expect("a log");
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 99);
@@ -34,7 +38,7 @@ fn persistent_overflow_ends_with_one_line() {
     // Beside methods that train, one that cannot is a result.
     let compare = ["compare", "--methods", &format!("{METHOD},fp32"), "--out", "c"];
     let (code, error) = gradscale(at, &[&compare[..], &SMALL[..6], &["--iters", "101"]].concat());
-    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert!(code == Some(0) && error.lines().all(|line| line.starts_with("gradscale: doubtful: ")), "{error}");
     let json: Value = serde_json::from_slice(&fs::read(at.join("c/results.json")).expect("results")).expect("JSON");
     assert!(
         json["runs"][0].to_string().contains(&format!("100 steps in a row were not taken; the last was {SKIPPED}"))

@@ -14,7 +14,7 @@ use gradscale::{
     nn::Module,
     optim::{Optimizer, Schedule},
 };
-use gradscale_cli::data::Classification;
+use gradscale_cli::data::{Classification, Reading};
 use std::path::PathBuf;
 
 const STEPS: usize = 600;
@@ -58,7 +58,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
     let mut skipped = 0;
     for step in 0..STEPS {
         let from = step * BATCH % (train.count - BATCH);
-        let images = &train.features[from * 784..(from + BATCH) * 784];
+        let images = &train.features.memory()[from * 784..(from + BATCH) * 784];
         let labels = &train.labels[from..from + BATCH];
         let upper: Vec<u8> = labels.iter().map(|&label| u8::from(label >= 5)).collect();
         let batch = [Batch::u8([BATCH, 784], images), Batch::u8([BATCH], labels), Batch::u8([BATCH], &upper)];
@@ -70,7 +70,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
         skipped += usize::from(outcome.skipped.is_some());
     }
     let mut right = |head: usize| {
-        let images = [Batch::u8([test.count, 784], &test.features)];
+        let images = [Batch::u8([test.count, 784], test.features.memory())];
         let best = trainer.evaluate(images, |[x]| net.heads(x)?[head].argmax()).expect("an evaluation");
         let truth = |label: u8| f32::from(if head == 0 { label } else { u8::from(label >= 5) });
         let right = best.data.iter().zip(&test.labels).filter(|(best, label)| **best == truth(**label)).count();
@@ -85,7 +85,8 @@ fn only_gradient_scaling_trains_both_heads() {
         println!("SKIPPED: two heads on Fashion-MNIST; set GRADSCALE_DATA to the directory with fashion-mnist-10k");
         return;
     };
-    let (images, test) = Classification::load_idx(root.join("fashion-mnist-10k")).expect("Fashion-MNIST");
+    let (images, test) =
+        Classification::load_idx(root.join("fashion-mnist-10k"), &Reading::default()).expect("Fashion-MNIST");
     let run = |method: &str| {
         let result = train(Cpu::new(0).expect("threads"), method, &images, &test);
         let Result { ten, two, skipped } = result;
@@ -113,7 +114,8 @@ fn both_heads_train_on_wgpu() {
         println!("SKIPPED: two heads on wgpu; set GRADSCALE_DATA to the directory with fashion-mnist-10k");
         return;
     };
-    let (images, test) = Classification::load_idx(root.join("fashion-mnist-10k")).expect("Fashion-MNIST");
+    let (images, test) =
+        Classification::load_idx(root.join("fashion-mnist-10k"), &Reading::default()).expect("Fashion-MNIST");
     let run = |method: &str| {
         let device = match gradscale::Wgpu::new(0) {
             Ok(device) => device,

@@ -6,6 +6,7 @@ pub(crate) mod table;
 use crate::{
     Failure,
     args::Compare,
+    doubts,
     machine::Origin,
     output,
     report::Report,
@@ -72,7 +73,8 @@ fn train(
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor());
     let mut run = open((arguments.setup.device(), arguments.threads), data, settings, method, seed, None)?;
-    let mut recorder = Recorder::new(name, seed, arguments.iters);
+    let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
+    let about = format!("{name}, seed {seed}");
     for iteration in 1..=arguments.iters {
         let sampled = recorder.samples(iteration);
         run.observe(if sampled { Detail::Full } else { Detail::Counts });
@@ -86,6 +88,7 @@ fn train(
             }
         };
         recorder.step(iteration, &outcome, start.elapsed().as_secs_f64(), &run.sites(), sampled);
+        doubts::say(bar, &about, &recorder.news());
         bar.set_message(format!("{name}, seed {seed}: loss {:.4}, {} skipped", outcome.loss, recorder.skipped()));
         bar.inc(1);
         if iteration < arguments.iters && arguments.eval_every != 0 && iteration.is_multiple_of(arguments.eval_every) {
@@ -96,6 +99,7 @@ fn train(
     let memory = run.memory();
     let metrics = run.evaluate()?;
     recorder.score(arguments.iters, metrics);
-    recorder.finish(metrics, run.samples()?, memory);
+    recorder.finish(metrics, run.samples()?, memory, &run.unchanged()?);
+    doubts::say(bar, &about, &recorder.news());
     Ok(recorder.done())
 }

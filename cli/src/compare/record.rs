@@ -1,6 +1,6 @@
 //! What is kept of a run.
 
-use crate::{Failure, args::Compare, machine::Origin, metrics::Metrics, task::Data};
+use crate::{Failure, args::Compare, doubts::Doubts, machine::Origin, metrics::Metrics, task::Data};
 use gradscale::{
     MemoryReport, SiteReport, StepOutcome,
     core::{solve::Held, stats::Stats},
@@ -49,6 +49,9 @@ pub struct Record {
     /// Bytes of activations and their gradients.
     pub activation_bytes: u64,
     pub failure: Option<String>,
+    /// What cannot be right, each with its likely cause.
+    #[serde(default)]
+    pub doubts: Vec<String>,
     pub loss: Vec<f32>,
     pub skipped_at: Vec<u64>,
     pub scores: Vec<Score>,
@@ -217,10 +220,12 @@ pub struct Recorder {
     every: u64,
     index: HashMap<String, usize>,
     extremes: HashMap<String, Extremes>,
+    doubts: Doubts,
 }
 
 impl Recorder {
-    pub fn new(method: &str, seed: u64, iterations: u64) -> Self {
+    /// Of a training that tells these classes apart.
+    pub fn new(method: &str, seed: u64, iterations: u64, classes: &[String]) -> Self {
         let record = Record {
             method: method.to_owned(),
             seed,
@@ -231,6 +236,7 @@ impl Recorder {
             seconds: 0.0,
             activation_bytes: 0,
             failure: None,
+            doubts: Vec::new(),
             loss: Vec::new(),
             skipped_at: Vec::new(),
             scores: Vec::new(),
@@ -238,7 +244,7 @@ impl Recorder {
             samples: Vec::new(),
         };
         let every = iterations.div_ceil(SAMPLES).max(1);
-        Self { record, every, index: HashMap::new(), extremes: HashMap::new() }
+        Self { record, every, index: HashMap::new(), extremes: HashMap::new(), doubts: Doubts::new(classes) }
     }
 
     pub const fn skipped(&self) -> u64 {
@@ -277,12 +283,16 @@ impl Recorder {
         if let Some(metrics) = entry.scores {
             self.score(entry.iteration, metrics);
         }
+        // They were said when it happened.
+        self.doubts.news();
     }
 
     fn add(&mut self, entry: &Entry) {
         let record = &mut self.record;
         record.loss.push(entry.loss);
         record.seconds += entry.seconds;
+        self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_deref());
+        record.doubts = self.doubts.all();
         if entry.skipped.is_some() {
             record.skipped_steps += 1;
             record.skipped_at.push(entry.iteration);
@@ -299,6 +309,13 @@ impl Recorder {
 
     pub fn score(&mut self, iteration: u64, metrics: Metrics) {
         self.record.scores.push(Score { iteration, metrics });
+        self.doubts.score(iteration, &metrics);
+        self.record.doubts = self.doubts.all();
+    }
+
+    /// Doubts that nobody has been told yet.
+    pub fn news(&mut self) -> Vec<String> {
+        self.doubts.news()
     }
 
     /// The record so far.
@@ -306,8 +323,8 @@ impl Recorder {
         &self.record
     }
 
-    /// What only the end of a run knows.
-    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u8>, memory: MemoryReport) {
+    /// What only the end of a run knows, with the parameters that no step has changed.
+    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u8>, memory: MemoryReport, unchanged: &[String]) {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];
         let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;
@@ -315,6 +332,8 @@ impl Recorder {
         self.record.metrics = Some(metrics);
         self.record.samples = samples;
         self.record.activation_bytes = memory.activations;
+        self.doubts.weights(unchanged);
+        self.record.doubts = self.doubts.all();
     }
 
     /// A finished run.

@@ -57,6 +57,8 @@ pub struct Summary {
     pub rows: Vec<Vec<String>>,
     /// Which runs did not come to an end, and why.
     pub failures: Vec<String>,
+    /// Which results cannot be right, and why.
+    pub doubts: Vec<String>,
 }
 
 impl Summary {
@@ -75,10 +77,15 @@ impl Summary {
             let failure = record.failure.as_ref()?;
             Some(format!("{}, seed {}: {failure}", record.method, record.seed))
         };
+        let doubts = |record: &Record| {
+            let (method, seed) = (record.method.clone(), record.seed);
+            record.doubts.clone().into_iter().map(move |doubt| format!("{method}, seed {seed}: {doubt}"))
+        };
         Self {
             heads: std::iter::once("method").chain(columns.iter().map(|(head, _)| *head)).collect(),
             rows: methods.into_iter().filter_map(row).collect(),
             failures: records.iter().copied().filter_map(failure).collect(),
+            doubts: records.iter().copied().flat_map(doubts).collect(),
         }
     }
 }
@@ -97,6 +104,12 @@ pub fn table(results: &Results<'_>) -> String {
     }
     for failure in &summary.failures {
         writeln!(text, "\n{failure}").ok();
+    }
+    if !summary.doubts.is_empty() {
+        writeln!(text, "\nDoubtful:\n").ok();
+    }
+    for doubt in &summary.doubts {
+        writeln!(text, "- {doubt}").ok();
     }
     text
 }

@@ -1,6 +1,7 @@
 //! Batches for training and for scores.
 
-use super::{Cause, Order, Split};
+use super::{Cause, DataError, Order, Sample, Split, Store, store::each};
+use std::borrow::Cow;
 
 /// Endless batches of one size in random order, images and labels mirrored together with probability ½.
 ///
@@ -39,34 +40,49 @@ impl<'a> Batches<'a> {
     }
 
     /// Replaces what is in the vectors by the next batch: images [batch, h, w, 3], labels [batch, h, w].
-    pub fn next(&mut self, images: &mut Vec<u8>, labels: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read.
+    pub fn next(&mut self, images: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
         images.clear();
         labels.clear();
-        let (width, pixels) = (self.split.width, self.split.pixels());
-        for sample in self.order.by_ref().take(self.batch) {
-            let rows = sample.index * pixels..(sample.index + 1) * pixels;
-            let (image, label) = (&self.split.images[rows.start * 3..rows.end * 3], &self.split.labels[rows]);
+        let (split, width, pixels) = (self.split, self.split.width, self.split.pixels());
+        let samples: Vec<Sample> = self.order.by_ref().take(self.batch).collect();
+        let read = |sample: &Sample| {
+            Ok((split.images.get(sample.index, 3 * pixels)?, split.labels.get(sample.index, pixels)?))
+        };
+        let in_memory = |store| matches!(store, &Store::Memory(_));
+        let read: Vec<Result<_, DataError>> = if in_memory(&split.images) && in_memory(&split.labels) {
+            samples.iter().map(read).collect()
+        } else {
+            each(samples.len(), |i| read(&samples[i]))
+        };
+        for (sample, read) in samples.iter().zip(read) {
+            let (image, label) = read?;
             if sample.flip {
                 image.chunks_exact(width * 3).for_each(|row| images.extend(row.rchunks_exact(3).flatten()));
                 label.chunks_exact(width).for_each(|row| labels.extend(row.iter().rev()));
             } else {
-                images.extend_from_slice(image);
-                labels.extend_from_slice(label);
+                images.extend_from_slice(&image);
+                labels.extend_from_slice(&label);
             }
         }
+        Ok(())
     }
 }
 
 /// All images of a split in their order; see [`in_order`].
 #[derive(Clone, Debug)]
 pub struct InOrder<'a> {
-    images: &'a [u8],
-    labels: &'a [u8],
+    split: &'a Split,
     batch: usize,
-    pixels: usize,
+    next: usize,
 }
 
-/// Batches of `batch` images of a split in its order, the last one shorter: images [n, h, w, 3], labels [n, h, w] and n.
+/// Some images of a split: images [n, h, w, 3], labels [n, h, w] and n.
+pub type Part<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>, usize);
+
+/// Batches of `batch` images of a split in its order, the last one shorter.
 ///
 /// # Errors
 /// `batch` is 0, or the split is empty or its vectors have other lengths than it says.
@@ -75,21 +91,22 @@ pub fn in_order(split: &Split, batch: usize) -> Result<InOrder<'_>, Cause> {
     if batch == 0 {
         return Err(Cause::Batch { batch, count: split.count });
     }
-    Ok(InOrder { images: &split.images, labels: &split.labels, batch, pixels: split.pixels() })
+    Ok(InOrder { split, batch, next: 0 })
 }
 
 impl<'a> Iterator for InOrder<'a> {
-    type Item = (&'a [u8], &'a [u8], usize);
+    type Item = Result<Part<'a>, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let count = self.batch.min(self.labels.len() / self.pixels);
-        if count == 0 {
+        let (split, pixels) = (self.split, self.split.pixels());
+        let some = self.next..split.count.min(self.next.saturating_add(self.batch));
+        if some.is_empty() {
             return None;
         }
-        let (images, labels);
-        (images, self.images) = self.images.split_at(count * self.pixels * 3);
-        (labels, self.labels) = self.labels.split_at(count * self.pixels);
-        Some((images, labels, count))
+        self.next = some.end;
+        let count = some.len();
+        let images = split.images.range(some.clone(), 3 * pixels);
+        Some(images.and_then(|images| Ok((images, split.labels.range(some, pixels)?, count))))
     }
 }
 
@@ -101,7 +118,7 @@ mod tests {
     fn split() -> Split {
         let labels = 0..30_u8;
         let images = labels.clone().flat_map(|pixel| [pixel, pixel + 100, pixel + 200]).collect();
-        Split { count: 5, height: 2, width: 3, images, labels: labels.collect() }
+        Split { count: 5, height: 2, width: 3, images: Store::Memory(images), labels: Store::Memory(labels.collect()) }
     }
 
     #[test]
@@ -111,7 +128,7 @@ mod tests {
         let (mut images, mut labels) = (vec![7], vec![7]);
         let (mut seen, mut flips) = (vec![0; 5], 0);
         for _ in 0..50 {
-            batches.next(&mut images, &mut labels);
+            batches.next(&mut images, &mut labels).unwrap();
             let pixels: Vec<_> = labels.iter().flat_map(|&pixel| [pixel, pixel + 100, pixel + 200]).collect();
             assert_eq!(images, pixels);
             for label in labels.chunks(6) {
@@ -135,8 +152,8 @@ mod tests {
         let mut batches = Batches::new(&split, 3, 8).unwrap();
         for _ in 0..20 {
             let mut resumed = Batches::new(&split, 3, 8).unwrap().at(batches.position());
-            batches.next(&mut images, &mut labels);
-            resumed.next(&mut other, &mut others);
+            batches.next(&mut images, &mut labels).unwrap();
+            resumed.next(&mut other, &mut others).unwrap();
             assert_eq!((&images, &labels), (&other, &others));
         }
     }
@@ -144,22 +161,26 @@ mod tests {
     #[test]
     fn in_order_shows_everything_once() {
         let split = split();
-        let batches: Vec<_> = in_order(&split, 2).unwrap().collect();
+        let batches: Vec<_> = in_order(&split, 2).unwrap().map(Result::unwrap).collect();
         assert_eq!(batches.iter().map(|batch| batch.2).collect::<Vec<_>>(), [2, 2, 1]);
-        assert_eq!(batches.iter().map(|batch| batch.0).collect::<Vec<_>>().concat(), split.images);
-        assert_eq!(batches.iter().map(|batch| batch.1).collect::<Vec<_>>().concat(), split.labels);
+        assert_eq!(batches.iter().map(|batch| &*batch.0).collect::<Vec<_>>().concat(), split.images.memory());
+        assert_eq!(batches.iter().map(|batch| &*batch.1).collect::<Vec<_>>().concat(), split.labels.memory());
         assert_eq!(in_order(&split, usize::MAX).unwrap().count(), 1);
     }
 
     #[test]
     fn what_cannot_be_batched() {
         let mut split = split();
-        assert_eq!(Batches::new(&split, 6, 0).unwrap_err().to_string(), "batches of 6 from 5 images");
+        assert_eq!(
+            Batches::new(&split, 6, 0).unwrap_err().to_string(),
+            "batches of 6 images, and there are 5 to train with"
+        );
         assert!(Batches::new(&split, 5, 0).is_ok());
         assert!(Batches::new(&split, 0, 0).is_err() && in_order(&split, 0).is_err());
         split.width = usize::MAX;
         assert!(Batches::new(&split, 1, 0).is_err() && in_order(&split, 1).is_err());
-        let empty = Split { count: 0, height: 0, width: 0, images: vec![], labels: vec![] };
+        let empty =
+            Split { count: 0, height: 0, width: 0, images: Store::Memory(vec![]), labels: Store::Memory(vec![]) };
         assert_eq!(in_order(&empty, 1).unwrap_err().to_string(), "no images");
     }
 }

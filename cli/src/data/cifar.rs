@@ -1,6 +1,6 @@
 //! CIFAR's binary format: records of a label and 32 × 32 values of each colour.
 
-use super::{Cause, Classification, DataError, packed::find};
+use super::{Cause, Classification, DataError, Element, packed::find};
 use flate2::read::MultiGzDecoder;
 use std::{fs, io::Read, path::Path};
 
@@ -18,14 +18,16 @@ impl Classification {
     pub fn load_cifar(dir: impl AsRef<Path>) -> Result<(Self, Self), DataError> {
         let dir = dir.as_ref();
         let mut train = read(&find(dir, "data_batch_1.bin")?)?;
+        let mut features = train.features.memory().to_vec();
         for number in 2.. {
             let Ok(path) = find(dir, &format!("data_batch_{number}.bin")) else { break };
             let more = read(&path)?;
             train.count += more.count;
             train.classes = train.classes.max(more.classes);
-            train.features.extend(more.features);
+            features.extend_from_slice(more.features.memory());
             train.labels.extend(more.labels);
         }
+        train.features = features.into();
         let mut test = read(&find(dir, "test_batch.bin")?)?;
         let classes = train.classes.max(test.classes);
         (train.classes, test.classes) = (classes, classes);
@@ -60,7 +62,8 @@ impl Classification {
             features.extend((0..PLANE).flat_map(|i| [planes[i], planes[PLANE + i], planes[2 * PLANE + i]]));
         }
         let classes = labels.iter().max().map_or(0, |&most| usize::from(most) + 1);
-        Ok(Self { count: labels.len(), height: SIDE, width: SIDE, channels: 3, features, labels, classes })
+        let (count, features, element) = (labels.len(), features.into(), Element::Byte);
+        Ok(Self { count, height: SIDE, width: SIDE, channels: 3, element, features, labels, classes })
     }
 }
 
@@ -88,8 +91,8 @@ mod tests {
         fs::write(dir.path().join("test_batch.bin.gz"), packed.finish().expect("memory")).expect("a file");
         let (train, test) = Classification::load_cifar(dir.path()).expect("records");
         assert_eq!((train.count, train.classes, &train.labels[..]), (2, 10, &[3, 9][..]));
-        assert_eq!(train.features[..6], [0, 80 + 24, 160 + 48, 1, 80 + 25, 160 + 49]);
-        assert_eq!((test.count, test.features.len(), test.classes), (1, 3 * PLANE, 10));
+        assert_eq!(train.features.memory()[..6], [0, 80 + 24, 160 + 48, 1, 80 + 25, 160 + 49]);
+        assert_eq!((test.count, test.features.memory().len(), test.classes), (1, 3 * PLANE, 10));
 
         fs::write(dir.path().join("data_batch_2.bin"), &record(3)[..100]).expect("a file");
         let error = Classification::load_cifar(dir.path()).expect_err("cut off").to_string();

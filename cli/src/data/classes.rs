@@ -1,100 +1,222 @@
-//! The table of classes, `classes.tsv`.
+//! Which values of labels are which classes: by the table `classes.tsv`, or by what occurs.
 
-use super::{Cause, DataError, split::Loaded};
+use super::{Cause, DataError, Ignore, table::Table, tally::Tally};
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-/// Names, colours and the ignored label.
-#[derive(Debug, PartialEq, Eq)]
+/// Names, colours, values and the ignored label.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Names; ids are positions.
     pub names: Vec<String>,
     /// A colour of each, R G B.
     pub colours: Vec<[u8; 3]>,
-    /// The label that counts for nothing.
+    /// The id that counts for nothing.
     pub ignore: Option<u8>,
+    /// What stands for them in files.
+    pub values: Values,
 }
 
+/// The id of each value that may occur in label files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values(pub BTreeMap<u32, u8>);
+
 /// Names of the class that is none.
-const IGNORED: [&str; 4] = ["unlabelled", "unlabeled", "void", "ignore"];
+pub(super) const IGNORED: [&str; 4] = ["unlabelled", "unlabeled", "void", "ignore"];
+/// Beyond the numbers: values that are colours.
+const COLOUR: u32 = 1 << 24;
+
+/// The value of a colour in a label file: grey is its number.
+pub(super) fn colour_value([r, g, b]: [u8; 3]) -> u32 {
+    if r == g && g == b { r.into() } else { COLOUR | u32::from_be_bytes([0, r, g, b]) }
+}
+
+/// A value as people write it.
+fn written(value: u32, coloured: bool) -> String {
+    match value {
+        COLOUR.. => format!("#{:06x}", value - COLOUR),
+        grey if coloured => format!("#{grey:02x}{grey:02x}{grey:02x}"),
+        number => number.to_string(),
+    }
+}
+
+/// `one class`, `2 classes`.
+pub(super) fn classes(count: usize) -> String {
+    if count == 1 { "one class".to_owned() } else { format!("{count} classes") }
+}
+
+/// Whether label files are coloured.
+fn coloured(tally: &Tally) -> bool {
+    tally.0.keys().any(|value| *value >= COLOUR)
+}
+
+/// Whether values are small numbers: more than half of 0 to the largest occur.
+fn small(values: &[u32]) -> bool {
+    values.last().is_none_or(|most| 2 * values.len() as u64 > u64::from(*most) + 1)
+}
+
+impl Values {
+    /// The ids of an image's values.
+    pub(super) fn classes(&self, labels: &[u32], width: usize) -> Result<Vec<u8>, Cause> {
+        let mut last = None;
+        let class = |(at, value): (usize, &u32)| match last {
+            Some((same, class)) if same == *value => Ok(class),
+            _ => {
+                let class = *self.0.get(value).ok_or_else(|| self.unknown(*value, None, [at / width, at % width]))?;
+                last = Some((*value, class));
+                Ok(class)
+            }
+        };
+        labels.iter().enumerate().map(class).collect()
+    }
+
+    /// Whether they are colours.
+    fn coloured(&self) -> bool {
+        self.0.keys().any(|value| *value >= COLOUR)
+    }
+
+    /// That a value is none of these.
+    pub(super) fn unknown(&self, value: u32, image: Option<usize>, [row, column]: [usize; 2]) -> Cause {
+        let coloured = self.coloured();
+        Cause::Label {
+            value: written(value, coloured),
+            known: self.0.keys().map(|value| written(*value, coloured)).collect(),
+            image,
+            row,
+            column,
+        }
+    }
+
+    /// The same for bytes; None if they stay as they are.
+    pub(super) fn table(&self) -> Option<[u8; 256]> {
+        if self.0.iter().all(|(value, class)| *value == u32::from(*class)) {
+            return None;
+        }
+        let mut table = [0; 256];
+        for (value, class) in &self.0 {
+            if let Some(entry) = usize::try_from(*value).ok().and_then(|value| table.get_mut(value)) {
+                *entry = *class;
+            }
+        }
+        Some(table)
+    }
+}
+
+/// The value that counts for nothing: as asked for, or by itself.
+pub(super) fn chosen(asked: Option<Ignore>, itself: Option<u32>) -> Option<u32> {
+    match asked {
+        None => itself,
+        Some(Ignore::Nothing) => None,
+        Some(Ignore::Value(value)) => Some(value.into()),
+    }
+}
 
 impl Classes {
+    /// Of classes in order, each with its value, and the ignored value with its id. None if they are too many.
+    pub(super) fn new(
+        named: impl Iterator<Item = (u32, String, [u8; 3])>, ignored: Option<(u32, u32)>,
+    ) -> Option<Self> {
+        let mut classes = Self { names: Vec::new(), colours: Vec::new(), ignore: None, values: Values::default() };
+        for (value, name, colour) in named {
+            classes.values.0.insert(value, u8::try_from(classes.names.len()).ok()?);
+            classes.names.push(name);
+            classes.colours.push(colour);
+        }
+        if let Some((value, id)) = ignored {
+            let id = u8::try_from(id).ok()?;
+            let place = classes.values.0.insert(value, id);
+            // An id of its own, unless it has its place among the classes.
+            if place.is_none() && usize::from(id) < classes.names.len() {
+                return None;
+            }
+            classes.ignore = Some(id);
+        }
+        Some(classes)
+    }
+
     /// Of a directory: its table, or what its labels show.
-    pub(super) fn of(dir: &Path, splits: [&Loaded; 2]) -> Result<Self, DataError> {
+    pub(super) fn of(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
         let path = dir.join("classes.tsv");
         match fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&text).map_err(|(line, reason)| Cause::Table { line, reason }.at(path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::seen(splits)),
+            Ok(text) => {
+                let table = Table::parse(&text).and_then(|table| table.classes(ignore, coloured(tally)));
+                table.map_err(|(line, reason)| Cause::Table { line, reason }.at(path))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::seen(tally, ignore).map_err(|cause| cause.at(dir))
+            }
             Err(error) => Err(Cause::Io(error).at(path)),
         }
     }
 
-    /// 0 to the largest label; 255 is the ignored one if it occurs.
-    fn seen(splits: [&Loaded; 2]) -> Self {
-        let mut occurs = [false; 256];
-        for label in splits.iter().flat_map(|loaded| &loaded.split.labels) {
-            occurs[usize::from(*label)] = true;
-        }
-        let ids = 0..=(0..255).rev().find(|&id| occurs[usize::from(id)]).unwrap_or(0);
-        Self {
-            names: ids.clone().map(|id| id.to_string()).collect(),
-            colours: ids.map(colour).collect(),
-            ignore: occurs[255].then_some(255),
-        }
-    }
-
-    /// A table.
+    /// A table for label files of numbers, by what it calls its rows.
     ///
     /// # Errors
     /// The line that is wrong, from 1, and why.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
-        let mut lines = text.lines().enumerate();
-        let head: Vec<_> = lines.next().map_or_else(Vec::new, |(_, line)| line.split('\t').collect());
-        let column = |name: &str| head.iter().position(|&word| word == name);
-        let (Some(id), Some(name)) = (column("id"), column("name")) else {
-            return Err((1, "expected the words id, name, …, separated by tabs".into()));
+        Table::parse(text)?.classes(None, false)
+    }
+
+    /// By what occurs. Values that are small numbers are ids as they are; others are classes in their order. 255, or
+    /// 65535, is ignored beside at least two others that are small numbers.
+    pub(super) fn seen(tally: &Tally, ignore: Option<Ignore>) -> Result<Self, Cause> {
+        let (all, coloured): (Vec<u32>, _) = (tally.0.keys().copied().collect(), coloured(tally));
+        let usual =
+            all.split_last().filter(|(last, rest)| [255, 65535].contains(*last) && rest.len() >= 2 && small(rest));
+        let ignored = chosen(ignore, usual.map(|(last, _)| *last));
+        let mut values: Vec<u32> = all.into_iter().filter(|value| Some(*value) != ignored).collect();
+        let most = values.last().copied().unwrap_or(0);
+        let numbers = small(&values) && most < 256 && ignored.is_none_or(|value| value > most);
+        if numbers {
+            values = (0..=most).collect();
+        }
+        let id = |value: u32| if numbers && value < 256 { value } else { 255 };
+        let named = values.iter().zip(0u8..=255).map(|(&number, place)| {
+            let [_, r, g, b] = number.to_be_bytes();
+            let own = if number < COLOUR { [b; 3] } else { [r, g, b] };
+            (number, written(number, coloured), if coloured { own } else { colour(place) })
+        });
+        let many = || Cause::Classes {
+            found: values.len(),
+            examples: values.iter().take(8).map(|one| written(*one, coloured)).collect(),
         };
-        let colour_columns = ["r", "g", "b"].map(column);
+        // What has no place is too much.
+        let classes = Self::new(named, ignored.map(|value| (value, id(value)))).filter(|_| values.len() <= 256);
+        classes.ok_or_else(many)
+    }
 
-        let (mut named, mut ignore, mut last) = (BTreeMap::new(), None, 1);
-        for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-            last = number + 1;
-            let words: Vec<_> = line.split('\t').collect();
-            let word = |column: usize| words.get(column).copied().unwrap_or("");
-            let byte = |column: usize| {
-                let wrong = |_| (last, format!("{:?} for {}, expected a number 0…255", word(column), head[column]));
-                word(column).parse::<u8>().map_err(wrong)
-            };
-            let (id, name) = (byte(id)?, word(name));
-            let colour = match colour_columns {
-                [Some(r), Some(g), Some(b)] => [byte(r)?, byte(g)?, byte(b)?],
-                _ => colour(id),
-            };
-            if IGNORED.contains(&name.to_lowercase().as_str()) && ignore.replace(id).is_some() {
-                return Err((last, format!("{name:?} is a second class to ignore")));
-            }
-            if named.insert(id, (name.to_owned(), colour)).is_some() {
-                return Err((last, format!("id {id} is there twice")));
-            }
+    /// What is taken for a class and what for nothing, in a line.
+    pub(super) fn described(&self, tally: &Tally) -> String {
+        const SHOWN: usize = 16;
+        let coloured = self.values.coloured();
+        let write = |value| written(value, coloured);
+        let all = tally.pixels().max(1) as f64;
+        let value =
+            |class: usize| self.values.0.iter().find(|(_, id)| usize::from(**id) == class).map(|(value, _)| *value);
+        let share = |class: usize| {
+            let area = value(class).and_then(|value| tally.0.get(&value)).map_or(0, |count| count.area);
+            if area == 0 { "nowhere".to_owned() } else { format!("{:.2} %", 100.0 * area as f64 / all) }
+        };
+        let counting: Vec<usize> =
+            (0..self.names.len()).filter(|class| self.ignore.map(usize::from) != Some(*class)).collect();
+        let one = |class: &usize| match (value(*class).map(write), &self.names[*class]) {
+            (Some(value), name) if value != *name => format!("{name} ({value}) {}", share(*class)),
+            (_, name) => format!("{name} {}", share(*class)),
+        };
+        let mut list = counting.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
+        if counting.len() > SHOWN {
+            list += &format!(" and {} more", counting.len() - SHOWN);
         }
-
-        // The ignored label may lie beyond the classes; then it is none of them.
-        if ignore == named.keys().next_back().copied() {
-            ignore.map(|id| named.remove(&id));
-        }
-        if named.is_empty() {
-            return Err((last, "no classes".into()));
-        }
-        if let Some(gap) = (0..).zip(named.keys()).find(|(expected, id)| expected != *id) {
-            return Err((last, format!("no class has id {}", gap.0)));
-        }
-        let (names, colours) = named.into_values().unzip();
-        Ok(Self { names, colours, ignore })
+        let nothing = self.ignore.map(usize::from).map_or_else(
+            || "every pixel counts".to_owned(),
+            |id| format!("{} counts for nothing ({})", value(id).map_or_else(String::new, write), share(id)),
+        );
+        format!("{} by their values in the label images: {list}; {nothing}", classes(counting.len()))
     }
 }
 
 /// A colour for a class that has none: bits 0, 3, 6 of the id count for red, 1, 4, 7 for green, 2, 5 for blue,
 /// the lowest most, so that small ids are far apart. (The convention of PASCAL VOC.)
-fn colour(id: u8) -> [u8; 3] {
+pub(super) fn colour(id: u8) -> [u8; 3] {
     [0, 1, 2].map(|channel| {
         (0..3)
             .filter(|bit| id.checked_shr(channel + 3 * bit).is_some_and(|id| id & 1 == 1))
@@ -107,36 +229,54 @@ fn colour(id: u8) -> [u8; 3] {
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> (usize, String) {
-        Classes::parse(text).unwrap_err()
+    fn seen(values: &[u32], ignore: Option<Ignore>) -> (Vec<String>, Option<u8>) {
+        let classes = Classes::seen(&Tally::of(values.iter().copied()), ignore).unwrap();
+        (classes.names, classes.ignore)
     }
 
     #[test]
-    fn table_of_classes() {
-        let classes = Classes::parse("id\tname\tr\tg\tb\n1\tRoad\t4\t5\t6\tmore\n0\tSky\t1\t2\t3\n2\tVOID\t0\t0\t0\n");
-        let classes = classes.unwrap();
-        assert_eq!(classes.names, ["Sky", "Road"]);
-        assert_eq!(classes.colours, [[1, 2, 3], [4, 5, 6]]);
-        assert_eq!(classes.ignore, Some(2));
-        // A far ignored label; one that comes first keeps its place.
-        assert_eq!(Classes::parse("name\tid\nSky\t0\nUnlabelled\t255").unwrap().ignore, Some(255));
-        let first = Classes::parse("id\tname\n0\tignore\n1\tSky").unwrap();
-        assert_eq!((first.names.len(), first.ignore), (2, Some(0)));
-        // Without colours, those of PASCAL VOC.
-        assert_eq!(first.colours, [[0, 0, 0], [128, 0, 0]]);
-        assert_eq!([colour(7), colour(20), colour(255)], [[128, 128, 128], [0, 64, 128], [224, 224, 192]]);
+    fn what_occurs_says_what_is_ignored() {
+        let names = |names: &[u32]| {
+            names.iter().map(|name| written(*name, names.iter().any(|name| *name >= COLOUR))).collect::<Vec<_>>()
+        };
+        for (values, classes, ignore) in [
+            // The commonest way to store two classes.
+            (&[0, 255][..], &[0, 255][..], None),
+            (&[0, 1, 255], &[0, 1], Some(255)),
+            (&[0, 1, 2, 255], &[0, 1, 2], Some(255)),
+            (&[1, 2, 255], &[0, 1, 2], Some(255)),
+            (&[1, 255], &[1, 255], None),
+            (&[0, 128, 255], &[0, 128, 255], None),
+            (&[0, 1, 2, 65535], &[0, 1, 2], Some(255)),
+            (&[0, 65535], &[0, 65535], None),
+            (&[1, 2, 3], &[0, 1, 2, 3], None),
+            (&[7, 26, 33], &[7, 26, 33], None),
+            (&[0, COLOUR + 0xff_00_00], &[0, COLOUR + 0xff_00_00], None),
+        ] {
+            assert_eq!(seen(values, None), (names(classes), ignore), "{values:?}");
+        }
+        let value = |value| Some(Ignore::Value(value));
+        assert_eq!(seen(&[0, 1, 255], Some(Ignore::Nothing)), (names(&[0, 1, 255]), None));
+        assert_eq!(seen(&[0, 1, 2], value(0)), (names(&[1, 2]), Some(255)));
+        assert_eq!(seen(&[0, 1, 2], value(2)), (names(&[0, 1]), Some(2)));
+        assert_eq!(seen(&[0, 255], value(255)), (names(&[0]), Some(255)));
+        let all = |range: std::ops::RangeInclusive<u32>| Classes::seen(&Tally::of(range), None);
+        assert_eq!(all(0..=254).map(|one| (one.names.len(), one.ignore)).unwrap(), (255, None));
+        assert_eq!(all(0..=255).map(|one| (one.names.len(), one.ignore)).unwrap(), (255, Some(255)));
+        assert!(all(0..=256).is_err() && all(1000..=2000).is_err());
     }
 
     #[test]
-    fn tables_that_are_wrong() {
-        assert_eq!(refused("").0, 1);
-        assert_eq!(refused("id,name\n").0, 1);
-        assert_eq!(refused("id\tname\n").1, "no classes");
-        assert_eq!(refused("id\tname\n0\tvoid").1, "no classes");
-        assert_eq!(refused("id\tname\n0\ta\n256\tb"), (3, "\"256\" for id, expected a number 0…255".into()));
-        assert_eq!(refused("id\tname\n0\ta\n\n0\tb"), (4, "id 0 is there twice".into()));
-        assert_eq!(refused("id\tname\n0\ta\n2\tb").1, "no class has id 1");
-        assert_eq!(refused("id\tname\n0\tvoid\n1\tIgnore").0, 3);
-        assert_eq!(refused("r\tg\tb\tid\tname\n1\t2\tx\t0\ta").0, 2);
+    fn what_was_taken_for_what_is_one_line() {
+        let tally = Tally::of([0, 0, 0, 255].into_iter());
+        let line = Classes::seen(&tally, None).unwrap().described(&tally);
+        assert_eq!(line, "2 classes by their values in the label images: 0 75.00 %, 255 25.00 %; every pixel counts");
+        let tally = Tally::of([0, 7, 9, 9].into_iter());
+        let table = Table::parse("id\tname\n0\tvoid\n7\troad\n9\tcar\n11\tsign").unwrap();
+        assert_eq!(
+            table.classes(None, false).unwrap().described(&tally),
+            "3 classes by their values in the label images: road (7) 25.00 %, car (9) 50.00 %, sign (11) nowhere; \
+             0 counts for nothing (25.00 %)"
+        );
     }
 }

@@ -1,9 +1,32 @@
 //! Images with one class each, as MNIST has them.
 
-use super::{Cause, DataError, Idx, packed::find};
-use std::path::{Path, PathBuf};
+use super::{Cause, DataError, Idx, Reading, Store, packed::find, store::each};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
 
-/// Images of one size with a label each.
+/// What a value of an image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// A byte, 0…255.
+    Byte,
+    /// An f32 in four bytes, little-endian.
+    Number,
+}
+
+impl Element {
+    /// Its bytes.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Byte => 1,
+            Self::Number => 4,
+        }
+    }
+}
+
+/// Images of one size with a label each; rows of numbers are images of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classification {
     /// Images.
@@ -14,8 +37,10 @@ pub struct Classification {
     pub width: usize,
     /// Values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,
-    /// [count, height, width, channels], 0…255.
-    pub features: Vec<u8>,
+    /// What a value is.
+    pub element: Element,
+    /// [count, height, width, channels].
+    pub features: Store,
     /// One for each image, each less than `classes`.
     pub labels: Vec<u8>,
     /// Classes of training and test together: one more than the largest label.
@@ -23,14 +48,42 @@ pub struct Classification {
 }
 
 impl Classification {
+    /// Bytes of an image.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.height * self.width * self.channels * self.element.size()
+    }
+
     /// One image, [height, width, channels].
+    ///
+    /// # Errors
+    /// One on disk that can no longer be read.
     ///
     /// # Panics
     /// There are not so many.
+    pub fn image(&self, index: usize) -> Result<Cow<'_, [u8]>, DataError> {
+        self.features.get(index, self.bytes())
+    }
+
+    /// Several images, in this order; those on disk are read by all cores.
     #[must_use]
-    pub fn image(&self, index: usize) -> &[u8] {
-        let size = self.height * self.width * self.channels;
-        &self.features[index * size..(index + 1) * size]
+    pub fn images(&self, indices: &[usize]) -> Vec<Result<Cow<'_, [u8]>, DataError>> {
+        match &self.features {
+            Store::Memory(_) => indices.iter().map(|index| self.image(*index)).collect(),
+            Store::Part { .. } | Store::Files { .. } => each(indices.len(), |i| self.image(indices[i])),
+        }
+    }
+
+    /// Sums over all values, by which a network sees about zero mean and unit spread.
+    ///
+    /// # Errors
+    /// Images on disk that cannot be read.
+    pub(super) fn spread(&self) -> Result<Moments, DataError> {
+        let mut all = Moments::default();
+        for index in 0..self.count {
+            all.add(Moments::of(&self.image(index)?));
+        }
+        Ok(all)
     }
 
     /// Reads training and test images from a directory with `train-images-idx3-ubyte` of [n, h, w] or
@@ -39,12 +92,12 @@ impl Classification {
     ///
     /// # Errors
     /// Files that are missing, cut off, corrupt or of other sizes; different sizes in training and test; no images.
-    pub fn load_idx(dir: impl AsRef<Path>) -> Result<(Self, Self), DataError> {
+    pub fn load_idx(dir: impl AsRef<Path>, reading: &Reading) -> Result<(Self, Self), DataError> {
         let dir = dir.as_ref();
         let there = |prefix: &str| find(dir, &format!("{prefix}-labels-idx1-ubyte")).is_ok();
-        let mut train = Self::part(dir, "train")?;
+        let mut train = Self::part(dir, "train", reading)?;
         let prefix = if !there("t10k") && there("test") { "test" } else { "t10k" };
-        let mut test = Self::part(dir, prefix)?;
+        let mut test = Self::part(dir, prefix, reading)?;
         let [expected, found] = [&train, &test].map(|part| [part.height, part.width, part.channels]);
         if expected != found {
             let expected = format!("{} × {} × {} as for training", expected[0], expected[1], expected[2]);
@@ -55,19 +108,19 @@ impl Classification {
         Ok((train, test))
     }
 
-    fn part(dir: &Path, prefix: &str) -> Result<Self, DataError> {
+    fn part(dir: &Path, prefix: &str, reading: &Reading) -> Result<Self, DataError> {
         let images_path = images(dir, prefix)?;
         let labels_path = find(dir, &format!("{prefix}-labels-idx1-ubyte"))?;
-        let images = Idx::read(&images_path)?;
-        let (count, height, width, channels) = match images.dims[..] {
+        let (dims, features) = Idx::open(&images_path, |count, bytes| reading.keeps(count, bytes))?;
+        let (count, height, width, channels) = match dims[..] {
             [count, height, width] => (count, height, width, 1),
             [count, height, width, channels] => (count, height, width, channels),
             _ => {
                 let expected = "images × rows × columns, or × channels".into();
-                return Err(Cause::Shape { expected, found: images.dims }.at(images_path));
+                return Err(Cause::Shape { expected, found: dims }.at(images_path));
             }
         };
-        if images.data.is_empty() {
+        if dims.contains(&0) {
             return Err(Cause::Empty.at(images_path));
         }
         let labels = Idx::read(&labels_path)?;
@@ -76,7 +129,8 @@ impl Classification {
             return Err(Cause::Shape { expected, found: labels.dims }.at(labels_path));
         }
         let classes = labels.data.iter().max().map_or(0, |&most| usize::from(most) + 1);
-        Ok(Self { count, height, width, channels, features: images.data, labels: labels.data, classes })
+        let element = Element::Byte;
+        Ok(Self { count, height, width, channels, element, features, labels: labels.data, classes })
     }
 }
 
@@ -84,4 +138,36 @@ impl Classification {
 fn images(dir: &Path, prefix: &str) -> Result<PathBuf, DataError> {
     let rank_3 = find(dir, &format!("{prefix}-images-idx3-ubyte"));
     rank_3.or_else(|error| find(dir, &format!("{prefix}-images-idx4-ubyte")).map_err(|_| error))
+}
+
+/// Sums over values that are bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moments {
+    count: u64,
+    sum: u64,
+    squares: u64,
+}
+
+impl Moments {
+    pub fn of(values: &[u8]) -> Self {
+        let [sum, squares] = values.iter().fold([0u64; 2], |[sum, squares], &value| {
+            [sum + u64::from(value), squares + u64::from(value) * u64::from(value)]
+        });
+        Self { count: values.len() as u64, sum, squares }
+    }
+
+    pub fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.sum += more.sum;
+        self.squares += more.squares;
+    }
+
+    /// Of values that are all alike, the deviation is 1.
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    pub fn mean_and_deviation(self) -> [f32; 2] {
+        let count = self.count.max(1) as f64;
+        let mean = self.sum as f64 / count;
+        let deviation = (self.squares as f64 / count - mean * mean).max(1.0).sqrt();
+        [mean as f32, deviation as f32]
+    }
 }

@@ -1,37 +1,71 @@
 //! One image file, or one label file, to bytes.
 
-use super::Cause;
+use super::{Cause, classes, error::ITS_IMAGE};
 use image::{
     DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader,
     error::{LimitError, LimitErrorKind},
+    imageops::FilterType,
 };
-use png::{BitDepth, ColorType, Transformations};
-use std::io::Cursor;
+use png::{ColorType, Transformations};
+use std::io::{BufRead, Cursor, Seek};
 
 /// The largest image that is decoded, in pixels. It keeps a small file from asking for much memory.
 const MOST_PIXELS: usize = 1 << 26;
 
-/// Rows and columns of an image file, as its header has them.
-pub(super) fn size(file: &[u8]) -> Result<[usize; 2], Cause> {
-    open(file).map(|(_, _, size)| size)
+/// What is made of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Rows and columns.
+    pub size: [usize; 2],
+    /// Values of a pixel: 3 for R G B, 1 for grey.
+    pub channels: usize,
+    /// Whether images of other sizes are resized.
+    pub resize: bool,
 }
 
-/// An image as R G B, [h, w, 3].
-pub(super) fn image(file: &[u8], size: [usize; 2]) -> Result<Vec<u8>, Cause> {
-    let (decoder, format, found) = open(file)?;
-    if found != size {
-        return Err(Cause::Size { expected: size, of: "the first image of its split", found });
+/// What the header of an image file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Rows and columns.
+    pub size: [usize; 2],
+    /// Whether it has no colours.
+    pub grey: bool,
+}
+
+/// The header of an image file.
+pub(super) fn header(file: impl BufRead + Seek) -> Result<Header, Cause> {
+    let (decoder, _, size) = open(file)?;
+    Ok(Header { size, grey: !decoder.color_type().has_color() })
+}
+
+/// Rows and columns of an image file, as its header has them.
+pub(super) fn size(file: &[u8]) -> Result<[usize; 2], Cause> {
+    header(Cursor::new(file)).map(|header| header.size)
+}
+
+/// An image as [h, w, channels].
+pub(super) fn image(file: &[u8], form: Form) -> Result<Vec<u8>, Cause> {
+    let (decoder, format, found) = open(Cursor::new(file))?;
+    if found != form.size && !form.resize {
+        return Err(Cause::Size { expected: form.size, of: "the first image of its split", found });
     }
     // The decoder would invent what is missing. JPEG has no checksum, so damage inside its data may still pass unseen.
     if format == Some(ImageFormat::Jpeg) && !is_finished(file) {
         return Err(Cause::Unfinished);
     }
-    let image = DynamicImage::from_decoder(decoder).map_err(Cause::Image)?;
-    Ok(image.into_rgb8().into_raw())
+    let mut image = DynamicImage::from_decoder(decoder).map_err(Cause::Image)?;
+    if found != form.size {
+        let [height, width] = form.size.map(|side| u32::try_from(side).unwrap_or(u32::MAX));
+        // The mean of what a pixel covers where it becomes smaller, linear in between where it becomes larger.
+        image = image.resize_exact(width, height, FilterType::Triangle);
+    }
+    Ok(if form.channels == 1 { image.into_luma8().into_raw() } else { image.into_rgb8().into_raw() })
 }
 
-fn open(file: &[u8]) -> Result<(impl ImageDecoder, Option<ImageFormat>, [usize; 2]), Cause> {
-    let reader = ImageReader::new(Cursor::new(file)).with_guessed_format().map_err(Cause::Io)?;
+fn open<'a>(
+    file: impl BufRead + Seek + 'a,
+) -> Result<(impl ImageDecoder + 'a, Option<ImageFormat>, [usize; 2]), Cause> {
+    let reader = ImageReader::new(file).with_guessed_format().map_err(Cause::Io)?;
     let format = reader.format();
     let decoder = reader.into_decoder().map_err(Cause::Image)?;
     let (width, height) = decoder.dimensions();
@@ -48,29 +82,60 @@ fn is_finished(file: &[u8]) -> bool {
     file[last_scan..].windows(2).any(|pair| pair == [0xff, 0xd9])
 }
 
-/// A label image as class ids, [h, w]: grey values or palette indices, as they are in the file.
-pub(super) fn labels(file: &[u8], size: [usize; 2]) -> Result<Vec<u8>, Cause> {
+/// The values of a label image, [h, w]: grey values or palette indices as they are in the file, or colours.
+pub(super) fn labels(file: &[u8], form: Form) -> Result<Vec<u32>, Cause> {
     let mut decoder = png::Decoder::new(Cursor::new(file));
     decoder.set_transformations(Transformations::IDENTITY);
     let mut reader = decoder.read_info().map_err(Cause::Png)?;
     let (colour, depth) = (reader.info().color_type, reader.info().bit_depth);
-    if !matches!(colour, ColorType::Grayscale | ColorType::Indexed) || depth == BitDepth::Sixteen {
-        return Err(Cause::Colours(colour, depth));
-    }
     let (width, height) = reader.info().size();
     let found = [height, width].map(|side| usize::try_from(side).unwrap_or(usize::MAX));
-    if found != size {
-        return Err(Cause::Size { expected: size, of: "its image", found });
+    if found != form.size && !form.resize {
+        return Err(Cause::Size { expected: form.size, of: ITS_IMAGE, found });
     }
-
-    // As large as the image, which has been decoded.
+    if found[0].saturating_mul(found[1]) > MOST_PIXELS {
+        return Err(Cause::Image(ImageError::Limits(LimitError::from_kind(LimitErrorKind::DimensionError))));
+    }
     let mut packed = vec![0; reader.output_buffer_size().unwrap_or(0)];
     let line = reader.next_frame(&mut packed).map_err(Cause::Png)?.line_size;
-    let bits = depth as usize;
-    let mask = u8::MAX >> (8 - bits);
-    let value = |row: &[u8], column: usize| {
-        let end = (column + 1) * bits; // first bit after the value, counted from the most significant
-        row[(end - 1) / 8] >> ((8 - end % 8) % 8) & mask
+    let (samples, bits) = (colour.samples(), depth as usize);
+    // The first byte of a sample of 16 bits is its high one.
+    let sample = |row: &[u8], index: usize| match bits {
+        8 => row[index].into(),
+        16 => u16::from_be_bytes([row[2 * index], row[2 * index + 1]]),
+        _ => {
+            let end = (index + 1) * bits; // first bit after the value, counted from the most significant
+            u16::from(row[(end - 1) / 8] >> ((8 - end % 8) % 8) & (u8::MAX >> (8 - bits)))
+        }
     };
-    Ok(packed.chunks_exact(line.max(1)).flat_map(|row| (0..size[1]).map(move |column| value(row, column))).collect())
+    let value = |row: &[u8], column: usize| {
+        let first = column * samples;
+        match colour {
+            // Transparency says nothing of classes.
+            ColorType::Grayscale | ColorType::GrayscaleAlpha | ColorType::Indexed => sample(row, first).into(),
+            ColorType::Rgb | ColorType::Rgba => {
+                let [r, g, b] = [0, 1, 2].map(|i| sample(row, first + i));
+                let byte = |sample: u16| sample.to_be_bytes()[usize::from(bits == 8)];
+                if r == g && g == b { r.into() } else { classes::colour_value([r, g, b].map(byte)) }
+            }
+        }
+    };
+    let rows: Vec<&[u8]> = packed.chunks_exact(line.max(1)).collect();
+    // Of sizes that differ, the nearest pixel.
+    let nearest = |place: usize, axis: usize| (2 * place + 1) * found[axis] / (2 * form.size[axis]);
+    let columns: Vec<usize> = (0..form.size[1]).map(|column| nearest(column, 1)).collect();
+    let row = |row| rows.get(nearest(row, 0)).copied().unwrap_or_default();
+    Ok((0..form.size[0])
+        .flat_map(|at| {
+            let row = row(at);
+            columns.iter().map(move |&column| value(row, column))
+        })
+        .collect())
+}
+
+/// Rows and columns of a label image.
+pub(super) fn labels_size(file: &[u8]) -> Result<[usize; 2], Cause> {
+    let reader = png::Decoder::new(Cursor::new(file)).read_info().map_err(Cause::Png)?;
+    let (width, height) = reader.info().size();
+    Ok([height, width].map(|side| usize::try_from(side).unwrap_or(usize::MAX)))
 }

@@ -2,7 +2,7 @@
 //!
 //! Like the road scenes, they were fixed before anything was trained on them; a checksum pins them.
 
-use super::{Classification, Labelled, random::Random};
+use super::{Classification, Element, Labelled, Notes, classify::Moments, random::Random};
 
 const SIDE: usize = 28;
 
@@ -31,11 +31,17 @@ const DIGITS: [&[usize]; 10] = [
 
 /// The whole data set.
 pub(super) fn labelled(seed: u64) -> Labelled {
+    let train = part(&[seed, 2], 2000);
+    let [mean, deviation] = Moments::of(train.features.memory()).mean_and_deviation();
     Labelled {
         name: "synthetic".into(),
         classes: (0..DIGITS.len()).map(|digit| digit.to_string()).collect(),
-        train: part(&[seed, 2], 2000),
+        mean,
+        deviation,
+        columns: Vec::new(),
+        train,
         test: part(&[seed, 3], 500),
+        notes: Notes::default(),
     }
 }
 
@@ -47,7 +53,8 @@ fn part(key: &[u64; 2], count: usize) -> Classification {
         features.extend(draw(&mut random, digit));
         labels.push(u8::try_from(digit).unwrap_or(u8::MAX));
     }
-    Classification { count, height: SIDE, width: SIDE, channels: 1, features, labels, classes: DIGITS.len() }
+    let (features, element) = (features.into(), Element::Byte);
+    Classification { count, height: SIDE, width: SIDE, channels: 1, element, features, labels, classes: DIGITS.len() }
 }
 
 /// One image. Places are in 16ths of a pixel.
@@ -94,12 +101,12 @@ mod tests {
         assert_eq!(data, labelled(0));
         let mut crc = flate2::Crc::new();
         for part in [&data.train, &data.test] {
-            crc.update(&part.features);
+            crc.update(part.features.memory());
             crc.update(&part.labels);
         }
         assert_eq!(format!("{:08x}", crc.sum()), "a57eb092");
         assert_ne!(data.train, labelled(1).train);
-        assert_ne!(data.train.features[..1000], data.test.features[..1000]);
+        assert_ne!(data.train.features.memory()[..1000], data.test.features.memory()[..1000]);
     }
 
     #[test]

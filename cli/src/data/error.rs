@@ -25,6 +25,11 @@ impl DataError {
     pub const fn cause(&self) -> &Cause {
         &self.cause
     }
+
+    /// The same, said of so many more.
+    pub(super) fn and(self, more: usize) -> Self {
+        Self { cause: Cause::Several { first: Box::new(self.cause), more }, ..self }
+    }
 }
 
 impl fmt::Display for DataError {
@@ -92,8 +97,6 @@ pub enum Cause {
     Unfinished,
     /// A label image that cannot be decoded.
     Png(png::DecodingError),
-    /// A label image whose values are no class ids.
-    Colours(png::ColorType, png::BitDepth),
     /// An image of another size than expected.
     Size {
         /// Rows and columns.
@@ -106,11 +109,9 @@ pub enum Cause {
     /// A label that is no class.
     Label {
         /// The label.
-        value: u8,
-        /// Number of classes.
-        classes: usize,
-        /// The label that is ignored.
-        ignore: Option<u8>,
+        value: String,
+        /// Values that are classes, or ignored.
+        known: Vec<String>,
         /// Number of the image in its file, from 0, if there are several.
         image: Option<usize>,
         /// Row of its first occurrence, from 0.
@@ -118,6 +119,29 @@ pub enum Cause {
         /// Column of its first occurrence, from 0.
         column: usize,
     },
+    /// An image of a kind that cannot be read.
+    Format,
+    /// This, and so many more files or lines that cannot be read.
+    Several {
+        /// The first.
+        first: Box<Cause>,
+        /// How many there are beside it.
+        more: usize,
+    },
+    /// Labels that are all the same.
+    OneClass {
+        /// What was found, in words.
+        found: String,
+    },
+    /// More classes than there may be.
+    Classes {
+        /// How many.
+        found: usize,
+        /// Some of them.
+        examples: Vec<String>,
+    },
+    /// An option that these data have no use for, and why.
+    Option(String),
     /// Two images with the same stem.
     SameStem,
     /// No images, or images without pixels.
@@ -180,22 +204,28 @@ impl fmt::Display for Cause {
             Self::Image(error) => write!(f, "cannot be decoded: {error}"),
             Self::Unfinished => f.write_str("truncated: JPEG without an end marker"),
             Self::Png(error) => write!(f, "cannot be decoded as PNG: {error}"),
-            Self::Colours(colour, depth) => {
-                write!(f, "labels as {colour:?} of {} bits, expected grey or palette of at most 8 bits", *depth as u8)
-            }
             Self::Size { expected, of, found } => {
-                write!(f, "{} (rows × columns), unlike {of} ({})", times(found), times(expected))
+                write!(f, "{} (rows × columns), unlike {of} ({})", times(found), times(expected))?;
+                if *of == ITS_IMAGE { Ok(()) } else { f.write_str("; --size HxW makes images in files alike") }
             }
-            Self::Label { value, classes, ignore, image, row, column } => {
+            Self::Format => f.write_str("only PNG and JPEG images can be read"),
+            Self::Several { first, more } => {
+                write!(f, "{first}; {more} more cannot be read; --skip-broken leaves them out")
+            }
+            Self::OneClass { found } => write!(f, "{found}: with one class there is nothing to learn"),
+            Self::Classes { found, examples } => {
+                write!(f, "{found} different classes ({} …), and there may be at most 255", examples.join(", "))
+            }
+            Self::Option(reason) => f.write_str(reason),
+            Self::Label { value, known, image, row, column } => {
                 write!(f, "label {value} ")?;
                 image.map_or(Ok(()), |image| write!(f, "in image {image} "))?;
-                write!(f, "at row {row}, column {column}, but there are {classes} classes")?;
-                ignore.map_or(Ok(()), |ignore| write!(f, " and {ignore} for pixels to ignore"))
+                write!(f, "at row {row}, column {column}, which is no class: there are {}", few(known))
             }
             Self::SameStem => f.write_str("another image has the same name but for the extension"),
             Self::Empty => f.write_str("no images"),
             Self::Table { line, reason } => write!(f, "line {line}: {reason}"),
-            Self::Batch { batch, count } => write!(f, "batches of {batch} from {count} images"),
+            Self::Batch { batch, count } => write!(f, "batches of {batch} images, and there are {count} to train with"),
             Self::Inconsistent { count, height, width, images, labels } => {
                 write!(f, "{images} bytes of images and {labels} of labels for {count} images of {height} × {width}")
             }
@@ -209,10 +239,14 @@ impl Error for Cause {
             Self::Io(error) | Self::Gzip(error) => Some(error),
             Self::Image(error) => Some(error),
             Self::Png(error) => Some(error),
+            Self::Several { first, .. } => Some(first),
             _ => None,
         }
     }
 }
+
+/// What label images are measured against.
+pub(super) const ITS_IMAGE: &str = "its image";
 
 /// `2 × 3 × 4`.
 fn times<T: fmt::Display>(sizes: &[T]) -> String {

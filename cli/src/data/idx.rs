@@ -6,13 +6,17 @@
 //! bytes           as many as the sizes' product
 //! ```
 
-use super::{Cause, DataError};
+use super::{Cause, DataError, Store};
 use flate2::read::MultiGzDecoder;
 use std::{
+    cmp::Ordering,
     fs::File,
-    io::{self, BufReader, Cursor, Read},
+    io::{self, BufReader, Cursor, Read, Seek},
     path::Path,
 };
+
+/// How gzip'ed files begin.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// An array of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +38,34 @@ impl Idx {
         Self::from_reader(BufReader::new(file)).map_err(|cause| cause.at(path))
     }
 
+    /// The sizes of a file's array, and its elements: in memory if `keep` says so of the number of images, which is
+    /// the first size, and of the bytes of each. What is gzip'ed has no places to read from, and is always read.
+    pub(super) fn open(path: &Path, keep: impl Fn(usize, usize) -> bool) -> Result<(Vec<usize>, Store), DataError> {
+        let plain = || -> Result<Option<(Vec<usize>, Store)>, Cause> {
+            let mut file = File::open(path).map_err(Cause::Io)?;
+            let first = up_to(&mut file, 2).map_err(Cause::Io)?;
+            if first == GZIP {
+                return Ok(None);
+            }
+            let (dims, expected) = header(Cursor::new(first).chain(&mut file), Cause::Io)?;
+            if dims[0] == 0 || keep(dims[0], expected / dims[0]) {
+                return Ok(None);
+            }
+            let start = file.stream_position().map_err(Cause::Io)?;
+            let found = file.metadata().map_err(Cause::Io)?.len().saturating_sub(start);
+            match found.cmp(&(expected as u64)) {
+                Ordering::Less => Err(Cause::Truncated { expected, found: usize::try_from(found).unwrap_or(0) }),
+                Ordering::Equal => Ok(Some((dims, Store::Part { path: path.to_owned(), start, values: None }))),
+                Ordering::Greater => Err(Cause::Trailing { expected }),
+            }
+        };
+        if let Some(found) = plain().map_err(|cause| cause.at(path))? {
+            return Ok(found);
+        }
+        let Self { dims, data } = Self::read(path)?;
+        Ok((dims, data.into()))
+    }
+
     /// Reads from memory, plain or gzip'ed.
     ///
     /// # Errors
@@ -50,7 +82,7 @@ impl Idx {
     /// The stream is not IDX of bytes, ends early or late, is corrupt gzip, or cannot be read.
     pub fn from_reader(mut reader: impl Read) -> Result<Self, Cause> {
         let first = up_to(&mut reader, 2).map_err(Cause::Io)?;
-        let packed = first == [0x1f, 0x8b];
+        let packed = first == GZIP;
         let reader = Cursor::new(first).chain(reader);
         if packed { unpacked(MultiGzDecoder::new(reader), Cause::Gzip) } else { unpacked(reader, Cause::Io) }
     }
@@ -58,6 +90,17 @@ impl Idx {
 
 /// Reads all of a plain stream.
 fn unpacked(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<Idx, Cause> {
+    let (dims, expected) = header(&mut reader, failed)?;
+    let data = up_to(&mut reader, expected + 1).map_err(failed)?;
+    match data.len() {
+        found if found < expected => Err(Cause::Truncated { expected, found }),
+        found if found > expected => Err(Cause::Trailing { expected }),
+        _ => Ok(Idx { dims, data }),
+    }
+}
+
+/// The sizes, and how many bytes follow.
+fn header(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<(Vec<usize>, usize), Cause> {
     let magic = up_to(&mut reader, 4).map_err(failed)?;
     let &[zero, nought, element, dimensions] = &magic[..] else {
         return Err(Cause::Header(magic.len()));
@@ -77,14 +120,9 @@ fn unpacked(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<Idx
     let dims: Option<Vec<usize>> = sizes.iter().map(|&size| size.try_into().ok()).collect();
     let product = dims.as_ref().and_then(|dims| dims.iter().try_fold(1_usize, |product, &d| product.checked_mul(d)));
     // One more byte must be readable, to see that there is none.
-    let (Some(dims), Some(expected @ ..usize::MAX)) = (dims, product) else {
-        return Err(Cause::TooLarge(sizes));
-    };
-    let data = up_to(&mut reader, expected + 1).map_err(failed)?;
-    match data.len() {
-        found if found < expected => Err(Cause::Truncated { expected, found }),
-        found if found > expected => Err(Cause::Trailing { expected }),
-        _ => Ok(Idx { dims, data }),
+    match (dims, product) {
+        (Some(dims), Some(expected @ ..usize::MAX)) => Ok((dims, expected)),
+        _ => Err(Cause::TooLarge(sizes)),
     }
 }
 

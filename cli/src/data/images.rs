@@ -1,102 +1,175 @@
-//! Segmentation data as folders of image files.
+//! Segmentation data as folders of image files and of label images.
 
-use super::{Cause, DataError, Split, decode, split::Loaded};
+use super::{
+    Cause, DataError, Reading, Split, Store,
+    decode::{self, Form},
+    error::ITS_IMAGE,
+    files::{self, Broken, TEST, fifths},
+    split::Loaded,
+    store::{each_file, read},
+    tally::Tally,
+};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs, io, panic,
+    fs, io,
     path::{Path, PathBuf},
-    thread,
 };
 
-/// The split for scores: `test`, or `val` if only that is there.
-pub(super) fn test(dir: &Path) -> &'static str {
-    let there = |split: &str| dir.join("images").join(split).is_dir();
-    if !there("test") && there("val") { "val" } else { "test" }
-}
-
-/// Reads a split.
-pub(super) fn split(dir: &Path, name: &str) -> Result<Loaded, DataError> {
-    let pairs = pairs(dir, name)?;
-    let Some(first) = pairs.first() else {
-        return Err(Cause::Empty.at(dir.join("images").join(name)));
-    };
-    let size = decode::size(&read(&first.image)?).map_err(|cause| cause.at(&first.image))?;
-
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let parts = thread::scope(|scope| {
-        let chunks = pairs.chunks(pairs.len().div_ceil(threads));
-        let workers: Vec<_> = chunks.map(|pairs| scope.spawn(move || decoded(pairs, size))).collect();
-        let parts = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
-        parts.collect::<Result<Vec<_>, _>>()
-    })?;
-    let (images, labels): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-    let (images, labels) = (images.concat(), labels.concat());
-    let split = Split { count: pairs.len(), height: size[0], width: size[1], images, labels };
-    Ok(Loaded { split, labels_from: pairs.into_iter().map(|pair| pair.labels).collect() })
-}
+/// Names of folders with images, and of those beside them with their labels.
+const IMAGES: [&str; 5] = ["images", "image", "imgs", "img", "JPEGImages"];
+const LABELS: [&str; 8] =
+    ["labels", "masks", "annotations", "label", "mask", "annotation", "segmentations", "SegmentationClass"];
+/// What may follow an image's name in that of its labels.
+const SUFFIXES: [&str; 6] = ["", "_mask", "_masks", "_label", "_labels", "_L"];
 
 /// The files of an image and of its labels.
-struct Pair {
+pub(super) struct Pair {
     image: PathBuf,
     labels: PathBuf,
 }
 
-/// Pixels and labels of some images, one after the other.
-fn decoded(pairs: &[Pair], size: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>), DataError> {
-    let (mut images, mut labels) = (Vec::new(), Vec::new());
-    for pair in pairs {
-        images.extend(decode::image(&read(&pair.image)?, size).map_err(|cause| cause.at(&pair.image))?);
-        labels.extend(decode::labels(&read(&pair.labels)?, size).map_err(|cause| cause.at(&pair.labels))?);
-    }
-    Ok((images, labels))
+/// All files, for training and for scores.
+pub(super) struct Pairs {
+    pub train: Vec<Pair>,
+    pub test: Vec<Pair>,
+    /// Whether something tells these apart.
+    pub told: bool,
+}
+
+/// Folders of a split: images, labels, and the list of what is in it.
+struct Folders {
+    images: PathBuf,
+    labels: PathBuf,
+    list: PathBuf,
+}
+
+/// Image and label files; None if a directory has no folders with such.
+pub(super) fn pairs(dir: &Path, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
+    let list = |name: &str| dir.join(format!("{name}.txt"));
+    let mut told = |train: Folders, test: Folders| {
+        Ok(Some(Pairs { train: found(&train, broken)?, test: found(&test, broken)?, told: true }))
+    };
+    let together = if let Some([images, labels]) = siblings(dir) {
+        if images.join("train").is_dir() {
+            let test = TEST.iter().find(|name| images.join(name).is_dir()).unwrap_or(&"test");
+            let part = |name: &str| Folders { images: images.join(name), labels: labels.join(name), list: list(name) };
+            return told(part("train"), part(test));
+        }
+        let part = |list| Folders { images: images.clone(), labels: labels.clone(), list };
+        if let Some(test) = TEST.iter().find(|name| list(name).exists()).filter(|_| list("train").exists()) {
+            return told(part(list("train")), part(list(test)));
+        }
+        part(PathBuf::new())
+    } else {
+        let part = |name: &str| {
+            let [images, labels] = siblings(&dir.join(name))?;
+            Some(Folders { images, labels, list: list(name) })
+        };
+        match (part("train"), TEST.iter().find_map(|name| part(name))) {
+            (Some(train), Some(test)) => return told(train, test),
+            (Some(train), None) => train,
+            (None, _) => return Ok(None),
+        }
+    };
+    let [train, test] = fifths(found(&together, broken)?);
+    Ok(Some(Pairs { train, test, told: false }))
+}
+
+/// Whether a directory has images with label images.
+pub(super) fn labelled(dir: &Path) -> bool {
+    let both = |dir: &Path| siblings(dir).is_some_and(|[_, labels]| labels.is_dir());
+    both(dir) || both(&dir.join("train"))
+}
+
+/// The folders of images and of labels in a directory.
+fn siblings(dir: &Path) -> Option<[PathBuf; 2]> {
+    let there = |names: &[&str]| names.iter().map(|name| dir.join(name)).find(|path| path.is_dir());
+    let images = there(&IMAGES)?;
+    Some([images, there(&LABELS).unwrap_or_else(|| dir.join("labels"))])
 }
 
 /// The files of a split: those its list names, in the list's order, or all images by name.
-fn pairs(dir: &Path, name: &str) -> Result<Vec<Pair>, DataError> {
-    let folder = dir.join("images").join(name);
-    let images = by_stem(&folder)?;
-    let list = dir.join(format!("{name}.txt"));
-    let stems: Vec<OsString> = match fs::read_to_string(&list) {
+fn found(folders: &Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataError> {
+    let mut images = BTreeMap::new();
+    for path in broken.keep(files::images(&folders.images)?)? {
+        let stem = path.file_stem().unwrap_or_default().to_owned();
+        if images.insert(stem, path.clone()).is_some() {
+            return Err(Cause::SameStem.at(path));
+        }
+    }
+    let list = &folders.list;
+    let stems: Vec<OsString> = match fs::read_to_string(list) {
         Ok(text) => text.lines().map(str::trim).filter(|line| !line.is_empty()).map(OsString::from).collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => images.keys().cloned().collect(),
         Err(error) => return Err(Cause::Io(error).at(list)),
     };
     let pair = |stem: OsString| {
         let Some(image) = images.get(&stem) else {
-            return Err(Cause::Missing(format!("{name}.txt lists it")).at(folder.join(stem)));
+            let list = list.file_name().unwrap_or_default().to_string_lossy();
+            return Err(Cause::Missing(format!("{list} lists it")).at(folders.images.join(stem)));
         };
-        let mut file = stem;
-        file.push(".png");
-        let labels = dir.join("labels").join(name).join(file);
-        if labels.exists() {
-            Ok(Pair { image: image.clone(), labels })
-        } else {
-            Err(Cause::Missing(format!("{} needs its labels", image.display())).at(labels))
+        let labels = SUFFIXES.map(|suffix| {
+            let mut name = stem.clone();
+            name.push(suffix);
+            name.push(".png");
+            folders.labels.join(name)
+        });
+        match labels.iter().find(|path| path.exists()) {
+            Some(labels) => Ok(Pair { image: image.clone(), labels: labels.clone() }),
+            None => Err(Cause::Missing(format!("{} needs its labels", image.display())).at(&labels[0])),
         }
     };
-    stems.into_iter().map(pair).collect()
+    let pairs = broken.keep(stems.into_iter().map(pair))?;
+    if pairs.is_empty() { Err(Cause::Empty.at(&folders.images)) } else { Ok(pairs) }
 }
 
-/// The images of a folder by their names without extension.
-fn by_stem(folder: &Path) -> Result<BTreeMap<OsString, PathBuf>, DataError> {
-    let entries = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-    let mut paths: Vec<_> = entries.map_err(|error: io::Error| Cause::Io(error).at(folder))?;
-    paths.sort();
-    let mut images = BTreeMap::new();
-    for path in paths {
-        let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
-        let (true, Some(stem)) = (["jpg", "jpeg", "png"].iter().any(|&known| extension == known), path.file_stem())
-        else {
-            continue;
-        };
-        if images.insert(stem.to_owned(), path.clone()).is_some() {
-            return Err(Cause::SameStem.at(path));
+/// Looks at all files of a split, and keeps what there is memory for.
+pub(super) fn split(pairs: Vec<Pair>, reading: &Reading, broken: &mut Broken<'_>) -> Result<Loaded, DataError> {
+    let Some(first) = pairs.first() else { return Err(Cause::Empty.at("images")) };
+    let place = first.image.clone();
+    let size = match reading.size {
+        Some(size) => size.0,
+        None => {
+            let sizes = pairs.iter().map(|pair| {
+                read(&pair.image).and_then(|file| decode::size(&file).map_err(|cause| cause.at(&pair.image)))
+            });
+            let first = if reading.skip_broken { sizes.flatten().next().map(Ok) } else { sizes.into_iter().next() };
+            first.unwrap_or_else(|| Err(Cause::Empty.at(&place)))?
         }
+    };
+    let pixels = size[0].saturating_mul(size[1]);
+    let keep = reading.keeps(pairs.len(), pixels.saturating_mul(4));
+    let form = Form { size, channels: 3, resize: reading.size.is_some() };
+    let look = |pair: &Pair| {
+        let image = read(&pair.image)?;
+        let decoded = decode::image(&image, form).map_err(|cause| cause.at(&pair.image))?;
+        let labels = read(&pair.labels)?;
+        let tally = || {
+            let [expected, found] = [decode::size(&image)?, decode::labels_size(&labels)?];
+            if expected != found {
+                return Err(Cause::Size { expected, of: ITS_IMAGE, found });
+            }
+            Ok(Tally::of(decode::labels(&labels, form)?.into_iter()))
+        };
+        let tally = tally().map_err(|cause| cause.at(&pair.labels))?;
+        Ok((if keep { decoded } else { Vec::new() }, tally))
+    };
+    let looked = each_file(pairs.len(), |i| look(&pairs[i]));
+    let whole = broken.keep(pairs.into_iter().zip(looked).map(|(pair, looked)| Ok((pair, looked?))))?;
+    if whole.is_empty() {
+        return Err(Cause::Empty.at(place));
     }
-    Ok(images)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, DataError> {
-    fs::read(path).map_err(|error| Cause::Io(error).at(path))
+    let (mut bytes, mut tally, mut paths, mut labels_from) = (Vec::new(), Tally::default(), Vec::new(), Vec::new());
+    for (i, (pair, (image, counts))) in whole.into_iter().enumerate() {
+        bytes.extend(image);
+        tally.add(i, &counts);
+        paths.push(pair.image);
+        labels_from.push(pair.labels);
+    }
+    let count = paths.len();
+    let images = if keep { bytes.into() } else { Store::Files { paths, form, values: None } };
+    let labels = Store::Files { paths: labels_from.clone(), form, values: None };
+    let split = Split { count, height: size[0], width: size[1], images, labels };
+    Ok(Loaded { split, labels_from, tally, keep })
 }

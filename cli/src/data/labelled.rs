@@ -1,54 +1,126 @@
 //! Images with one class each, for training and for scores, with the names of the classes.
 
-use super::{Cause, Classification, DataError, LABELLED, digits, listing, name};
+use super::{
+    Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, classes, digits,
+    folders, images, listing, name, numbers, tally::Tally,
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// A data set of small images.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A data set of small images, or of rows of numbers.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
     /// What to call it: the last part of the directory's path.
     pub name: String,
     /// The name of each class; class ids are positions here.
     pub classes: Vec<String>,
+    /// Mean of all values for training.
+    pub mean: f32,
+    /// Their standard deviation.
+    pub deviation: f32,
+    /// What the values of a row are, if they are no pixels.
+    pub columns: Vec<Column>,
     /// For training.
     pub train: Classification,
     /// For scores.
     pub test: Classification,
+    /// What was found.
+    pub notes: Notes,
 }
 
 /// Files with the names of classes, one a line. (CIFAR brings the first.)
 const NAMES: [&str; 2] = ["batches.meta.txt", "classes.txt"];
 
 impl Labelled {
-    /// Reads a directory with the files of MNIST ([`Classification::load_idx`]) or CIFAR
-    /// ([`Classification::load_cifar`]), recognised by what is in it. Names of classes stand in `batches.meta.txt` or
-    /// `classes.txt`, one a line; without such a file they are numbers.
+    /// Reads one of these, recognised by what it is:
+    ///
+    /// - a directory with the files of MNIST ([`Classification::load_idx`]) or CIFAR ([`Classification::load_cifar`]).
+    ///   Names of classes stand in `batches.meta.txt` or `classes.txt`, one a line; without such a file they are
+    ///   numbers: 0 to the largest label if more than half of these occur, else those that do;
+    /// - a directory with a folder of PNG or JPEG images for each class, which is called after it, or `train` and `test`
+    ///   (or `val`, `valid`, `validation`) with such folders; without a test set every fifth image of a class is for
+    ///   scores. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
+    /// - a CSV file, or a directory with one, or with `train.csv` and `test.csv`: a line of names, then lines of
+    ///   numbers, with the class in the column that [`Reading::label`] says. Commas, semicolons or tabs separate them.
+    ///   A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
     ///
     /// # Errors
-    /// A directory with neither; files that are missing, cut off or corrupt; fewer names than classes.
-    pub fn load(dir: impl AsRef<Path>) -> Result<Self, DataError> {
-        let dir = dir.as_ref();
-        let found = listing(dir)?;
-        let (mut train, mut test) = if found.iter().any(|name| name.starts_with("data_batch_")) {
-            Classification::load_cifar(dir)?
-        } else if found.iter().any(|name| name.starts_with("train-images-idx")) {
-            Classification::load_idx(dir)?
-        } else {
-            return Err(Cause::Layout { expected: LABELLED, found }.at(dir));
+    /// A directory of another layout; files that are missing, cut off or corrupt; sizes that do not agree; fewer names
+    /// than classes; less than two classes, or more than 256.
+    pub fn load(path: impl AsRef<Path>, reading: &Reading) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        if reading.ignore.is_some() {
+            return Err(Cause::Option("--ignore is for pixels, and here every image has a class".into()).at(path));
+        }
+        let mut broken = Broken::new(reading);
+        // A table beside images is about them, unless it is asked for.
+        let asked = path.is_file() || reading.label.is_some();
+        let images = if asked { None } else { Self::images(path, reading, &mut broken)? };
+        let mut data = match (images, numbers::files(path)?) {
+            (Some(images), _) => images,
+            (None, Some(files)) => numbers::load(&files, reading, &mut broken)?,
+            (None, None) if asked => {
+                return Err(Cause::Option("--label is for CSV files, and here are none".into()).at(path));
+            }
+            (None, None) => return Err(Cause::Layout { expected: LABELLED, found: listing(path)? }.at(path)),
         };
+        data.name = name(path);
+        let mut counts = vec![0_usize; data.classes.len()];
+        data.train.labels.iter().for_each(|label| counts[usize::from(*label)] += 1);
+        let described = described(&data.classes, &counts);
+        if counts.iter().filter(|count| **count > 0).count() < 2 {
+            return Err(Cause::OneClass { found: described }.at(path));
+        }
+        data.notes.taken.insert(0, format!("{}: {described}", data.name));
+        data.notes.left_out = broken.lines();
+        Ok(data)
+    }
+
+    /// Of a directory of images; None if there are none.
+    fn images(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
+        let found = listing(dir)?;
+        if images::labelled(dir) {
+            return Err(Cause::Option("images with label images are for --task segnet".into()).at(dir));
+        }
+        let cifar = found.iter().any(|name| name.starts_with("data_batch_"));
+        if !cifar && !found.iter().any(|name| name.starts_with("train-images-idx")) {
+            return folders::load(dir, reading, broken);
+        }
+        if reading.size.is_some() {
+            return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
+        }
+        let (mut train, mut test) =
+            if cifar { Classification::load_cifar(dir)? } else { Classification::load_idx(dir, reading)? };
         let classes = match names(dir)? {
             Some((path, names)) if names.len() < train.classes => {
-                let reason = format!("{} names for {} classes", names.len(), train.classes);
-                return Err(Cause::Table { line: names.len(), reason }.at(path));
+                let beyond = |labels: &[u8], what: &str| {
+                    let (image, label) =
+                        labels.iter().enumerate().find(|(_, label)| usize::from(**label) >= names.len())?;
+                    Some(format!("{what} image {image} has label {label}"))
+                };
+                let example = beyond(&train.labels, "training").or_else(|| beyond(&test.labels, "test"));
+                let (count, example) = (names.len(), example.unwrap_or_default());
+                let reason = format!("{count} names for {} classes: {example}", train.classes);
+                return Err(Cause::Table { line: count, reason }.at(path));
             }
             Some((_, names)) => names,
-            None => (0..train.classes).map(|class| class.to_string()).collect(),
+            None => {
+                let all = train.labels.iter().chain(&test.labels).map(|label| u32::from(*label));
+                let seen = Classes::seen(&Tally::of(all), Some(Ignore::Nothing)).map_err(|cause| cause.at(dir))?;
+                for labels in [&mut train.labels, &mut test.labels] {
+                    if let Some(table) = seen.values.table() {
+                        labels.iter_mut().for_each(|label| *label = table[usize::from(*label)]);
+                    }
+                }
+                seen.names
+            }
         };
         (train.classes, test.classes) = (classes.len(), classes.len());
-        Ok(Self { name: name(dir), classes, train, test })
+        let [mean, deviation] = train.spread()?.mean_and_deviation();
+        let (columns, notes) = (Vec::new(), Notes::default());
+        Ok(Some(Self { name: String::new(), classes, mean, deviation, columns, train, test, notes }))
     }
 
     /// Made-up digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.
@@ -58,6 +130,17 @@ impl Labelled {
     pub fn synthetic(seed: u64) -> Self {
         digits::labelled(seed)
     }
+}
+
+/// How many there are of what, for training.
+fn described(names: &[String], counts: &[usize]) -> String {
+    const SHOWN: usize = 16;
+    let list = names.iter().zip(counts).take(SHOWN).map(|(name, count)| format!("{name} {count}"));
+    let mut line = format!("{}, for training: {}", classes::classes(names.len()), list.collect::<Vec<_>>().join(", "));
+    if names.len() > SHOWN {
+        line += &format!(" and {} more", names.len() - SHOWN);
+    }
+    line
 }
 
 fn names(dir: &Path) -> Result<Option<(PathBuf, Vec<String>)>, DataError> {

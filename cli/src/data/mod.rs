@@ -1,7 +1,8 @@
 //! Data sets: read from disk or made up, and handed out in batches.
 //!
-//! Everything is bytes in host memory, as it was stored: images 0…255, labels class ids. Turning them into what a
-//! network wants (scaling, one image of a batch after another, half precision) is the trainer's work.
+//! Everything is bytes as they were stored, images 0…255, labels class ids, in memory or on disk ([`Store`]); only
+//! columns of numbers are f32. Turning them into what a network wants (scaling, one image of a batch after another, half
+//! precision) is the trainer's work.
 
 mod batches;
 mod cifar;
@@ -10,31 +11,43 @@ mod classify;
 mod decode;
 mod digits;
 mod error;
+mod files;
+mod folders;
 mod idx;
 mod images;
 mod labelled;
+mod numbers;
 mod order;
 mod packed;
 mod random;
+mod reading;
 mod scene;
 mod split;
+mod store;
 mod synthetic;
+mod table;
+mod tally;
 mod weights;
 
-pub use batches::{Batches, InOrder, in_order};
-pub use classes::Classes;
-pub use classify::Classification;
+pub use batches::{Batches, InOrder, Part, in_order};
+pub use classes::{Classes, Values};
+pub use classify::{Classification, Element};
+pub use decode::Form;
 pub use error::{Cause, DataError};
 pub use idx::Idx;
 pub use labelled::Labelled;
+pub use numbers::{Column, rows};
 pub use order::{Order, Sample};
+pub use reading::{Ignore, Reading, Size};
 pub use split::Split;
-pub use weights::median_frequency;
+pub use store::Store;
 
+use files::Broken;
 use std::{fs, path::Path};
+use tally::Tally;
 
 /// Images with a class for every pixel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Segmentation {
     /// What to call it: the last part of the directory's path.
     pub name: String,
@@ -44,62 +57,110 @@ pub struct Segmentation {
     pub colours: Vec<[u8; 3]>,
     /// The label of pixels that count for nothing. It may be a position in `classes`, which then stands for no class.
     pub ignore: Option<u8>,
+    /// A weight for each class by its area, median(f)/f(c): where f is the share of a class in the pixels of the
+    /// training images in which it occurs (Eigen and Fergus 2015, §3.3.1); 0 for one that never does.
+    pub weights: Vec<f32>,
     /// For training.
     pub train: Split,
     /// For scores.
     pub test: Split,
+    /// What was found.
+    pub notes: Notes,
+}
+
+/// What there is to say of a data set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// What was taken for what.
+    pub taken: Vec<String>,
+    /// What was left out, and why.
+    pub left_out: Vec<String>,
 }
 
 /// What a directory must contain, for messages.
-const LAYOUTS: &str = "train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test, \
-                       or images/{train,test}/*.jpg|png with labels/{train,test}/*.png";
+const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.png, or {train,test}/images and \
+                       {train,test}/labels, or images and labels (or masks) without a test set, or \
+                       train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test; a folder \
+                       for each class is for --task classify";
 
 /// The same for images with one class each.
-const LABELLED: &str = "train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
-                        or data_batch_1.bin … and test_batch.bin";
+const LABELLED: &str = "a folder with images for each class, or train and test with such folders, or \
+                        train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
+                        or data_batch_1.bin … and test_batch.bin, or train.csv and test.csv, or a CSV file; images \
+                        with label images are for --task segnet";
 
 impl Segmentation {
-    /// Reads a directory in one of two layouts, recognised by what is in it:
+    /// Reads a directory in one of these layouts, recognised by what is in it:
     ///
     /// - IDX files `train-images-idx4-ubyte[.gz]` of [n, h, w, 3] and `train-labels-idx3-ubyte[.gz]` of [n, h, w],
     ///   and the same for `test`;
-    /// - image files `images/{train,test}/STEM.jpg|png` with label images `labels/{train,test}/STEM.png`, grey values
-    ///   or palette indices being class ids; `train.txt` and `test.txt`, if they are there, say which and in what order.
+    /// - image files `images/{train,test}/STEM.jpg|png` with label images `labels/{train,test}/STEM.png`, or the same
+    ///   as `{train,test}/images` and `{train,test}/labels`; `train.txt` and `test.txt`, if they are there, say which
+    ///   and in what order. `masks` and `annotations` may stand for `labels`, and `STEM_mask.png` for `STEM.png`;
+    /// - the same without `train` and `test`: then the two lists tell them apart, or every fifth image is for scores.
     ///
-    /// Without a test split, `val` stands for it. `classes.tsv`, if it is there, has a line `id name r g b …` for each
-    /// class after one with these words, separated by tabs; the class called Unlabelled, void or ignore is the ignored
-    /// one. Without it the classes are 0 to the largest label, and 255 is the ignored one if it occurs.
+    /// Without a test split, `val`, `valid` or `validation` stands for it. Label images are PNG: grey or palettes of
+    /// 1 to 16 bits, whose values (of a palette the indices) are labels as they are in the file, or R G B, which is
+    /// read as grey where all three are alike, and otherwise every colour is a label.
+    ///
+    /// `classes.tsv`, if it is there, has a line `id name r g b …` for each class after one with these words, separated
+    /// by tabs; the class called Unlabelled, void or ignore is the ignored one. An id is the value in the label images,
+    /// any from 0 to 65535; where these are coloured, r g b is. Without it what occurs are the classes: 0 to the
+    /// largest label, if more than half of these occur, else each value that does. [`Reading::ignore`] says what is
+    /// ignored.
     ///
     /// # Errors
-    /// A directory of neither layout; files that are missing, cut off, corrupt or of the wrong type; sizes that do not
-    /// agree; labels that are no class; a split without images.
-    pub fn load(dir: impl AsRef<Path>) -> Result<Self, DataError> {
+    /// A directory of another layout; files that are missing, cut off, corrupt or of the wrong type; sizes that do not
+    /// agree; labels that are no class; a split without images, or with only one class.
+    pub fn load(dir: impl AsRef<Path>, reading: &Reading) -> Result<Self, DataError> {
         let dir = dir.as_ref();
+        if dir.is_file() {
+            return Err(Cause::Option("a file, expected a directory; CSV files are for --task classify".into()).at(dir));
+        }
         let found = listing(dir)?;
+        if reading.label.is_some() {
+            return Err(Cause::Option("--label is for CSV files of --task classify".into()).at(dir));
+        }
+        let mut broken = Broken::new(reading);
         let packed = |name: &String| name.starts_with("train-images-idx4-ubyte");
-        let (train, test) = if found.iter().any(packed) {
-            (packed::split(dir, "train")?, packed::split(dir, packed::test(dir))?)
-        } else if dir.join("images").is_dir() {
-            (images::split(dir, "train")?, images::split(dir, images::test(dir))?)
+        let (train, test, told) = if found.iter().any(packed) {
+            if reading.size.is_some() {
+                return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
+            }
+            (packed::split(dir, "train", reading)?, packed::split(dir, packed::test(dir), reading)?, true)
+        } else if let Some(pairs) = images::pairs(dir, &mut broken)? {
+            let train = images::split(pairs.train, reading, &mut broken)?;
+            (train, images::split(pairs.test, reading, &mut broken)?, pairs.told)
         } else {
             return Err(Cause::Layout { expected: LAYOUTS, found }.at(dir));
         };
-        let classes = Classes::of(dir, [&train, &test])?;
-        for loaded in [&train, &test] {
-            loaded.check(&classes)?;
-        }
+        let mut tally = train.tally.clone();
+        test.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
+        let classes = Classes::of(dir, &tally, reading.ignore)?;
         let sizes = [&train, &test].map(|loaded| [loaded.split.height, loaded.split.width]);
+        let test_labels = test.labelled_by(0).0.to_owned();
+        let ((train, counts), (test, _)) = (train.finish(&classes)?, test.finish(&classes)?);
         if sizes[0] != sizes[1] {
-            return Err(Cause::Size { expected: sizes[0], of: "the training images", found: sizes[1] }
-                .at(test.labelled_by(0).0));
+            return Err(Cause::Size { expected: sizes[0], of: "the training images", found: sizes[1] }.at(test_labels));
+        }
+        let described = classes.described(&tally);
+        let learnt = counts.0.keys().filter(|id| classes.ignore.map(u32::from) != Some(**id)).count();
+        if learnt < 2 {
+            return Err(Cause::OneClass { found: described }.at(dir));
+        }
+        let mut taken = vec![format!("{}: {described}", name(dir))];
+        if !told {
+            taken.push(split_note(train.count, test.count));
         }
         Ok(Self {
             name: name(dir),
+            weights: weights::median_frequency(&counts, classes.names.len(), classes.ignore),
             classes: classes.names,
             colours: classes.colours,
             ignore: classes.ignore,
-            train: train.split,
-            test: test.split,
+            train,
+            test,
+            notes: Notes { taken, left_out: broken.lines() },
         })
     }
 
@@ -110,6 +171,11 @@ impl Segmentation {
     pub fn synthetic(seed: u64) -> Self {
         synthetic::segmentation(seed)
     }
+}
+
+/// That nothing tells training and test images apart.
+fn split_note(train: usize, test: usize) -> String {
+    format!("no test set of its own: every fifth is for scores, {test} of {}", train + test)
 }
 
 /// One picture.
@@ -124,15 +190,16 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Reads a PNG or JPEG file.
+    /// Reads a PNG or JPEG file, and resizes it if a size is given.
     ///
     /// # Errors
     /// A file that cannot be read, is no such image, or is larger than 2^26 pixels.
-    pub fn read(path: &Path) -> Result<Self, DataError> {
-        let file = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+    pub fn read(path: &Path, size: Option<Size>) -> Result<Self, DataError> {
+        let file = store::read(path)?;
         let read = || {
-            let [height, width] = decode::size(&file)?;
-            Ok(Self { height, width, pixels: decode::image(&file, [height, width])? })
+            let [height, width] = size.map_or_else(|| decode::size(&file), |size| Ok(size.0))?;
+            let form = Form { size: [height, width], channels: 3, resize: size.is_some() };
+            Ok(Self { height, width, pixels: decode::image(&file, form)? })
         };
         read().map_err(|cause: Cause| cause.at(path))
     }

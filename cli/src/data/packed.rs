@@ -1,6 +1,6 @@
 //! Segmentation data as two IDX files for each split.
 
-use super::{Cause, DataError, Idx, Split, split::Loaded};
+use super::{Cause, DataError, Idx, Reading, Split, split::Loaded, tally::Tally};
 use std::path::{Path, PathBuf};
 
 /// The plain file if it is there, else the gzip'ed one.
@@ -23,21 +23,26 @@ pub(super) fn test(dir: &Path) -> &'static str {
 }
 
 /// Reads a split.
-pub(super) fn split(dir: &Path, name: &str) -> Result<Loaded, DataError> {
+pub(super) fn split(dir: &Path, name: &str, reading: &Reading) -> Result<Loaded, DataError> {
     let images_path = find(dir, &format!("{name}-images-idx4-ubyte"))?;
     let labels_path = find(dir, &format!("{name}-labels-idx3-ubyte"))?;
-    let images = Idx::read(&images_path)?;
-    let &[count, height, width, 3] = &images.dims[..] else {
-        return Err(Cause::Shape { expected: "images × rows × columns × 3".into(), found: images.dims }.at(images_path));
+    let (dims, images) = Idx::open(&images_path, |count, bytes| reading.keeps(count, bytes))?;
+    let &[count, height, width, 3] = &dims[..] else {
+        return Err(Cause::Shape { expected: "images × rows × columns × 3".into(), found: dims }.at(images_path));
     };
-    if images.data.is_empty() {
+    if dims.contains(&0) {
         return Err(Cause::Empty.at(images_path));
     }
-    let labels = Idx::read(&labels_path)?;
-    if labels.dims != [count, height, width] {
+    let (sizes, labels) = Idx::open(&labels_path, |count, bytes| reading.keeps(count, 3 * bytes))?;
+    if sizes != [count, height, width] {
         let expected = format!("{count} × {height} × {width} as the images have");
-        return Err(Cause::Shape { expected, found: labels.dims }.at(labels_path));
+        return Err(Cause::Shape { expected, found: sizes }.at(labels_path));
     }
-    let split = Split { count, height, width, images: images.data, labels: labels.data };
-    Ok(Loaded { split, labels_from: vec![labels_path] })
+    let mut tally = Tally::default();
+    for image in 0..count {
+        let labels = labels.get(image, height * width)?;
+        tally.add(image, &Tally::of(labels.iter().map(|label| u32::from(*label))));
+    }
+    let split = Split { count, height, width, images, labels };
+    Ok(Loaded { split, labels_from: vec![labels_path], tally, keep: false })
 }

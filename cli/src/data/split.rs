@@ -1,7 +1,10 @@
 //! Images with labels, and where each came from.
 
-use super::{Cause, DataError, classes::Classes};
-use std::path::{Path, PathBuf};
+use super::{Cause, DataError, Store, classes::Classes, decode, store, tally::Tally};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Images of one size with their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,9 +16,9 @@ pub struct Split {
     /// Columns of an image.
     pub width: usize,
     /// [count, height, width, 3], R G B in 0…255.
-    pub images: Vec<u8>,
+    pub images: Store,
     /// [count, height, width], class ids.
-    pub labels: Vec<u8>,
+    pub labels: Store,
 }
 
 impl Split {
@@ -25,25 +28,36 @@ impl Split {
         self.height.saturating_mul(self.width)
     }
 
-    /// That the vectors are as long as the numbers say, and not empty.
+    /// That there is as much as the numbers say, and not nothing.
     pub(super) fn consistent(&self) -> Result<(), Cause> {
         let labels = self.count.checked_mul(self.height).and_then(|rows| rows.checked_mul(self.width));
         let images = labels.and_then(|labels| labels.checked_mul(3));
-        if self.labels.is_empty() {
+        let fits = |store: &Store, expected| match store {
+            Store::Memory(bytes) => expected == Some(bytes.len()),
+            // Those were measured when they were found.
+            Store::Part { .. } | Store::Files { .. } => true,
+        };
+        if labels.is_none_or(|labels| labels == 0) && self.labels.memory().is_empty() {
             Err(Cause::Empty)
-        } else if labels != Some(self.labels.len()) || images != Some(self.images.len()) {
+        } else if !fits(&self.labels, labels) || !fits(&self.images, images) {
             let Self { count, height, width, .. } = *self;
-            Err(Cause::Inconsistent { count, height, width, images: self.images.len(), labels: self.labels.len() })
+            let [images, labels] = [&self.images, &self.labels].map(|store| store.memory().len());
+            Err(Cause::Inconsistent { count, height, width, images, labels })
         } else {
             Ok(())
         }
     }
 }
 
-/// A split, and the file or files that its labels came from: one for all, or one for each image.
+/// A split whose labels are values as they are in files, and where these come from.
 pub(super) struct Loaded {
     pub(super) split: Split,
+    /// The file or files of its labels: one for all, or one for each image.
     pub(super) labels_from: Vec<PathBuf>,
+    /// The values.
+    pub(super) tally: Tally,
+    /// Whether labels are to be kept in memory.
+    pub(super) keep: bool,
 }
 
 impl Loaded {
@@ -55,20 +69,44 @@ impl Loaded {
         }
     }
 
-    /// That every label is a class or the ignored one.
-    pub(super) fn check(&self, classes: &Classes) -> Result<(), DataError> {
-        let mut allowed = [false; 256];
-        allowed[..classes.names.len()].fill(true);
-        if let Some(ignore) = classes.ignore {
-            allowed[usize::from(ignore)] = true;
-        }
-        let Some(at) = self.split.labels.iter().position(|&label| !allowed[usize::from(label)]) else {
+    /// That every value is a class or the ignored one.
+    fn check(&self, classes: &Classes) -> Result<(), DataError> {
+        let Some((&value, count)) = self.tally.0.iter().find(|(value, _)| !classes.values.0.contains_key(value)) else {
             return Ok(());
         };
-        let (pixels, width) = (self.split.pixels().max(1), self.split.width.max(1));
-        let (path, image) = self.labelled_by(at / pixels);
-        let (row, column) = (at % pixels / width, at % width);
-        let value = self.split.labels[at];
-        Err(Cause::Label { value, classes: classes.names.len(), ignore: classes.ignore, image, row, column }.at(path))
+        let (path, image) = self.labelled_by(count.first);
+        let (pixels, width) = (self.split.pixels(), self.split.width.max(1));
+        let at = match &self.split.labels {
+            Store::Files { form, .. } => {
+                let labels = decode::labels(&store::read(path)?, *form).map_err(|cause| cause.at(path))?;
+                labels.iter().position(|label| *label == value)
+            }
+            bytes => bytes.get(count.first, pixels)?.iter().position(|label| u32::from(*label) == value),
+        };
+        let at = at.unwrap_or(0);
+        Err(classes.values.unknown(value, image, [at / width, at % width]).at(path))
+    }
+
+    /// With labels that are ids, and how often each of them occurs.
+    pub(super) fn finish(mut self, classes: &Classes) -> Result<(Split, Tally), DataError> {
+        self.check(classes)?;
+        let pixels = self.split.pixels();
+        match &mut self.split.labels {
+            Store::Memory(bytes) => {
+                if let Some(table) = classes.values.table() {
+                    bytes.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
+                }
+            }
+            Store::Part { values, .. } | Store::Files { values, .. } => {
+                *values = Some(Arc::new(classes.values.clone()))
+            }
+        }
+        if self.keep {
+            let labels = self.split.labels.range(0..self.split.count, pixels)?.into_owned();
+            self.split.labels = labels.into();
+        }
+        let id = |value: &u32| classes.values.0.get(value).map(|id| u32::from(*id));
+        let tally = self.tally.0.iter().filter_map(|(value, count)| Some((id(value)?, *count))).collect();
+        Ok((self.split, Tally(tally)))
     }
 }

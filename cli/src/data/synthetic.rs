@@ -3,7 +3,7 @@
 //! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
 //! part of the data set's definition, which a checksum pins.
 
-use super::{Segmentation, Split, random::Random, scene};
+use super::{Notes, Segmentation, Split, random::Random, scene, tally::Tally, weights::median_frequency};
 
 /// Rows of an image.
 pub(super) const HEIGHT: usize = 48;
@@ -30,18 +30,22 @@ pub(super) const UNLABELLED: u8 = 9;
 
 /// The whole data set.
 pub(super) fn segmentation(seed: u64) -> Segmentation {
+    let (train, counts) = split(&[seed, 0], 160);
+    let (test, _) = split(&[seed, 1], 40);
     Segmentation {
         name: "synthetic".into(),
         classes: CLASSES.map(|(name, _)| name.into()).into(),
         colours: CLASSES.map(|(_, colour)| colour).into(),
         ignore: Some(UNLABELLED),
-        train: split(&[seed, 0], 160),
-        test: split(&[seed, 1], 40),
+        weights: median_frequency(&counts, CLASSES.len(), Some(UNLABELLED)),
+        train,
+        test,
+        notes: Notes::default(),
     }
 }
 
-fn split(key: &[u64; 2], count: usize) -> Split {
-    let (mut images, mut labels) = (Vec::new(), Vec::new());
+fn split(key: &[u64; 2], count: usize) -> (Split, Tally) {
+    let (mut images, mut labels, mut tally) = (Vec::new(), Vec::new(), Tally::default());
     for number in 0..count {
         let mut random = Random::of(&[key[0], key[1], number as u64]);
         let scene = scene::draw(&mut random);
@@ -52,8 +56,10 @@ fn split(key: &[u64; 2], count: usize) -> Split {
             images.extend(noisy.map(|value| u8::try_from(value.clamp(0, 255)).unwrap_or(u8::MAX)));
             labels.push(label);
         }
+        let first = labels.len() - HEIGHT * WIDTH;
+        tally.add(number, &Tally::of(labels[first..].iter().map(|label| u32::from(*label))));
     }
-    Split { count, height: HEIGHT, width: WIDTH, images, labels }
+    (Split { count, height: HEIGHT, width: WIDTH, images: images.into(), labels: labels.into() }, tally)
 }
 
 #[cfg(test)]
@@ -63,7 +69,7 @@ mod tests {
     fn checksum(data: &Segmentation) -> u32 {
         let mut crc = flate2::Crc::new();
         for bytes in [&data.train.images, &data.train.labels, &data.test.images, &data.test.labels] {
-            crc.update(bytes);
+            crc.update(bytes.memory());
         }
         crc.sum()
     }
@@ -78,7 +84,7 @@ mod tests {
             assert_eq!((split.count, split.height, split.width), (count, 48, 64));
             assert!(split.consistent().is_ok());
         }
-        assert_ne!(data.train.images[..1000], data.test.images[..1000]);
+        assert_ne!(data.train.images.memory()[..1000], data.test.images.memory()[..1000]);
     }
 
     #[test]
@@ -87,8 +93,8 @@ mod tests {
             let data = segmentation(seed);
             for split in [&data.train, &data.test] {
                 let mut counts = [0; 10];
-                split.labels.iter().for_each(|&label| counts[usize::from(label)] += 1);
-                let shares = counts.map(|count| 1e2 * f64::from(count) / split.labels.len() as f64);
+                split.labels.memory().iter().for_each(|&label| counts[usize::from(label)] += 1);
+                let shares = counts.map(|count| 1e2 * f64::from(count) / split.labels.memory().len() as f64);
                 let expected = [18.0, 33.0, 1.1, 25.0, 7.0, 6.0, 0.6, 5.5, 1.0, 3.2];
                 for (class, (share, expected)) in shares.into_iter().zip(expected).enumerate() {
                     // A split of 40 images scatters.
@@ -102,7 +108,7 @@ mod tests {
     fn every_class_in_many_images() {
         let train = segmentation(0).train;
         for class in 0..=UNLABELLED {
-            let images = train.labels.chunks(train.pixels()).filter(|image| image.contains(&class)).count();
+            let images = train.labels.memory().chunks(train.pixels()).filter(|image| image.contains(&class)).count();
             assert!(images >= 80, "class {class} occurs in {images} of {}", train.count);
         }
     }

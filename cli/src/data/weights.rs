@@ -1,28 +1,17 @@
 //! Weights for classes of unequal area.
 
-use super::Split;
+use super::tally::Tally;
 
 /// Median-frequency weights: median(f)/f(c), where f(c) is the share of class c in the pixels of the images in which it
 /// occurs (Eigen and Fergus 2015, §3.3.1). One for each class; 0 for a class that never occurs.
 ///
 /// Ignored pixels are no class, but count as pixels of their image. The median is over the classes that occur; of an
 /// even number, it is the mean of the middle two.
-#[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a weight in f32")]
-pub fn median_frequency(split: &Split, classes: usize, ignore: Option<u8>) -> Vec<f32> {
-    let pixels = split.pixels().max(1);
-    let (mut area, mut within) = ([0_u64; 256], [0_u64; 256]);
-    for image in split.labels.chunks(pixels) {
-        let mut counts = [0_u64; 256];
-        image.iter().for_each(|&label| counts[usize::from(label)] += 1);
-        for class in 0..256 {
-            area[class] += counts[class];
-            within[class] += if counts[class] > 0 { pixels as u64 } else { 0 };
-        }
-    }
+pub(super) fn median_frequency(tally: &Tally, classes: usize, ignore: Option<u8>) -> Vec<f32> {
     let frequency = |class: usize| {
-        let counts = class < 256 && ignore.is_none_or(|ignore| usize::from(ignore) != class) && area[class] > 0;
-        counts.then(|| area[class] as f64 / within[class] as f64)
+        let class = u8::try_from(class).ok().filter(|class| Some(*class) != ignore)?;
+        tally.0.get(&class.into()).map(|count| count.area as f64 / count.within as f64)
     };
     let frequencies: Vec<_> = (0..classes).map(frequency).collect();
     let mut sorted: Vec<_> = frequencies.iter().flatten().copied().collect();
@@ -38,8 +27,13 @@ pub fn median_frequency(split: &Split, classes: usize, ignore: Option<u8>) -> Ve
 mod tests {
     use super::*;
 
-    fn split(count: usize, labels: &[u8]) -> Split {
-        Split { count, height: 2, width: 4, images: vec![0; labels.len() * 3], labels: labels.into() }
+    /// Images of eight pixels.
+    fn weights(labels: &[u8], classes: usize, ignore: Option<u8>) -> Vec<f32> {
+        let mut tally = Tally::default();
+        for (i, image) in labels.chunks(8).enumerate() {
+            tally.add(i, &Tally::of(image.iter().map(|label| u32::from(*label))));
+        }
+        median_frequency(&tally, classes, ignore)
     }
 
     #[test]
@@ -49,14 +43,14 @@ mod tests {
         let labels = [0, 0, 0, 0, 1, 1, 2, 9, 0, 0, 1, 4, 4, 4, 4, 9];
         // Median of 2/16, 3/16, 6/16, 8/16: 4.5/16.
         let expected = [4.5 / 6.0, 4.5 / 3.0, 4.5 / 2.0, 0.0, 4.5 / 8.0];
-        assert_eq!(median_frequency(&split(2, &labels), 5, Some(9)), expected);
+        assert_eq!(weights(&labels, 5, Some(9)), expected);
         // Without class 4 the median is that of three.
-        assert_eq!(median_frequency(&split(2, &labels), 5, Some(4))[..3], [0.5, 1.0, 1.5]);
+        assert_eq!(weights(&labels, 5, Some(4))[..3], [0.5, 1.0, 1.5]);
     }
 
     #[test]
     fn nothing_to_weigh() {
-        assert_eq!(median_frequency(&split(1, &[9; 8]), 2, Some(9)), [0.0, 0.0]);
-        assert_eq!(median_frequency(&split(0, &[]), 300, None), [0.0; 300]);
+        assert_eq!(weights(&[9; 8], 2, Some(9)), [0.0, 0.0]);
+        assert_eq!(weights(&[], 300, None), [0.0; 300]);
     }
 }

@@ -69,10 +69,15 @@ pub fn summary(report: &Report<'_>) -> String {
     let rows: String = summary.rows.iter().map(row).collect();
     let failure = |failure: &String| format!("<p class=\"failure\">{}</p>\n", escape(failure));
     let failures: String = summary.failures.iter().map(failure).collect();
+    let doubt = |doubt: &String| format!("<li>{}</li>\n", escape(doubt));
+    let doubts = match &summary.doubts[..] {
+        [] => String::new(),
+        doubts => format!("<p>Doubtful:</p>\n<ul>{}</ul>\n", doubts.iter().map(doubt).collect::<String>()),
+    };
     let table = format!("<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>");
     let seeds = "Of several seeds: mean ± standard deviation. Flushed at worst: the largest share of a site’s non-zero \
                  gradients that a step turned into zeros.";
-    section("summary", "Summary", seeds, &format!("<div class=\"wide\">{table}</div>\n{failures}"))
+    section("summary", "Summary", seeds, &format!("<div class=\"wide\">{table}</div>\n{failures}{doubts}"))
 }
 
 /// What it was called with, by whom and where.

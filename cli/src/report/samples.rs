@@ -19,6 +19,8 @@ pub fn section_of(report: &Report<'_>) -> String {
                 "Test images, their labels, and what the first seed of each method makes of them. Black has no label.";
             (lead, pixels(report, data))
         }
+        // Rows of numbers have nothing to show.
+        Data::Labelled(data) if !data.columns.is_empty() => return String::new(),
         Data::Labelled(data) => (
             "Test images, their classes, and what the first seed of each method takes them for.",
             labelled(report, data),
@@ -56,11 +58,13 @@ fn pixels(report: &Report<'_>, data: &Segmentation) -> String {
     let mut content = format!("<ul class=\"legend\">{classes}</ul>\n");
     let plain = |address, name: &str| picture(address, &escape(name), name);
     for (i, image) in samples(test.count, segnet::SHOWN).enumerate() {
-        let all = image * pixels..(image + 1) * pixels;
         content += "<div class=\"sample\">";
         content +=
-            &plain(test.images.get(all.start * 3..all.end * 3).and_then(|image| png::colours(image, size)), "image");
-        content += &plain(test.labels.get(all).and_then(|labels| png::classes(labels, size, &palette)), "truth");
+            &plain(test.images.get(image, 3 * pixels).ok().and_then(|image| png::colours(&image, size)), "image");
+        content += &plain(
+            test.labels.get(image, pixels).ok().and_then(|labels| png::classes(&labels, size, &palette)),
+            "truth",
+        );
         for method in &report.methods {
             let classes = predicted(report, method).and_then(|samples| samples.get(i * pixels..(i + 1) * pixels));
             content += &plain(classes.and_then(|classes| png::classes(classes, size, &palette)), method);
@@ -75,9 +79,10 @@ fn labelled(report: &Report<'_>, data: &Labelled) -> String {
     let name = |class: u8| data.classes.get(usize::from(class)).map_or("?", String::as_str);
     let mut content = "<div class=\"sample\">".to_owned();
     for (i, image) in samples(test.count, classify::SHOWN).enumerate() {
+        let Ok(values) = test.image(image) else { continue };
         let pixels: Vec<u8> = match test.channels {
-            3 => test.image(image).to_vec(),
-            channels => test.image(image).chunks_exact(channels.max(1)).flat_map(|pixel| [pixel[0]; 3]).collect(),
+            3 => values.into_owned(),
+            channels => values.chunks_exact(channels.max(1)).flat_map(|pixel| [pixel[0]; 3]).collect(),
         };
         let truth = test.labels[image];
         let mut caption = format!("<b>{}</b>", escape(name(truth)));

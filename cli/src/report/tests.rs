@@ -1,20 +1,22 @@
 //! The page of a made-up result, with names that try to be HTML.
 
 use super::*;
-use crate::data::{Segmentation, Split};
+use crate::data::{Notes, Segmentation, Split};
 use serde_json::json;
 
 const HOSTILE: &str = "<script src=\"http://x\">'&";
 
 fn data() -> Segmentation {
-    let split = Split { count: 2, height: 2, width: 3, images: vec![9; 36], labels: vec![1; 12] };
+    let split = Split { count: 2, height: 2, width: 3, images: vec![9; 36].into(), labels: vec![1; 12].into() };
     Segmentation {
         name: HOSTILE.to_owned(),
         classes: vec![HOSTILE.to_owned(), "b".to_owned()],
         colours: vec![[1, 2, 3], [4, 5, 6]],
         ignore: Some(255),
+        weights: vec![1.0; 2],
         train: split.clone(),
         test: split,
+        notes: Notes::default(),
     }
 }
 

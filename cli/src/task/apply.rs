@@ -3,13 +3,14 @@
 use super::{Classes, Net, Task, classify, run, segnet};
 use crate::{
     Failure,
+    data::Element,
     device::{Device, Work},
 };
 use gradscale::{Batch, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Optimizer};
 
 /// A trained network.
 pub trait Apply {
-    /// The class of every pixel, or of the image, [h, w, channels].
+    /// The class of every pixel, or of the image, [h, w, channels]; of numbers the bytes.
     ///
     /// # Errors
     /// An image that the network cannot take, or the device's.
@@ -46,18 +47,19 @@ pub fn apply(
     normal: Option<Normal>, fill: impl FnOnce(&mut Parameters) -> Result<(), Failure>,
 ) -> Result<Box<dyn Apply>, Failure> {
     let count = classes.names.len();
+    let element = if classes.columns.is_empty() { Element::Byte } else { Element::Number };
     match task {
         Task::Segnet => {
             let (mut parameters, net, _) = segnet::network(0, width, &vec![1.0; count]);
             fill(&mut parameters)?;
-            device.open(threads, Loading { parameters, net, method, normal })
+            device.open(threads, Loading { parameters, net, method, normal, element })
         }
         Task::Classify => {
             let input =
                 classes.input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
             let (mut parameters, net) = classify::network(0, net, input, width, count);
             fill(&mut parameters)?;
-            device.open(threads, Loading { parameters, net, method, normal })
+            device.open(threads, Loading { parameters, net, method, normal, element })
         }
     }
 }
@@ -67,6 +69,7 @@ struct Loading<M> {
     net: M,
     method: Method,
     normal: Option<Normal>,
+    element: Element,
 }
 
 impl<M: Module + 'static> Work for Loading<M> {
@@ -75,7 +78,7 @@ impl<M: Module + 'static> Work for Loading<M> {
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, self.parameters, Optimizer::sgd(0.0), self.method)?;
-        Ok(Box::new(Loaded { trainer, net: self.net, normal: self.normal }))
+        Ok(Box::new(Loaded { trainer, net: self.net, normal: self.normal, element: self.element }))
     }
 }
 
@@ -83,12 +86,13 @@ struct Loaded<B: Backend, M> {
     trainer: Trainer<B>,
     net: M,
     normal: Option<Normal>,
+    element: Element,
 }
 
 impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
     fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure> {
         let size = [1, height, width, channels];
-        let Some(normal) = &self.normal else { return run::predict(&mut self.trainer, &self.net, size, pixels) };
+        let Some(normal) = &self.normal else { return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels) };
         let values = normal.of(pixels, channels);
         run::best(&mut self.trainer, &self.net, Batch::f32(size, &values))
     }

@@ -3,7 +3,7 @@
 use super::{Classes, Input, Settings, run, samples, sgd};
 use crate::{
     Failure,
-    data::{Classification, Labelled, Order},
+    data::{Classification, Element, Labelled, Order, Sample},
     metrics::{Confusion, Metrics},
 };
 use clap::ValueEnum;
@@ -75,20 +75,6 @@ pub fn network(seed: u64, net: Net, input: Input, width: usize, classes: usize) 
     (parameters, Classifier { input, net })
 }
 
-/// Mean and standard deviation over all values, so that the network sees about zero mean and unit spread.
-fn input(data: &Classification) -> Input {
-    let count = data.features.len().max(1) as f64;
-    let [sum, squares] = data.features.iter().fold([0u64; 2], |[sum, squares], &value| {
-        [sum + u64::from(value), squares + u64::from(value) * u64::from(value)]
-    });
-    let mean = sum as f64 / count;
-    // Of images that are all alike, 1.
-    let deviation = (squares as f64 / count - mean * mean).max(1.0).sqrt();
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    let [mean, deviation] = [mean as f32, deviation as f32];
-    Input { size: [data.height, data.width, data.channels], mean, deviation }
-}
-
 /// The optimizer of all runs.
 #[must_use]
 pub fn optimizer(ratio: f64) -> Optimizer {
@@ -107,7 +93,9 @@ pub(super) struct Classify<'a> {
 
 impl<'a> Classify<'a> {
     pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> (Self, Parameters, Optimizer) {
-        let (parameters, net) = network(seed, settings.net, input(&data.train), settings.width, data.classes.len());
+        let size = [data.train.height, data.train.width, data.train.channels];
+        let input = Input { size, mean: data.mean, deviation: data.deviation };
+        let (parameters, net) = network(seed, settings.net, input, settings.width, data.classes.len());
         let order = Order::new(data.train.count, seed);
         let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
         let optimizer = optimizer(run::Task::ratio(&task));
@@ -120,23 +108,30 @@ impl run::Task for Classify<'_> {
         &self.net
     }
 
-    fn prefetch<B: Backend>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Error<B::Error>> {
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
         self.images.clear();
         self.labels.clear();
-        let Classification { height, width, channels, ref labels, .. } = self.data.train;
-        for sample in self.order.by_ref().take(self.settings.batch) {
-            let image = self.data.train.image(sample.index);
+        let train = &self.data.train;
+        let Classification { height, width, channels, element, ref labels, .. } = *train;
+        let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
+        let numbers: Vec<usize> = samples.iter().map(|sample| sample.index).collect();
+        for (sample, image) in samples.iter().zip(train.images(&numbers)) {
+            let image = image?;
             // Letters and digits are not what they are in a mirror; things in colour photographs are.
             if sample.flip && channels == 3 {
                 let rows = image.chunks_exact(width * channels);
                 rows.for_each(|row| self.images.extend(row.rchunks_exact(channels).flatten()));
             } else {
-                self.images.extend_from_slice(image);
+                self.images.extend_from_slice(&image);
             }
             self.labels.push(labels[sample.index]);
         }
         let count = self.settings.batch;
-        trainer.prefetch([Batch::u8([count, height, width, channels], &self.images), Batch::u8([count], &self.labels)])
+        let (size, labels) = ([count, height, width, channels], Batch::u8([count], &self.labels));
+        Ok(match element {
+            Element::Byte => trainer.prefetch([Batch::u8(size, &self.images), labels])?,
+            Element::Number => trainer.prefetch([Batch::f32(size, &run::numbers(&self.images)), labels])?,
+        })
     }
 
     fn backward<B: Backend>(
@@ -156,20 +151,26 @@ impl run::Task for Classify<'_> {
 
     /// With running statistics.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure> {
-        let Classification { height, width, channels, ref features, ref labels, .. } = self.data.test;
+        let test = &self.data.test;
+        let Classification { height, width, channels, element, ref features, ref labels, .. } = *test;
         let mut confusion = Confusion::new(self.data.classes.len());
-        for (images, labels) in features.chunks(CHUNK * height * width * channels).zip(labels.chunks(CHUNK)) {
+        for (i, labels) in labels.chunks(CHUNK).enumerate() {
+            let first = i * CHUNK;
+            let images = features.range(first..first + labels.len(), test.bytes())?;
             let size = [labels.len(), height, width, channels];
-            confusion.add(labels, &run::predict(trainer, &self.net, size, images)?, None);
+            confusion.add(labels, &run::predict(trainer, &self.net, (size, element), &images)?, None);
         }
         Ok(Metrics::of_images(&confusion))
     }
 
-    fn shown(&self) -> ([usize; 4], Vec<u8>) {
+    fn shown(&self) -> Result<run::Shown, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
-        let images = shown.iter().flat_map(|&i| test.image(i)).copied().collect();
-        ([shown.len(), test.height, test.width, test.channels], images)
+        let mut images = Vec::new();
+        for image in &shown {
+            images.extend_from_slice(&test.image(*image)?);
+        }
+        Ok(run::Shown { size: [shown.len(), test.height, test.width, test.channels], element: test.element, images })
     }
 
     fn position(&self) -> u64 {
@@ -181,6 +182,7 @@ impl run::Task for Classify<'_> {
     }
 
     fn classes(&self) -> Classes {
-        Classes { names: self.data.classes.clone(), colours: Vec::new(), input: Some(self.net.input) }
+        let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
+        Classes { names, colours: Vec::new(), input: Some(self.net.input), columns }
     }
 }

@@ -15,7 +15,7 @@ pub use run::Run;
 
 use crate::{
     Failure,
-    data::{Labelled, Segmentation},
+    data::{Column, Labelled, Notes, Reading, Segmentation},
     device::{Device, Work},
 };
 use clap::ValueEnum;
@@ -77,6 +77,9 @@ pub struct Classes {
     /// What a network takes, if it takes only one size.
     #[serde(default)]
     pub input: Option<Input>,
+    /// What its values are, if they are no pixels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
 }
 
 /// Images for a network with one class for each.
@@ -91,17 +94,40 @@ pub struct Input {
 }
 
 impl Data {
-    /// Reads a directory, or makes something up.
+    /// Reads a directory or a file, or makes something up.
     ///
     /// # Errors
     /// A directory that is no such data set.
-    pub fn load(task: Task, directory: Option<&Path>, seed: u64) -> Result<Self, Failure> {
-        Ok(match (task, directory) {
-            (Task::Segnet, Some(directory)) => Self::Segmentation(Segmentation::load(directory)?),
+    pub fn load(task: Task, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Self, Failure> {
+        Ok(match (task, path) {
+            (Task::Segnet, Some(path)) => Self::Segmentation(Segmentation::load(path, reading)?),
             (Task::Segnet, None) => Self::Segmentation(Segmentation::synthetic(seed)),
-            (Task::Classify, Some(directory)) => Self::Labelled(Labelled::load(directory)?),
+            (Task::Classify, Some(path)) => Self::Labelled(Labelled::load(path, reading)?),
             (Task::Classify, None) => Self::Labelled(Labelled::synthetic(seed)),
         })
+    }
+
+    /// What was found.
+    #[must_use]
+    pub const fn notes(&self) -> &Notes {
+        match self {
+            Self::Segmentation(data) => &data.notes,
+            Self::Labelled(data) => &data.notes,
+        }
+    }
+
+    /// That a network can take it.
+    ///
+    /// # Errors
+    /// Rows of numbers for a network for images.
+    pub fn suits(&self, net: Net) -> Result<(), Failure> {
+        match (self, net) {
+            (Self::Labelled(data), Net::Resnet) if !data.columns.is_empty() => Err(Failure::at(
+                "--net",
+                format!("{} has rows of numbers, which are for mlp, not for resnet", data.name),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// What to call it.
@@ -146,7 +172,7 @@ impl Data {
     /// More images than there are.
     pub fn check(&self, batch: usize) -> Result<(), Failure> {
         let [count, _] = self.counts();
-        let cause = || format!("batches of {batch} from {count} images");
+        let cause = || format!("{batch} images in a batch, and there are {count} to train with");
         if batch <= count { Ok(()) } else { Err(Failure::at("--batch", cause())) }
     }
 }

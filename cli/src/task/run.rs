@@ -1,7 +1,7 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
 use super::Classes;
-use crate::{Failure, metrics::Metrics};
+use crate::{Failure, data::Element, metrics::Metrics};
 use gradscale::{
     Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
     TraceError, Trainer, Var,
@@ -17,7 +17,10 @@ pub(super) trait Task {
     fn net(&self) -> &impl Module;
 
     /// Takes the next batch, images and labels, and sends it ahead.
-    fn prefetch<B: Backend>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Error<B::Error>>;
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read, or the device's.
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure>;
 
     /// Forward and backward pass of a batch.
     fn backward<B: Backend>(
@@ -31,7 +34,10 @@ pub(super) trait Task {
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure>;
 
     /// Test images that a report shows.
-    fn shown(&self) -> ([usize; 4], Vec<u8>);
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read.
+    fn shown(&self) -> Result<Shown, Failure>;
 
     /// Images taken so far.
     fn position(&self) -> u64;
@@ -41,6 +47,17 @@ pub(super) trait Task {
 
     /// What is predicted.
     fn classes(&self) -> Classes;
+}
+
+/// Images that a report shows.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// [n, h, w, channels].
+    pub size: [usize; 4],
+    /// What their values are.
+    pub element: Element,
+    /// One after another.
+    pub images: Vec<u8>,
 }
 
 /// One training, whatever its task and device.
@@ -89,6 +106,12 @@ pub trait Run {
 
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
+
+    /// Parameters that are as they were before the first step; none while there was no step.
+    ///
+    /// # Errors
+    /// The device's.
+    fn unchanged(&self) -> Result<Vec<String>, Failure>;
 }
 
 #[derive(Debug)]
@@ -99,6 +122,10 @@ pub(super) struct Training<B: Backend, T> {
     ahead: Option<Prefetched<2>>,
     /// Images that steps have had.
     position: u64,
+    /// Checksums of the parameters before the first step, by name.
+    first: BTreeMap<String, u32>,
+    /// Whether there was one.
+    stepped: bool,
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
@@ -106,7 +133,8 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
         device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method,
     ) -> Result<Self, Failure> {
         let trainer = Trainer::new(device, parameters, optimizer, method)?;
-        Ok(Self { task, trainer, ahead: None, position: 0 })
+        let first = checksums(&trainer)?;
+        Ok(Self { task, trainer, ahead: None, position: 0, first, stepped: false })
     }
 }
 
@@ -121,6 +149,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         // While the device is at work.
         self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
         let outcome = self.trainer.step(gradients)?;
+        self.stepped = true;
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let loss = (f64::from(outcome.loss) * self.task.ratio()) as f32;
         Ok(StepOutcome { loss, ..outcome })
@@ -131,8 +160,8 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn samples(&mut self) -> Result<Vec<u8>, Failure> {
-        let (size, pixels) = self.task.shown();
-        predict(&mut self.trainer, self.task.net(), size, &pixels)
+        let Shown { size, element, images } = self.task.shown()?;
+        predict(&mut self.trainer, self.task.net(), (size, element), &images)
     }
 
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
@@ -149,6 +178,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.task.seek(self.position);
         self.ahead = None;
+        (self.first, self.stepped) = (checksums(&self.trainer)?, false);
         Ok(())
     }
 
@@ -171,13 +201,36 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     fn memory(&self) -> MemoryReport {
         self.trainer.memory()
     }
+
+    fn unchanged(&self) -> Result<Vec<String>, Failure> {
+        if !self.stepped {
+            return Ok(Vec::new());
+        }
+        let now = checksums(&self.trainer)?;
+        let same = now.into_iter().filter(|(name, sum)| self.first.get(name) == Some(sum));
+        Ok(same.map(|(name, _)| name).collect())
+    }
+}
+
+/// Of all parameters, by name.
+fn checksums<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, u32>, Failure> {
+    let sum = |values: &[f32]| values.iter().fold(0, |sum, value| crc32c::crc32c_append(sum, &value.to_le_bytes()));
+    Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, sum(&tensor.data))).collect())
 }
 
 /// The likeliest class of every pixel, or image; images are [n, h, w, channels].
 pub(super) fn predict<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, size: [usize; 4], pixels: &[u8],
+    trainer: &mut Trainer<B>, net: &impl Module, (size, element): ([usize; 4], Element), images: &[u8],
 ) -> Result<Vec<u8>, Failure> {
-    best(trainer, net, Batch::u8(size, pixels))
+    let values = match element {
+        Element::Byte => Vec::new(),
+        Element::Number => numbers(images),
+    };
+    let batch = match element {
+        Element::Byte => Batch::u8(size, images),
+        Element::Number => Batch::f32(size, &values),
+    };
+    best(trainer, net, batch)
 }
 
 /// The same of a batch of any type.
@@ -188,4 +241,9 @@ pub(super) fn best<B: Backend<Error: 'static>>(
         trainer.evaluate([images], |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
     Ok(best.data.into_iter().map(|class| class as u8).collect())
+}
+
+/// Numbers from their bytes.
+pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

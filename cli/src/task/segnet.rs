@@ -3,7 +3,7 @@
 use super::{Classes, Settings, run, samples, sgd};
 use crate::{
     Failure,
-    data::{Batches, Segmentation, Split, in_order, median_frequency},
+    data::{Batches, Element, Segmentation, Split, in_order},
     metrics::{Confusion, Metrics},
 };
 use gradscale::{
@@ -51,8 +51,7 @@ impl<'a> Segnet<'a> {
     ) -> Result<(Self, Parameters, Optimizer), Failure> {
         let batches =
             Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
-        let frequencies = median_frequency(&data.train, data.classes.len(), data.ignore);
-        let (parameters, net, weights) = network(seed, settings.width, &frequencies);
+        let (parameters, net, weights) = network(seed, settings.width, &data.weights);
         let task = Self { data, settings, net, weights, batches, images: Vec::new(), labels: Vec::new() };
         let optimizer = optimizer(run::Task::ratio(&task));
         Ok((task, parameters, optimizer))
@@ -64,11 +63,11 @@ impl run::Task for Segnet<'_> {
         &self.net
     }
 
-    fn prefetch<B: Backend>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Error<B::Error>> {
-        self.batches.next(&mut self.images, &mut self.labels);
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
+        self.batches.next(&mut self.images, &mut self.labels)?;
         let Split { height, width, .. } = self.data.train;
         let size = |channels| [self.settings.batch, height, width, channels];
-        trainer.prefetch([Batch::u8(size(3), &self.images), Batch::u8(size(1), &self.labels)])
+        Ok(trainer.prefetch([Batch::u8(size(3), &self.images), Batch::u8(size(1), &self.labels)])?)
     }
 
     fn backward<B: Backend>(
@@ -91,32 +90,35 @@ impl run::Task for Segnet<'_> {
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure> {
         let train = &self.data.train;
         let fit = |cause| Failure::at(&self.data.name, cause);
-        for (i, (images, _, count)) in
-            in_order(train, self.settings.batch).map_err(fit)?.take(STATISTICS_BATCHES).enumerate()
-        {
+        for (i, part) in in_order(train, self.settings.batch).map_err(fit)?.take(STATISTICS_BATCHES).enumerate() {
+            let (images, _, count) = part?;
             if count < self.settings.batch {
                 break;
             }
             #[expect(clippy::cast_precision_loss, reason = "a small number")]
             let keep = i as f32 / (i + 1) as f32;
-            let batch = [Batch::u8([count, train.height, train.width, 3], images)];
+            let batch = [Batch::u8([count, train.height, train.width, 3], &images)];
             trainer.update_statistics(keep, batch, |[x]| self.net.forward(x))?;
         }
         let mut confusion = Confusion::new(self.data.classes.len());
         let test = &self.data.test;
-        for (images, labels, count) in in_order(test, self.settings.batch.min(test.count)).map_err(fit)? {
-            let predictions = run::predict(trainer, &self.net, [count, test.height, test.width, 3], images)?;
-            confusion.add(labels, &predictions, self.data.ignore);
+        for part in in_order(test, self.settings.batch.min(test.count)).map_err(fit)? {
+            let (images, labels, count) = part?;
+            let size = [count, test.height, test.width, 3];
+            let predictions = run::predict(trainer, &self.net, (size, Element::Byte), &images)?;
+            confusion.add(&labels, &predictions, self.data.ignore);
         }
         Ok(Metrics::of_pixels(&confusion))
     }
 
-    fn shown(&self) -> ([usize; 4], Vec<u8>) {
+    fn shown(&self) -> Result<run::Shown, Failure> {
         let test = &self.data.test;
-        let size = test.pixels() * 3;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
-        let images = shown.iter().flat_map(|i| &test.images[i * size..(i + 1) * size]).copied().collect();
-        ([shown.len(), test.height, test.width, 3], images)
+        let mut images = Vec::new();
+        for image in &shown {
+            images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);
+        }
+        Ok(run::Shown { size: [shown.len(), test.height, test.width, 3], element: Element::Byte, images })
     }
 
     fn position(&self) -> u64 {
@@ -128,6 +130,11 @@ impl run::Task for Segnet<'_> {
     }
 
     fn classes(&self) -> Classes {
-        Classes { names: self.data.classes.clone(), colours: self.data.colours.clone(), input: None }
+        Classes {
+            names: self.data.classes.clone(),
+            colours: self.data.colours.clone(),
+            input: None,
+            columns: Vec::new(),
+        }
     }
 }

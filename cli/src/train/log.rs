@@ -162,7 +162,7 @@ mod tests {
 
     /// A log of five steps, and what a checkpoint knows of them.
     fn example(path: &Path) -> (Vec<u8>, History) {
-        let mut recorder = Recorder::new("gs", 0, STEPS);
+        let mut recorder = Recorder::new("gs", 0, STEPS, &[]);
         let mut log = Log::create(path).expect("a log");
         for entry in entries() {
             log.push(&entry).expect("a line");

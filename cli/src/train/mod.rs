@@ -13,6 +13,7 @@ use crate::{
         record::{Description, Recorder},
         table,
     },
+    doubts,
     machine::Origin,
     metrics::Metrics,
     output,
@@ -43,7 +44,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -97,7 +98,7 @@ fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
     let signals = Signals::listen()?;
     let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
-    let recorder = Recorder::new(&plan.method, plan.seed, plan.iters());
+    let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
     let directory = directory.as_path();
     Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
 }
@@ -138,7 +139,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     if trace.is_some() {
         run.observe_operands();
     }
-    let mut recorder = Recorder::new(&plan.method, plan.seed, iters);
+    let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
     entries.iter().for_each(|entry| recorder.restore(entry));
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
     let signals = Signals::listen()?;
@@ -237,6 +238,7 @@ impl Training<'_> {
             let line = format!("step {iteration}: loss {:.4}, {}\n", outcome.loss, words(&scores));
             bar.suspend(|| output::print(&line))?;
         }
+        doubts::say(bar, &self.plan.method, &self.recorder.news());
         Ok(signal)
     }
 
@@ -244,7 +246,7 @@ impl Training<'_> {
     fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport) -> Result<(), Failure> {
         if let Some(scores) = scores {
             let samples = self.run.samples()?;
-            self.recorder.finish(scores, samples, memory);
+            self.recorder.finish(scores, samples, memory, &self.run.unchanged()?);
         }
         let path = self.directory.join("report.html");
         let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));

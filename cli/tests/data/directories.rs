@@ -4,7 +4,7 @@ use crate::{
     files::{folder, gzip, idx, packed, put, unpacked},
     load, packed_but, refused,
 };
-use gradscale_cli::data::{Classification, Segmentation};
+use gradscale_cli::data::{Classification, Reading, Segmentation};
 use std::fs;
 
 #[test]
@@ -14,14 +14,14 @@ fn idx_layout() {
     assert_eq!(dir.path().file_name().unwrap().to_str(), Some(&*data.name));
     assert_eq!((data.classes.len(), data.colours.len(), data.ignore), (4, 4, Some(255)));
     assert_eq!((data.train.count, data.train.height, data.train.width), (2, 1, 2));
-    assert_eq!(data.train.images, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
-    assert_eq!((data.train.labels, data.test.labels), (vec![0, 1, 2, 255], vec![3, 0]));
+    assert_eq!(data.train.images.memory(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!((data.train.labels.memory(), data.test.labels.memory()), (&[0, 1, 2, 255][..], &[3, 0][..]));
     // With val only, it stands for test; else it does not matter.
     put(&dir, "val-images-idx4-ubyte", &idx(&[1, 1, 2, 3], &[9; 6]));
     put(&dir, "val-labels-idx3-ubyte", &idx(&[1, 1, 2], &[1, 1]));
-    assert_eq!(load(&dir).unwrap().test.labels, [3, 0]);
+    assert_eq!(load(&dir).unwrap().test.labels.memory(), [3, 0]);
     fs::remove_file(dir.path().join("test-images-idx4-ubyte.gz")).unwrap();
-    assert_eq!(load(&dir).unwrap().test.labels, [1, 1]);
+    assert_eq!(load(&dir).unwrap().test.labels.memory(), [1, 1]);
 }
 
 #[test]
@@ -30,13 +30,13 @@ fn folder_layout() {
     let data = load(&dir).unwrap();
     assert_eq!((data.classes, data.ignore), (vec!["Sky".into(), "Road".into()], Some(2)));
     assert_eq!((data.train.count, data.train.height, data.train.width), (2, 2, 3));
-    assert_eq!(data.train.images[..18], [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
-    assert_eq!(data.train.labels, [0, 1, 2, 0, 1, 2, 2, 2, 2, 2, 2, 2]);
+    assert_eq!(data.train.images.memory()[..18], [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+    assert_eq!(data.train.labels.memory(), [0, 1, 2, 0, 1, 2, 2, 2, 2, 2, 2, 2]);
     put(&dir, "train.txt", b"b\r\n\na\n");
-    assert_eq!(load(&dir).unwrap().train.labels, [2, 2, 2, 2, 2, 2, 0, 1, 2, 0, 1, 2]);
+    assert_eq!(load(&dir).unwrap().train.labels.memory(), [2, 2, 2, 2, 2, 2, 0, 1, 2, 0, 1, 2]);
     fs::rename(dir.path().join("images/test"), dir.path().join("images/val")).unwrap();
     fs::rename(dir.path().join("labels/test"), dir.path().join("labels/val")).unwrap();
-    assert_eq!(load(&dir).unwrap().test.labels, [1; 6]);
+    assert_eq!(load(&dir).unwrap().test.labels.memory(), [1; 6]);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn idx_files_that_do_not_fit() {
     refused(
         packed_but("classes.tsv", b"id\tname\n0\ta\n1\tb\n255\tvoid"),
         "train-labels-idx3-ubyte.gz",
-        "label 2 in image 1 at row 0, column 0, but there are 2 classes and 255 for pixels to ignore",
+        "label 2 in image 1 at row 0, column 0, which is no class: there are 0, 1, 255",
     );
     refused(packed_but("classes.tsv", b"\xff\xfe"), "classes.tsv", "UTF-8");
     refused(packed_but("classes.tsv", b"id\tname\n0\ta\r\nx\nb\t\n"), "classes.tsv", "line 3: \"x\" for id");
@@ -68,15 +68,19 @@ fn idx_files_that_do_not_fit() {
 #[test]
 fn directories_that_are_no_data_set() {
     let empty = folder(&[]);
-    refused(load(&empty), "", "expected train-images-idx4-ubyte[.gz] with");
+    refused(load(&empty), "", "expected images/{train,test}/*.png|jpg with");
     refused(load(&empty), "", "found nothing");
     let other = folder(&[("1", b""), ("2", b""), ("3", b""), ("4", b""), ("5", b""), ("6\n", b""), ("7", b"")]);
     refused(load(&other), "", "found 1, 2, 3, 4, 5 and 2 more");
-    refused(Segmentation::load(other.path().join("1")), "1", "");
-    refused(Segmentation::load(other.path().join("none")), "none", "os error 2");
-    refused(load(&folder(&[("images/x", b"")])), "images/train", "os error 2");
+    refused(Segmentation::load(other.path().join("1"), &Reading::default()), "1", "a file, expected a directory");
+    refused(Segmentation::load(other.path().join("none"), &Reading::default()), "none", "os error 2");
+    refused(load(&folder(&[("images/x", b"")])), "images", "no images");
     refused(load(&folder(&[("images/train/x.txt", b"")])), "images/train", "no images");
-    refused(Classification::load_idx(empty.path()), "train-images-idx3-ubyte", "missing; nor is there");
+    refused(
+        Classification::load_idx(empty.path(), &Reading::default()),
+        "train-images-idx3-ubyte",
+        "missing; nor is there",
+    );
 }
 
 #[test]
@@ -86,13 +90,14 @@ fn images_with_one_label() {
         put(&dir, "train-labels-idx1-ubyte.gz", &gzip(&idx(&[2], &[4, 0])));
         put(&dir, &format!("{prefix}-images-idx3-ubyte"), images);
         put(&dir, &format!("{prefix}-labels-idx1-ubyte"), labels);
-        Classification::load_idx(dir.path())
+        Classification::load_idx(dir.path(), &Reading::default())
     };
     let (image, label) = (idx(&[1, 2, 2], &[9; 4]), idx(&[1], &[6]));
     for prefix in ["t10k", "test"] {
         let (train, test) = set(prefix, &image, &label).unwrap();
         assert_eq!((train.count, train.height, train.width, train.channels), (2, 2, 2, 1));
-        assert_eq!((train.features, train.labels, train.classes), (vec![1, 2, 3, 4, 5, 6, 7, 8], vec![4, 0], 7));
+        assert_eq!((train.labels, train.classes), (vec![4, 0], 7));
+        assert_eq!(train.features.memory(), [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!((test.labels, test.classes), (vec![6], 7));
     }
     refused(

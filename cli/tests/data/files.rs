@@ -92,7 +92,7 @@ pub fn photographs() -> (TempDir, Vec<u8>) {
     let pixels: Vec<u8> = (0..64 * 64 * 3_u32).map(|at| (at * at % 251).to_le_bytes()[0]).collect();
     let encoder = image::codecs::jpeg::JpegEncoder::new(&mut jpeg);
     encoder.write_image(&pixels, 64, 64, image::ExtendedColorType::Rgb8).expect("memory");
-    let labels = png([64, 64], 8, 0, None, &[&[0; 64][..]; 64]);
+    let labels = png([64, 64], 8, 0, None, &[&[[0; 32], [1; 32]].concat()[..]; 64]);
     let (image, test) = ("images/train/a.jpeg", "images/test/a.JPG");
     let dir = [(image, &jpeg), (test, &jpeg), ("labels/train/a.png", &labels), ("labels/test/a.png", &labels)];
     (folder(&dir.map(|(name, bytes)| (name, &bytes[..]))), jpeg)

@@ -18,14 +18,19 @@ fn labels_are_the_files_own_values() {
         ] {
             let labels = png([2, 3], depth, colour, palette, &rows);
             let data = unpacked_but("labels/train/a.png", &labels).unwrap();
-            assert_eq!(data.train.labels[..6], [2, 1, 0, 0, 1, 2], "{depth} bits");
+            assert_eq!(data.train.labels.memory()[..6], [2, 1, 0, 0, 1, 2], "{depth} bits");
         }
         let data = unpacked_but("labels/train/a.png", &png([2, 3], 1, colour, palette, &[&[0b0110_0000], &[0]]));
-        assert_eq!(data.unwrap().train.labels[..6], [0, 1, 1, 0, 0, 0]);
+        assert_eq!(data.unwrap().train.labels.memory()[..6], [0, 1, 1, 0, 0, 0]);
     }
-    let deep = png([2, 3], 16, 0, None, &[&[0; 6], &[0; 6]]);
-    refused(unpacked_but("labels/train/a.png", &deep), "labels/train/a.png", "labels as Grayscale of 16 bits");
-    refused(unpacked_but("labels/train/a.png", &rgb()), "labels/train/a.png", "labels as Rgb of 8 bits");
+    // Of 16 bits, of three equal channels, and with transparency.
+    let wide: [&[u8]; 2] = [&[0, 2, 0, 1, 0, 0], &[0, 0, 0, 1, 0, 2]];
+    let three: [&[u8]; 2] = [&[2, 2, 2, 1, 1, 1, 0, 0, 0], &[0, 0, 0, 1, 1, 1, 2, 2, 2]];
+    let with_alpha: [&[u8]; 2] = [&[2, 9, 1, 8, 0, 7], &[0, 6, 1, 5, 2, 4]];
+    for (depth, colour, rows) in [(16, 0, wide), (8, 2, three), (8, 4, with_alpha)] {
+        let data = unpacked_but("labels/train/a.png", &png([2, 3], depth, colour, None, &rows)).unwrap();
+        assert_eq!(data.train.labels.memory()[..6], [2, 1, 0, 0, 1, 2], "colour type {colour}, {depth} bits");
+    }
 }
 
 #[test]
@@ -45,7 +50,7 @@ fn image_files_that_do_not_fit() {
     refused(
         unpacked_but(labels, &grey([0, 0, 0, 0, 3, 0])),
         labels,
-        "label 3 at row 1, column 1, but there are 2 classes",
+        "label 3 at row 1, column 1, which is no class: there are 0, 1, 2",
     );
     refused(unpacked_but("images/train/a.jpg", &rgb()), image, "another image has the same name");
     refused(unpacked_but("train.txt", b"a\nz\n"), "images/train/z", "missing; train.txt lists it");
@@ -76,7 +81,7 @@ fn image_files_that_do_not_fit() {
 #[test]
 fn jpeg_whole_and_cut_off() {
     let (dir, jpeg) = photographs();
-    assert_eq!(load(&dir).unwrap().train.images.len(), 64 * 64 * 3);
+    assert_eq!(load(&dir).unwrap().train.images.memory().len(), 64 * 64 * 3);
     for end in (0..jpeg.len()).step_by(7) {
         put(&dir, "images/train/a.jpeg", &jpeg[..end]);
         refused(load(&dir), "images/train/a.jpeg", if end < 20 { "cannot be decoded: " } else { "" });

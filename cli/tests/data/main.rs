@@ -2,18 +2,21 @@
 
 mod directories;
 mod files;
+mod folders;
 mod idx;
 mod images;
+mod masks;
 mod mutated;
+mod numbers;
 mod real;
 
 use files::{packed, put, unpacked};
-use gradscale_cli::data::{DataError, Segmentation};
+use gradscale_cli::data::{DataError, Reading, Segmentation};
 use std::error::Error;
 use tempfile::TempDir;
 
 fn load(dir: &TempDir) -> Result<Segmentation, DataError> {
-    Segmentation::load(dir.path())
+    Segmentation::load(dir.path(), &Reading::default())
 }
 
 fn refused<T>(result: Result<T, DataError>, file: &str, cause: &str) {

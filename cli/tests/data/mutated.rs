@@ -71,7 +71,10 @@ fn mutated_cifar_is_read_or_refused() {
         mutate(&mut bytes, &mut random);
         let result = Classification::parse_cifar(&bytes);
         if let Ok(images) = &result {
-            assert_eq!((images.features.len(), images.labels.len()), (images.count * (RECORD - 1), images.count));
+            assert_eq!(
+                (images.features.memory().len(), images.labels.len()),
+                (images.count * (RECORD - 1), images.count)
+            );
             assert!(images.count > 0 && images.labels.iter().all(|&label| usize::from(label) < images.classes));
         }
         // What a plain file is follows from its length.
@@ -87,7 +90,7 @@ fn mutated_cifar_is_read_or_refused() {
 #[test]
 fn mutated_image_files_are_read_or_refused() {
     let (dir, jpeg) = photographs();
-    let labels = png([64, 64], 8, 0, None, &[&[0; 64][..]; 64]);
+    let labels = png([64, 64], 8, 0, None, &[&[[0; 32], [1; 32]].concat()[..]; 64]);
     let mut random = numbers();
     let (mut read, mut refused) = (0, 0);
     for round in 0..2_000 {

@@ -2,7 +2,7 @@
 //!
 //! Expected values are from the descriptions that came with the data, made with other programs.
 
-use gradscale_cli::data::{Classification, Segmentation, Split, median_frequency};
+use gradscale_cli::data::{Classification, Reading, Segmentation, Split};
 use std::{env, path::PathBuf, time::Instant};
 
 /// Median-frequency weights of the 11 classes at full size.
@@ -40,8 +40,8 @@ fn histogram(labels: &[u8]) -> [u64; 12] {
 /// Mean of each channel.
 fn means(split: &Split) -> [f64; 3] {
     [0, 1, 2].map(|channel| {
-        let values = split.images[channel..].iter().step_by(3);
-        values.map(|&value| f64::from(value)).sum::<f64>() / split.labels.len() as f64
+        let values = split.images.memory()[channel..].iter().step_by(3);
+        values.map(|&value| f64::from(value)).sum::<f64>() / split.labels.memory().len() as f64
     })
 }
 
@@ -60,7 +60,7 @@ struct Expected {
 fn camvid(name: &str, expected: &Expected) {
     let Some(path) = real(name) else { return };
     let start = Instant::now();
-    let data = Segmentation::load(path).expect("the data set");
+    let data = Segmentation::load(path, &Reading::default()).expect("the data set");
     println!("{name}: loaded in {:.2} s", start.elapsed().as_secs_f64());
     assert_eq!((data.name.as_str(), data.ignore, data.classes.len()), (name, Some(11), 11));
     assert_eq!((data.classes[9].as_str(), data.colours[10]), ("Pedestrian", [0, 128, 192]));
@@ -69,12 +69,12 @@ fn camvid(name: &str, expected: &Expected) {
         [(&data.train, expected.train, expected.train_mean), (&data.test, expected.test, expected.test_mean)]
     {
         assert_eq!([split.height, split.width], expected.size);
-        assert_eq!(histogram(&split.labels), histogram_);
+        assert_eq!(histogram(split.labels.memory()), histogram_);
         for (found, mean) in means(split).into_iter().zip(mean) {
             assert!((found - mean).abs() <= expected.mean_off, "mean {found}, expected {mean}");
         }
     }
-    let weights = median_frequency(&data.train, 11, data.ignore);
+    let weights = &data.weights;
     let off =
         weights.iter().zip(WEIGHTS).map(|(found, weight)| (f64::from(*found) / weight - 1.0).abs()).fold(0.0, f64::max);
     println!("{name}: weights are off by {off:.1e} at most");
@@ -137,14 +137,14 @@ fn camvid_full() {
 #[test]
 fn fashion_mnist() {
     let Some(path) = real("fashion-mnist-10k") else { return };
-    let (train, test) = Classification::load_idx(path).unwrap();
+    let (train, test) = Classification::load_idx(path, &Reading::default()).unwrap();
     for (part, count, mean, expected) in [
         (&train, 10000, 0.286_309, [942, 1027, 1016, 1019, 974, 989, 1021, 1022, 990, 1000, 0, 0]),
         (&test, 2000, 0.287_023, [200, 203, 214, 190, 219, 195, 197, 200, 194, 188, 0, 0]),
     ] {
         assert_eq!((part.count, part.height, part.width, part.channels, part.classes), (count, 28, 28, 1, 10));
         assert_eq!(histogram(&part.labels), expected);
-        let sum: f64 = part.features.iter().map(|&value| f64::from(value)).sum();
-        assert!((sum / 255.0 / part.features.len() as f64 - mean).abs() < 5e-7);
+        let sum: f64 = part.features.memory().iter().map(|&value| f64::from(value)).sum();
+        assert!((sum / 255.0 / part.features.memory().len() as f64 - mean).abs() < 5e-7);
     }
 }

@@ -1,0 +1,85 @@
+//! Image files in folders, and what becomes of those that cannot be read.
+
+use super::{Cause, DataError, Reading};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// What can be read.
+const READ: [&str; 3] = ["png", "jpg", "jpeg"];
+/// What people take for images too.
+const OTHERS: [&str; 8] = ["tif", "tiff", "bmp", "gif", "webp", "avif", "heic", "jp2"];
+
+/// Names for the folders of images for scores, beside `train`.
+pub(super) const TEST: [&str; 4] = ["test", "val", "valid", "validation"];
+
+/// Files and lines that cannot be read.
+#[derive(Debug)]
+pub(super) struct Broken<'a> {
+    reading: &'a Reading,
+    left_out: Vec<DataError>,
+}
+
+impl<'a> Broken<'a> {
+    pub fn new(reading: &'a Reading) -> Self {
+        Self { reading, left_out: Vec::new() }
+    }
+
+    /// Those that can be read.
+    ///
+    /// # Errors
+    /// There are others, and they are not to be left out: the first of them, with the number of all.
+    pub fn keep<T>(&mut self, found: impl IntoIterator<Item = Result<T, DataError>>) -> Result<Vec<T>, DataError> {
+        let (mut whole, mut broken) = (Vec::new(), Vec::new());
+        for one in found {
+            match one {
+                Ok(one) => whole.push(one),
+                Err(error) => broken.push(error),
+            }
+        }
+        if !self.reading.skip_broken && !broken.is_empty() {
+            let more = broken.len() - 1;
+            let first = broken.swap_remove(0);
+            return Err(if more == 0 { first } else { first.and(more) });
+        }
+        self.left_out.append(&mut broken);
+        Ok(whole)
+    }
+
+    /// A line for each that was left out.
+    pub fn lines(self) -> Vec<String> {
+        self.left_out.iter().map(|error| format!("left out: {error}")).collect()
+    }
+}
+
+/// The images of a folder by name, or what is wrong with them.
+pub(super) fn images(folder: &Path) -> Result<Vec<Result<PathBuf, DataError>>, DataError> {
+    let one = |path: PathBuf| {
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        match extension.as_str() {
+            known if READ.contains(&known) => Some(Ok(path)),
+            other if OTHERS.contains(&other) => Some(Err(Cause::Format.at(path))),
+            _ => None,
+        }
+    };
+    Ok(visible(folder)?.into_iter().filter_map(one).collect())
+}
+
+/// What is in a folder, sorted; no hidden files.
+pub(super) fn visible(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let entries = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = entries.map_err(|error: io::Error| Cause::Io(error).at(folder))?;
+    paths.retain(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
+    paths.sort();
+    Ok(paths)
+}
+
+/// Training and test images where nothing tells them apart: every fifth is for scores.
+pub(super) fn fifths<T>(all: Vec<T>) -> [Vec<T>; 2] {
+    let mut parts = [Vec::new(), Vec::new()];
+    for (i, one) in all.into_iter().enumerate() {
+        parts[usize::from(i % 5 == 4)].push(one);
+    }
+    parts
+}

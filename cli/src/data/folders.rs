@@ -1,0 +1,139 @@
+//! Images with one class each as folders of image files, a folder for each class.
+
+use super::{
+    Cause, Classification, DataError, Element, Labelled, Notes, Reading, Store,
+    classify::Moments,
+    decode::{self, Form, Header},
+    files::{self, Broken, TEST, fifths, visible},
+    split_note,
+    store::{each_file, read},
+};
+use std::{
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+};
+
+/// An image file with its class.
+struct Image {
+    path: PathBuf,
+    class: u8,
+}
+
+/// Reads a directory; None if it has no folders with images.
+pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Labelled>, DataError> {
+    let inner = |name: &str| Some(dir.join(name)).filter(|path| path.is_dir());
+    let root = inner("train").unwrap_or_else(|| dir.to_owned());
+    let folders = classes(&root)?;
+    let Some((first, _)) = folders.first() else { return Ok(None) };
+    let mut names: Vec<String> = folders.iter().map(|(_, name)| name.clone()).collect();
+    if names.len() > 256 {
+        names.truncate(8);
+        return Err(Cause::Classes { found: folders.len(), examples: names }.at(root));
+    }
+    let (first, mut taken) = (first.clone(), Vec::new());
+    let train = images(&folders, &names, broken)?;
+    let test = inner("train").and_then(|_| TEST.iter().find_map(|name| inner(name)));
+    let [train, test] = match test {
+        Some(test) => [train.into_iter().flatten().collect(), {
+            let folders = classes(&test)?;
+            images(&folders, &names, broken)?.into_iter().flatten().collect::<Vec<_>>()
+        }],
+        None => {
+            // Of each class alike.
+            let mut parts = [Vec::new(), Vec::new()];
+            for class in train {
+                let [train, test] = fifths(class);
+                parts[0].extend(train);
+                parts[1].extend(test);
+            }
+            taken.push(split_note(parts[0].len(), parts[1].len()));
+            parts
+        }
+    };
+    let [train, test] = [headers(train, broken)?, headers(test, broken)?];
+    if train.is_empty() || test.is_empty() {
+        return Err(Cause::Empty.at(first));
+    }
+    let form = Form {
+        size: reading.size.map_or(train[0].1.size, |size| size.0),
+        channels: if train.iter().chain(&test).all(|(_, header)| header.grey) { 1 } else { 3 },
+        resize: reading.size.is_some(),
+    };
+    let (train, moments) = part(train, form, names.len(), reading, broken)?;
+    let (test, _) = part(test, form, names.len(), reading, broken)?;
+    let [mean, deviation] = moments.mean_and_deviation();
+    let notes = Notes { taken, left_out: Vec::new() };
+    let (name, columns) = (String::new(), Vec::new());
+    Ok(Some(Labelled { name, classes: names, mean, deviation, columns, train, test, notes }))
+}
+
+/// Folders with images, and their names: by number if all are numbers.
+fn classes(root: &Path) -> Result<Vec<(PathBuf, String)>, DataError> {
+    let mut folders = Vec::new();
+    for path in visible(root)?.into_iter().filter(|path| path.is_dir()) {
+        if !files::images(&path)?.is_empty() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            folders.push((path, name));
+        }
+    }
+    if folders.iter().all(|(_, name)| name.parse::<u64>().is_ok()) {
+        folders.sort_by_key(|(_, name)| name.parse::<u64>().ok());
+    }
+    Ok(folders)
+}
+
+/// The images of each folder.
+fn images(
+    folders: &[(PathBuf, String)], names: &[String], broken: &mut Broken<'_>,
+) -> Result<Vec<Vec<Image>>, DataError> {
+    let mut all = Vec::new();
+    for (folder, name) in folders {
+        let class = names.iter().position(|known| known == name).and_then(|class| u8::try_from(class).ok());
+        let Some(class) = class else {
+            return Err(Cause::Missing("there are no images of this class to train with".into()).at(folder));
+        };
+        let images = broken.keep(files::images(folder)?)?;
+        all.push(images.into_iter().map(|path| Image { path, class }).collect());
+    }
+    Ok(all)
+}
+
+/// What the headers of all images say.
+fn headers(images: Vec<Image>, broken: &mut Broken<'_>) -> Result<Vec<(Image, Header)>, DataError> {
+    let header = |path: &Path| {
+        let file = File::open(path).map_err(|error| Cause::Io(error).at(path))?;
+        decode::header(BufReader::new(file)).map_err(|cause| cause.at(path))
+    };
+    let headers = each_file(images.len(), |i| header(&images[i].path));
+    broken.keep(images.into_iter().zip(headers).map(|(image, header)| Ok((image, header?))))
+}
+
+/// Looks at all images, and keeps them if there is memory for them.
+fn part(
+    images: Vec<(Image, Header)>, form: Form, classes: usize, reading: &Reading, broken: &mut Broken<'_>,
+) -> Result<(Classification, Moments), DataError> {
+    if let Some((image, header)) = images.iter().find(|(_, header)| !form.resize && header.size != form.size) {
+        let cause = Cause::Size { expected: form.size, of: "the first image", found: header.size };
+        return Err(cause.at(&image.path));
+    }
+    let [height, width] = form.size;
+    let keep = reading.keeps(images.len(), height.saturating_mul(width).saturating_mul(form.channels));
+    let look = |path: &Path| {
+        let pixels = decode::image(&read(path)?, form).map_err(|cause| cause.at(path))?;
+        let moments = Moments::of(&pixels);
+        Ok((if keep { pixels } else { Vec::new() }, moments))
+    };
+    let looked = each_file(images.len(), |i| look(&images[i].0.path));
+    let whole = broken.keep(images.into_iter().zip(looked).map(|((image, _), looked)| Ok((image, looked?))))?;
+    let (mut bytes, mut moments, mut paths, mut labels) = (Vec::new(), Moments::default(), Vec::new(), Vec::new());
+    for (image, (pixels, sums)) in whole {
+        bytes.extend(pixels);
+        moments.add(sums);
+        paths.push(image.path);
+        labels.push(image.class);
+    }
+    let (count, channels, element) = (paths.len(), form.channels, Element::Byte);
+    let features = if keep { bytes.into() } else { Store::Files { paths, form, values: None } };
+    Ok((Classification { count, height, width, channels, element, features, labels, classes }, moments))
+}

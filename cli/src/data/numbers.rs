@@ -1,0 +1,266 @@
+//! Rows of numbers with one class each, as CSV files.
+
+use super::{
+    Cause, Classification, DataError, Element, Labelled, Notes, Reading,
+    files::{Broken, TEST, fifths},
+    listing, split_note,
+};
+use csv::{ReaderBuilder, StringRecord, Trim};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Seek},
+    path::{Path, PathBuf},
+};
+
+/// Names of the column with the classes, unless told.
+const LABELS: [&str; 3] = ["label", "class", "target"];
+
+/// A column of numbers, and what is made of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// What the file calls it.
+    pub name: String,
+    /// Of its numbers for training.
+    pub mean: f64,
+    /// Their standard deviation; 1 where all are alike.
+    pub deviation: f64,
+}
+
+impl Column {
+    /// (x − mean)/deviation, as the bytes of an f32.
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    fn bytes(&self, number: f64) -> [u8; 4] {
+        (((number - self.mean) / self.deviation) as f32).to_le_bytes()
+    }
+}
+
+/// The file for training, and the one for scores, if there is one.
+pub(super) fn files(path: &Path) -> Result<Option<(PathBuf, Option<PathBuf>)>, DataError> {
+    if path.is_file() {
+        return Ok(Some((path.to_owned(), None)));
+    }
+    let found = listing(path)?;
+    let there =
+        |name: &str| found.iter().find(|one| one.to_lowercase() == format!("{name}.csv")).map(|one| path.join(one));
+    if let Some(train) = there("train") {
+        return Ok(Some((train, TEST.iter().find_map(|name| there(name)))));
+    }
+    let mut tables = found.iter().filter(|name| name.to_lowercase().ends_with(".csv"));
+    let (first, others) = (tables.next(), tables.next());
+    Ok(first.filter(|_| others.is_none()).map(|name| (path.join(name), None)))
+}
+
+/// One line: its numbers, and its class if that was asked for.
+#[derive(Clone, Debug)]
+struct Row {
+    numbers: Vec<f64>,
+    class: String,
+}
+
+/// A file.
+struct Table {
+    /// Names of the columns of numbers.
+    names: Vec<String>,
+    /// The name of the column with the classes.
+    label: String,
+    rows: Vec<Row>,
+}
+
+/// Reads files of training and of scores.
+pub(super) fn load(
+    (path, test): &(PathBuf, Option<PathBuf>), reading: &Reading, broken: &mut Broken<'_>,
+) -> Result<Labelled, DataError> {
+    if reading.size.is_some() {
+        return Err(Cause::Option("--size is for images in files of their own".into()).at(path));
+    }
+    let table = Table::read(path, reading.label.as_deref(), broken)?;
+    let (names, label) = (table.names, table.label);
+    let mut taken = vec![format!("{} columns of numbers; the classes are those of the column {label}", names.len())];
+    let [train, test] = match test {
+        Some(path) => {
+            let other = Table::read(path, Some(&label), broken)?;
+            if other.names != names {
+                let reason = format!("columns {}; those for training are {}", other.names.join(", "), names.join(", "));
+                return Err(Cause::Table { line: 1, reason }.at(path));
+            }
+            [table.rows, other.rows]
+        }
+        None => {
+            let parts = fifths(table.rows);
+            taken.push(split_note(parts[0].len(), parts[1].len()));
+            parts
+        }
+    };
+    if train.is_empty() || test.is_empty() {
+        return Err(Cause::Empty.at(path));
+    }
+    let mut classes: Vec<String> = train.iter().chain(&test).map(|row| row.class.clone()).collect();
+    classes.sort();
+    classes.dedup();
+    if classes.iter().all(|class| class.parse::<i64>().is_ok()) {
+        classes.sort_by_key(|class| class.parse::<i64>().ok());
+    }
+    if classes.len() > 256 {
+        let found = classes.len();
+        classes.truncate(8);
+        return Err(Cause::Classes { found, examples: classes }.at(format!("{}, column {label}", path.display())));
+    }
+    let columns: Vec<Column> = names.into_iter().enumerate().map(|(at, name)| column(name, at, &train)).collect();
+    let part = |rows: &[Row]| Classification {
+        count: rows.len(),
+        height: 1,
+        width: columns.len(),
+        channels: 1,
+        element: Element::Number,
+        features: rows.iter().flat_map(|row| features(&row.numbers, &columns)).collect::<Vec<u8>>().into(),
+        labels: rows
+            .iter()
+            .map(|row| {
+                classes.iter().position(|class| *class == row.class).and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
+            })
+            .collect(),
+        classes: classes.len(),
+    };
+    let (train, test) = (part(&train), part(&test));
+    let notes = Notes { taken, left_out: Vec::new() };
+    Ok(Labelled { name: String::new(), classes, mean: 0.0, deviation: 1.0, columns, train, test, notes })
+}
+
+/// Rows of a file with these columns as a network takes them, whether it has classes or not.
+///
+/// # Errors
+/// A file that cannot be read, lacks a column, or has something else than numbers there.
+pub fn rows(path: &Path, columns: &[Column]) -> Result<Vec<Vec<u8>>, DataError> {
+    let reading = Reading::default();
+    let mut reader = Reader::open(path)?;
+    let find = |column: &Column| {
+        let at = reader.head.iter().position(|name| *name == column.name);
+        at.ok_or_else(|| Cause::Table { line: 1, reason: format!("no column {}", column.name) }.at(path))
+    };
+    let places = columns.iter().map(find).collect::<Result<Vec<usize>, _>>()?;
+    let rows = reader.rows(|record| numbers(record, &places, &reader_names(columns)));
+    let rows = Broken::new(&reading).keep(rows)?;
+    Ok(rows.iter().map(|numbers| features(numbers, columns).collect()).collect())
+}
+
+fn reader_names(columns: &[Column]) -> Vec<String> {
+    columns.iter().map(|column| column.name.clone()).collect()
+}
+
+/// What a network sees of a row.
+fn features(numbers: &[f64], columns: &[Column]) -> impl Iterator<Item = u8> {
+    numbers.iter().zip(columns).flat_map(|(number, column)| column.bytes(*number))
+}
+
+fn column(name: String, at: usize, rows: &[Row]) -> Column {
+    let count = rows.len().max(1) as f64;
+    let mean = rows.iter().map(|row| row.numbers[at]).sum::<f64>() / count;
+    let variance = rows.iter().map(|row| (row.numbers[at] - mean).powi(2)).sum::<f64>() / count;
+    let deviation = variance.sqrt();
+    Column { name, mean, deviation: if deviation > 0.0 && deviation.is_finite() { deviation } else { 1.0 } }
+}
+
+/// The numbers of a line, at these places, which have these names.
+fn numbers(record: &StringRecord, places: &[usize], names: &[String]) -> Result<Vec<f64>, String> {
+    let number = |(place, name): (&usize, &String)| {
+        let word = record.get(*place).unwrap_or("");
+        let number = word.parse::<f64>().ok().filter(|number| number.abs() <= f64::from(f32::MAX));
+        number.ok_or_else(|| format!("{word:?} in the column {name} is no number"))
+    };
+    places.iter().zip(names).map(number).collect()
+}
+
+impl Table {
+    fn read(path: &Path, label: Option<&str>, broken: &mut Broken<'_>) -> Result<Self, DataError> {
+        let mut reader = Reader::open(path)?;
+        let head = &reader.head;
+        let wrong = |reason: String| Cause::Table { line: 1, reason }.at(path);
+        let class = match label {
+            Some(name) => {
+                let at = head.iter().position(|one| one == name);
+                at.ok_or_else(|| wrong(format!("no column {name}: there are {}", head.join(", "))))?
+            }
+            None => {
+                let usual = head.iter().position(|one| LABELS.contains(&one.to_lowercase().as_str()));
+                usual.unwrap_or(head.len().saturating_sub(1))
+            }
+        };
+        // A column without a name counts the lines.
+        let places: Vec<usize> = (0..head.len()).filter(|at| *at != class && !head[*at].is_empty()).collect();
+        if places.is_empty() {
+            return Err(wrong("no columns of numbers beside that of the classes".into()));
+        }
+        let (names, label): (Vec<_>, _) = (places.iter().map(|at| head[*at].clone()).collect(), head[class].clone());
+        let rows = reader.rows(|record| {
+            let name = record.get(class).unwrap_or("");
+            if name.is_empty() {
+                return Err(format!("no class in the column {label}"));
+            }
+            Ok(Row { numbers: numbers(record, &places, &names)?, class: name.to_owned() })
+        });
+        let rows = broken.keep(rows)?;
+        Ok(Self { names, label, rows })
+    }
+}
+
+/// A file that has been opened.
+struct Reader {
+    path: PathBuf,
+    head: Vec<String>,
+    csv: csv::Reader<BufReader<File>>,
+}
+
+impl Reader {
+    /// Reads the line of names.
+    fn open(path: &Path) -> Result<Self, DataError> {
+        let io = |error| Cause::Io(error).at(path);
+        let mut file = BufReader::new(File::open(path).map_err(io)?);
+        let mut first = Vec::new();
+        // No line of names is as long.
+        std::io::Read::take(&mut file, 1 << 20).read_until(b'\n', &mut first).map_err(io)?;
+        file.rewind().map_err(io)?;
+        let count = |separator: u8| first.iter().filter(|byte| **byte == separator).count();
+        let separator = [b'\t', b';', b','].into_iter().max_by_key(|separator| count(*separator)).unwrap_or(b',');
+        let mut csv = ReaderBuilder::new().delimiter(separator).trim(Trim::All).from_reader(file);
+        let head = csv.headers().map_err(|error| Cause::Table { line: 1, reason: error.to_string() }.at(path))?;
+        let head: Vec<String> = head.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
+        let number = |name: &&String| name.parse::<f64>().is_ok();
+        let reason = match head.iter().find(number) {
+            Some(number) => format!("expected the names of the columns, found the number {number}"),
+            None if head.len() < 2 => "expected the names of at least two columns, separated by commas".to_owned(),
+            None => match head.iter().enumerate().find(|(at, name)| !name.is_empty() && head[..*at].contains(name)) {
+                Some((_, twice)) => format!("two columns are called {twice}"),
+                None => return Ok(Self { path: path.to_owned(), head, csv }),
+            },
+        };
+        Err(Cause::Table { line: 1, reason }.at(path))
+    }
+
+    /// What `work` makes of each line, or what is wrong there.
+    fn rows<T>(&mut self, work: impl Fn(&StringRecord) -> Result<T, String>) -> Vec<Result<T, DataError>> {
+        let Self { path, csv, .. } = self;
+        let mut rows = Vec::new();
+        for record in csv.records() {
+            let (line, row) = match &record {
+                Ok(record) => (record.position().map_or(0, csv::Position::line), work(record)),
+                Err(error) => (error.position().map_or(0, csv::Position::line), Err(kind(error))),
+            };
+            let line = usize::try_from(line).unwrap_or(usize::MAX);
+            rows.push(row.map_err(|reason| Cause::Table { line, reason }.at(&*path)));
+            if record.is_err_and(|error| error.is_io_error()) {
+                break;
+            }
+        }
+        rows
+    }
+}
+
+/// What is wrong with a line, without its place.
+fn kind(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("{len} values, expected {expected_len}"),
+        csv::ErrorKind::Utf8 { .. } => "no UTF-8".to_owned(),
+        _ => error.to_string(),
+    }
+}

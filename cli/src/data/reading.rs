@@ -1,0 +1,146 @@
+//! How data are read: options of the command line, which a checkpoint keeps.
+
+use clap::Args;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use std::{fmt, str::FromStr};
+
+/// Options for all kinds of data.
+#[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reading {
+    /// Resizes images in files of their own, which may have any sizes, to so many rows and columns; of masks, to the
+    /// nearest pixels.
+    #[arg(long, value_name = "HxW")]
+    pub size: Option<Size>,
+    /// The value of mask pixels that count for nothing, or `none` [default: what classes.tsv calls void, ignore or
+    /// Unlabelled; without it 255 (of 16 bits 65535), but only beside at least two other values that are small
+    /// numbers, more than half of 0…n: where only 0 and 255 occur, they are two classes]
+    #[arg(long, value_name = "N|none")]
+    pub ignore: Option<Ignore>,
+    /// The column of a CSV file that has the classes [default: the one called label, class or target, else the last]
+    #[arg(long, value_name = "NAME")]
+    pub label: Option<String>,
+    /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
+    #[arg(long)]
+    pub skip_broken: bool,
+    /// Data that take more memory than so many megabytes stay on disk and are read again for every batch. Results do
+    /// not depend on it.
+    #[arg(long, value_name = "MB", default_value_t = MEMORY)]
+    pub memory: u64,
+}
+
+const MEMORY: u64 = 1024;
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { size: None, ignore: None, label: None, skip_broken: false, memory: MEMORY }
+    }
+}
+
+impl Reading {
+    /// Whether so many images of so many bytes each may be kept.
+    pub(super) fn keeps(&self, images: usize, bytes: usize) -> bool {
+        images.saturating_mul(bytes) as u64 <= self.memory.saturating_mul(1_000_000)
+    }
+}
+
+/// Rows and columns: `240x320`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub [usize; 2]);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let side = |text: &str| text.parse().ok().filter(|side| (1..=1 << 14).contains(side));
+        let sides = text.split_once(['x', '×']).and_then(|(rows, columns)| Some([side(rows)?, side(columns)?]));
+        sides.map(Self).ok_or_else(|| "must be rows and columns from 1 to 16384, as 240x320".to_owned())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.0[0], self.0[1])
+    }
+}
+
+/// The value that counts for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignore {
+    /// There is none.
+    Nothing,
+    /// This one.
+    Value(u16),
+}
+
+impl FromStr for Ignore {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("none", _) => Ok(Self::Nothing),
+            (_, Ok(value)) => Ok(Self::Value(value)),
+            (_, Err(_)) => Err("must be `none` or a value from 0 to 65535".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Ignore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("none"),
+            Self::Value(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+/// As people write them.
+macro_rules! as_text {
+    ($($type:ty),*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+            }
+        }
+    )*};
+}
+as_text!(Size, Ignore);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_people_write_them() {
+        assert_eq!("240x320".parse(), Ok(Size([240, 320])));
+        assert_eq!(
+            ["none", "255", "65535"].map(str::parse),
+            [Ignore::Nothing, Ignore::Value(255), Ignore::Value(u16::MAX)].map(Ok)
+        );
+        for wrong in ["240", "0x3", "3x", "x", "99999x1", "-1x2", "1x2x3"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
+        assert!(["", "-1", "65536", "None"].iter().all(|wrong| wrong.parse::<Ignore>().is_err()));
+    }
+
+    #[test]
+    fn a_checkpoint_keeps_them() {
+        let reading = Reading {
+            size: Some(Size([3, 4])),
+            ignore: Some(Ignore::Value(7)),
+            label: Some("x".into()),
+            skip_broken: true,
+            memory: 0,
+        };
+        let text = serde_json::to_string(&reading).expect("JSON");
+        assert_eq!(serde_json::from_str::<Reading>(&text).expect("options"), reading);
+        // One that was written before there were any.
+        assert_eq!(serde_json::from_str::<Reading>("{}").expect("options"), Reading::default());
+    }
+}

@@ -1,0 +1,144 @@
+//! Where the bytes of images are: in memory, or on disk, to be read when they are asked for.
+
+use super::{
+    Cause, DataError,
+    classes::Values,
+    decode::{self, Form},
+};
+use crate::output;
+use std::{
+    borrow::Cow,
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
+    ops::Range,
+    panic,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+
+/// The bytes of many images, each of the same number of them, or of their labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In memory, one image after another.
+    Memory(Vec<u8>),
+    /// In a file, one image after another.
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// Where the first image begins.
+        start: u64,
+        /// The class of each value, if the file holds labels.
+        values: Option<Arc<Values>>,
+    },
+    /// Each in a file of its own, to be decoded.
+    Files {
+        /// The files.
+        paths: Vec<PathBuf>,
+        /// How to decode them.
+        form: Form,
+        /// The class of each value, if the files hold labels.
+        values: Option<Arc<Values>>,
+    },
+}
+
+impl From<Vec<u8>> for Store {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Memory(bytes)
+    }
+}
+
+impl Store {
+    /// What is in memory: all bytes, or none.
+    #[must_use]
+    pub fn memory(&self) -> &[u8] {
+        match self {
+            Self::Memory(bytes) => bytes,
+            Self::Part { .. } | Self::Files { .. } => &[],
+        }
+    }
+
+    /// The bytes of one image, of which each has `len`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is no longer what it was when the data set was opened.
+    pub fn get(&self, index: usize, len: usize) -> Result<Cow<'_, [u8]>, DataError> {
+        match self {
+            Self::Memory(bytes) => Ok(Cow::Borrowed(&bytes[index * len..(index + 1) * len])),
+            Self::Part { path, start, values } => {
+                let read = || {
+                    let mut file = File::open(path)?;
+                    file.seek(SeekFrom::Start(start + (index * len) as u64))?;
+                    let mut bytes = vec![0; len];
+                    file.read_exact(&mut bytes).map(|()| bytes)
+                };
+                let bytes = read().map_err(|error| Cause::Io(error).at(path))?;
+                let Some(values) = values else { return Ok(Cow::Owned(bytes)) };
+                // The file may have changed since it was looked at.
+                let labels: Vec<u32> = bytes.into_iter().map(u32::from).collect();
+                values.classes(&labels, len).map(Cow::Owned).map_err(|cause| cause.at(path))
+            }
+            Self::Files { paths, form, values } => {
+                let path = &paths[index];
+                let file = read(path)?;
+                let decode = || match values {
+                    None => decode::image(&file, *form),
+                    Some(values) => values.classes(&decode::labels(&file, *form)?, form.size[1]),
+                };
+                decode().map(Cow::Owned).map_err(|cause| cause.at(path))
+            }
+        }
+    }
+
+    /// The bytes of several images, one after another.
+    ///
+    /// # Errors
+    /// See [`Store::get`].
+    pub fn range(&self, images: Range<usize>, len: usize) -> Result<Cow<'_, [u8]>, DataError> {
+        if let Self::Memory(bytes) = self {
+            return Ok(Cow::Borrowed(&bytes[images.start * len..images.end * len]));
+        }
+        let parts = each(images.len(), |i| self.get(images.start + i, len));
+        let mut all = Vec::with_capacity(images.len() * len);
+        for part in parts {
+            all.extend_from_slice(&part?);
+        }
+        Ok(Cow::Owned(all))
+    }
+}
+
+/// A whole file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
+    fs::read(path).map_err(|error| Cause::Io(error).at(path))
+}
+
+/// The same for all files of a data set, of which there may be many: with a bar where somebody watches.
+pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    const MANY: usize = 2000;
+    if count < MANY {
+        return each(count, work);
+    }
+    let bar = output::progress(count as u64).with_message("looking at all files");
+    let done = each(count, |i| {
+        let done = work(i);
+        bar.inc(1);
+        done
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// What `work` makes of 0 … count − 1, in order, done by all cores.
+pub(super) fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(count.max(1));
+    if threads == 1 {
+        return (0..count).map(work).collect();
+    }
+    let (work, share) = (&work, count.div_ceil(threads));
+    thread::scope(|scope| {
+        let part = |first: usize| (first.min(count)..(first + share).min(count)).map(work).collect::<Vec<_>>();
+        let workers: Vec<_> = (0..threads).map(|i| scope.spawn(move || part(i * share))).collect();
+        let parts = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
+        parts.flatten().collect()
+    })
+}

@@ -1,0 +1,107 @@
+//! Rows of numbers in CSV files.
+
+use crate::{files::folder, refused};
+use gradscale_cli::data::{Column, DataError, Element, Labelled, Reading, rows};
+use std::path::Path;
+
+fn load(path: &Path, label: Option<&str>) -> Result<Labelled, DataError> {
+    Labelled::load(path, &Reading { label: label.map(str::to_owned), ..Reading::default() })
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+const TABLE: &str = "width,height,\"kind, of it\"\n1,10,a\n3,10,b\n1,10,b\n3,10,a\n7,8,a\n";
+
+#[test]
+fn numbers_lose_the_mean_and_spread_of_their_column() {
+    let dir = folder(&[("things.csv", TABLE.as_bytes())]);
+    let path = dir.path().join("things.csv");
+    let data = load(&path, None).unwrap();
+    assert_eq!((data.name.as_str(), &data.classes[..]), ("things.csv", &["a".to_owned(), "b".to_owned()][..]));
+    assert_eq!((data.train.count, data.test.count, data.train.width, data.train.element), (4, 1, 2, Element::Number));
+    // Mean 2 and deviation 1; a column that is all alike has no deviation.
+    let column = |name: &str, mean, deviation| Column { name: name.into(), mean, deviation };
+    assert_eq!(data.columns, [column("width", 2.0, 1.0), column("height", 10.0, 1.0)]);
+    assert_eq!(numbers(data.train.features.memory()), [-1.0, 0.0, 1.0, 0.0, -1.0, 0.0, 1.0, 0.0]);
+    assert_eq!((numbers(&data.test.image(0).unwrap()), &data.train.labels[..]), (vec![5.0, -2.0], &[0, 1, 1, 0][..]));
+    assert_eq!(data.notes.taken[1], "2 columns of numbers; the classes are those of the column kind, of it");
+    // A directory with one table is that table.
+    assert_eq!(load(dir.path(), None).unwrap().train, data.train);
+    // What a trained network is given.
+    let other = dir.path().join("more.csv");
+    std::fs::write(&other, "height;note;width\n9;x;3,\n9;y;4\n").unwrap();
+    refused(rows(&other, &data.columns), "more.csv", "line 2: \"3,\" in the column width is no number");
+    std::fs::write(&other, "height;note;width\n9;x;3\n9;y;4\n").unwrap();
+    let given = rows(&other, &data.columns).unwrap();
+    assert_eq!(given.iter().map(|row| numbers(row)).collect::<Vec<_>>(), [[1.0, -1.0], [2.0, -1.0]]);
+}
+
+#[test]
+fn which_column_has_the_classes() {
+    // By its name, wherever it is; a column without one is left out; tabs, and a mark of the byte order.
+    let text = "\u{feff}\tLabel\tx\ty\r\n0\t10\t1\t2\r\n1\t9\t3\t4\r\n";
+    let dir = folder(&[("train.csv", text.as_bytes()), ("val.csv", text.as_bytes())]);
+    let data = load(dir.path(), None).unwrap();
+    assert_eq!((&data.classes[..], &data.train.labels[..]), (&["9".to_owned(), "10".to_owned()][..], &[1, 0][..]));
+    assert_eq!(data.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["x", "y"]);
+    assert_eq!(load(dir.path(), Some("y")).unwrap().classes, ["2", "4"]);
+    refused(load(dir.path(), Some("z")), "train.csv", "line 1: no column z: there are , Label, x, y");
+    std::fs::write(dir.path().join("val.csv"), "\tLabel\tx\tw\n").unwrap();
+    refused(load(dir.path(), None), "val.csv", "line 1: columns x, w; those for training are x, y");
+}
+
+#[test]
+fn tables_that_are_wrong() {
+    let with = |text: &str, reading: &Reading| {
+        let dir = folder(&[("t.csv", text.as_bytes())]);
+        Labelled::load(dir.path().join("t.csv"), reading)
+    };
+    for (text, cause) in [
+        ("", "line 1: expected the names of at least two columns"),
+        ("1,2,3\n4,5,6\n", "line 1: expected the names of the columns, found the number 1"),
+        ("a,a,b\n1,2,3\n", "line 1: two columns are called a"),
+        ("a,b\n", "no images"),
+        ("a,b\n1,x\n,y\n", "line 3: \"\" in the column a is no number"),
+        ("a,b\n1,x\nNaN,y\n", "line 3: \"NaN\" in the column a is no number"),
+        ("a,b\n1,x\n1e39,y\n", "line 3: \"1e39\" in the column a is no number"),
+        ("a,b\n1,x\n2,\n", "line 3: no class in the column b"),
+        ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; --skip-broken"),
+        ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: with one class"),
+    ] {
+        refused(with(text, &Reading::default()), "t.csv", cause);
+    }
+    let many: String = (0..400).map(|i| format!("{i},{i}.5\n")).collect();
+    let refusal = with(&format!("a,b\n{many}"), &Reading::default()).unwrap_err().to_string();
+    assert!(refusal.contains("column b: 400 different classes (0.5, 1.5"), "{refusal}");
+    let text = "a,b\n1,x\nbad,x\n2,y\n3,x\n4,y\n5,x\n6\n";
+    let data = with(text, &Reading { skip_broken: true, ..Reading::default() }).unwrap();
+    assert_eq!((data.train.count, data.test.count), (4, 1));
+    assert!(data.notes.left_out[0].ends_with("line 3: \"bad\" in the column a is no number"), "{:?}", data.notes);
+    assert!(data.notes.left_out[1].ends_with("line 8: 1 values, expected 2"), "{:?}", data.notes);
+}
+
+#[test]
+fn any_bytes_are_read_or_refused() {
+    let dir = folder(&[]);
+    let path = dir.path().join("t.csv");
+    let (mut state, mut read) = (1_u64, 0);
+    for _ in 0..3_000 {
+        let mut bytes = TABLE.as_bytes().to_vec();
+        for _ in 0..3 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = usize::try_from(state >> 33).unwrap() % bytes.len();
+            bytes[at] = b"\"\n,;\t1e.\xff\0-a "[usize::try_from(state >> 20).unwrap() % 13];
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        match Labelled::load(&path, &Reading::default()) {
+            Ok(data) => {
+                read += 1;
+                assert!(numbers(data.train.features.memory()).iter().all(|number| number.is_finite()));
+            }
+            Err(error) => assert!(!error.to_string().chars().any(char::is_control), "{error}"),
+        }
+    }
+    assert!((10..2_900).contains(&read), "{read}");
+}

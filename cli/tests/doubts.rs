@@ -1,0 +1,86 @@
+//! Results that cannot be right are questioned: at once, in the results and in the report.
+
+use image::{GrayImage, Luma, RgbImage};
+use serde_json::Value;
+use std::{fs, path::Path, process::Command};
+
+fn gradscale(directory: &Path, arguments: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
+    let output =
+        command.args(arguments.split_whitespace()).current_dir(directory).output().expect("the program starts");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments}: {error}");
+    error
+}
+
+#[test]
+fn of_methods_that_cannot_train() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    // Gradients of 2^-40 and less: nothing of them is left in FP16, and the scale of 2^60 leaves nothing finite.
+    let compare = "compare --task classify --net mlp --width 4 --iters 60 --pixels 1099511627776";
+    let error = gradscale(at, &format!("{compare} --methods fp32,fp16,fixed:1152921504606846976 --out c"));
+    let lines: Vec<&str> = error.lines().collect();
+    let fixed = "gradscale: doubtful: fixed:1152921504606846976, seed 0: ";
+    assert_eq!(lines.len(), 3, "{error}");
+    assert!(
+        lines[0].starts_with("gradscale: doubtful: fp16, seed 0: no step has changed mlp.linear1.bias, "),
+        "{error}"
+    );
+    assert!(
+        lines[1].starts_with(&format!("{fixed}at step 11, 11 of the last 11 steps were skipped (skipped: ")),
+        "{error}"
+    );
+    assert!(
+        lines[2].starts_with(&format!("{fixed}no step has changed mlp.linear1.bias, mlp.linear1.weight, ")),
+        "{error}"
+    );
+    let json: Value = serde_json::from_slice(&fs::read(at.join("c/results.json")).expect("results")).expect("JSON");
+    let doubts = [0, 1, 2].map(|run| json["runs"][run]["doubts"].as_array().expect("doubts").len());
+    assert_eq!(doubts, [0, 1, 2]);
+    let table = fs::read_to_string(at.join("c/table.md")).expect("a table");
+    assert!(table.contains("\nDoubtful:\n\n- fp16, seed 0: no step has changed"), "{table}");
+    let report = fs::read_to_string(at.join("c/report.html")).expect("a report");
+    assert!(report.contains("fp16, seed 0: no step has changed"), "the report says so too");
+}
+
+#[test]
+fn of_data_without_labels() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    for (split, count) in [("train", 2), ("test", 1)] {
+        for folder in ["images", "labels"] {
+            fs::create_dir_all(at.join("d").join(folder).join(split)).expect("a directory");
+        }
+        for i in 0..count {
+            RgbImage::from_pixel(16, 16, image::Rgb([9, 9, 9]))
+                .save(at.join(format!("d/images/{split}/{i}.png")))
+                .expect("a file");
+            // Of the second image nothing counts.
+            let mask = GrayImage::from_fn(16, 16, |x, _| Luma([if i == 1 { 255 } else { u8::from(x < 8) }]));
+            mask.save(at.join(format!("d/labels/{split}/{i}.png"))).expect("a file");
+        }
+    }
+    let error = gradscale(at, "train --data d --batch 1 --width 2 --iters 4 --checkpoint-every 2 --out t");
+    let zero = "gradscale: doubtful: gs: the loss of step ";
+    assert!(
+        error.lines().any(|line| line.starts_with(zero) && line.contains("nothing in the batch has a label")),
+        "{error}"
+    );
+    let report = fs::read_to_string(at.join("t/report.html")).expect("a report");
+    assert!(report.contains("is exactly 0, and in 2 steps in all"), "the report says so too");
+    // Who goes on has been told, and the report still says so.
+    let error = gradscale(at, "train --resume t --iters 5");
+    assert!(!error.contains(zero), "{error}");
+    let report = fs::read_to_string(at.join("t/report.html")).expect("a report");
+    assert!(report.contains("is exactly 0, and in "), "the report of a resumed training");
+    // Images that are all alike have one answer.
+    for class in ["a", "b"] {
+        fs::create_dir_all(at.join("same").join(class)).expect("a directory");
+        for i in 0..5 {
+            GrayImage::new(4, 4).save(at.join(format!("same/{class}/{i}.png"))).expect("a file");
+        }
+    }
+    let error = gradscale(at, "train --task classify --net mlp --data same --batch 2 --width 2 --iters 2 --out s");
+    assert!(error.starts_with("gradscale: doubtful: gs: after 2 steps every prediction is the class "), "{error}");
+}
