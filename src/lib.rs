@@ -30,10 +30,10 @@ pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};
 pub use parameters::{Fan, Init, Parameter, Parameters, Scope};
 pub use shape::Shape;
-pub use sites::SiteReport;
+pub use sites::{Cause, SiteReport};
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
 pub use train::{
-    Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Skipped, Source, StepOutcome, Trainer,
-    checkpoint_metadata, wait,
+    Attempt, Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Repeated, Skipped, Source, StepOutcome,
+    Trainer, checkpoint_metadata, wait,
 };

@@ -15,6 +15,7 @@ use crate::{
     metrics::Metrics,
     output,
     report::Report,
+    rule,
     task::{Data, Pixels, Run, open},
     trace,
 };
@@ -67,7 +68,7 @@ pub struct Train {
 const FILES: &str = "Files:
   checkpoint-N.safetensors   the last two: masters, optimizer, scales, running statistics, position in the data
   report.html                loss, scores, scales and underflow at every site, after every checkpoint
-  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped; scores; sites
+  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped or repeated; scores; sites
   tensorboard/               the same for TensorBoard: tensorboard --logdir DIR
 A training that is killed and resumed gives the same weights, bit for bit, as one that is not.";
 
@@ -80,6 +81,10 @@ pub(crate) struct Plan {
     /// Precision and scaling; `gradscale compare --help` lists the methods.
     #[arg(long, value_name = "METHOD", default_value = "gs")]
     method: String,
+    /// What the method remembers where it does not say.
+    #[arg(skip = rule::TODAY.to_owned())]
+    #[serde(default = "before")]
+    history: String,
     /// What the sum of losses is divided by: a number of pixels or images, or `batch` for those of the batch that have
     /// a label.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
@@ -90,6 +95,11 @@ pub(crate) struct Plan {
     /// Scores after so many steps; 0: at the end only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     eval_every: u64,
+}
+
+/// Older checkpoints do not say.
+fn before() -> String {
+    rule::BEFORE.to_owned()
 }
 
 /// Steps, unless told.
@@ -111,6 +121,9 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
         Some((_, _, found)) => {
             let mut plan = found.plan()?;
             plan.setup.device = arguments.plan.setup.device;
+            if plan.history != rule::TODAY {
+                plan.method = rule::spelled(&plan.method, &plan.history);
+            }
             plan
         }
         None => arguments.plan.clone(),
@@ -146,6 +159,7 @@ pub fn run(arguments: &Train) -> Result<(), Failure> {
     // The one that was killed may not have come to it.
     checkpoints.prune()?;
     let trace = arguments.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let trace = trace.map(|trace| trace.made_by(&plan.method));
     if trace.is_some() {
         run.observe_operands();
     }
@@ -194,6 +208,7 @@ impl Training<'_> {
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
         if let Some(trace) = &mut self.trace {
+            trace.push_repeated(iteration, self.run.attempts())?;
             trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
         }
         let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
