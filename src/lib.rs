@@ -32,9 +32,10 @@ pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, METHODS, Method, MethodError, Preset, Scaling};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
-pub use sites::SiteReport;
+pub use sites::{Cause, SiteReport};
 pub use tensor::{Batch, Tensor};
 pub use trace::{CrossEntropy, Tape, Var};
 pub use train::{
-    Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Skipped, Source, StepOutcome, Trainer, wait,
+    Attempt, Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Repeated, Skipped, Source, StepOutcome,
+    Trainer, wait,
 };

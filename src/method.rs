@@ -3,7 +3,7 @@
 use gradscale_core::{
     amp::{AmpPolicy, Level},
     loss_scale::{Bounds, Chainer, Dynamic, LogMax, LossScale, ScheduleError},
-    site::SiteConfig,
+    site::{Memory, SiteConfig},
     solve::{Authors, ConfigError, Paper},
 };
 use std::{fmt, str::FromStr};
@@ -24,7 +24,7 @@ pub enum Preset {
 pub struct GradientScaling {
     /// The rule.
     pub preset: Preset,
-    /// Interval, history; threshold, window and room of the exact rule.
+    /// Interval, memory, outliers; threshold, window and room of the exact rule.
     pub site: SiteConfig,
 }
 
@@ -33,6 +33,35 @@ impl GradientScaling {
     #[must_use]
     pub const fn exact() -> Self {
         Self { preset: Preset::Exact, site: SiteConfig::exact() }
+    }
+
+    /// Whether a batch that overflows at a site is repeated, so that every batch whose f32 gradients are finite is
+    /// stepped. Other rules skip it.
+    #[must_use]
+    pub fn repeats(&self) -> bool {
+        self.preset == Preset::Exact && self.site.repeats()
+    }
+
+    /// The rule in words that never change their meaning, for checkpoints. Rules that there were before one could
+    /// repeat have the words of that time.
+    pub(crate) fn saved(&self) -> String {
+        let Self { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact } } = self;
+        let memory = match memory {
+            Memory::None => "amax_history: false".to_owned(),
+            Memory::Least => "amax_history: true".to_owned(),
+            Memory::Ring => format!("memory: Ring, outliers: {outliers:?}"),
+        };
+        format!(
+            "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \
+             calls: {calls:?}, {memory}, exact: {exact:?} }} }}"
+        )
+    }
+
+    /// The options by which a rule that was saved differs from this one in what it remembers, if that is all.
+    pub(crate) fn other_memory(&self, saved: &str) -> Option<&'static str> {
+        let with = |memory: Memory| Self { site: SiteConfig { memory, outliers: None, ..self.site }, ..*self };
+        let all = [(Memory::None, "history=0"), (Memory::Least, "history=least"), (Memory::Ring, "history=ring")];
+        all.into_iter().find(|&(memory, _)| with(memory).saved() == saved).map(|(_, options)| options)
     }
 
     /// The paper's rule with its threshold, every 100 steps.
@@ -65,7 +94,7 @@ pub enum Scaling {
 ///
 /// ```
 /// use gradscale::Method;
-/// assert_eq!("gs".parse::<Method>()?, "gs:exact,gamma=1e-3,interval=10,room=6".parse()?);
+/// assert_eq!("gs".parse::<Method>()?, "gs:exact,gamma=1e-3,interval=10,room=6,history=ring".parse()?);
 /// let error = "fixed:100".parse::<Method>().unwrap_err();
 /// assert_eq!(error.to_string(), "method fixed:100: a loss scale must be a power of two from 2^-126 to 2^126, not 100");
 /// # Ok::<(), gradscale::MethodError>(())
@@ -133,7 +162,12 @@ impl FromStr for Method {
 
     /// `fp32`, `fp16`, `fixed:128`, `dynamic` (×2 after 2000 clean steps), `dynamic:10` (the paper's baseline, which
     /// grows by 2^(1/10) each step), `logmax`, `gs`, `gs:paper` …; options of `gs`: `gamma`, `interval`, and for the
-    /// exact rule `window`, `room`, `history` (0 or 1).
+    /// exact rule `window`, `room`, `history`, `outliers`.
+    ///
+    /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that does not fit;
+    /// `room` is then the most room. `history=0` decides from each row alone and skips such a batch
+    /// (`gs:exact,room=6,history=0` was the default before); `history=least`, or 1, also looks back 16 steps for the
+    /// largest value. `outliers=24` skips batches, finite as they are, that lie more than 24 exponents above the last.
     fn from_str(text: &str) -> Result<Self, MethodError> {
         parse(text.trim()).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
     }
@@ -197,9 +231,23 @@ fn gradient(options: &str) -> Result<GradientScaling, String> {
             },
             ("window", "exact") => site.exact = site.exact.with_window(number(value)?).map_err(rule)?,
             ("room", "exact") => site.exact = site.exact.with_room(number(value)?).map_err(rule)?,
-            ("history", "exact") => site.amax_history = number::<u8>(value)? != 0,
+            ("history", "exact") => {
+                site.memory = match value {
+                    "0" => Memory::None,
+                    "least" | "1" => Memory::Least,
+                    "ring" => Memory::Ring,
+                    _ => return Err(format!("history is ring, least or 0, not {value}")),
+                }
+            }
+            ("outliers", "exact") => match number(value)? {
+                bits if (8..=100).contains(&bits) => site.outliers = Some(bits),
+                bits => return Err(ConfigError::Outliers(bits).to_string()),
+            },
             _ => return Err(format!("{preset} has no option {key}")),
         }
+    }
+    if scaling.site.outliers.is_some() && scaling.site.memory != Memory::Ring {
+        return Err("outliers are told by history=ring".to_owned());
     }
     Ok(scaling)
 }

@@ -5,10 +5,10 @@ use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, LossScale},
     scaled::Scaled,
-    site::{AMAX_STEPS, Calls, End, Site, SiteState},
+    site::{Calls, End, Guard, RING, Site, SiteConfig, SiteState},
     solve::{Choice, ConfigError, Held, NoDecision},
-    stats::{Counts, Detail, Stats},
-    step::{self, Outcome},
+    stats::{Detail, Stats},
+    step::{self, Blame, Kind},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -43,6 +43,45 @@ struct SavedState {
     at_once: bool,
     ceilings: Vec<i64>,
     several: bool,
+    /// Limit, steps left, steps that it lasts; none where nothing was lost yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<(i64, u32, u32)>,
+    /// The least ceiling seen in attempts at the coming step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tried: Option<i64>,
+}
+
+/// Why a step was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Values were not finite, and no scale mends that; or the method's only answer to an overflow is to skip.
+    NotFinite,
+    /// It lies further above the last steps than the method takes (`outliers=`).
+    Outlier,
+    /// It has to be run again by the caller, since its inputs are not all on the device any more.
+    Again,
+    /// It was repeated three times, and overflowed each time.
+    Repeats,
+}
+
+/// How an attempt at a step ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finished {
+    Stepped,
+    Repeat(Blame),
+    Skipped(Option<Blame>, Cause),
+}
+
+/// What is known of an attempt beside its rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub found_inf: bool,
+    /// Attempts at this step that failed before.
+    pub failed: u32,
+    /// Whether the batch can be run again.
+    pub repeatable: bool,
+    /// Micro-batches whose rows have added up.
+    pub micro: u32,
 }
 
 #[derive(Debug)]
@@ -133,8 +172,7 @@ impl Sites {
         let entry = &mut self.entries[usize::from(slot.0)];
         if let Some(site) = &entry.site
             && site.config().calls == Calls::One
-            && let Ok(mut shared) =
-                Site::new(gradscale_core::site::SiteConfig { calls: Calls::Several, ..*site.config() })
+            && let Ok(mut shared) = Site::new(SiteConfig { calls: Calls::Several, ..*site.config() })
         {
             shared.restore(&site.state());
             entry.site = Some(shared);
@@ -190,33 +228,85 @@ impl Sites {
         }
     }
 
-    /// Takes the rows of a step, by slot; `order` is that of their stores.
-    pub fn finish(&mut self, rows: &[Stats], order: &[Slot], found_inf: bool) -> Outcome {
-        let counts: Vec<&Counts> = order.iter().map(|slot| rows[usize::from(slot.0)].counts()).collect();
-        let blame = step::blame(counts.iter().copied());
+    /// Whether batches that overflow are repeated.
+    pub fn repeats(&self) -> bool {
+        matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.repeats())
+    }
+
+    /// Takes the rows of an attempt at a step, by slot; `order` is that of their stores.
+    pub fn finish(&mut self, rows: &[Stats], order: &[Slot], attempt: Attempt) -> Finished {
+        let row = |slot: Slot| &rows[usize::from(slot.0)];
+        let blame = step::blame(order.iter().map(|&slot| row(slot).counts()));
         let mut largest: Option<Scaled<f32>> = None;
-        for (at, slot) in order.iter().enumerate() {
-            let (row, entry) = (&rows[usize::from(slot.0)], &mut self.entries[usize::from(slot.0)]);
-            entry.row = Some(*row);
-            let counts = row.counts();
+        for &slot in order {
+            let entry = &mut self.entries[usize::from(slot.0)];
+            entry.row = Some(*row(slot));
+            let counts = row(slot).counts();
             entry.overflows = entry.overflows.saturating_add(counts.overflowed).saturating_add(counts.non_finite());
             if entry.kind == SlotKind::Site && counts.amax > largest.map_or(0.0, |largest| largest.data) {
                 largest = Some(Scaled::new(counts.amax, counts.exponent));
             }
-            let end = match (found_inf, blame) {
-                (false, _) => End::Stepped,
-                (true, Some(blame)) if at > blame.site => End::SkippedAfter,
-                (true, _) => End::SkippedHere,
-            };
-            if let Some(site) = &mut entry.site {
-                site.finish(row, end);
+        }
+        let finished = match blame {
+            _ if !attempt.found_inf => Finished::Stepped,
+            blame if !self.repeats() => Finished::Skipped(blame, Cause::NotFinite),
+            blame => self.failed(rows, order, blame, attempt),
+        };
+        // What the blamed site saw beyond all that it knows, those behind it would have seen too.
+        let excess = match (finished, blame) {
+            (Finished::Repeat(_) | Finished::Skipped(_, Cause::Again), Some(blame)) => {
+                let slot = order[blame.site];
+                self.site(slot).map_or(0, |site| site.excess(row(slot)))
+            }
+            _ => 0,
+        };
+        let repeats = self.repeats();
+        for (at, &slot) in order.iter().enumerate() {
+            let Some(site) = &mut self.entries[usize::from(slot.0)].site else { continue };
+            let behind = blame.is_some_and(|blame| at > blame.site);
+            // One batch in one call decides from its own values.
+            if behind && excess > 0 && (attempt.micro > 1 || site.config().calls == Calls::Several) {
+                site.expect(excess);
+            }
+            match finished {
+                Finished::Stepped => site.finish(row(slot), End::Stepped),
+                Finished::Repeat(_) => site.repeat(row(slot)),
+                Finished::Skipped(_, cause) if repeats && cause != Cause::Again => site.finish(row(slot), End::Void),
+                Finished::Skipped(..) if behind => {
+                    site.learn(excess);
+                    site.finish(row(slot), End::SkippedAfter);
+                }
+                Finished::Skipped(..) => site.finish(row(slot), End::SkippedHere),
             }
         }
         if let Scaling::Loss(schedule) = &mut self.scaling {
-            schedule.update(&Feedback { found_inf, amax: largest });
+            schedule.update(&Feedback { found_inf: attempt.found_inf, amax: largest });
         }
         self.spread();
-        if found_inf { Outcome::Skipped(blame) } else { Outcome::Stepped }
+        finished
+    }
+
+    /// What becomes of a batch for which something was not finite.
+    fn failed(&self, rows: &[Stats], order: &[Slot], blame: Option<Blame>, attempt: Attempt) -> Finished {
+        let slot = blame.map(|blame| order[blame.site]);
+        let (Some(blame), Some(slot), Some(site)) = (blame, slot, slot.and_then(|slot| self.site(slot))) else {
+            return Finished::Skipped(blame, Cause::NotFinite);
+        };
+        if blame.kind != Kind::Nan && site.is_outlier(&rows[usize::from(slot.0)]) {
+            return Finished::Skipped(Some(blame), Cause::Outlier);
+        }
+        let calls = if attempt.micro > 1 { Calls::Several } else { site.config().calls };
+        match (step::may_repeat(calls, attempt.failed), calls) {
+            (true, _) if attempt.repeatable => Finished::Repeat(blame),
+            (true, _) => Finished::Skipped(Some(blame), Cause::Again),
+            (false, Calls::Several) => Finished::Skipped(Some(blame), Cause::Repeats),
+            (false, Calls::One) => Finished::Skipped(Some(blame), Cause::NotFinite),
+        }
+    }
+
+    /// The last row of a slot.
+    pub fn row(&self, slot: Slot) -> Option<&Stats> {
+        self.entries[usize::from(slot.0)].row.as_ref()
     }
 
     /// All slots beyond the reserved ones, in order.
@@ -233,6 +323,11 @@ impl Sites {
                     at_once: state.at_once,
                     ceilings: state.ceilings.to_vec(),
                     several: site.config().calls == Calls::Several,
+                    tried: state.tried,
+                    guard: (state.guard != Guard::default()).then_some({
+                        let Guard { limit, left, lasts } = state.guard;
+                        (limit, left, lasts)
+                    }),
                 }
             }),
         };
@@ -265,8 +360,11 @@ impl Sites {
             entry.overflows = site.overflows;
             entry.row = None;
             if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
-                let ceilings = state.ceilings.iter().copied().take(AMAX_STEPS).collect();
-                own.restore(&SiteState { alpha: state.alpha, since: state.since, at_once: state.at_once, ceilings });
+                let ceilings = state.ceilings.iter().copied().take(RING).collect();
+                let (limit, left, lasts) = state.guard.unwrap_or_default();
+                let guard = Guard { limit, left, lasts };
+                let SavedState { alpha, since, at_once, tried, .. } = *state;
+                own.restore(&SiteState { alpha, since, at_once, ceilings, guard, tried });
             }
         }
         if let Some(schedule) = schedule {

@@ -16,6 +16,7 @@ mod output;
 pub mod predict;
 pub mod replay;
 mod report;
+pub mod rule;
 pub mod task;
 pub mod trace;
 pub mod train;

@@ -1,8 +1,11 @@
 //! Recorded rows: what every cast site saw in every step, one JSON object a line.
 
-use crate::{Failure, output};
+use crate::{
+    Failure, output,
+    rule::{TODAY, spelled},
+};
 use gradscale::{
-    Operands, SiteReport,
+    Attempt, Operands, SiteReport,
     core::{
         model::terms::Terms,
         solve::Operand,
@@ -24,6 +27,12 @@ pub struct Step {
     pub iteration: u64,
     /// Whether the training skipped it.
     pub skipped: bool,
+    /// Whether this is an attempt that overflowed: the same batch follows again, under the same number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
+    /// In the first line, what the training decided by. Older traces do not say: they were made without repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
     /// Sites in the order of the backward pass.
     pub sites: Vec<Seen>,
 }
@@ -154,6 +163,11 @@ pub fn row(words: &[u32], exponent: i32) -> Result<Stats, String> {
 }
 
 impl Seen {
+    fn of(name: &str, row: &Stats, next: i32, operands: Option<&Operands>) -> Self {
+        let operands = operands.and_then(Decides::of);
+        Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), operands }
+    }
+
     /// The row.
     ///
     /// # Errors
@@ -168,6 +182,8 @@ impl Seen {
 pub struct Writer {
     path: PathBuf,
     file: BufWriter<File>,
+    /// For the first line.
+    method: Option<String>,
 }
 
 impl Writer {
@@ -205,7 +221,7 @@ impl Writer {
         let mut writer = Self::over(path, File::create_new(path).map_err(failed)?);
         let (mut lines, mut line, mut kept) = (BufReader::new(File::open(&aside).map_err(failed)?), Vec::new(), 0);
         while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-            if number(&line).is_some_and(|step| step <= iteration) {
+            if number(&line).is_some_and(|(step, _)| step <= iteration) {
                 writer.file.write_all(&line).map_err(failed)?;
                 kept += 1;
             }
@@ -217,7 +233,27 @@ impl Writer {
     }
 
     fn over(path: &Path, file: File) -> Self {
-        Self { path: path.to_owned(), file: BufWriter::new(file) }
+        Self { path: path.to_owned(), file: BufWriter::new(file), method: None }
+    }
+
+    /// Says by which method the exponents were decided.
+    #[must_use]
+    pub fn made_by(self, method: &str) -> Self {
+        Self { method: Some(spelled(method, TODAY)), ..self }
+    }
+
+    /// Appends the attempts of a step that were repeated; before [`Writer::push`].
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn push_repeated(&mut self, iteration: u64, attempts: &[Attempt]) -> Result<(), Failure> {
+        for attempt in attempts {
+            let mut operands: BTreeMap<&str, &Operands> = attempt.operands().collect();
+            let seen = attempt.sites().map(|(name, next, row)| Seen::of(name, row, next, operands.remove(name)));
+            let sites = seen.collect();
+            self.line(Step { iteration, skipped: false, repeated: true, method: None, sites })?;
+        }
+        Ok(())
     }
 
     /// Appends what the last step saw.
@@ -229,14 +265,13 @@ impl Writer {
         operands: impl IntoIterator<Item = (&'a str, &'a Operands)>,
     ) -> Result<(), Failure> {
         let mut operands: BTreeMap<&str, &Operands> = operands.into_iter().collect();
-        let seen = sites.into_iter().map(|site| Seen {
-            name: site.name.to_owned(),
-            exponent: site.row.exponent(),
-            next: site.alpha,
-            words: words(site.row),
-            operands: operands.remove(site.name).and_then(Decides::of),
-        });
-        let step = Step { iteration, skipped, sites: seen.collect() };
+        let seen = sites.into_iter().map(|site| Seen::of(site.name, site.row, site.alpha, operands.remove(site.name)));
+        let sites = seen.collect();
+        self.line(Step { iteration, skipped, repeated: false, method: None, sites })
+    }
+
+    fn line(&mut self, step: Step) -> Result<(), Failure> {
+        let step = Step { method: self.method.take(), ..step };
         let mut line = serde_json::to_vec(&step).map_err(|error| Failure::file(&self.path, error))?;
         line.push(b'\n');
         let written = self.file.write_all(&line).and_then(|()| self.file.flush());
@@ -244,27 +279,32 @@ impl Writer {
     }
 }
 
-/// The step of a whole line.
-fn number(line: &[u8]) -> Option<u64> {
+/// The step of a whole line, and whether it is an attempt that was repeated.
+fn number(line: &[u8]) -> Option<(u64, bool)> {
     #[derive(Deserialize)]
     struct Numbered {
         iteration: u64,
+        #[serde(default)]
+        repeated: bool,
     }
     let numbered = line.ends_with(b"\n").then(|| serde_json::from_slice::<Numbered>(line));
-    numbered?.ok().map(|numbered| numbered.iteration)
+    numbered?.ok().map(|numbered| (numbered.iteration, numbered.repeated))
 }
 
-/// Where step `iteration` ends in a file that has all steps from its first until there, one after the other.
+/// Where step `iteration` ends in a file that has all steps from its first until there, one after the other, each behind
+/// its attempts that were repeated.
 fn end_of(path: &Path, iteration: u64) -> io::Result<Option<u64>> {
     let mut lines = BufReader::new(File::open(path)?);
-    let (mut line, mut last, mut end) = (Vec::new(), None, 0);
+    let (mut line, mut last, mut read, mut end) = (Vec::new(), None, 0, 0);
     while last.unwrap_or(0) < iteration && lines.read_until(b'\n', &mut line)? > 0 {
-        let found = number(&line);
-        if found.is_none() || last.is_some() && found != last.map(|last| last + 1) {
+        let Some((found, repeated)) = number(&line) else { break };
+        if last.is_some_and(|last| found != last + 1) {
             break;
         }
-        last = found;
-        end += line.len() as u64;
+        read += line.len() as u64;
+        if !repeated {
+            (last, end) = (Some(found), read);
+        }
         line.clear();
     }
     Ok((last.unwrap_or(0) == iteration).then_some(end))

@@ -1,6 +1,6 @@
 //! How a step ended, and who is to blame.
 
-use crate::stats::Counts;
+use crate::{site::Calls, stats::Counts};
 use core::fmt;
 
 /// Whether some parameter gradient is not finite: the step is skipped iff so. Rows of f32 gradients count what is
@@ -60,11 +60,29 @@ pub fn blame<'a>(sites: impl IntoIterator<Item = &'a Counts>) -> Option<Blame> {
     })
 }
 
-/// How a step ended.
+/// Repeats of one batch, at most.
+pub const REPEATS: u32 = 3;
+
+/// Whether a batch is to be run again whose attempt found something not finite, first at a cast site (not at a store of
+/// the forward pass, where no exponent mends it); `failed` attempts came before this one. A site with one call cannot
+/// overflow in a repeat, in which it decides from its own values: what it meets there is not finite whatever the
+/// exponents are. The later of several calls, or of several micro-batches, can, if they are larger than what was seen
+/// before.
+#[must_use]
+pub const fn may_repeat(calls: Calls, failed: u32) -> bool {
+    match calls {
+        Calls::One => failed == 0,
+        Calls::Several => failed < REPEATS,
+    }
+}
+
+/// How a step, or an attempt at it, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Parameters were updated.
     Stepped,
+    /// Nothing changed, and the same batch is run again, at exponents that fit it.
+    Repeated(Blame),
     /// Nothing changed: parameters, optimizer state, step counts, schedules and running statistics are as before.
     Skipped(Option<Blame>),
 }
@@ -73,6 +91,9 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stepped => f.write_str("stepped"),
+            Self::Repeated(Blame { site, exponent, .. }) => {
+                write!(f, "repeated: site {site} overflowed at 2^{exponent}")
+            }
             Self::Skipped(None) => f.write_str("skipped: a parameter gradient is not finite"),
             Self::Skipped(Some(Blame { site, kind, exponent })) => match kind {
                 Kind::Overflow => write!(f, "skipped: site {site} overflowed at 2^{exponent}"),
@@ -112,14 +133,18 @@ impl SkipLimit {
         self.in_a_row = in_a_row;
     }
 
-    /// Takes the outcome of a step.
+    /// Takes the outcome of a step; that of an attempt which is repeated says nothing yet.
     ///
     /// # Errors
     /// [`TooManySkips`] from the `limit`th skip in a row on.
     pub fn update(&mut self, outcome: Outcome) -> Result<(), TooManySkips> {
-        let Outcome::Skipped(blame) = outcome else {
-            self.in_a_row = 0;
-            return Ok(());
+        let blame = match outcome {
+            Outcome::Skipped(blame) => blame,
+            Outcome::Repeated(_) => return Ok(()),
+            Outcome::Stepped => {
+                self.in_a_row = 0;
+                return Ok(());
+            }
         };
         self.in_a_row = self.in_a_row.saturating_add(1);
         if self.limit != 0 && self.in_a_row >= self.limit {

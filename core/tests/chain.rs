@@ -3,15 +3,16 @@
 
 mod common;
 
-use common::{SplitMix64, assert_bits, narrow, pow2, row};
+use common::{SplitMix64, assert_bits, cases, narrow, pow2, row};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     rules::parameter_gradient,
     scale::Factor,
-    site::{End, Site, SiteConfig},
+    site::{Calls, End, Memory, Site, SiteConfig, SiteState},
     stats::{Convention, Counts, Detail, Stats},
-    step::{Blame, Kind, Outcome, blame, found_inf},
+    step::{Blame, Kind, Outcome, blame, found_inf, may_repeat},
 };
+use proptest::{collection::vec, prelude::*};
 
 const WIDTH: usize = 16;
 const BATCH: usize = 24;
@@ -45,8 +46,25 @@ impl Chain {
         }
     }
 
-    /// One training step behind the f32 gradient `loss`, which is ⟨0, ∂L⟩.
+    /// One training step behind the f32 gradient `loss`, which is ⟨0, ∂L⟩; what overflows is skipped.
     fn step(&mut self, loss: &[f32]) -> Trace {
+        self.attempt(loss, None)
+    }
+
+    /// One training step; what overflows is repeated. All attempts.
+    fn repeating(&mut self, loss: &[f32]) -> Vec<Trace> {
+        let mut all: Vec<Trace> = Vec::new();
+        loop {
+            let failed = u32::try_from(all.len()).expect("few");
+            all.push(self.attempt(loss, Some(failed)));
+            if !matches!(all.last().map(|last| last.outcome), Some(Outcome::Repeated(_))) {
+                return all;
+            }
+        }
+    }
+
+    /// `failed` attempts at this step came before, if attempts are repeated at all.
+    fn attempt(&mut self, loss: &[f32], failed: Option<u32>) -> Trace {
         let (mut incoming, mut from) = (loss.to_vec(), 0);
         let (mut rows, mut guards): (Vec<Stats>, Vec<Counts>) = (Vec::new(), Vec::new());
         let mut trace = Trace {
@@ -85,16 +103,19 @@ impl Chain {
         }
         let first = blame(rows.iter().map(Stats::counts));
         let skipped = found_inf(&guards);
+        trace.outcome = match (skipped, first, failed) {
+            (false, ..) => Outcome::Stepped,
+            (true, Some(blame), Some(failed)) if may_repeat(Calls::One, failed) => Outcome::Repeated(blame),
+            (true, ..) => Outcome::Skipped(first),
+        };
         for (i, (site, row)) in self.sites.iter_mut().zip(&rows).enumerate() {
-            let end = match (skipped, first) {
-                (false, _) => End::Stepped,
-                (true, Some(first)) if i > first.site => End::SkippedAfter,
-                (true, _) => End::SkippedHere,
-            };
-            site.finish(row, end);
-        }
-        if skipped {
-            trace.outcome = Outcome::Skipped(first);
+            match (trace.outcome, first) {
+                (Outcome::Stepped, _) => site.finish(row, End::Stepped),
+                (Outcome::Repeated(_), _) => site.repeat(row),
+                (Outcome::Skipped(_), _) if failed.is_some() => site.finish(row, End::Void),
+                (Outcome::Skipped(_), Some(first)) if i > first.site => site.finish(row, End::SkippedAfter),
+                (Outcome::Skipped(_), _) => site.finish(row, End::SkippedHere),
+            }
         }
         trace
     }
@@ -124,8 +145,9 @@ fn loss(t: i32, k: i32) -> Vec<f32> {
 fn a_loss_of_any_size_trains_alike() {
     for config in [
         SiteConfig::exact(),
+        SiteConfig::exact_alone(),
         SiteConfig { interval: 1, ..SiteConfig::exact() },
-        SiteConfig { interval: 3, amax_history: true, ..SiteConfig::exact() },
+        SiteConfig { interval: 3, memory: Memory::Least, ..SiteConfig::exact() },
     ] {
         for shift in [-30, 30] {
             let (mut plain, mut other, mut skipped) = (Chain::new(config), Chain::new(config), Vec::new());
@@ -159,7 +181,7 @@ fn a_loss_of_any_size_trains_alike() {
 /// and nothing overflows or underflows beyond the threshold from there on.
 #[test]
 fn a_persistent_jump_costs_one_step() {
-    let mut chain = Chain::new(SiteConfig::exact());
+    let mut chain = Chain::new(SiteConfig::exact_alone());
     let mut skipped = Vec::new();
     for t in 0..40 {
         let before: Vec<_> = chain.sites.iter().map(Site::alpha).collect();
@@ -175,6 +197,15 @@ fn a_persistent_jump_costs_one_step() {
         }
     }
     assert_eq!(skipped, [13]);
+
+    // Where batches are repeated it costs one more pass, and nothing is lost.
+    let mut chain = Chain::new(SiteConfig::exact());
+    let attempts = (0..40).map(|t| chain.repeating(&loss(t, if t < 13 { 0 } else { 20 })));
+    let outcomes: Vec<Vec<Outcome>> = attempts.map(|all| all.iter().map(|one| one.outcome).collect()).collect();
+    for (t, outcomes) in outcomes.iter().enumerate() {
+        assert_eq!(outcomes.len(), 1 + usize::from(t == 13), "step {t}");
+        assert_eq!(outcomes.last(), Some(&Outcome::Stepped));
+    }
 }
 
 /// data · 2^-α is the true gradient: along the whole chain within the roundings so far, 2^-11 each, in the mean.
@@ -198,6 +229,93 @@ fn tuples_stand_for_the_true_gradient() {
             let error: f64 = data.iter().zip(&truth).map(|(bits, x)| (value(bits) - x).powi(2)).sum();
             let power: f64 = truth.iter().map(|x| x * x).sum();
             assert!(error.sqrt() <= (i + 1) as f64 * pow2(-11) * power.sqrt(), "step {t}, site {i}");
+        }
+    }
+}
+
+/// How often each site is in which state, at exponents from which the shift has been taken.
+fn states(chain: &Chain, shift: i32) -> Vec<SiteState> {
+    let moved = |site: &Site| {
+        let mut state = site.state();
+        state.alpha = state.alpha.map(|alpha| alpha + shift);
+        state.ceilings.iter_mut().for_each(|ceiling| *ceiling += i64::from(shift));
+        state
+    };
+    chain.sites.iter().map(moved).collect()
+}
+
+proptest! {
+    #![proptest_config(cases(96))]
+
+    /// The theorem: whatever the magnitudes of the batches, each whose f32 gradients are finite is stepped once, after
+    /// one repeat at most; and all of it, repeats too, is the same at every scale of the loss.
+    #[test]
+    fn every_finite_batch_is_stepped_after_one_repeat_at_most(
+        magnitudes in vec(prop_oneof![2 => Just(0), 1 => Just(20), 1 => Just(40), 2 => -45..45i32], 1..40),
+        shift in -15..15i32, interval in prop_oneof![Just(10u32), 1..4u32],
+    ) {
+        let config = SiteConfig { interval, ..SiteConfig::exact() };
+        let (mut plain, mut other) = (Chain::new(config), Chain::new(config));
+        for (t, &k) in (0..).zip(&magnitudes) {
+            let [one, two] = [plain.repeating(&loss(t, k)), other.repeating(&loss(t, k + shift))];
+            let last = one.last().expect("an attempt");
+            prop_assert_eq!(last.outcome, Outcome::Stepped);
+            prop_assert!(one.len() <= 2, "{} attempts", one.len());
+            prop_assert!(last.parameters.iter().flatten().all(|dw| dw.is_finite()));
+            prop_assert_eq!(one.len(), two.len());
+            for (one, two) in one.iter().zip(&two) {
+                prop_assert_eq!(&one.data, &two.data);
+                let higher: Vec<i32> = two.exponents.iter().map(|alpha| alpha + shift).collect();
+                prop_assert_eq!(&one.exponents, &higher);
+            }
+            prop_assert_eq!(states(&plain, 0), states(&other, shift));
+            // What was stored in a repeat is what the batch needs: beside what the threshold allows, nothing flushed.
+            if one.len() == 2 {
+                prop_assert!(last.flushed.iter().all(|&share| share < 0.06), "{:?}", last.flushed);
+            }
+        }
+    }
+
+    /// What no exponent mends is skipped, and moves nothing, however it comes.
+    #[test]
+    fn a_batch_that_is_not_finite_leaves_no_trace(
+        magnitudes in vec(-40..40i32, 2..12), at in 0..12usize, bad in prop_oneof![Just(f32::NAN), Just(f32::INFINITY)],
+    ) {
+        let (mut plain, mut other) = (Chain::new(SiteConfig::exact()), Chain::new(SiteConfig::exact()));
+        for (t, &k) in (0..).zip(&magnitudes) {
+            let values = loss(t, k);
+            plain.repeating(&values);
+            if usize::try_from(t) == Ok(at % magnitudes.len()) {
+                let mut broken = values.clone();
+                broken[7] = bad;
+                let attempts = other.repeating(&broken);
+                prop_assert!(matches!(attempts.last().map(|last| last.outcome), Some(Outcome::Skipped(_))));
+                prop_assert_eq!(attempts.len(), 2);
+            }
+            other.repeating(&values);
+            prop_assert_eq!(states(&plain, 0), states(&other, 0));
+        }
+    }
+}
+
+/// One batch in three is larger by 2^k, as far as f32 goes: f32 would step them all, and so does this.
+#[test]
+fn alternating_losses_are_all_stepped_and_repeats_are_rare() {
+    for (k, most) in [(8, 2), (12, 2), (20, 3), (24, 12), (40, 34), (-8, 2), (-12, 2), (-20, 2), (-40, 67)] {
+        let mut chain = Chain::new(SiteConfig::exact());
+        let mut old = Chain::new(SiteConfig::exact_alone());
+        let (mut repeats, mut skips) = (0, 0);
+        for t in 0..100 {
+            let values = loss(t / 10, if t % 3 == 2 { k } else { 0 });
+            let attempts = chain.repeating(&values);
+            assert_eq!(attempts.last().map(|last| last.outcome), Some(Outcome::Stepped));
+            repeats += attempts.len() - 1;
+            skips += usize::from(old.step(&values).outcome != Outcome::Stepped);
+        }
+        println!("2^{k}: {repeats} repeats, where {skips} of 100 were skipped");
+        assert!(repeats <= most, "2^{k}: {repeats}");
+        if k > 10 {
+            assert!(skips > 30, "the rule before starved here: {skips}");
         }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{cases, full, gradient, site, step, stored};
 use gradscale_core::{
-    site::{Calls, End, Site, SiteConfig, SiteState, When},
+    site::{Calls, End, Guard, Memory, Site, SiteConfig, SiteState, When},
     solve::NoDecision,
     stats::Detail,
 };
@@ -30,6 +30,10 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn memory() -> impl Strategy<Value = Memory> {
+    select(vec![Memory::None, Memory::Least, Memory::Ring])
+}
+
 fn happen(site: &mut Site, event: &Event) -> Option<i32> {
     let alpha = site.alpha().unwrap_or(0);
     let at = |u: i32, detail| stored(&gradient(u - alpha), alpha, detail);
@@ -49,12 +53,12 @@ proptest! {
     /// A checkpoint at any step: the site that continues from it makes the same trace.
     #[test]
     fn a_restored_site_makes_the_same_trace(
-        interval in 1..5u32, paper in any::<bool>(), several in any::<bool>(), amax_history in any::<bool>(),
+        interval in 1..5u32, paper in any::<bool>(), several in any::<bool>(), memory in memory(),
         events in vec(event(), 1..60),
     ) {
         let when = if paper { When::AtOnce } else { When::Between };
         let calls = if several { Calls::Several } else { Calls::One };
-        let config = SiteConfig { interval, when, calls, amax_history, ..SiteConfig::exact() };
+        let config = SiteConfig { interval, when, calls, memory, ..SiteConfig::exact() };
         let (mut through, mut resumed) = (site(config), site(config));
         for event in &events {
             let mut next = site(config);
@@ -70,11 +74,11 @@ proptest! {
     #[test]
     fn extreme_exponents_never_panic(
         exponents in vec(prop_oneof![Just(i32::MIN), Just(i32::MAX), -5..5, any::<i32>()], 1..20),
-        m in -120..120i32, ceilings in vec(prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()], 0..16), overflow in any::<bool>(), history in any::<bool>(),
+        m in -120..120i32, ceilings in vec(prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()], 0..16), overflow in any::<bool>(), memory in memory(),
     ) {
-        let mut site = site(SiteConfig { interval: 1, amax_history: history, ..SiteConfig::exact() });
+        let mut site = site(SiteConfig { interval: 1, memory, ..SiteConfig::exact() });
         let ceilings = ceilings.into_iter().collect();
-        site.restore(&SiteState { alpha: Some(exponents[0]), since: u32::MAX, at_once: false, ceilings });
+        site.restore(&SiteState { alpha: Some(exponents[0]), since: u32::MAX, at_once: false, ceilings, guard: Guard::default(), tried: None });
         for (i, &exponent) in exponents.iter().enumerate() {
             let values = if overflow { gradient(m.abs() / 8 + 16) } else { gradient(m) };
             let end = [End::Stepped, End::SkippedHere, End::SkippedAfter][i % 3];
@@ -91,12 +95,19 @@ proptest! {
 /// A restored ceiling is a ceiling, however low or high it is.
 #[test]
 fn a_ceiling_of_any_size_is_obeyed() {
-    let mut site = site(SiteConfig { amax_history: true, ..SiteConfig::exact() });
+    let mut site = site(SiteConfig { memory: Memory::Least, ..SiteConfig::exact() });
     // No ceiling leaves what the row itself says, the lowest leaves the least k that there is.
     for (ceiling, want) in [(i64::MAX, 17), (i64::MIN, -152)] {
         for exponent in [i32::MIN, -5, 0, 5, i32::MAX] {
             let ceilings = core::iter::once(ceiling).collect();
-            site.restore(&SiteState { alpha: Some(0), since: 0, at_once: false, ceilings });
+            site.restore(&SiteState {
+                alpha: Some(0),
+                since: 0,
+                at_once: false,
+                ceilings,
+                guard: Guard::default(),
+                tried: None,
+            });
             let k = site.exact(&full(exponent, &gradient(-30))).map(|choice| choice.k);
             assert_eq!(k, Ok(want), "ceiling {ceiling}, row at {exponent}");
         }

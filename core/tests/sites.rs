@@ -2,13 +2,13 @@
 //!
 //! Most gradients here have one magnitude 2^m. Such a tensor just survives at α = −m − 24, has its least normal
 //! exponent 11 above, and the ceiling of overflow far above that: the exact rule gives α = −m − 13, and the hand
-//! knows every number.
+//! knows every number. What the memory of a ring adds stands in `ring.rs`.
 
 mod common;
 
 use common::{FP16, Fate, full, gradient, pow2, row, site, step, stored};
 use gradscale_core::{
-    site::{Calls, End, HISTORY, Site, SiteConfig, SiteState, Trigger, When},
+    site::{Calls, End, HISTORY, Memory, Site, SiteConfig, SiteState, Trigger, When},
     solve::{Choice, Held},
     stats::{Convention, Detail, FlushRule, Stats},
     step::{Kind, blame},
@@ -94,7 +94,7 @@ fn rows_that_decide_nothing_leave_the_state() {
 #[test]
 fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
     let start = || {
-        let mut site = site(SiteConfig::exact());
+        let mut site = site(SiteConfig::exact_alone());
         assert_eq!(step(&mut site, &gradient(-30)), Some(17));
         step(&mut site, &gradient(-30));
         site
@@ -167,7 +167,7 @@ fn an_infinite_product_does_not_trap_a_shared_site() {
 fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows() {
     // Backward order. The gradients jump by 2^35; the second site overflows, the third sees what is no gradient.
     let mut sites = [-30, -25, -40].map(|m| {
-        let mut site = site(SiteConfig::exact());
+        let mut site = site(SiteConfig::exact_alone());
         step(&mut site, &gradient(m));
         site
     });
@@ -231,9 +231,9 @@ fn several_calls_share_one_exponent_and_one_row() {
 
 #[test]
 fn the_amax_history_remembers_sixteen_steps() {
-    let config = SiteConfig { interval: 1, amax_history: true, ..SiteConfig::exact() };
+    let config = SiteConfig { interval: 1, memory: Memory::Least, ..SiteConfig::exact() };
     let mut site = site(config);
-    let mut plain = Site::new(SiteConfig { amax_history: false, ..config }).expect("an interval");
+    let mut plain = Site::new(SiteConfig { memory: Memory::None, ..config }).expect("an interval");
     let quiet = vec![2f32.powi(-10); 2000];
     let spike = [quiet.clone(), vec![65536.0]].concat();
     let (mut alphas, mut plains) = (Vec::new(), Vec::new());

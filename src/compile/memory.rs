@@ -22,6 +22,12 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
     if let Buf::Arena(i) = program.output.buf {
         pinned[i] = true;
     }
+    // A repeat reads them again.
+    for input in program.inputs.iter().filter(|_| program.holds) {
+        if let Buf::Arena(i) = *input {
+            pinned[i] = true;
+        }
+    }
     let mut arena: Vec<(DType, usize)> = Vec::new();
     let mut free: HashMap<(DType, usize), Vec<usize>> = HashMap::new();
     let mut place: Vec<Option<usize>> = vec![None; buffers.len()];

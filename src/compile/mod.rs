@@ -90,6 +90,8 @@ pub(crate) struct Program {
     pub trace: Trace,
     pub purpose: Purpose,
     pub prefix: String,
+    /// Whether its inputs stay where they are until the step is over, whatever runs in between.
+    pub holds: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
     pub output: Value,
@@ -191,6 +193,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         trace: trace.clone(),
         purpose,
         prefix,
+        holds: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
         output,

@@ -24,6 +24,9 @@ struct Saved {
     taken: u64,
     seed: u64,
     in_a_row: u32,
+    /// Attempts at the coming step that failed already.
+    #[serde(default)]
+    failed: u32,
     scaling: SavedScaling,
     sites: Vec<SavedSite>,
 }
@@ -73,9 +76,10 @@ impl<B: Backend> Trainer<B> {
             taken: self.taken,
             seed: self.seed,
             in_a_row: self.in_a_row,
+            failed: self.failed,
             scaling: match self.sites.scaling() {
                 Scaling::Loss(schedule) => SavedScaling::Loss(schedule.to_words().to_vec()),
-                Scaling::Gradient(gradient) => SavedScaling::Gradient(format!("{gradient:?}")),
+                Scaling::Gradient(gradient) => SavedScaling::Gradient(gradient.saved()),
             },
             sites: self.sites.save(),
         };
@@ -119,6 +123,7 @@ impl<B: Backend> Trainer<B> {
         }
         self.refresh_halves().map_err(Error::Device)?;
         (self.taken, self.seed, self.in_a_row) = (saved.taken, saved.seed, saved.in_a_row);
+        self.failed = saved.failed;
         // Gradients from before are those of other weights.
         self.serial += 1;
         Ok(metadata)
@@ -146,8 +151,12 @@ impl<B: Backend> Trainer<B> {
                 let same = std::mem::discriminant(&schedule) == std::mem::discriminant(own);
                 if same { Ok(Some(schedule)) } else { Err(other()) }
             }
-            (SavedScaling::Gradient(rule), Scaling::Gradient(own)) if *rule == format!("{own:?}") => Ok(None),
-            _ => Err(other()),
+            (SavedScaling::Gradient(rule), Scaling::Gradient(own)) if *rule == own.saved() => Ok(None),
+            (SavedScaling::Gradient(rule), Scaling::Gradient(own)) => Err(match own.other_memory(rule) {
+                Some(options) => Error::Checkpoint(format!("made by another method: the same rule with {options}")),
+                None => other(),
+            }),
+            (SavedScaling::Loss(_) | SavedScaling::Gradient(_), _) => Err(other()),
         }
     }
 }

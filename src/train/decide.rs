@@ -60,7 +60,15 @@ impl<B: Backend> Trainer<B> {
             (Operation::Sum(_), Preset::Paper(_) | Preset::Authors(_)) => Some(self.observe_parts(launch)?),
             _ => None,
         };
-        let (scratch, row) = self.probe_launch(launch, incoming)?;
+        let (mut scratch, mut row) = self.probe_launch(launch, incoming)?;
+        if let (Operation::Sum(slots), Preset::Exact) = (&launch.operation, preset)
+            && row.counts().non_finite() != 0
+        {
+            // Parts of very unlike exponents: at the largest, those with the least may be beyond f32. At the least they
+            // all fit, and what is lost of the others is nothing beside these.
+            let least = slots.iter().map(|&slot| self.sites.exponent(slot)).min().unwrap_or(incoming);
+            (scratch, row) = self.probe_launch(launch, least)?;
+        }
         let site = self.sites.site(target.to);
         let of_parts = |parts: Vec<Scaled<f32>>| match launch.rule {
             Rule::Split => split_paper(&parts),

@@ -106,16 +106,27 @@ impl<B: Backend> Trainer<B> {
         &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         self.serial += 1;
-        let order = self.programs[program].order.clone();
-        let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
-        self.detail = if at_once { Detail::Moments } else { self.sites.detail(&order).max(self.least) };
-        self.dials = self.optimizer.dials(self.taken, self.momentum);
-        let all = 0..u16::try_from(self.slots).unwrap_or(u16::MAX);
+        self.begin(program);
+        let all = self.all_rows();
         self.run_program(program, batch, all).map_err(Error::Device)?;
+        let order = self.programs[program].order.clone();
         let contributes = self.programs[program].contributes.clone();
         let statistics = self.programs[program].statistics.clone();
         let (trainer, serial, loss) = (self.id, self.serial, loss.to_owned());
         Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
+    }
+
+    /// What a step, or a repeat of it, observes and is told.
+    pub(super) fn begin(&mut self, program: usize) {
+        let order = &self.programs[program].order;
+        let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
+        self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.least) };
+        self.dials = self.optimizer.dials(self.taken, self.momentum);
+    }
+
+    /// Rows that a step begins with empty.
+    pub(super) fn all_rows(&self) -> std::ops::Range<u16> {
+        0..u16::try_from(self.slots).unwrap_or(u16::MAX)
     }
 
     /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,

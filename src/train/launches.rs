@@ -13,6 +13,15 @@ impl<B: Backend> Trainer<B> {
         &mut self, program: usize, batch: &Inputs<'_, N>, clear: std::ops::Range<u16>,
     ) -> Result<(), B::Error> {
         self.place(&self.programs[program].inputs.clone(), batch)?;
+        self.run_placed(program, clear)
+    }
+
+    /// Runs the first micro-batch's program over the batch that lies in its places.
+    pub(super) fn run_again(&mut self, program: usize) -> Result<(), B::Error> {
+        self.run_placed(program, self.all_rows())
+    }
+
+    fn run_placed(&mut self, program: usize, clear: std::ops::Range<u16>) -> Result<(), B::Error> {
         // Evaluation in between changes nothing about a training.
         if let Purpose::Train { .. } = self.programs[program].purpose {
             self.seed += 1;
@@ -48,7 +57,10 @@ impl<B: Backend> Trainer<B> {
                 }
                 stored.extend(site);
             }
-            self.recorded[program] = Recorded::Warm;
+            // What has been recorded names the same places and the same table.
+            if let Recorded::Cold = self.recorded[program] {
+                self.recorded[program] = Recorded::Warm;
+            }
             return Ok(());
         }
         self.memory.free_scratch();

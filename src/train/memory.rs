@@ -25,13 +25,22 @@ pub(crate) struct Memory<B: Backend> {
     kinds: Vec<(DType, usize)>,
     /// f32 scratch of decisions made at once; its places lie in the arena.
     scratch: Vec<usize>,
+    /// Places of the arena where the inputs of a step in progress lie, for a repeat.
+    held: Vec<usize>,
     /// Inputs of a coming step.
     ahead: Vec<Option<B::Buffer>>,
 }
 
 impl<B: Backend> Memory<B> {
     pub const fn new() -> Self {
-        Self { fixed: Vec::new(), arena: Vec::new(), kinds: Vec::new(), scratch: Vec::new(), ahead: Vec::new() }
+        Self {
+            fixed: Vec::new(),
+            arena: Vec::new(),
+            kinds: Vec::new(),
+            scratch: Vec::new(),
+            held: Vec::new(),
+            ahead: Vec::new(),
+        }
     }
 
     fn place(&mut self, buf: Buf) -> &mut Option<B::Buffer> {
@@ -72,18 +81,30 @@ impl<B: Backend> Memory<B> {
     /// Gives a program's arena its places in the common one.
     pub fn link(&mut self, device: &B, program: &mut Program) -> Result<(), B::Error> {
         let mut taken = vec![false; self.arena.len()];
-        self.scratch.iter().for_each(|&place| taken[place] = true);
+        self.scratch.iter().chain(&self.held).for_each(|&place| taken[place] = true);
         let mut places = Vec::new();
-        for kind in &program.arena {
-            let free = (0..self.kinds.len()).find(|&i| !taken[i] && self.kinds[i] == *kind);
+        // One step is in progress at a time: what holds its inputs can hold those of any other program.
+        let mut holding: Vec<usize> = Vec::new();
+        for (at, kind) in program.arena.iter().enumerate() {
+            let holds = program.holds && program.inputs.contains(&Buf::Arena(at));
+            let free = if holds {
+                self.held.iter().copied().find(|i| !holding.contains(i) && self.kinds[*i] == *kind)
+            } else {
+                (0..self.kinds.len()).find(|&i| !taken[i] && self.kinds[i] == *kind)
+            };
             let place = match free {
                 Some(place) => place,
                 None => self.push(device, *kind)?,
             };
             taken.resize(self.kinds.len(), false);
             taken[place] = true;
+            if holds {
+                holding.push(place);
+            }
             places.push(place);
         }
+        holding.retain(|place| !self.held.contains(place));
+        self.held.extend(holding);
         for buf in program.buffers_mut() {
             if let Buf::Arena(i) = buf {
                 *i = places[*i];

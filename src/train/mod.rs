@@ -8,8 +8,10 @@ mod inspect;
 mod launches;
 mod memory;
 mod operands;
+mod outcome;
 mod prefetch;
 mod programs;
+mod repeat;
 mod run;
 mod step;
 
@@ -17,9 +19,10 @@ pub use gradients::Gradients;
 pub use inspect::Named;
 pub use memory::MemoryReport;
 pub use operands::{Operands, Source};
+pub use outcome::{Repeated, Skipped, StepOutcome};
 pub use prefetch::{Inputs, Prefetched};
+pub use repeat::Attempt;
 pub use run::wait;
-pub use step::{Skipped, StepOutcome};
 
 use crate::{
     Error, Method, Parameters,
@@ -127,6 +130,10 @@ pub struct Trainer<B: Backend> {
     momentum: f32,
     skip_limit: u32,
     in_a_row: u32,
+    /// Attempts at the coming step that failed and were left to the caller to repeat.
+    failed: u32,
+    /// Attempts before the last of the last step, if operands are observed.
+    attempts: Vec<Attempt>,
     id: u64,
     serial: u64,
     /// Batches sent ahead so far.
@@ -201,6 +208,8 @@ impl<B: Backend> Trainer<B> {
             momentum: 0.9,
             skip_limit: 100,
             in_a_row: 0,
+            failed: 0,
+            attempts: Vec::new(),
             id: TRAINERS.fetch_add(1, Ordering::Relaxed),
             serial: 0,
             ahead: 0,

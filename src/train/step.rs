@@ -1,69 +1,32 @@
 //! The update: from gradients to new parameters, exponents and an outcome.
 
-use super::{Gradients, Trainer, run::wait};
+use super::{Gradients, Skipped, StepOutcome, Trainer, run::wait};
 use crate::{
     Error,
     compile::{Buf, Fixed, Launch, Operation, Part, Target},
     optim::Optimizer,
+    sites::{Attempt, Cause, Finished},
 };
 use gradscale_core::{
     amp::Level,
     backend::{Backend, DType, Param, Slot},
     descriptor::{Optimizer as Descriptor, Unary},
     stats::{Convention, Detail, Stats},
-    step::{Kind, Outcome, found_inf},
+    step::found_inf,
 };
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
-/// Why a step was skipped. Parameters, optimizer state, step counts, schedules and running statistics are as before.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Skipped {
-    /// The first site at which values stopped being finite, and what happened there; none if they did in f32, between
-    /// the last site and a parameter.
-    pub site: Option<(String, Kind)>,
-    /// The exponent in force there.
-    pub exponent: i32,
-}
-
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.exponent;
-        match &self.site {
-            None => f.write_str("skipped: a parameter gradient is not finite"),
-            Some((site, Kind::Overflow)) => write!(f, "skipped: {site} overflowed at 2^{at}"),
-            Some((site, Kind::Infinite)) => {
-                write!(f, "skipped: {site} received ±∞ at 2^{at}, though nothing before it overflowed")
-            }
-            Some((site, Kind::Nan)) => {
-                write!(f, "skipped: {site} received NaN at 2^{at}, which is not a scaling problem")
-            }
-        }
-    }
-}
-
-/// How a step ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepOutcome {
-    /// The loss before the step; over several micro-batches their sum.
-    pub loss: f32,
-    /// None if the parameters were updated.
-    pub skipped: Option<Skipped>,
-    /// Norm of all gradients, if the step clips by it.
-    pub gradient_norm: Option<f32>,
-    /// Under Adam, parameters whose largest gradient is below eps: their updates are smaller than the learning rate
-    /// promises.
-    pub below_eps: Vec<String>,
+/// Numbers that come with the rows of an attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    loss: f32,
+    norm: Option<f32>,
+    below_eps: Vec<String>,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Updates the parameters; if a gradient is not finite, nothing changes but the scales.
-    ///
-    /// # Errors
-    /// Gradients of another trainer or of a step that is over, too many skips in a row, a limit that is not positive,
-    /// or the device's.
-    pub fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        self.serial += 1;
+    /// Launches the update, which does nothing on the device if a gradient is not finite; whether there is a norm.
+    pub(super) fn update_all(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
         let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
         let mut weights = gradients.contributes.clone();
         weights.sort_unstable();
@@ -86,11 +49,13 @@ impl<B: Backend> Trainer<B> {
                 self.convert(Fixed::part(id, Part::Half), self.master(id)).map_err(Error::Device)?;
             }
         }
-        self.finish(&gradients, clips)
+        Ok(clips)
     }
 
-    /// Reads the rows and decides what the next step does.
-    fn finish(&mut self, gradients: &Gradients, clips: bool) -> Result<StepOutcome, Error<B::Error>> {
+    /// Reads the rows and decides what comes next: another attempt or another step.
+    pub(super) fn finish(
+        &mut self, gradients: &Gradients, clips: bool, (failed, repeatable): (u32, bool),
+    ) -> Result<(Finished, Read), Error<B::Error>> {
         let mut rows = vec![Stats::new(Convention::FP16, 0, Detail::None); self.slots];
         let mut values = [0.0; 2];
         let scalars = [self.memory.get(self.fixed.loss()), self.memory.get(self.fixed.norm())];
@@ -110,23 +75,39 @@ impl<B: Backend> Trainer<B> {
         let below_eps =
             gradients.contributes.iter().filter(small).map(|&id| self.definitions[id].name.clone()).collect();
         let found_inf = found_inf(parameters.iter().map(Stats::counts));
-        let outcome = self.sites.finish(&rows, &gradients.order, found_inf);
-        let skipped = match outcome {
-            Outcome::Stepped => {
+        let attempt = Attempt { found_inf, failed, repeatable, micro: gradients.micro };
+        let finished = self.sites.finish(&rows, &gradients.order, attempt);
+        Ok((finished, Read { loss: values[0], norm: clips.then_some(values[1]), below_eps }))
+    }
+
+    /// What an attempt came to that was the last.
+    pub(super) fn outcome(
+        &mut self, gradients: &Gradients, finished: Finished, read: Read,
+    ) -> Result<StepOutcome, Error<B::Error>> {
+        let skipped = match finished {
+            Finished::Stepped | Finished::Repeat(_) => {
                 self.taken += 1;
                 self.in_a_row = 0;
                 None
             }
-            Outcome::Skipped(blame) => {
+            Finished::Skipped(blame, cause) => {
                 self.in_a_row += 1;
                 let site = blame.map(|blame| (self.sites.name(gradients.order[blame.site]).to_owned(), blame.kind));
-                Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent) })
+                Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent), cause })
             }
+        };
+        self.failed = if let Finished::Skipped(_, Cause::Again) = finished {
+            // What comes again has the same seed.
+            self.seed = self.seed.saturating_sub(gradients.micro.into());
+            self.failed + 1
+        } else {
+            0
         };
         if let Some(skipped) = skipped.as_ref().filter(|_| self.skip_limit != 0 && self.in_a_row >= self.skip_limit) {
             return Err(Error::Skips { in_a_row: self.in_a_row, last: skipped.to_string() });
         }
-        Ok(StepOutcome { loss: values[0], skipped, gradient_norm: clips.then_some(values[1]), below_eps })
+        let Read { loss, norm, below_eps } = read;
+        Ok(StepOutcome { loss, skipped, repeated: Vec::new(), gradient_norm: norm, below_eps })
     }
 
     fn global_norm(&mut self, weights: &[usize]) -> Result<(), B::Error> {

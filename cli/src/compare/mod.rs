@@ -89,7 +89,9 @@ fn train(
         };
         recorder.step(iteration, &outcome, start.elapsed().as_secs_f64(), &run.sites(), sampled);
         doubts::say(bar, &about, &recorder.news());
-        bar.set_message(format!("{name}, seed {seed}: loss {:.4}, {} skipped", outcome.loss, recorder.skipped()));
+        let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
+        let loss = outcome.loss;
+        bar.set_message(format!("{name}, seed {seed}: loss {loss:.4}, {skipped} skipped, {repeated} repeated"));
         bar.inc(1);
         if iteration < arguments.iters && arguments.eval_every != 0 && iteration.is_multiple_of(arguments.eval_every) {
             recorder.score(iteration, run.evaluate()?);

@@ -44,6 +44,9 @@ pub struct Record {
     pub final_loss: Option<f64>,
     pub metrics: Option<Metrics>,
     pub skipped_steps: u64,
+    /// Attempts that overflowed and were repeated.
+    #[cfg_attr(test, serde(default))]
+    pub repeats: u64,
     /// In training steps.
     pub seconds: f64,
     /// Bytes of activations and their gradients.
@@ -54,6 +57,9 @@ pub struct Record {
     pub doubts: Vec<String>,
     pub loss: Vec<f32>,
     pub skipped_at: Vec<u64>,
+    /// Steps with repeats.
+    #[cfg_attr(test, serde(default))]
+    pub repeated_at: Vec<u64>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
     /// Classes predicted for the images that the report shows, one image after another.
@@ -199,6 +205,9 @@ pub struct Entry {
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// Attempts before the last: site, exponent, by how much it was too high.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repeated: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<Metrics>,
     /// In steps that are sampled.
@@ -233,12 +242,14 @@ impl Recorder {
             final_loss: None,
             metrics: None,
             skipped_steps: 0,
+            repeats: 0,
             seconds: 0.0,
             activation_bytes: 0,
             failure: None,
             doubts: Vec::new(),
             loss: Vec::new(),
             skipped_at: Vec::new(),
+            repeated_at: Vec::new(),
             scores: Vec::new(),
             sites: Vec::new(),
             samples: Vec::new(),
@@ -249,6 +260,10 @@ impl Recorder {
 
     pub const fn skipped(&self) -> u64 {
         self.record.skipped_steps
+    }
+
+    pub const fn repeats(&self) -> u64 {
+        self.record.repeats
     }
 
     /// Whether the sites of a step are kept.
@@ -269,7 +284,8 @@ impl Recorder {
             }
         }
         let skipped = outcome.skipped.as_ref().map(ToString::to_string);
-        let entry = Entry { iteration, loss: outcome.loss, seconds, skipped, scores: None, sites: points };
+        let repeated = outcome.repeated.iter().map(ToString::to_string).collect();
+        let entry = Entry { iteration, loss: outcome.loss, seconds, skipped, repeated, scores: None, sites: points };
         self.add(&entry);
         entry
     }
@@ -296,6 +312,10 @@ impl Recorder {
         if entry.skipped.is_some() {
             record.skipped_steps += 1;
             record.skipped_at.push(entry.iteration);
+        }
+        if !entry.repeated.is_empty() {
+            record.repeats += entry.repeated.len() as u64;
+            record.repeated_at.push(entry.iteration);
         }
         for point in &entry.sites {
             let next = record.sites.len();

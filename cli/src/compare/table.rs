@@ -9,10 +9,11 @@ pub fn line(record: &Record) -> String {
     let head = format!("{:16} seed {}", record.method, record.seed);
     match (&record.metrics, &record.failure) {
         (Some(metrics), _) => format!(
-            "{head}  {}  loss {:.4}  {} skipped  {:.1} s",
+            "{head}  {}  loss {:.4}  {} skipped  {} repeated  {:.1} s",
             score(metrics),
             record.final_loss.unwrap_or(f64::NAN),
             record.skipped_steps,
+            record.repeats,
             record.seconds
         ),
         (None, Some(failure)) => format!("{head}  {failure}"),
@@ -118,12 +119,13 @@ pub fn table(results: &Results<'_>) -> String {
 type Cell = fn(&[&Record]) -> String;
 
 const MIOU: &str = "mIoU %";
-const COLUMNS: [(&str, Cell); 8] = [
+const COLUMNS: [(&str, Cell); 9] = [
     (MIOU, |runs| percent(runs, |run| run.metrics?.miou)),
     ("class accuracy %", |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
     ("global accuracy %", |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
     ("loss", |runs| number(runs, 4, |run| run.final_loss)),
     ("skipped", |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
+    ("repeated", |runs| number(runs, 0, |run| Some(run.repeats as f64))),
     ("flushed at worst %", |runs| number(runs, 3, |run| Some(100.0 * worst(run)?))),
     ("ms per step", |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),
     ("activations MB", |runs| number(runs, 1, |run| Some(run.activation_bytes as f64 / 1e6))),

@@ -11,6 +11,7 @@ mod shift;
 
 use crate::{
     Failure, output,
+    rule::{BEFORE, spelled},
     trace::{self, Step},
 };
 use clap::Args;
@@ -25,10 +26,11 @@ pub struct Replay {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
-    #[arg(long, value_name = "METHOD", default_value = "gs")]
-    method: String,
+    /// [default: the method that made the trace; for older traces, which do not say, gs,history=0]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
     /// Writes every step: JSON lines of iteration, whether it would be skipped, and for each site exponent, share
-    /// flushed and share of subnormals.
+    /// flushed and share of subnormals. Attempts that would be repeated come before their step, and are marked.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -38,11 +40,17 @@ pub struct Replay {
 /// # Errors
 /// A trace that cannot be read, a method that it is not enough for, a file that cannot be written.
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
-    let method: Method =
-        arguments.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))?;
+    let read = |text: &str| {
+        text.parse::<Method>().map_err(|error| Failure::at("--method", error)).map(|method| (text.to_owned(), method))
+    };
+    // What is asked for is looked at before the file.
+    let asked = arguments.method.as_deref().map(read).transpose()?;
     let steps = trace::read(&arguments.trace)?;
-    let (table, lines) =
-        play(&arguments.method, method.scaling, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;
+    let (name, method) = match asked {
+        Some(asked) => asked,
+        None => read(&steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE)))?,
+    };
+    let (table, lines) = play(&name, method.scaling, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;
     if let Some(path) = &arguments.out {
         output::write(path, &lines)?;
     }
@@ -56,16 +64,25 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
 pub fn play(name: &str, scaling: Scaling, steps: &[Step]) -> Result<(String, Vec<u8>), String> {
     let mut player = Player::new(scaling);
     let mut lines = Vec::new();
+    let (mut taken, mut attempts) = (0, 0);
     for step in steps {
-        let played = player.step(step)?;
-        serde_json::to_writer(&mut lines, &played).map_err(|error| error.to_string())?;
-        lines.push(b'\n');
+        // What an attempt that overflowed saw behind the overflow is nothing; the batch follows again.
+        if step.repeated {
+            attempts += 1;
+            continue;
+        }
+        for played in player.step(step, std::mem::take(&mut attempts))? {
+            serde_json::to_writer(&mut lines, &played).map_err(|error| error.to_string())?;
+            lines.push(b'\n');
+        }
+        taken += 1;
     }
-    Ok((table(name, steps.len(), &player.summary()), lines))
+    Ok((table(name, taken, &player.summary()), lines))
 }
 
 fn table(method: &str, steps: usize, summary: &Summary) -> String {
-    let mut text = format!("{method}: {} of {steps} steps skipped\n\n", summary.skipped);
+    let Summary { skipped, repeats, .. } = summary;
+    let mut text = format!("{method}: {skipped} of {steps} steps skipped, {repeats} repeats\n\n");
     writeln!(text, "| site | scale, first | last | flushed, mean % | worst % | subnormal, mean % |").ok();
     writeln!(text, "|---|---|---|---|---|---|").ok();
     for (name, site) in &summary.sites {

@@ -10,19 +10,21 @@ use gradscale::{
     core::{
         loss_scale::Feedback,
         scaled::Scaled,
-        site::{End, Site},
-        stats::Stats,
-        step::blame,
+        site::{Calls, End, Site},
+        stats::{Counts, Stats},
+        step::{Blame, Kind, blame, may_repeat},
     },
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a step would have been.
+/// What a step would have been, or an attempt at it that is repeated.
 #[derive(Debug, Serialize)]
 pub struct Played {
     pub iteration: u64,
     pub skipped: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
     pub sites: Vec<PlayedSite>,
 }
 
@@ -41,6 +43,7 @@ pub struct PlayedSite {
 #[derive(Debug, Default)]
 pub struct Summary {
     pub skipped: usize,
+    pub repeats: usize,
     pub sites: BTreeMap<String, Total>,
 }
 
@@ -70,7 +73,48 @@ impl Player {
         self.summary
     }
 
-    pub fn step(&mut self, step: &Step) -> Result<Played, String> {
+    /// The attempts at a step, the last one last; `recorded` of them have failed in the training.
+    pub fn step(&mut self, step: &Step, recorded: u32) -> Result<Vec<Played>, String> {
+        let mut attempts = Vec::new();
+        loop {
+            let rows = self.rows(step)?;
+            let counts: Vec<&Counts> = rows.iter().map(Stats::counts).collect();
+            let blame = blame(counts.iter().copied());
+            let failed = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
+            let repeated = blame.is_some_and(|blame| self.repeats(step, &rows, blame, failed, recorded));
+            for (at, (seen, row)) in step.sites.iter().zip(&rows).enumerate() {
+                let Some(site) = self.sites.get_mut(&seen.name) else { continue };
+                match blame {
+                    None => site.finish(row, End::Stepped),
+                    Some(_) if repeated => site.repeat(row),
+                    Some(_) if site.config().repeats() => site.finish(row, End::Void),
+                    Some(blame) if at > blame.site => site.finish(row, End::SkippedAfter),
+                    Some(_) => site.finish(row, End::SkippedHere),
+                }
+            }
+            // Without the parameters' own rows: what overflows at a site reaches some parameter.
+            let skipped = blame.is_some() && !repeated;
+            if let Scaling::Loss(schedule) = &mut self.scaling {
+                let largest = counts.iter().map(|counts| Scaled::new(counts.amax, counts.exponent));
+                let amax = largest.reduce(|a, b| if b.data > a.data { b } else { a });
+                schedule.update(&Feedback { found_inf: skipped, amax });
+            }
+            self.summary.skipped += usize::from(skipped);
+            self.summary.repeats += usize::from(repeated);
+            let played = step.sites.iter().zip(&rows).map(|(seen, row)| self.played(&seen.name, row));
+            let sites: Vec<PlayedSite> = played.collect();
+            if !repeated {
+                sites.iter().for_each(|site| self.note(site));
+            }
+            attempts.push(Played { iteration: step.iteration, skipped, repeated, sites });
+            if !repeated {
+                return Ok(attempts);
+            }
+        }
+    }
+
+    /// The rows as they would have been.
+    fn rows(&mut self, step: &Step) -> Result<Vec<Stats>, String> {
         let (mut rows, mut exponents) = (Vec::new(), Exponents::new());
         for seen in &step.sites {
             let row = seen.row()?;
@@ -78,28 +122,16 @@ impl Player {
             exponents.insert(seen.name.clone(), alpha);
             rows.push(shift(&row, alpha));
         }
-        let counts: Vec<_> = rows.iter().map(Stats::counts).collect();
-        let blame = blame(counts.iter().copied());
-        // Without the parameters' own rows: what overflows at a site reaches some parameter.
-        let skipped = blame.is_some();
-        for (at, (seen, row)) in step.sites.iter().zip(&rows).enumerate() {
-            let end = match blame {
-                None => End::Stepped,
-                Some(blame) if at > blame.site => End::SkippedAfter,
-                Some(_) => End::SkippedHere,
-            };
-            if let Some(site) = self.sites.get_mut(&seen.name) {
-                site.finish(row, end);
-            }
-        }
-        if let Scaling::Loss(schedule) = &mut self.scaling {
-            let largest = counts.iter().map(|counts| Scaled::new(counts.amax, counts.exponent));
-            let amax = largest.reduce(|a, b| if b.data > a.data { b } else { a });
-            schedule.update(&Feedback { found_inf: skipped, amax });
-        }
-        self.summary.skipped += usize::from(skipped);
-        let sites = step.sites.iter().zip(&rows).map(|(seen, row)| self.note(&seen.name, row)).collect();
-        Ok(Played { iteration: step.iteration, skipped, sites })
+        Ok(rows)
+    }
+
+    /// Whether the batch would be run again. One that is not finite is run again where the training has tried, too.
+    fn repeats(&self, step: &Step, rows: &[Stats], blame: Blame, failed: u32, recorded: u32) -> bool {
+        let Scaling::Gradient(gradient) = &self.scaling else { return false };
+        let site = self.sites.get(&step.sites[blame.site].name);
+        let outlier = blame.kind != Kind::Nan && site.is_some_and(|site| site.is_outlier(&rows[blame.site]));
+        let tried = blame.kind == Kind::Overflow || failed < recorded;
+        gradient.repeats() && tried && !outlier && may_repeat(Calls::One, failed)
     }
 
     /// The exponent at which a site stores in this step.
@@ -126,7 +158,7 @@ impl Player {
         Ok(site.decide(verdict, measured_at).unwrap_or(measured_at))
     }
 
-    fn note(&mut self, name: &str, row: &Stats) -> PlayedSite {
+    fn played(&self, name: &str, row: &Stats) -> PlayedSite {
         let counts = row.counts();
         let share = |part: u64| if counts.nonzero() == 0 { 0.0 } else { part as f64 / counts.nonzero() as f64 };
         let (gamma, subnormal_share) = (share(counts.flushed), share(counts.subnormal));
@@ -134,13 +166,16 @@ impl Player {
             Scaling::Loss(schedule) => schedule.exponent(),
             Scaling::Gradient(_) => self.sites.get(name).and_then(Site::alpha).unwrap_or(counts.exponent),
         };
-        let first = Total { first: counts.exponent, ..Total::default() };
-        let total = self.summary.sites.entry(name.to_owned()).or_insert(first);
-        total.last = counts.exponent;
-        total.steps += 1;
-        total.flushed += gamma;
-        total.worst = total.worst.max(gamma);
-        total.subnormal += subnormal_share;
         PlayedSite { name: name.to_owned(), alpha: counts.exponent, next, gamma, subnormal_share }
+    }
+
+    fn note(&mut self, site: &PlayedSite) {
+        let first = Total { first: site.alpha, ..Total::default() };
+        let total = self.summary.sites.entry(site.name.clone()).or_insert(first);
+        total.last = site.alpha;
+        total.steps += 1;
+        total.flushed += site.gamma;
+        total.worst = total.worst.max(site.gamma);
+        total.subnormal += site.subnormal_share;
     }
 }

@@ -3,7 +3,7 @@
 use super::Classes;
 use crate::{Failure, data::Element, metrics::Metrics};
 use gradscale::{
-    Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
+    Attempt, Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
     TraceError, Trainer, Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
@@ -104,6 +104,9 @@ pub trait Run {
     /// What they would decide from, by site.
     fn operands(&self) -> Vec<(&str, &Operands)>;
 
+    /// The attempts of the last step that were repeated, if operands are kept.
+    fn attempts(&self) -> &[Attempt];
+
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
@@ -196,6 +199,10 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn operands(&self) -> Vec<(&str, &Operands)> {
         self.trainer.operands().collect()
+    }
+
+    fn attempts(&self) -> &[Attempt] {
+        self.trainer.attempts()
     }
 
     fn memory(&self) -> MemoryReport {

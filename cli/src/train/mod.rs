@@ -58,7 +58,7 @@ const FILES: &str = "Files:
   checkpoint-N.safetensors   the last two: settings, masters, optimizer, scales, running statistics, position in the
                              data, losses so far; with checksums
   report.html                loss, scores, scales and underflow at every site, after every checkpoint
-  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped; scores; sites
+  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped or repeated; scores; sites
   tensorboard/               the same for TensorBoard: tensorboard --logdir DIR
 Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and says how to go on; a second one ends at once. A training
 that is stopped, killed or out of disk space and resumed gives the same weights, bit for bit, as one that is not. What is
@@ -89,6 +89,7 @@ fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
     }
     let _lock = lock(&directory)?;
     let trace = given.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let trace = trace.map(|trace| trace.made_by(&plan.method));
     if trace.is_some() {
         run.observe_operands();
     }
@@ -133,7 +134,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     // The one that was killed may not have come to it.
     checkpoints.prune()?;
     let trace = match &plan.trace {
-        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration)?),
+        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration)?.made_by(&plan.method)),
         Some(_) | None => None,
     };
     if trace.is_some() {
@@ -219,6 +220,7 @@ impl Training<'_> {
         }
         let mut keep = || {
             if let Some(trace) = &mut self.trace {
+                trace.push_repeated(iteration, self.run.attempts())?;
                 trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
             }
             self.log.push(&entry)?;

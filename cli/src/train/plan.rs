@@ -3,6 +3,7 @@
 use crate::{
     Failure,
     args::Setup,
+    rule,
     task::{Data, Pixels, Run, open},
 };
 use clap::Args;
@@ -19,6 +20,10 @@ pub(crate) struct Plan {
     /// Precision and scaling; `gradscale compare --help` lists the methods.
     #[arg(long, value_name = "METHOD", default_value = "gs")]
     pub(super) method: String,
+    /// What the method remembers where it does not say.
+    #[arg(skip = rule::TODAY.to_owned())]
+    #[serde(default = "before")]
+    history: String,
     /// What the sum of losses is divided by: a number of pixels or images, or `batch` for those of the batch that have
     /// a label.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
@@ -46,6 +51,11 @@ pub(crate) struct Plan {
     /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) trace: Option<PathBuf>,
+}
+
+/// Older checkpoints do not say.
+fn before() -> String {
+    rule::BEFORE.to_owned()
 }
 
 /// Steps, unless told.
@@ -77,8 +87,11 @@ impl Plan {
     /// As it was begun, but for what is given anew.
     pub fn resumed(self, given: &Self) -> Self {
         let setup = Setup { device: given.setup.device.or(self.setup.device), ..self.setup };
+        // The rule that it was begun with, whatever this version makes of the method's name.
+        let method = if self.history == rule::TODAY { self.method } else { rule::spelled(&self.method, &self.history) };
         Self {
             setup,
+            method,
             iters: given.iters.or(self.iters),
             checkpoint_every: given.checkpoint_every.or(self.checkpoint_every),
             threads: given.threads.or(self.threads),

@@ -77,6 +77,7 @@ impl Writer {
         scalar("train/loss", f64::from(entry.loss));
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
+        scalar("train/repeated", entry.repeated.len() as f64);
         if let Some(scores) = entry.scores {
             scores.miou.iter().for_each(|&miou| scalar("test/miou", miou));
             scalar("test/class_accuracy", scores.class_accuracy);

@@ -6,7 +6,7 @@ use gradscale_core::{
     model::{erf, terms::ConvShape, terms::Terms},
     rules,
     scaled::Scaled,
-    site::{Calls, End, Site, SiteConfig},
+    site::{Calls, End, Memory, Site, SiteConfig},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, Detail, FlushRule, Stats},
 };
@@ -34,7 +34,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
     // The jump comes at a step whose overflow is answered by a skip before the site, is hidden by a mask, is the site's.
     for (jump, (name, config)) in (8..).zip([
         ("exact", SiteConfig { interval: 3, ..SiteConfig::exact() }),
-        ("amax history", SiteConfig { interval: 2, amax_history: true, ..SiteConfig::exact() }),
+        ("amax history", SiteConfig { interval: 2, memory: Memory::Least, ..SiteConfig::exact() }),
         ("several calls", SiteConfig { interval: 4, calls: Calls::Several, ..SiteConfig::exact() }),
     ]) {
         live(out, name, config, jump)?;

@@ -9,7 +9,7 @@ use gradscale_core::{
     loss_scale::{Dynamic, DynamicConfig, Feedback, LossScale, RisingFloor},
     model::terms::{ConvShape, Terms},
     scaled::Scaled,
-    site::{End, Site, SiteConfig},
+    site::{End, Memory, Site, SiteConfig},
     solve::Exact,
     stats::{Convention, Detail, Stats},
 };
@@ -63,7 +63,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
 
 /// More steps than a site's histories hold.
 fn sites(out: &mut impl Write, row: &Stats) -> fmt::Result {
-    let Ok(mut site) = Site::new(SiteConfig { interval: 1, amax_history: true, ..SiteConfig::exact() }) else {
+    let Ok(mut site) = Site::new(SiteConfig { interval: 1, memory: Memory::Least, ..SiteConfig::exact() }) else {
         return Err(fmt::Error);
     };
     for step in 0..20 {

@@ -1,6 +1,9 @@
 //! When and how a site decides.
 
-use crate::{solve::Exact, stats::Detail};
+use crate::{
+    solve::{ConfigError, Exact},
+    stats::Detail,
+};
 
 /// When the exponent of an update takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +25,19 @@ pub enum Calls {
     Several,
 }
 
+/// What a decision knows of the rows before the one that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// Nothing: the rule before a batch could be repeated.
+    None,
+    /// The least k_of of the last 16 rows limits it, too: for heavy-tailed gradients.
+    Least,
+    /// The ceilings of the last 16 rows: the exponent serves all that FP16 can serve together, and the room above
+    /// follows how much they move. Made for batches that are repeated when they do not fit ([`super::Site::repeat`]);
+    /// after a skip, a guard remembers longer ([`super::Guard`]).
+    Ring,
+}
+
 /// How a site decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteConfig {
@@ -31,23 +47,55 @@ pub struct SiteConfig {
     pub when: When,
     /// How often the operator runs in one step.
     pub calls: Calls,
-    /// Whether the overflow side takes the least k_of of the last 16 steps: for heavy-tailed gradients.
-    pub amax_history: bool,
-    /// The rule, its threshold, window and room. Under [`When::AtOnce`] the caller brings its own decisions.
+    /// What is remembered of the last rows.
+    pub memory: Memory,
+    /// Batches that lie more than so many exponents above all rows remembered are left out, although finite; from 8
+    /// to 100. A departure from what f32 does. Needs [`Memory::Ring`].
+    pub outliers: Option<i32>,
+    /// The rule, its threshold, window and room: under [`Memory::Ring`] the most room. Under [`When::AtOnce`] the
+    /// caller brings its own decisions.
     pub exact: Exact,
 }
 
 impl SiteConfig {
-    /// `exact` for FP16, every 10 optimizer steps, between them.
+    /// `exact` for FP16, every 10 optimizer steps, between them, with the memory of a ring.
     #[must_use]
     pub const fn exact() -> Self {
-        Self { interval: 10, when: When::Between, calls: Calls::One, amax_history: false, exact: Exact::FP16 }
+        Self { memory: Memory::Ring, ..Self::exact_alone() }
+    }
+
+    /// `exact` from each row alone, which was the default before there was a ring.
+    #[must_use]
+    pub const fn exact_alone() -> Self {
+        Self {
+            interval: 10,
+            when: When::Between,
+            calls: Calls::One,
+            memory: Memory::None,
+            outliers: None,
+            exact: Exact::FP16,
+        }
     }
 
     /// For the paper's rules: every 100 optimizer steps, at once (paper, §5.1).
     #[must_use]
     pub const fn paper() -> Self {
-        Self { interval: 100, when: When::AtOnce, ..Self::exact() }
+        Self { interval: 100, when: When::AtOnce, ..Self::exact_alone() }
+    }
+
+    /// That the numbers make sense.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        match self.outliers {
+            _ if self.interval == 0 => Err(ConfigError::Interval),
+            Some(bits) if !(8..=100).contains(&bits) => Err(ConfigError::Outliers(bits)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a batch that overflowed at a site is repeated.
+    #[must_use]
+    pub fn repeats(&self) -> bool {
+        self.memory == Memory::Ring && self.when == When::Between
     }
 
     /// What a row must hold for an update.

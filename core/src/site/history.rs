@@ -15,8 +15,10 @@ pub enum Trigger {
     Interval,
     /// It overflowed, or came before the site that did.
     Overflow,
-    /// The last step was skipped, or its row held ∞.
+    /// The last step was skipped, or its row held ∞, or lay far below those before.
     AfterSkip,
+    /// The batch did not fit, and is repeated.
+    Repeat,
 }
 
 /// One decision.
@@ -39,6 +41,7 @@ impl fmt::Display for Decision {
             Trigger::Interval => "interval",
             Trigger::Overflow => "overflow",
             Trigger::AfterSkip => "after a skip",
+            Trigger::Repeat => "repeat",
         };
         match self.before {
             Some(before) => write!(f, "2^{before} → 2^{}", self.alpha)?,

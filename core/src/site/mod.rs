@@ -4,21 +4,30 @@
 //! incoming α adds up errors along the chain.) Once in an interval of optimizer steps it is decided anew: from the
 //! row of the step just done, for the next ("between steps"), or from a first run of the operator inside the step
 //! ("at once").
+//!
+//! A batch that overflows is not lost: it is repeated, and every site decides at once from its own values. The ceilings
+//! of the last rows keep repeats rare.
 
 mod config;
+mod guard;
 mod history;
+mod ring;
 
-pub use config::{Calls, SiteConfig, When};
+pub use config::{Calls, Memory, SiteConfig, When};
+pub use guard::{GUARD_LIMIT, GUARD_STEPS, Guard};
 pub use history::{Decision, HISTORY, Trigger};
+pub use ring::{REACH, RING};
 
 use crate::{
-    solve::{Choice, NoDecision},
+    solve::{Above, Choice, NoDecision},
     stats::{Detail, Stats},
 };
 use heapless::Deque;
+use ring::{Ring, Span};
 
-/// Steps that an amax history looks back.
-pub const AMAX_STEPS: usize = 16;
+/// Bits that each further repeat of a batch keeps free at a site with several calls, whose later calls may be larger
+/// than what was decided from.
+const FURTHER: i64 = 8;
 
 /// How a step ended, for one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +39,8 @@ pub enum End {
     SkippedHere,
     /// The step was skipped, and this site came after the first that overflowed: its row says nothing.
     SkippedAfter,
+    /// The step was left out for a reason that no exponent mends: all is as it was before.
+    Void,
 }
 
 /// What a site wants of the coming step.
@@ -51,7 +62,19 @@ pub struct SiteState {
     /// Whether the next step decides at once.
     pub at_once: bool,
     /// The least absolute exponent at which each of the last steps would have overflowed, oldest first.
-    pub ceilings: heapless::Vec<i64, AMAX_STEPS>,
+    pub ceilings: heapless::Vec<i64, RING>,
+    /// What it remembers longer, of batches that were lost.
+    pub guard: Guard,
+    /// The least ceiling that attempts at the coming step have shown.
+    pub tried: Option<i64>,
+}
+
+/// What an attempt may change, as it was before.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    alpha: Option<i32>,
+    since: u32,
+    at_once: bool,
 }
 
 /// One cast site: its exponent, when it is decided, and why it is what it is.
@@ -81,20 +104,36 @@ pub struct Site {
     alpha: Option<i32>,
     since: u32,
     at_once: bool,
-    ceilings: Deque<i64, AMAX_STEPS>,
+    ring: Ring,
+    guard: Guard,
     history: Deque<Decision, HISTORY>,
+    /// Of a step in which something was decided.
+    before: Option<Before>,
+    /// Attempts of this step that overflowed.
+    failed: u8,
+    /// The least ceiling that these have shown, or let expect.
+    tried: Option<i64>,
 }
 
 impl Site {
     /// A site without state.
     ///
     /// # Errors
-    /// [`crate::solve::ConfigError::Interval`] for an interval of 0.
+    /// [`crate::solve::ConfigError`] for an interval of 0, or outliers that are none.
     pub fn new(config: SiteConfig) -> Result<Self, crate::solve::ConfigError> {
-        if config.interval == 0 {
-            return Err(crate::solve::ConfigError::Interval);
-        }
-        Ok(Self { config, alpha: None, since: 0, at_once: true, ceilings: Deque::new(), history: Deque::new() })
+        config.check()?;
+        Ok(Self {
+            config,
+            alpha: None,
+            since: 0,
+            at_once: true,
+            ring: Ring::default(),
+            guard: Guard::default(),
+            history: Deque::new(),
+            before: None,
+            failed: 0,
+            tried: None,
+        })
     }
 
     /// The configuration.
@@ -133,10 +172,12 @@ impl Site {
     pub fn decide(&mut self, verdict: Result<Choice, NoDecision>, measured_at: i32) -> Option<i32> {
         let trigger = match self.alpha {
             None => Trigger::First,
+            Some(_) if self.failed > 0 => Trigger::Repeat,
             Some(_) if self.at_once => Trigger::AfterSkip,
             Some(_) => Trigger::Interval,
         };
         if let Ok(choice) = verdict {
+            self.note_before();
             self.set(choice, measured_at, trigger);
             self.at_once = false;
             self.since = 0;
@@ -144,32 +185,83 @@ impl Site {
         self.alpha
     }
 
+    /// An attempt at the step overflowed, and the same batch follows again. Takes the attempt's row, all micro-batches
+    /// and calls merged; [`Site::wish`] then says what the next attempt does: decide at once, or, with several calls,
+    /// store at the exponent decided from this row.
+    pub fn repeat(&mut self, row: &Stats) {
+        self.note_before();
+        self.failed = self.failed.saturating_add(1);
+        self.try_below(finite_part(row));
+        match self.config.calls {
+            Calls::One => self.at_once = true,
+            Calls::Several => {
+                self.decide_from(row, Trigger::Repeat);
+                self.at_once = self.alpha.is_none() || row.counts().non_finite() != 0;
+            }
+        }
+    }
+
+    /// Before [`Site::repeat`] or [`Site::finish`], of a site behind the one that overflowed, where rows of several
+    /// calls or micro-batches merge and the first of these decides at once for all: values that were larger by 2^excess
+    /// there are so here, because the backward pass is linear in the loss. What was seen here is ∞.
+    pub fn expect(&mut self, excess: i64) {
+        let least = self.ring.span(None).map(|span| span.least.saturating_sub(excess.max(0)));
+        self.try_below(least.filter(|_| excess > 0));
+    }
+
+    /// The next attempt leaves values with that ceiling room. What was stored before something overflowed, and what did,
+    /// tells how large it was; behind that the finite part does, as far as it goes.
+    fn try_below(&mut self, ceiling: Option<i64>) {
+        self.tried = self.tried.into_iter().chain(ceiling).min();
+    }
+
+    /// By how many exponents a row lies above all that the site remembers; 0 if it does not. The number by which a skip
+    /// teaches the sites behind this one ([`Site::learn`]).
+    #[must_use]
+    pub fn excess(&self, row: &Stats) -> i64 {
+        let known = self.ring.span(None).map(|span| span.least);
+        known.zip(ceiling(row)).map_or(0, |(least, own)| least.saturating_sub(own).max(0))
+    }
+
+    /// Whether a finite row lies so far above all that is remembered that its batch is to be left out
+    /// ([`SiteConfig::outliers`]). A row that is not finite, at a site that is to blame, lies further above than any
+    /// limit.
+    #[must_use]
+    pub fn is_outlier(&self, row: &Stats) -> bool {
+        let (Some(bits), Some(least), true) = (self.config.outliers, self.ring.least(), self.ring.known()) else {
+            return false;
+        };
+        ceiling(row).is_none_or(|own| least.saturating_sub(own) > i64::from(bits))
+    }
+
+    /// Of a step that was skipped, at a site behind the one that overflowed: its values were larger by 2^excess there,
+    /// and so here, because the backward pass is linear in the loss. Beyond 24 it says nothing: FP16 could not serve
+    /// both. Before [`Site::finish`].
+    pub fn learn(&mut self, excess: i64) {
+        if let Some(span) = self.ring.span(None)
+            && 0 < excess
+            && excess <= REACH
+        {
+            self.guard.learn(span.least.saturating_sub(excess));
+        }
+    }
+
     /// Takes the row of a step, all micro-batches and calls merged, and how the step ended. Call it once for each
     /// optimizer step; intervals count these. A row of an update step that gives no decision (all zeros) leaves the
     /// update due.
     pub fn finish(&mut self, row: &Stats, end: End) {
+        let (before, repeated) = (self.before.take(), self.failed > 0);
+        self.failed = 0;
+        if let End::Stepped | End::Void = end {
+            self.tried = None;
+        }
         match end {
-            End::Stepped => {
-                self.remember(row);
-                let due = self.due();
-                self.since = self.since.saturating_add(1);
-                if row.counts().infinite != 0 {
-                    // A mask hid ∞ from the parameters: perhaps a finite value times too large a factor. Such a row
-                    // decides nothing, and its site would never come down.
-                    self.at_once = true;
-                } else if row.counts().overflowed != 0 {
-                    // A mask hid it from the parameters.
-                    self.decide_from(row, Trigger::Overflow);
-                } else if self.at_once && self.config.when == When::Between && self.config.calls == Calls::Several {
-                    // Its first call had nothing to decide from; all calls together may have.
-                    let trigger = if self.alpha.is_none() { Trigger::First } else { Trigger::AfterSkip };
-                    self.decide_from(row, trigger);
-                    self.at_once = self.alpha.is_none();
-                } else if due && self.config.when == When::Between && !self.at_once {
-                    self.decide_from(row, Trigger::Interval);
-                }
-            }
+            End::Stepped => self.stepped(row, before.filter(|_| repeated)),
             End::SkippedHere => {
+                self.lost(row);
+                if self.config.memory == Memory::Ring {
+                    self.try_below(finite_part(row));
+                }
                 self.remember(row);
                 self.decide_from(row, Trigger::Overflow);
                 // A row that is not finite decided nothing.
@@ -180,7 +272,73 @@ impl Site {
                 let finite = counts.non_finite() == 0 && counts.overflowed == 0;
                 self.at_once |= self.config.calls == Calls::One || !finite;
             }
+            End::Void => {
+                if let Some(Before { alpha, since, at_once }) = before {
+                    (self.alpha, self.since, self.at_once) = (alpha, since, at_once);
+                }
+            }
         }
+    }
+
+    /// `before` is what a repeat has changed.
+    fn stepped(&mut self, row: &Stats, before: Option<Before>) {
+        let ring = self.config.memory == Memory::Ring;
+        if !ring {
+            self.remember(row);
+        }
+        let (counts, due) = (*row.counts(), self.due());
+        let span = if ring { self.ring.span(None) } else { None };
+        let own = ceiling(row);
+        let apart = own.is_some_and(|own| ring && self.ring.span(Some(own)).is_some_and(|span| !span.holds(own)));
+        if let Some(Before { alpha: Some(alpha), since, .. }) = before
+            && apart
+        {
+            // It had an exponent of its own; the others keep theirs.
+            (self.alpha, self.since) = (Some(alpha), since);
+        }
+        self.since = self.since.saturating_add(1);
+        if counts.infinite != 0 {
+            // A mask hid ∞ from the parameters: perhaps a finite value times too large a factor. Such a row
+            // decides nothing, and its site would never come down.
+            self.at_once = true;
+        } else if apart {
+            // What it needs says nothing about the others. An update stays due.
+        } else if counts.overflowed != 0 {
+            // A mask hid it from the parameters.
+            self.decide_from(row, Trigger::Overflow);
+        } else if self.at_once && self.config.when == When::Between && self.config.calls == Calls::Several {
+            // Its first call had nothing to decide from; all calls together may have.
+            let trigger = if self.alpha.is_none() { Trigger::First } else { Trigger::AfterSkip };
+            self.decide_from(row, trigger);
+            self.at_once = self.alpha.is_none();
+        } else if due && self.config.when == When::Between && !self.at_once {
+            self.decide_from(row, Trigger::Interval);
+        }
+        if let Some((own, span)) = own.zip(span) {
+            // Far smaller than all before: what is in force cannot serve the next of its kind.
+            let fell = own.saturating_sub(span.most) > i64::from(self.config.exact.window());
+            self.at_once |= fell && span.known && self.config.calls == Calls::One;
+            self.guard.age(own);
+        }
+        if ring {
+            self.remember(row);
+        }
+    }
+
+    /// A skip loses what no repeat brings back: it is remembered longer than the ring does.
+    fn lost(&mut self, row: &Stats) {
+        if self.config.memory == Memory::Ring
+            && let Some((own, span)) = ceiling(row).zip(self.ring.span(None))
+            && own < span.least
+            && span.most.saturating_sub(own) <= REACH
+        {
+            self.guard.learn(own);
+        }
+    }
+
+    fn note_before(&mut self) {
+        let Self { alpha, since, at_once, .. } = *self;
+        self.before.get_or_insert(Before { alpha, since, at_once });
     }
 
     /// Decides between steps.
@@ -194,7 +352,11 @@ impl Site {
             // A light row: lower from amax, and decide properly from the next.
             Err(NoDecision::Detail) => {
                 self.since = self.config.interval;
-                if let Ok(choice) = self.config.exact.lower(row) {
+                let lower = match (self.config.memory, self.above(row)) {
+                    (Memory::Ring, Some(above)) => self.config.exact.lower_within(row, &above),
+                    (Memory::None | Memory::Least, _) | (_, None) => self.config.exact.lower(row),
+                };
+                if let Ok(choice) = lower {
                     self.set(choice, row.exponent(), trigger);
                 }
                 return;
@@ -207,7 +369,7 @@ impl Site {
         }
     }
 
-    /// The exact rule's decision from `row`. Where an amax history is kept, the last 16 steps limit it too.
+    /// The exact rule's decision from `row`, with what the site remembers of others.
     ///
     /// # Errors
     /// [`NoDecision`].
@@ -215,23 +377,41 @@ impl Site {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
-        let own = row.room_above().ok_or(NoDecision::Empty)?;
-        let past = self.ceilings.iter().map(|&ceiling| ceiling.saturating_sub(i64::from(row.exponent()))).min();
-        let k_of = past.map_or(own, |past| {
-            let past = past.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
-            #[expect(clippy::cast_possible_truncation, reason = "clamped")]
-            let past = past as i32;
-            own.min(past)
-        });
-        self.config.exact.decide_below(row, k_of)
+        let above = self.above(row).ok_or(NoDecision::Empty)?;
+        self.config.exact.decide_within(row, &above)
+    }
+
+    /// What is to be kept free above `row`; none if all is zero.
+    fn above(&self, row: &Stats) -> Option<Above> {
+        let own = finite_part(row)?;
+        let room = self.config.exact.room();
+        let relative = |ceiling: i64| narrow(ceiling.saturating_sub(i64::from(row.exponent())));
+        Some(match self.config.memory {
+            Memory::None => Above { k_of: relative(own), room, lift: 0, cap: None },
+            Memory::Least => {
+                let least = self.ring.least().map_or(own, |past| past.min(own));
+                Above { k_of: relative(least), room, lift: 0, cap: None }
+            }
+            Memory::Ring => {
+                let alone = Span { least: own, most: own, known: false };
+                let span = self.ring.span(Some(own)).filter(|span| span.holds(own)).unwrap_or(alone);
+                let guard = self.guard.limit().filter(|limit| span.most.saturating_sub(*limit) <= REACH + 2);
+                let further = FURTHER.saturating_mul(i64::from(self.failed.saturating_sub(1)));
+                let tried = self.tried.map(|tried| tried.saturating_sub(further));
+                let least = guard.into_iter().chain(tried).fold(span.least, i64::min);
+                let moved = narrow(span.most.saturating_sub(least));
+                let room = if span.known { moved.saturating_add(2).clamp(2, room) } else { room };
+                let lift = narrow(span.most.saturating_sub(own).clamp(0, REACH));
+                Above { k_of: relative(least), room, lift, cap: self.config.outliers }
+            }
+        })
     }
 
     fn remember(&mut self, row: &Stats) {
-        if self.config.amax_history
-            && row.counts().non_finite() == 0
-            && let Some(k_of) = row.room_above()
+        if self.config.memory != Memory::None
+            && let Some(ceiling) = ceiling(row)
         {
-            push(&mut self.ceilings, i64::from(row.exponent()) + i64::from(k_of));
+            self.ring.push(ceiling);
         }
     }
 
@@ -248,7 +428,9 @@ impl Site {
             alpha: self.alpha,
             since: self.since,
             at_once: self.at_once,
-            ceilings: self.ceilings.iter().copied().collect(),
+            ceilings: self.ring.iter().collect(),
+            guard: self.guard,
+            tried: self.tried,
         }
     }
 
@@ -257,11 +439,25 @@ impl Site {
         self.alpha = state.alpha;
         self.since = state.since;
         self.at_once = state.at_once || state.alpha.is_none();
-        self.ceilings = Deque::new();
-        for &ceiling in &state.ceilings {
-            push(&mut self.ceilings, ceiling);
-        }
+        self.ring = Ring::of(&state.ceilings);
+        self.guard = state.guard;
+        (self.before, self.failed, self.tried) = (None, 0, state.tried);
     }
+}
+
+/// The absolute exponent above which a row overflows; none if all is zero or some value not finite.
+fn ceiling(row: &Stats) -> Option<i64> {
+    if row.counts().non_finite() == 0 { finite_part(row) } else { None }
+}
+
+/// The same of a row's finite values.
+fn finite_part(row: &Stats) -> Option<i64> {
+    row.room_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "clamped")]
+fn narrow(exponent: i64) -> i32 {
+    exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
 }
 
 /// Appends to a ring, whose oldest entry makes room. (`HistoryBuf` would link a bounds check, and with it a panic.)

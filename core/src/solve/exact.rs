@@ -4,16 +4,17 @@ use super::{Choice, ConfigError, Held, NoDecision, clamp};
 use crate::stats::{BINS, Convention, Rate, Stats};
 
 /// The default rule. With γ(k) the share of the non-zero values that flush at k, and k_of the largest k at which
-/// amax does not overflow:
+/// amax does not overflow, of this row or of several ([`Above`]):
 ///
 /// ```text
 /// k_uf = least k with γ(k) ≤ γ′            c = k_of − 2
 /// k_lo = k_uf if k_uf ≤ c, else the least k ≤ c with γ(k) < 1 and γ(k) ≤ γ(c) + γ′
-/// k    = max(k_lo, min(k_lo + window, k_of − room))
+/// k    = max(k_lo, min(k_lo + window + lift, k_of − room))
 /// ```
 ///
 /// Where there is room, at most γ′ of the values are even subnormal; at least 2 bits stay free above, and `room`
-/// wherever k_lo allows. A site that cannot keep γ′ does not sit at the edge of overflow for nothing.
+/// wherever k_lo allows. A site that cannot keep γ′ does not sit at the edge of overflow for nothing. Of one row alone,
+/// the lift is 0 and the room the rule's.
 ///
 /// The least k alone would flush as little and still ruin narrow tensors, all of whose values it makes subnormals
 /// with one or two digits.
@@ -22,6 +23,21 @@ pub struct Exact {
     ppm: u32,
     window: i32,
     room: i32,
+}
+
+/// What a decision keeps free above, from what is known of more rows than the one that decides. All exponents are
+/// relative to that at which this row was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Above {
+    /// The largest k at which none of the rows overflows.
+    pub k_of: i32,
+    /// Bits kept free above where the threshold allows, at least 2.
+    pub room: i32,
+    /// By how much values of other rows are smaller than this one's: the exponent goes so much further up, where there
+    /// is room.
+    pub lift: i32,
+    /// Where values overflow that lie this far above k_of, whatever else is decided; none: they need not.
+    pub cap: Option<i32>,
 }
 
 impl Exact {
@@ -77,6 +93,12 @@ impl Exact {
         self.room
     }
 
+    /// How far above the threshold the exponent goes where there is room.
+    #[must_use]
+    pub const fn window(&self) -> i32 {
+        self.window
+    }
+
     /// The largest share that may flush, given what flushes anyway.
     fn allows(&self, rate: Rate, unavoidable: u64) -> bool {
         Rate { part: rate.part.saturating_sub(unavoidable), whole: rate.whole }.within(self.ppm)
@@ -109,12 +131,20 @@ impl Exact {
     /// # Errors
     /// [`NoDecision`], and the site's state stays.
     pub fn decide_below(&self, row: &Stats, k_of: i32) -> Result<Choice, NoDecision> {
+        self.decide_within(row, &Above { k_of, room: self.room, lift: 0, cap: None })
+    }
+
+    /// As [`Exact::decide`], with what is known of other rows too.
+    ///
+    /// # Errors
+    /// [`NoDecision`], and the site's state stays.
+    pub fn decide_within(&self, row: &Stats, above: &Above) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
         let curve = Curve::of(row)?;
         let k_uf = curve.least_k(|rate| self.allows(rate, 0));
-        let highest = k_of.saturating_sub(2);
+        let highest = above.k_of.saturating_sub(2);
         let (k_lo, missed) = if k_uf <= highest {
             (k_uf, false)
         } else {
@@ -122,9 +152,10 @@ impl Exact {
             let least = curve.least_k(|rate| rate.part < rate.whole && self.allows(rate, unavoidable));
             (least.min(highest), true)
         };
-        let lifted = k_lo.saturating_add(self.window);
-        let roomy = k_of.saturating_sub(self.room);
-        let wanted = k_lo.max(lifted.min(roomy));
+        let lifted = k_lo.saturating_add(self.window).saturating_add(above.lift);
+        let roomy = above.k_of.saturating_sub(above.room);
+        let capped = above.cap.map_or(i32::MIN, |cap| above.k_of.saturating_sub(cap.max(above.room)));
+        let wanted = k_lo.max(lifted.min(roomy)).max(capped);
         let k = clamp(wanted);
         let held = if k != wanted {
             Held::Range
@@ -148,7 +179,19 @@ impl Exact {
             return Err(NoDecision::NotFinite);
         }
         let k_of = row.room_above().ok_or(NoDecision::Empty)?;
-        Ok(Choice { k: clamp((k_of - self.room).min(0)), held: Held::Overflow, gamma: f64::NAN })
+        self.lower_within(row, &Above { k_of, room: self.room, lift: 0, cap: None })
+    }
+
+    /// As [`Exact::lower`], with what is known of other rows too.
+    ///
+    /// # Errors
+    /// [`NoDecision`], and the site's state stays.
+    pub fn lower_within(&self, row: &Stats, above: &Above) -> Result<Choice, NoDecision> {
+        if row.counts().non_finite() != 0 {
+            return Err(NoDecision::NotFinite);
+        }
+        let k = clamp(above.k_of.saturating_sub(above.room).min(0));
+        Ok(Choice { k, held: Held::Overflow, gamma: f64::NAN })
     }
 }
 

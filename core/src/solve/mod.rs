@@ -7,7 +7,7 @@ mod exact;
 mod paper;
 
 pub use authors::Authors;
-pub use exact::Exact;
+pub use exact::{Above, Exact};
 pub use paper::{Operand, Paper};
 
 use core::fmt;
@@ -89,6 +89,8 @@ pub enum ConfigError {
     Room(i32),
     /// An interval of 0 steps.
     Interval,
+    /// Batches left out within 8 bits of what a site has seen, or beyond 100.
+    Outliers(i32),
 }
 
 impl fmt::Display for ConfigError {
@@ -100,6 +102,7 @@ impl fmt::Display for ConfigError {
             Self::Window(w) => write!(f, "the window must be 0 to 30 exponents, not {w}"),
             Self::Room(room) => write!(f, "the room must be 2 to 30 exponents, not {room}"),
             Self::Interval => f.write_str("an interval must be at least one step"),
+            Self::Outliers(bits) => write!(f, "outliers must lie 8 to 100 exponents above the others, not {bits}"),
         }
     }
 }

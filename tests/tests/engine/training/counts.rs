@@ -67,18 +67,30 @@ fn paper_decides_at_once_in_update_steps_only() {
     assert_eq!(deciding, [0, 5, 10]);
 }
 
-/// A skip makes all sites decide at once in the next step, and only there.
-#[test]
-fn a_skip_is_followed_by_one_step_that_waits() {
+/// Reads in each of eight steps, whose loss is larger by a factor from the fifth on; and how many sites there are.
+fn collects(method: &str, factor: f32) -> (Vec<u64>, u64) {
     let device = Counting::new(Cpu::new(1).unwrap());
-    let mut training = Training::on(device, Optimizer::sgd(0.0), "gs:exact".parse().unwrap());
+    let mut training = Training::on(device, Optimizer::sgd(0.0), method.parse().unwrap());
     let data = Data::new(1, 8);
     let mut collects = Vec::new();
     for step in 0..8 {
         training.trainer.device().take();
-        training.step(&data.times(if step < 4 { 1.0 } else { 2f32.powi(40) }));
+        training.step(&data.times(if step < 4 { 1.0 } else { factor }));
         collects.push(training.trainer.device().take().collects);
     }
-    let sites = training.trainer.sites().count() as u64;
+    (collects, training.trainer.sites().count() as u64)
+}
+
+/// A skip makes all sites decide at once in the next step, and only there.
+#[test]
+fn a_skip_is_followed_by_one_step_that_waits() {
+    let (collects, sites) = collects("gs:exact,room=6,history=0", 2f32.powi(40));
     assert_eq!(collects, [1 + sites, 1, 1, 1, 1, 1 + sites, 1, 1]);
+}
+
+/// A repeat waits at each site, and is over then.
+#[test]
+fn a_repeat_waits_and_no_step_after_it() {
+    let (collects, sites) = collects("gs:exact,window=30", 2f32.powi(12));
+    assert_eq!(collects, [1 + sites, 1, 1, 1, 2 + sites, 1, 1, 1]);
 }

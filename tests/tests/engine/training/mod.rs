@@ -3,6 +3,7 @@
 mod accumulate;
 mod counts;
 mod optimizers;
+mod repeats;
 mod sent_ahead;
 mod skips;
 

@@ -211,11 +211,12 @@ fn nan_does_not_move_exponents() {
     }
 }
 
-/// A loss that is 2^20 times as large from one step on costs one step, wherever in the interval it falls.
+/// Without repeats, a loss that is 2^20 times as large from one step on costs one step, wherever in the interval it
+/// falls.
 #[test]
 fn a_persistent_jump_costs_one_step() {
     for at in [1, 5, 10, 11, 12, 17] {
-        let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+        let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact,room=6,history=0");
         let data = Data::new(1, 8);
         let mut skipped = Vec::new();
         for step in 0..30 {
@@ -232,6 +233,22 @@ fn a_persistent_jump_costs_one_step() {
             }
         }
         assert_eq!(skipped, [at]);
+    }
+}
+
+/// With them it costs one more pass, and no step.
+#[test]
+fn a_persistent_jump_is_repeated_once() {
+    for at in [1, 5, 10, 11, 12, 17] {
+        let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+        let data = Data::new(1, 8);
+        let mut repeated = Vec::new();
+        for step in 0..30 {
+            let outcome = training.step(&data.times(if step < at { 1.0 } else { 2f32.powi(20) }));
+            assert_eq!(outcome.skipped, None);
+            repeated.extend(outcome.repeated.iter().map(|_| step));
+        }
+        assert_eq!(repeated, [at]);
     }
 }
 

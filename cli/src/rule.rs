@@ -1,0 +1,45 @@
+//! What a method's text means: files that keep one must mean the same for ever.
+//!
+//! `gs` decided from each row alone before a batch could be repeated. Files of that time do not say so; newer ones name
+//! what is remembered.
+
+use gradscale::{Method, Preset, Scaling};
+
+/// What a method without `history=` remembers today.
+pub const TODAY: &str = "ring";
+/// What it remembered when files did not say.
+pub const BEFORE: &str = "0";
+
+/// A method's text that says what is remembered, where its rule asks: `history`, if it does not say itself.
+#[must_use]
+pub fn spelled(method: &str, history: &str) -> String {
+    let exact = method.parse::<Method>().is_ok_and(|method| match method.scaling {
+        Scaling::Gradient(gradient) => gradient.preset == Preset::Exact,
+        Scaling::Loss(_) => false,
+    });
+    if exact && !method.contains("history") { format!("{method},history={history}") } else { method.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_exact_rule_remembers() {
+        for (text, expected) in [
+            ("gs", "gs,history=0"),
+            ("gs:exact,room=4", "gs:exact,room=4,history=0"),
+            ("gs:interval=3", "gs:interval=3,history=0"),
+            ("gs,history=ring", "gs,history=ring"),
+            ("gs:paper", "gs:paper"),
+            ("dynamic", "dynamic"),
+            ("no method", "no method"),
+        ] {
+            assert_eq!(spelled(text, BEFORE), expected);
+            assert_eq!(spelled(text, BEFORE).parse::<Method>().is_ok(), expected.parse::<Method>().is_ok());
+        }
+        let default: Method = "gs".parse().expect("a method");
+        assert_eq!(spelled("gs", TODAY).parse::<Method>(), Ok(default.clone()));
+        assert_ne!(spelled("gs", BEFORE).parse::<Method>(), Ok(default));
+    }
+}

@@ -1,0 +1,299 @@
+//! What a site remembers of the last rows, by hand: the room above, the lift, batches that are repeated, left out or
+//! lost, and the guard.
+//!
+//! A gradient of magnitude 2^m overflows above the exponent 15 − m, its ceiling, and alone is given −m − 13.
+
+mod common;
+
+use common::{full, gradient, site, stored};
+use gradscale_core::{
+    site::{Calls, End, GUARD_LIMIT, GUARD_STEPS, REACH, RING, Site, SiteConfig, Trigger},
+    solve::ConfigError,
+    stats::{Detail, Stats},
+};
+
+/// A step in which a batch that does not fit is repeated: the exponent at which it is stored, and repeats.
+fn train(site: &mut Site, values: &[f32]) -> (i32, u32) {
+    for failed in 0.. {
+        if site.wish().at_once {
+            site.decide(site.exact(&full(0, values)), 0);
+        }
+        let alpha = site.alpha().expect("decided");
+        let row = stored(values, alpha, site.wish().detail);
+        if row.counts().overflowed == 0 && row.counts().non_finite() == 0 {
+            site.finish(&row, End::Stepped);
+            return (alpha, failed);
+        }
+        assert!(failed < 4, "it never fits");
+        site.repeat(&row);
+    }
+    unreachable!("an attempt fits")
+}
+
+/// From 2^m down to 2^(m − span), nearly all of it there.
+fn between(m: i32, span: i32) -> Vec<f32> {
+    [vec![2f32.powi(m)], vec![2f32.powi(m - span); 99]].concat()
+}
+
+/// So wide that the room above decides: its exponent is its ceiling minus the room.
+fn wide(m: i32) -> Vec<f32> {
+    between(m, 28)
+}
+
+fn every_step() -> Site {
+    site(SiteConfig { interval: 1, ..SiteConfig::exact() })
+}
+
+#[test]
+fn the_room_follows_how_much_the_maxima_move() {
+    let mut site = every_step();
+    let alphas: Vec<i32> = (0..8).map(|_| train(&mut site, &wide(0)).0).collect();
+    // Six bits until three rows are remembered; they do not move, so two are enough.
+    assert_eq!(alphas, [9, 9, 9, 9, 13, 13, 13, 13]);
+    // By three bits: ceilings 15 and 18, five bits below the lesser, for all of them.
+    for t in 0..40 {
+        let (alpha, repeats) = train(&mut site, &wide(if t % 3 == 0 { 0 } else { -3 }));
+        assert_eq!(repeats, 0);
+        assert!(t < 2 || alpha == 10, "step {t}: {alpha}");
+    }
+    // By ten: never more than six.
+    let mut site = every_step();
+    for t in 0..40 {
+        let (alpha, _) = train(&mut site, &between(if t % 3 == 0 { 0 } else { -10 }, 20));
+        assert!(t < 3 || alpha == 9, "step {t}: {alpha}");
+    }
+    // The most that is kept is the caller's.
+    let exact = SiteConfig::exact().exact.with_room(3).expect("in range");
+    let mut site = common::site(SiteConfig { exact, interval: 1, ..SiteConfig::exact() });
+    for t in 0..40 {
+        let (alpha, _) = train(&mut site, &between(if t % 3 == 0 { 0 } else { -10 }, 20));
+        assert!(t < 3 || alpha == 12, "step {t}: {alpha}");
+    }
+}
+
+#[test]
+fn a_large_batch_is_lifted_to_where_the_small_ones_need_it() {
+    let mut site = every_step();
+    for _ in 0..5 {
+        assert_eq!(train(&mut site, &gradient(-20)), (7, 0));
+    }
+    // Alone it would be given −3, where the small ones are subnormal.
+    for _ in 0..10 {
+        assert_eq!(train(&mut site, &gradient(-10)), (7, 0));
+        assert_eq!(train(&mut site, &gradient(-20)), (7, 0));
+    }
+}
+
+#[test]
+fn a_large_batch_is_repeated_and_then_remembered() {
+    let mut site = site(SiteConfig::exact());
+    for _ in 0..11 {
+        train(&mut site, &between(-20, 20));
+    }
+    // Eleven exponents above the least at which nothing flushes; at 33 two bits would be free.
+    assert_eq!(site.alpha(), Some(27));
+    // Larger by 2^9: six bits below its own ceiling of 26, where the others are served, too.
+    assert_eq!(train(&mut site, &between(-11, 20)), (20, 1));
+    assert_eq!(site.history().last().map(|decision| decision.trigger), Some(Trigger::Repeat));
+    for _ in 0..12 {
+        assert_eq!(train(&mut site, &between(-20, 20)), (20, 0));
+        assert_eq!(train(&mut site, &between(-11, 20)), (20, 0));
+    }
+}
+
+/// What FP16 cannot serve with the others has an exponent of its own, each time, and moves nothing else.
+#[test]
+fn what_lies_too_far_above_is_repeated_alone() {
+    let mut site = site(SiteConfig::exact());
+    for _ in 0..20 {
+        train(&mut site, &gradient(-60));
+    }
+    let before = site.state();
+    assert_eq!(before.alpha, Some(47));
+    for _ in 0..4 {
+        // Ceiling 15 beside 75.
+        assert_eq!(train(&mut site, &gradient(0)), (-13, 1));
+        assert_eq!(site.alpha(), before.alpha);
+        assert_eq!(train(&mut site, &gradient(-60)), (47, 0));
+        assert_eq!(train(&mut site, &gradient(-60)), (47, 0));
+    }
+    // From one step on all are so large: they are the rule as soon as they are most of what is remembered.
+    let repeats: Vec<u32> = (0..20).map(|_| train(&mut site, &gradient(0)).1).collect();
+    let last = repeats.iter().rposition(|&repeats| repeats > 0).expect("some");
+    assert!(last < RING / 2 + 1 && repeats.iter().sum::<u32>() <= 9, "{repeats:?}");
+    assert_eq!(site.alpha(), Some(-13));
+    // And back: values that flush say so at once, and each is served from the second on.
+    let alphas: Vec<i32> = (0..20).map(|_| train(&mut site, &gradient(-60)).0).collect();
+    assert_eq!(alphas, [vec![-13], vec![47; 19]].concat());
+}
+
+#[test]
+fn nothing_is_learnt_from_what_no_exponent_mends() {
+    for failed in [false, true] {
+        let mut site = site(SiteConfig::exact());
+        for _ in 0..3 {
+            train(&mut site, &gradient(-30));
+        }
+        let before = site.state();
+        let row = full(17, &[f32::NAN, 1.0]);
+        if failed {
+            site.repeat(&row);
+            assert!(site.wish().at_once);
+            site.decide(site.exact(&full(0, &gradient(-5))), 0);
+            assert_ne!(site.alpha(), before.alpha);
+        }
+        site.finish(&row, End::Void);
+        assert_eq!(site.state(), before);
+    }
+}
+
+#[test]
+fn batches_far_above_can_be_left_out() {
+    let config = SiteConfig { outliers: Some(24), ..SiteConfig::exact() };
+    let mut site = site(config);
+    let row = |site: &Site, m: i32| stored(&gradient(m), site.alpha().expect("decided"), Detail::Counts);
+    for _ in 0..2 {
+        train(&mut site, &gradient(-30));
+        assert!(!site.is_outlier(&row(&site, 60)), "too few rows to tell");
+    }
+    for _ in 0..9 {
+        train(&mut site, &gradient(-30));
+    }
+    // Ceiling 45. So that all further above overflows, the exponent is no lower than 21.
+    assert_eq!(site.alpha(), Some(21));
+    for (m, outlier) in [(-6, false), (-5, true), (60, true)] {
+        let row = row(&site, m);
+        assert_eq!(
+            (row.counts().overflowed > 0 || row.counts().infinite > 0, site.is_outlier(&row)),
+            (outlier, outlier)
+        );
+    }
+    // Without the option none is.
+    let mut site = common::site(SiteConfig::exact());
+    for _ in 0..9 {
+        train(&mut site, &gradient(-30));
+    }
+    assert!(!site.is_outlier(&stored(&gradient(60), 17, Detail::Counts)));
+    for bits in [7, 101, -3] {
+        let config = SiteConfig { outliers: Some(bits), ..SiteConfig::exact() };
+        assert_eq!(Site::new(config).map(|_| ()), Err(ConfigError::Outliers(bits)));
+    }
+}
+
+/// A cell that is called again and again, its gradient larger each time: the site stores all calls at one exponent,
+/// which in an attempt is decided from the first, and what overflows is ∞ to those behind.
+#[test]
+fn a_shared_site_fits_after_three_repeats_at_most() {
+    for growth in 0..=6 {
+        let calls: Vec<i32> = (0..10).map(|call| -40 + growth * call).collect();
+        let mut site = site(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() });
+        let mut repeats = 0;
+        loop {
+            if site.wish().at_once {
+                site.decide(site.exact(&full(0, &gradient(calls[0]))), 0);
+            }
+            let alpha = site.alpha().expect("decided");
+            let mut seen = Stats::new(gradscale_core::stats::Convention::FP16, alpha, site.wish().detail);
+            let mut lost = false;
+            for &m in &calls {
+                let row = stored(&if lost { vec![f32::INFINITY] } else { gradient(m) }, alpha, seen.detail());
+                lost |= row.counts().overflowed > 0;
+                seen = seen.merge(&row).expect("of one kind");
+            }
+            if !lost {
+                site.finish(&seen, End::Stepped);
+                break;
+            }
+            site.repeat(&seen);
+            repeats += 1;
+        }
+        println!("growth 2^{growth}: {repeats} repeats, then 2^{:?}", site.alpha());
+        assert!(repeats <= 3, "growth {growth}: {repeats}");
+        assert_eq!(repeats > 0, growth > 3, "growth {growth}");
+    }
+}
+
+/// A runtime that cannot repeat: what overflows is lost.
+fn lossy(site: &mut Site, values: &[f32]) -> bool {
+    if site.wish().at_once {
+        site.decide(site.exact(&full(0, values)), 0);
+    }
+    let row = stored(values, site.alpha().expect("decided"), site.wish().detail);
+    let lost = row.counts().overflowed > 0;
+    site.finish(&row, if lost { End::SkippedHere } else { End::Stepped });
+    lost
+}
+
+#[test]
+fn a_guard_remembers_what_was_lost() {
+    let mut site = site(SiteConfig::exact());
+    let small = |site: &mut Site, steps: u32| (0..steps).filter(|_| lossy(site, &wide(-20))).count();
+    assert_eq!(small(&mut site, 20), 0);
+    assert_eq!(site.alpha(), Some(33), "two bits below 35");
+    // Larger by 2^10: lost once.
+    assert!(lossy(&mut site, &wide(-10)));
+    let guard = site.state().guard;
+    assert_eq!((guard.limit, guard.left, guard.lasts), (23, GUARD_STEPS, GUARD_STEPS));
+    // The ring has forgotten it after 16 steps, the guard has not.
+    assert_eq!(small(&mut site, 200), 0);
+    assert!(site.alpha() <= Some(25), "{:?}", site.alpha());
+    assert!(!lossy(&mut site, &wide(-10)));
+    assert_eq!(site.state().guard.left, GUARD_STEPS, "renewed");
+    assert_eq!(small(&mut site, GUARD_STEPS + 20), 0);
+    assert_eq!((site.state().guard.left, site.alpha()), (0, Some(33)), "over");
+    // It comes back, and is remembered twice as long.
+    assert!(lossy(&mut site, &wide(-10)));
+    assert_eq!(site.state().guard.left, 2 * GUARD_STEPS);
+    for _ in 0..12 {
+        let lasts = site.state().guard.lasts;
+        small(&mut site, lasts + 20);
+        assert!(lossy(&mut site, &wide(-10)));
+    }
+    assert_eq!(site.state().guard.lasts, GUARD_LIMIT);
+}
+
+/// Blocks longer than the ring: it is full of large rows, then of small ones; the guard ends by age alone, so one
+/// block costs a batch, and no other.
+#[test]
+fn blocks_longer_than_the_ring_cost_one_batch() {
+    let mut site = site(SiteConfig::exact());
+    let lost: usize = (0..40)
+        .flat_map(|block| (0..24).map(move |_| if block % 2 == 0 { -20 } else { -10 }))
+        .map(|m| usize::from(lossy(&mut site, &wide(m))))
+        .sum();
+    assert_eq!(lost, 1);
+    // Without it, once in every block.
+    let mut site = common::site(SiteConfig::exact_alone());
+    let lost: usize = (0..40)
+        .flat_map(|block| (0..24).map(move |_| if block % 2 == 0 { -20 } else { -10 }))
+        .map(|m| usize::from(lossy(&mut site, &wide(m))))
+        .sum();
+    assert_eq!(lost, 20);
+}
+
+/// Sites behind the one that overflowed see ∞; they learn from it by how much the batch was larger.
+#[test]
+fn sites_behind_learn_from_the_excess() {
+    let start = || {
+        let mut site = site(SiteConfig::exact());
+        (0..5).for_each(|_| assert!(!lossy(&mut site, &wide(-20))));
+        site
+    };
+    let (blamed, mut behind) = (start(), start());
+    let excess = blamed.excess(&stored(&wide(-10), 29, Detail::Counts));
+    assert_eq!(excess, 10);
+    assert_eq!(blamed.excess(&stored(&wide(-25), 29, Detail::Counts)), 0);
+    behind.learn(excess);
+    behind.finish(&full(29, &[f32::INFINITY]), End::SkippedAfter);
+    assert_eq!(behind.state().guard.limit, 35 - 10 - 2);
+    for _ in 0..100 {
+        assert!(!lossy(&mut behind, &wide(-20)));
+    }
+    assert!(!lossy(&mut behind, &wide(-10)));
+    // Beyond what FP16 could serve together it says nothing; nor does no excess.
+    for nothing in [0, -1, REACH + 1, i64::MAX, i64::MIN] {
+        let mut site = start();
+        site.learn(nothing);
+        assert_eq!(site.state().guard.left, 0);
+    }
+}
