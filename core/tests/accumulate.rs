@@ -192,7 +192,7 @@ proptest! {
         let format = Format::custom(8, mantissa).expect("a format");
         let sum = terms.iter().fold(Sum::new(format, Round::NearestEven).in_chunks(chunk), |sum, &x| sum.plus(x));
         let (exact, all) = terms.iter().fold((0.0, 0.0), |(exact, all), &x| (exact + x, all + x.abs()));
-        let bound = worst_error(mantissa, terms.len() as u32, chunk) * all;
+        let bound = worst_error(mantissa, u32::try_from(terms.len()).expect("short"), chunk) * all;
         prop_assert!((sum.total() - exact).abs() <= bound * (1.0 + 1e-9) + 1e-9, "{} {exact} {bound}", sum.total());
     }
 }
