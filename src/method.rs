@@ -15,7 +15,7 @@ pub enum Preset {
     Exact,
     /// The paper's Algorithm 1, its slips mended; at once.
     Paper(Paper),
-    /// What the authors' code computes; at once.
+    /// The scales that the authors' code decides on; at once. What is around a decision is this engine's.
     Authors(Authors),
 }
 
@@ -72,7 +72,7 @@ impl GradientScaling {
         Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper() })
     }
 
-    /// The authors' rule, every 100 steps.
+    /// The authors' decision, every 100 steps.
     ///
     /// # Errors
     /// A threshold outside (0, 1).

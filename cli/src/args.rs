@@ -45,7 +45,7 @@ pub enum Command {
     Predict(Predict),
     /// Says what another method would have made of a recorded training.
     Replay(Replay),
-    /// Takes a number apart: bits by field, value, neighbours, what a cast does.
+    /// Takes a number apart: bits by field, value, neighbours, what a cast does. Or shows what a long sum loses.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
     Plan(Plan),
@@ -212,7 +212,8 @@ const METHODS: &str = "Methods:
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
   gs               a scale for every gradient, from its histogram (= gs:exact)
-  gs:paper         the same by the paper's models; gs:paper-literal, gs:authors: as printed, as in the authors' code
+  gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
+                   that the authors' code decides on, in this engine
   Options of gs:   gs:exact,gamma=1e-4,interval=100,window=11,room=6,history=1
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";

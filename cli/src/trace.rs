@@ -107,6 +107,11 @@ pub enum Decides {
         /// What was added.
         parts: Vec<Part>,
     },
+    /// The gradient of what was split. Older traces call it a sum.
+    Split {
+        /// What was put together.
+        parts: Vec<Part>,
+    },
     /// Any other cast: the site's row is enough.
     Cast {
         /// Where the values come from.
@@ -126,6 +131,12 @@ impl From<&gradscale::Source> for Source {
     }
 }
 
+impl From<&(gradscale::Source, f32)> for Part {
+    fn from((from, amax): &(gradscale::Source, f32)) -> Self {
+        Self { from: from.into(), amax: *amax }
+    }
+}
+
 impl Decides {
     fn of(operands: &Operands) -> Option<Self> {
         Some(match operands {
@@ -136,9 +147,8 @@ impl Decides {
                 terms: [*typical, *worst],
             },
             Operands::Softmax { from, row } => Self::Softmax { from: from.into(), words: words(row) },
-            Operands::Sum(parts) => {
-                Self::Sum { parts: parts.iter().map(|(from, amax)| Part { from: from.into(), amax: *amax }).collect() }
-            }
+            Operands::Sum(parts) => Self::Sum { parts: parts.iter().map(Into::into).collect() },
+            Operands::Split(parts) => Self::Split { parts: parts.iter().map(Into::into).collect() },
             Operands::Cast(from) => Self::Cast { from: from.into() },
             _ => return None,
         })

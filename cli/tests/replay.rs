@@ -12,7 +12,7 @@ use gradscale::{
         stats::{Convention, Detail},
     },
     models::ResNet,
-    nn::Module,
+    nn::{LayerNorm, Linear, Module},
     optim::Optimizer,
 };
 use gradscale_cli::trace::{Writer, row};
@@ -120,6 +120,69 @@ fn sums_are_replayed_too() {
         assert_eq!(sums(&recorded[0]), 3, "one at each block's beginning");
         same(method, &recorded, &lines(&at.join("out")));
     }
+}
+
+/// A network that splits, branches and concatenates, in training with a trace. The parts of the split have gradients
+/// 2^12 apart.
+fn forked(path: &Path, method: &str) {
+    let mut parameters = Parameters::seeded(4);
+    let mut at = parameters.at("net");
+    let first = Linear::new(&mut at.at("first"), 6, 8);
+    let norm = LayerNorm::new(&mut at.at("norm"), 8);
+    let (left, right) = (Linear::new(&mut at.at("left"), 4, 4), Linear::new(&mut at.at("right"), 4, 4));
+    let last = Linear::new(&mut at.at("last"), 8, 3);
+    let rule: Method = method.parse().expect("a method");
+    let (device, optimizer) = (Cpu::new(1).expect("a thread"), Optimizer::sgd(0.5).momentum(0.9));
+    let mut trainer = Trainer::new(device, parameters, optimizer, rule).expect("a trainer");
+    trainer.set_detail(Detail::Full);
+    trainer.observe_operands();
+    let mut trace = Writer::create(path).expect("a trace");
+    for i in 1..=20u8 {
+        let x: Vec<f32> = (0..16 * 6).map(|k: u32| ((k * 37 + u32::from(i)) % 19) as f32 / 8.0 - 1.0).collect();
+        let labels: Vec<u8> = (0..16).map(|k| k % 3).collect();
+        let batch = [Batch::f32([16, 6], &x), Batch::u8([16], &labels)];
+        let factor = if i > 10 { 2f32.powi(-20) } else { 2f32.powi(-10) };
+        let gradients = trainer.backward(batch, |[x, labels]| {
+            let x = norm.forward(first.forward(x)?)?;
+            let parts = x.split(3, &[4, 4])?;
+            let left = left.forward(parts[0].relu())?;
+            let right = right.forward(parts[1].scale(2f32.powi(-12)))?;
+            let x = left.concat(&[right], 3)?.add(x)?;
+            Ok(last.forward(x)?.cross_entropy(labels)?.scale(factor))
+        });
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");
+    }
+}
+
+#[test]
+fn splits_are_replayed_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let mut splits = Vec::new();
+    for (i, method) in
+        ["gs:paper,interval=4", "gs:paper-literal,interval=4", "gs:authors,interval=4"].iter().enumerate()
+    {
+        let trace = format!("{i}.trace");
+        forked(&at.join(&trace), method);
+        let (code, _, error) = gradscale(at, &["replay", &trace, "--method", method, "--out", "out"]);
+        assert_eq!(code, Some(0), "{error}");
+        let recorded = lines(&at.join(&trace));
+        let of = |rule: &str| {
+            let sites = recorded[0]["sites"].as_array().expect("sites").iter();
+            let named = sites.filter(|site| site["operands"]["rule"] == rule);
+            named.map(|site| site["exponent"].as_i64().expect("a number")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [of("split").len(), of("sum").len()],
+            [1, 1],
+            "where parts meet, and before the residual connection"
+        );
+        splits.push(of("split")[0]);
+        same(method, &recorded, &lines(&at.join("out")));
+    }
+    println!("at the split: 2^{splits:?}");
+    assert!(splits[0] > splits[2], "{splits:?}");
 }
 
 /// What the paper's rules make of another rule's trace, computed here from its lines alone.

@@ -23,6 +23,7 @@ pub enum Top {
 /// | [`Format::BF16`] | 1 + 8 + 7 | (2 − 2^-7)·2^127 | 2^-133 | ≤ 2^-134 | ≥ (2 − 2^-8)·2^127 |
 /// | [`Format::E5M2`] | 1 + 5 + 2 | 57344 | 2^-16 | ≤ 2^-17 | ≥ 61440 |
 /// | [`Format::E4M3`] | 1 + 4 + 3 | 448 | 2^-9 | ≤ 2^-10 | > 464 |
+/// | [`Format::TF32`] | 1 + 8 + 10 | (2 − 2^-10)·2^127 | 2^-136 | ≤ 2^-137 | ≥ (2 − 2^-11)·2^127 |
 /// | [`Format::FP32`] | 1 + 8 + 23 | (2 − 2^-23)·2^127 | 2^-149 | ≤ 2^-150 | ≥ (2 − 2^-24)·2^127 |
 ///
 /// Source: IEEE 754-2019 §3.6 (binary16, binary32); OFP8 §5 (E5M2, E4M3).
@@ -45,6 +46,29 @@ impl Format {
     pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
     /// IEEE binary32, for taking patterns apart and for casts from f64.
     pub const FP32: Self = Self::new(8, 23, Top::Infinity);
+    /// The operands of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
+    pub const TF32: Self = Self::new(8, 10, Top::Infinity);
+
+    /// A format of other widths, with ∞ and NaNs as in IEEE 754: 2 to 8 exponent bits and 1 to 23 mantissa bits,
+    /// whose values f32 holds. `None` for others.
+    ///
+    /// ```
+    /// use gradscale_core::format::Format;
+    /// // The accumulator of Wang et al., Training Deep Neural Networks with 8-bit Floating Point Numbers (2018).
+    /// let format = Format::custom(6, 9).expect("within f32");
+    /// assert_eq!((format.width(), format.to_string().as_str()), (16, "1 + 6 + 9 bits"));
+    /// assert_eq!(Format::custom(8, 7), Some(Format::BF16));
+    /// assert_eq!(Format::custom(11, 52), None);
+    /// ```
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 23")]
+    pub const fn custom(exponent_bits: u32, mantissa_bits: u32) -> Option<Self> {
+        if exponent_bits >= 2 && exponent_bits <= 8 && mantissa_bits >= 1 && mantissa_bits <= 23 {
+            Some(Self::new(exponent_bits as u8, mantissa_bits as u8, Top::Infinity))
+        } else {
+            None
+        }
+    }
 
     const fn new(exponent_bits: u8, mantissa_bits: u8, top: Top) -> Self {
         Self { exponent_bits, mantissa_bits, top, saturating: false }
@@ -182,26 +206,35 @@ impl Format {
         f32::from_bits(sign | value)
     }
 
-    /// The standard's name for the format, or its make-up.
+    /// The standard's name for the format; "custom" where there is none.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match (self.exponent_bits, self.mantissa_bits, self.saturating) {
-            (5, 10, false) => "binary16",
-            (5, 10, true) => "binary16, saturating",
-            (8, 7, false) => "bfloat16",
-            (8, 7, true) => "bfloat16, saturating",
-            (5, 2, false) => "E5M2",
-            (5, 2, true) => "E5M2, saturating",
-            (4, 3, false) => "E4M3",
-            (4, 3, true) => "E4M3, saturating",
-            (8, 23, false) => "binary32",
-            _ => "binary32, saturating",
+        match (self.exponent_bits, self.mantissa_bits, self.top, self.saturating) {
+            (5, 10, Top::Infinity, false) => "binary16",
+            (5, 10, Top::Infinity, true) => "binary16, saturating",
+            (8, 7, Top::Infinity, false) => "bfloat16",
+            (8, 7, Top::Infinity, true) => "bfloat16, saturating",
+            (8, 10, Top::Infinity, false) => "TF32",
+            (8, 10, Top::Infinity, true) => "TF32, saturating",
+            (5, 2, Top::Infinity, false) => "E5M2",
+            (5, 2, Top::Infinity, true) => "E5M2, saturating",
+            (4, 3, Top::OneNan, false) => "E4M3",
+            (4, 3, Top::OneNan, true) => "E4M3, saturating",
+            (8, 23, Top::Infinity, false) => "binary32",
+            (8, 23, Top::Infinity, true) => "binary32, saturating",
+            (_, _, _, false) => "custom",
+            (_, _, _, true) => "custom, saturating",
         }
     }
 }
 
 impl fmt::Display for Format {
+    /// The name, or for a custom format its make-up.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        if !self.name().starts_with("custom") {
+            return f.write_str(self.name());
+        }
+        write!(f, "1 + {} + {} bits", self.exponent_bits, self.mantissa_bits)?;
+        if self.saturating { f.write_str(", saturating") } else { Ok(()) }
     }
 }

@@ -5,6 +5,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod accumulate;
 pub mod amp;
 pub mod backend;
 pub mod cast;

@@ -14,9 +14,8 @@ use crate::{
 use gradscale_core::{
     backend::{Backend, Buffer, Control, Slot},
     descriptor::Unary,
-    rules::{branch_paper, split_paper},
     scaled::Scaled,
-    solve::{Choice, Held, NoDecision, Operand},
+    solve::{NoDecision, Operand},
     stats::{Convention, Detail, Stats},
 };
 
@@ -56,10 +55,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn run_probing(&mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32) -> Result<(), B::Error> {
-        let parts = match (&launch.operation, preset) {
-            (Operation::Sum(_), Preset::Paper(_) | Preset::Authors(_)) => Some(self.observe_parts(launch)?),
-            _ => None,
-        };
+        let parts = if preset == Preset::Exact { Vec::new() } else { self.observe_parts(launch)? };
         let (mut scratch, mut row) = self.probe_launch(launch, incoming)?;
         if let (Operation::Sum(slots), Preset::Exact) = (&launch.operation, preset)
             && row.counts().non_finite() != 0
@@ -69,19 +65,15 @@ impl<B: Backend> Trainer<B> {
             let least = slots.iter().map(|&slot| self.sites.exponent(slot)).min().unwrap_or(incoming);
             (scratch, row) = self.probe_launch(launch, least)?;
         }
-        let site = self.sites.site(target.to);
-        let of_parts = |parts: Vec<Scaled<f32>>| match launch.rule {
-            Rule::Split => split_paper(&parts),
-            _ => branch_paper(&parts),
-        };
         let verdict = match (preset, launch.rule) {
-            (Preset::Exact, _) => site.map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
+            (Preset::Exact, _) => self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
             (Preset::Paper(paper), Rule::Softmax) => paper.softmax_cast(&row),
             (Preset::Authors(authors), Rule::Softmax) => authors.softmax_cast(&row),
-            (Preset::Paper(_) | Preset::Authors(_), _) => match parts.and_then(of_parts) {
-                Some(alpha) => Ok(Choice { k: alpha.saturating_sub(incoming), held: Held::One, gamma: f64::NAN }),
-                None => other(&row),
-            },
+            (Preset::Paper(paper), Rule::Branch | Rule::Split) => paper.branch(&parts, &row),
+            (Preset::Authors(authors), Rule::Branch) => authors.branch(&parts, &row),
+            (Preset::Authors(authors), Rule::Split) => authors.split(&parts, &row),
+            (Preset::Paper(paper), Rule::None | Rule::Cast | Rule::Product { .. }) => paper.other_cast(&row),
+            (Preset::Authors(authors), Rule::None | Rule::Cast | Rule::Product { .. }) => authors.other_cast(&row),
         };
         self.sites.decide(target.to, verdict, row.exponent(), incoming);
         self.send(0..0)?;
@@ -146,9 +138,4 @@ impl<B: Backend> Trainer<B> {
         let table = self.table.as_ref().expect("a step has a table");
         run(&self.device, table, &mut self.memory, launch)
     }
-}
-
-/// Any other cast of the paper's rules, as in the authors' code.
-fn other(row: &Stats) -> Result<Choice, NoDecision> {
-    gradscale_core::solve::Paper::new(1e-3).map_err(|_| NoDecision::Detail)?.other_cast(row)
 }

@@ -43,6 +43,8 @@ pub enum Operands {
     },
     /// A sum: where each part comes from, and its largest magnitude as it is stored.
     Sum(Vec<(Source, f32)>),
+    /// The same where parts do not meet: the gradient of what was split.
+    Split(Vec<(Source, f32)>),
     /// Any other cast, whose rule needs no more than the site's own row.
     Cast(Source),
 }
@@ -86,7 +88,8 @@ impl<B: Backend> Trainer<B> {
             (_, Operation::Sum(slots)) => {
                 let parts = self.observe_parts(launch)?;
                 let named = slots.iter().zip(parts).map(|(&slot, Scaled { data, .. })| (self.source(slot), data));
-                Operands::Sum(named.collect())
+                let named = named.collect();
+                if launch.rule == Rule::Split { Operands::Split(named) } else { Operands::Sum(named) }
             }
             _ => Operands::Cast(self.source(target.from)),
         })

@@ -6,9 +6,8 @@ use gradscale::{
     Preset,
     core::{
         model::terms::Terms,
-        rules::branch_paper,
         scaled::Scaled,
-        solve::{Choice, Held, NoDecision, Operand, Paper},
+        solve::{Choice, NoDecision, Operand},
         stats::{Convention, Stats},
     },
 };
@@ -47,21 +46,31 @@ pub fn verdict(
             };
             (verdict, incoming)
         }
-        Decides::Sum { parts } => {
+        Decides::Sum { parts } | Decides::Split { parts } => {
             let moved = parts
                 .iter()
                 .map(|part| Ok(Scaled::new(part.amax, part.from.exponent).rescale(exponent(&part.from, played)?)));
             let moved = moved.collect::<Result<Vec<_>, String>>()?;
             let incoming = moved.iter().map(|part| part.alpha).max().unwrap_or(0);
-            let verdict = match branch_paper(&moved) {
-                Some(alpha) => Ok(Choice { k: alpha.saturating_sub(incoming), held: Held::One, gamma: f64::NAN }),
-                None => other(&shift(seen, incoming)),
+            let sum = shift(seen, incoming);
+            let split = matches!(decides, Decides::Split { .. });
+            let verdict = match preset {
+                Preset::Paper(paper) => paper.branch(&moved, &sum),
+                Preset::Authors(authors) if split => authors.split(&moved, &sum),
+                Preset::Authors(authors) => authors.branch(&moved, &sum),
+                Preset::Exact => Err(NoDecision::Detail),
             };
             (verdict, incoming)
         }
         Decides::Cast { from } => {
             let incoming = exponent(from, played)?;
-            (other(&shift(seen, incoming)), incoming)
+            let row = shift(seen, incoming);
+            let verdict = match preset {
+                Preset::Paper(paper) => paper.other_cast(&row),
+                Preset::Authors(authors) => authors.other_cast(&row),
+                Preset::Exact => Err(NoDecision::Detail),
+            };
+            (verdict, incoming)
         }
     })
 }
@@ -79,18 +88,42 @@ fn operand(measured: &Option<Measured>, factor: f64) -> Option<Operand> {
     Some(Operand { rms: rms * factor, max: max * factor, convention: Convention::FP16 })
 }
 
-fn other(row: &Stats) -> Result<Choice, NoDecision> {
-    Paper::new(1e-3).map_err(|_| NoDecision::Detail)?.other_cast(row)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::trace::Part;
-    use gradscale::core::stats::Detail;
+    use gradscale::core::{
+        solve::{Authors, Paper},
+        stats::Detail,
+    };
 
     fn source(site: &str, exponent: i32) -> Source {
         Source { site: Some(site.to_owned()), exponent }
+    }
+
+    /// A split: Algorithm 1, lines 18–22, asks for the largest exponent that fits, the authors' code for that of the
+    /// part with the largest true magnitude. As printed, any other cast passes the scale through, overflow or not.
+    #[test]
+    fn splits_and_casts_by_each_preset() {
+        let (paper, authors) = (Paper::new(1e-3).expect("a threshold"), Authors::new(1e-3).expect("a threshold"));
+        let mut seen = Stats::new(Convention::FP16, 3, Detail::Full);
+        seen.observe(&[8000.0, -1.0]);
+        let played = Exponents::from([("a".to_owned(), 8), ("b".to_owned(), 2)]);
+        let of = |preset: Preset, decides: &Decides| {
+            let (verdict, incoming) = verdict(&preset, decides, &seen, &played).expect("all sources are there");
+            incoming + verdict.expect("a decision").k
+        };
+        let part = |site: &str, exponent, amax| Part { from: source(site, exponent), amax };
+        let parts = || vec![part("a", 0, 1.0), part("b", 0, 10.0)];
+        let (sum, split) = (Decides::Sum { parts: parts() }, Decides::Split { parts: parts() });
+        for rule in [Preset::Paper(paper), Preset::Paper(paper.literal())] {
+            assert_eq!((of(rule, &sum), of(rule, &split)), (8, 8));
+        }
+        assert_eq!((of(Preset::Authors(authors), &sum), of(Preset::Authors(authors), &split)), (8, 2));
+        // 1000 · 2^8 does not fit, and 1000 · 2^6 does.
+        let cast = Decides::Cast { from: source("a", 0) };
+        let all = [Preset::Paper(paper), Preset::Paper(paper.literal()), Preset::Authors(authors)];
+        assert_eq!(all.map(|rule| of(rule, &cast)), [6, 8, 6]);
     }
 
     /// What a played exponent would make overflow comes down by as much as it must.

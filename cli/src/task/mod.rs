@@ -177,7 +177,7 @@ impl Data {
     }
 }
 
-/// SGD with the paper's momentum and weight decay, for a loss that is `ratio` times smaller than a mean over the batch.
+/// SGD with the paper's momentum and a weight decay of 5·10^-4 (the paper gives none), for a loss that is `ratio` times smaller than a mean over the batch.
 fn sgd(lr: f64, ratio: f64) -> Optimizer {
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     let decay = (5e-4 / ratio) as f32;

@@ -1,14 +1,18 @@
-//! `authors`: what the paper's public Chainer code computes, for comparison.
+//! `authors`: the scales that the paper's public Chainer code decides on, for comparison. What surrounds a decision is
+//! not theirs: f32 sums, parameter gradients in f32, skipped steps.
 
 use super::{Choice, ConfigError, Held, NoDecision, Operand, clamp, open_unit, paper};
 use crate::{
     model::{LAMBDA_MAX, LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
+    rules::{branch_paper, split_paper},
+    scaled::Scaled,
     stats::Stats,
 };
 
 /// As [`Paper`](super::Paper), but: half of the terms always (a ReLU is assumed everywhere), max(1, ·) before the
 /// overflow side, overflow at 65504, both the factor and the accumulated scale capped at 65504, floor to a power
-/// of two last. SegNet's softmax cast needs 2^23 by the authors' own measurement and cannot have it.
+/// of two last. SegNet's softmax cast needs 2^23 by the authors' own measurement (the loss divided by the pixels of 12 images of 360 ×
+/// 480) and cannot have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Authors {
     gamma: f64,
@@ -46,6 +50,31 @@ impl Authors {
         let needed = libm::exp2(theorem2::least_log2_scale(LAMBDA_MIN, mu, s, self.gamma));
         let most = LAMBDA_MAX / f64::from(row.counts().amax);
         choose(needed, most, row.exponent(), |k| theorem2::predicted(LAMBDA_MIN, mu, s, k))
+    }
+
+    /// A branch: as [`Paper::branch`](super::Paper::branch), where their code ends with an error if no exponent fits.
+    ///
+    /// # Errors
+    /// [`NoDecision`] for zeros only, or values that are not finite.
+    pub fn branch(&self, parts: &[Scaled<f32>], sum: &Stats) -> Result<Choice, NoDecision> {
+        paper::common_exponent(branch_paper(parts), sum)
+    }
+
+    /// The gradient of what was split: the exponent of the part with the largest true magnitude. k is relative to the
+    /// exponent of `sum`, the f32 gradient.
+    ///
+    /// # Errors
+    /// As [`Authors::branch`].
+    pub fn split(&self, parts: &[Scaled<f32>], sum: &Stats) -> Result<Choice, NoDecision> {
+        paper::common_exponent(split_paper(parts), sum)
+    }
+
+    /// Any other cast: the incoming exponent, or as much less as the values need.
+    ///
+    /// # Errors
+    /// As [`Authors::branch`].
+    pub fn other_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        paper::pass_or_less(row)
     }
 }
 

@@ -1,10 +1,13 @@
-//! `paper`: Algorithm 1 with Theorems 1 and 2, its slips mended.
+//! `paper`: Algorithm 1 with Theorems 1 and 2, its slips mended; `paper-literal`: as it is printed.
 
 use super::{Choice, ConfigError, Held, NoDecision, clamp, open_unit};
 use crate::{
     model::{LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
+    rules::branch_paper,
+    scaled::Scaled,
     stats::{Convention, Counts, Stats, mean_and_spread},
 };
+use core::f64::consts::LN_2;
 
 /// What Theorem 1 needs to know of an operand of a product.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +64,21 @@ fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
     Ok(if libm::scalbn(bound, k) < limit { k } else { k - 1 })
 }
 
+/// The incoming exponent, or as much less as the values need.
+pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
+    finite(row)?;
+    let k_of = row.room_above().ok_or(NoDecision::Empty)?;
+    let held = if k_of < 0 { Held::Overflow } else { Held::One };
+    Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
+}
+
+/// The exponent `alpha` for a sum, if its parts agree on one.
+pub(super) fn common_exponent(alpha: Option<i32>, sum: &Stats) -> Result<Choice, NoDecision> {
+    finite(sum)?;
+    let Some(alpha) = alpha else { return pass_or_less(sum) };
+    Ok(Choice { k: alpha.saturating_sub(sum.exponent()), held: Held::One, gamma: f64::NAN })
+}
+
 /// Algorithm 1 of the paper: the underflow side from models, the overflow side from the worst case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paper {
@@ -78,8 +96,9 @@ impl Paper {
         Ok(Self { gamma: open_unit(gamma)?, lambda: LAMBDA_MIN, literal: false })
     }
 
-    /// Algorithm 1 as printed: k = min(k_uf, k_of), so that a scale may fall below 1 without need. The authors'
-    /// code has a max(1, ·) that the page lacks.
+    /// Algorithm 1 as printed. Three things differ: k = min(k_uf, k_of), so that a scale may fall below 1 without need
+    /// (the authors' code has a max(1, ·) that the page lacks); behind a softmax e^⌊·⌋ (line 14), up to e times too
+    /// small; and any other cast passes the scale through (line 24), even where values overflow.
     #[must_use]
     pub const fn literal(self) -> Self {
         Self { literal: true, ..self }
@@ -108,21 +127,31 @@ impl Paper {
     pub fn softmax_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
         let (mu, s) = logarithms(row)?;
         let log2 = theorem2::least_log2_scale(self.lambda, mu, s, self.gamma);
+        let log2 = if self.literal { libm::floor(log2 * LN_2) / LN_2 } else { log2 };
         #[expect(clippy::cast_possible_truncation, reason = "saturates, and is clamped")]
         let k_uf = libm::floor(log2) as i32;
         let k_of = row.room_above().ok_or(NoDecision::Empty)?;
         Ok(self.choose(k_uf.saturating_add(1), k_of, |k| theorem2::predicted(self.lambda, mu, s, k)))
     }
 
-    /// Any other cast: k = min(0, k_of), as in the authors' code. The prediction is NaN: there is no model.
+    /// A branch or a split (lines 18–22): the largest exponent of the `parts`, each given by its amax and its exponent,
+    /// under which each of them stays below λ_max. Where none does the page has no answer; then from the f32 `sum`, as
+    /// the corrected rule decides at any other cast. k is relative to the exponent of `sum`. The prediction is NaN.
+    ///
+    /// # Errors
+    /// [`NoDecision`] for zeros only, or values that are not finite.
+    pub fn branch(&self, parts: &[Scaled<f32>], sum: &Stats) -> Result<Choice, NoDecision> {
+        common_exponent(branch_paper(parts), sum)
+    }
+
+    /// Any other cast: k = min(0, k_of), as in the authors' code; literally 0, whatever overflows (line 24). The
+    /// prediction is NaN: there is no model.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, or values that are not finite.
     pub fn other_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
         finite(row)?;
-        let k_of = row.room_above().ok_or(NoDecision::Empty)?;
-        let held = if k_of < 0 { Held::Overflow } else { Held::One };
-        Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
+        if self.literal { Ok(Choice { k: 0, held: Held::One, gamma: f64::NAN }) } else { pass_or_less(row) }
     }
 
     fn choose(&self, k_uf: i32, k_of: i32, predicted: impl Fn(i32) -> f64) -> Choice {

@@ -81,6 +81,21 @@ fn the_missing_max() {
     assert_eq!(exponents(&graph, "gs:paper-literal")["l3/dgrad"], -10);
 }
 
+/// Any other cast as printed: the scale passes through. ∇Y = 2^17 comes in at 2^0 and needs 2^-2; line 24 stores it as ∞.
+#[test]
+fn as_printed_a_cast_overflows() {
+    let graph = net(0.5, 0.5, 2f32.powi(17));
+    for method in ["gs:paper", "gs:authors"] {
+        assert_eq!(exponents(&graph, method)["mul/cast"], -2, "{method}");
+    }
+    let method: Method = "gs:paper-literal".parse().expect("a method");
+    let mut run = Run::new(Cpu::new(1).expect("a CPU"), &graph, Optimizer::sgd(0.0), &method);
+    let gradients = run.backward().expect("it fits");
+    let outcome = run.trainer.step(gradients).expect("a step");
+    assert!(outcome.skipped.is_some_and(|skipped| skipped.to_string().contains("mul/cast")));
+    assert_eq!(run.trainer.sites().find(|site| site.name == "mul/cast").map(|site| site.alpha), Some(0));
+}
+
 /// The overflow side: ∇Y = 2^10 and l3 ±2^6, N·max·max = 2^18, and only 2^15 < 65520: k_of = −3. Below, at l2 with
 /// weights ±2^4: stored ∇X = 4·2^16·2^-3 = 2^15, worst 4·2^15·2^4 = 2^21: k = −6. `authors`: 65504/2^18 = 2^-2.0007,
 /// floor −3; then 65504 / 2^21 = 2^-5.0007, floor −6.
@@ -108,13 +123,22 @@ fn the_cap_of_the_authors() {
 /// / ln 2 + 30 = 10.735. `paper` 11; k_of: 3·2^-33·2^47 = 3·2^14 < 65520, so no limit. `authors` 10.
 #[test]
 fn the_cast_behind_a_softmax() {
-    let mut g = Graph { labels: vec![1, 3], ..Graph::default() };
-    let x = g.constant([2, 1, 1, 4], vec![1.0; 8]);
-    let w = g.parameter([4, 1, 1, 4], vec![0.0; 16]);
-    let logits = g.named(Op::Linear, &[x, w], "l1".to_owned());
-    let op = Op::CrossEntropy { ignore: None, divisor: Divisor::Rows };
-    let loss = g.named(op, &[logits], "loss".to_owned());
-    g.push(Op::Unary(Unary::Affine { a: 2f32.powi(-30), b: 0.0 }), &[loss]);
+    let net = |factor: i32| {
+        let mut g = Graph { labels: vec![1, 3], ..Graph::default() };
+        let x = g.constant([2, 1, 1, 4], vec![1.0; 8]);
+        let w = g.parameter([4, 1, 1, 4], vec![0.0; 16]);
+        let logits = g.named(Op::Linear, &[x, w], "l1".to_owned());
+        let op = Op::CrossEntropy { ignore: None, divisor: Divisor::Rows };
+        let loss = g.named(op, &[logits], "loss".to_owned());
+        g.push(Op::Unary(Unary::Affine { a: 2f32.powi(factor), b: 0.0 }), &[loss]);
+        g
+    };
+    let g = net(-30);
+    // As printed e^⌊ln β⌋: ⌊10.735·ln 2⌋ = ⌊7.441⌋ = 7, and 7 / ln 2 = 10.10: 11, too. With twice the loss log2 β = 9.735:
+    // 10, but ⌊6.748⌋ = 6 and 6 / ln 2 = 8.66: 9.
+    assert_eq!(exponents(&g, "gs:paper-literal"), map(&[("loss/cast", 11)]));
+    assert_eq!(exponents(&net(-29), "gs:paper"), map(&[("loss/cast", 10)]));
+    assert_eq!(exponents(&net(-29), "gs:paper-literal"), map(&[("loss/cast", 9)]));
     assert_eq!(exponents(&g, "gs:paper"), map(&[("loss/cast", 11)]));
     assert_eq!(exponents(&g, "gs:authors"), map(&[("loss/cast", 10)]));
     // Histogram: 3·2^-33 lies in (2^-32, 2^-31], 2^-33 at the top of its bin, c = −33. Nothing flushes from

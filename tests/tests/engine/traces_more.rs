@@ -77,9 +77,10 @@ fn a_softmax_inside() {
     assert_eq!(exponents(&g, "gs:authors"), map(&[("weights/cast", 11)]));
 }
 
-/// Two parts. One meets a product: ∇Y = 2^-20, weights ±2^-3, N = 2, σ = √2·2^-23: log2 β = 8.15, α = 9, and its gradient
-/// is (2^-22, 0). The other's is 2^-4 at α = 0. Where they meet again `paper` takes the exponent of the part with the
-/// larger true values, 0; by the rule of a branch it would be 9, the largest under which both fit.
+/// Two parts. One meets a product: ∇Y = 2^-20, weights ±2^-3, N = 2, σ = √2·2^-23: log2 β = 8.15, α = 9 (`authors`, with
+/// half of the terms, ⌊8.65⌋ = 8), and its gradient is (2^-22, 0). The other's is 2^-4 at α = 0. Where they meet again the
+/// paper takes the largest exponent under which both fit (lines 18–22), so 9; the authors' code that of the part with the
+/// larger true values, 0.
 #[test]
 fn parts_of_a_split() {
     let mut g = Graph { labels: vec![0], ..Graph::default() };
@@ -97,6 +98,8 @@ fn parts_of_a_split() {
         sums.push(g.push(Op::Sum, &[product]));
     }
     g.push(Op::Add, &sums);
-    let right = map(&[("m1/cast", 0), ("m2/cast", 0), ("l2/dgrad", 9), ("split/sum", 0)]);
-    assert_eq!(exponents(&g, "gs:paper"), right);
+    for (method, product, split) in [("gs:paper", 9, 9), ("gs:paper-literal", 9, 9), ("gs:authors", 8, 0)] {
+        let right = map(&[("m1/cast", 0), ("m2/cast", 0), ("l2/dgrad", product), ("split/sum", split)]);
+        assert_eq!(exponents(&g, method), right, "{method}");
+    }
 }

@@ -1,0 +1,113 @@
+//! Formats of up to 128 bits: what `core`'s formats say of those of 32, and the two wide ones of IEEE 754.
+
+use gradscale::core::{
+    format::{Format, Top},
+    parts::Class,
+};
+use std::fmt;
+
+/// A binary floating-point format whose patterns fit 128 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    name: &'static str,
+    pub exponent_bits: u32,
+    pub mantissa_bits: u32,
+    top: Top,
+}
+
+impl Layout {
+    /// IEEE 754-2019 §3.6, Table 3.5.
+    pub const BINARY64: Self = Self { name: "binary64", exponent_bits: 11, mantissa_bits: 52, top: Top::Infinity };
+    /// The same, quadruple precision.
+    pub const BINARY128: Self = Self { name: "binary128", exponent_bits: 15, mantissa_bits: 112, top: Top::Infinity };
+
+    pub const fn of(format: Format) -> Self {
+        let (exponent_bits, mantissa_bits) = (format.exponent_bits(), format.mantissa_bits());
+        Self { name: format.name(), exponent_bits, mantissa_bits, top: format.top() }
+    }
+
+    pub const fn width(self) -> u32 {
+        1 + self.exponent_bits + self.mantissa_bits
+    }
+
+    /// Exponent of the least normal number.
+    pub const fn min_exponent(self) -> i32 {
+        2 - (1 << (self.exponent_bits - 1))
+    }
+
+    pub const fn sign_mask(self) -> u128 {
+        1 << (self.width() - 1)
+    }
+
+    /// Pattern of the largest finite number.
+    pub const fn max_bits(self) -> u128 {
+        match self.top {
+            Top::Infinity => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
+            Top::OneNan => self.sign_mask() - 2,
+        }
+    }
+
+    /// Pattern of +∞, where there is one.
+    pub const fn infinity_bits(self) -> Option<u128> {
+        match self.top {
+            Top::Infinity => Some(self.max_bits() + 1),
+            Top::OneNan => None,
+        }
+    }
+
+    /// Pattern of the positive quiet NaN without payload.
+    pub const fn nan_bits(self) -> u128 {
+        match self.top {
+            Top::Infinity => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
+            Top::OneNan => self.sign_mask() - 1,
+        }
+    }
+
+    /// Takes a pattern apart.
+    pub fn parts(self, bits: u128) -> Parts {
+        let magnitude = bits & (self.sign_mask() - 1);
+        let field = magnitude >> self.mantissa_bits;
+        let trailing = magnitude & ((1 << self.mantissa_bits) - 1);
+        let class = if magnitude > self.max_bits() {
+            if Some(magnitude) == self.infinity_bits() { Class::Infinite } else { Class::Nan }
+        } else if field != 0 {
+            Class::Normal
+        } else if trailing != 0 {
+            Class::Subnormal
+        } else {
+            Class::Zero
+        };
+        let hidden = if class == Class::Normal { 1 << self.mantissa_bits } else { 0 };
+        // At most 15 bits.
+        let above = i32::try_from(field.max(1) - 1).unwrap_or(i32::MAX);
+        let digits = i32::try_from(self.mantissa_bits).unwrap_or(i32::MAX);
+        Parts {
+            class,
+            negative: bits & self.sign_mask() != 0,
+            field,
+            trailing,
+            significand: trailing | hidden,
+            power: self.min_exponent() + above - digits,
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A pattern taken apart; a finite one is ±`significand` · 2^`power`.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    pub class: Class,
+    pub negative: bool,
+    /// The exponent field as it stands.
+    pub field: u128,
+    /// The digits as they stand.
+    pub trailing: u128,
+    /// The digits with the hidden one.
+    pub significand: u128,
+    pub power: i32,
+}
