@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    data::{self, Picture},
+    data::{self, Picture, Size},
     device::Device,
     output,
     task::{
@@ -59,11 +59,9 @@ pub struct Predict {
 /// A checkpoint or an image that cannot be used, results that cannot be written.
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let images = files(&arguments.images)?;
-    let (mut applied, classes) = network(arguments, &images)?;
+    let (mut applied, classes, size) = network(arguments, &images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
-    // Images with one class each are resized as those for training were.
-    let size = plan.setup.reading.size.filter(|_| classes.input.is_some());
     for path in images {
         if !classes.columns.is_empty() {
             for (row, numbers) in data::rows(&path, &classes.columns)?.iter().enumerate() {
@@ -98,8 +96,8 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
 }
 
-/// The network of a file of either kind, ready, and what it tells apart.
-fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, Classes), Failure> {
+/// The network of a file of either kind, ready; what it tells apart; what images are resized to.
+fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, Classes, Option<Size>), Failure> {
     let path = &arguments.weights;
     let failed = |cause: String| Failure::file(path, cause);
     let device = (arguments.device, usize::from(arguments.threads));
@@ -111,7 +109,9 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, C
         let fill = |parameters: &mut gradscale::Parameters| {
             parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
         };
-        return Ok((apply(device, network, &classes, plan.method()?, None, fill)?, classes));
+        // Images with one class each are resized as those for training were.
+        let resized = plan.setup.reading.size.filter(|_| classes.input.is_some());
+        return Ok((apply(device, network, &classes, plan.method()?, None, fill)?, classes, resized));
     }
     let recognised = Recognised::of(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
@@ -119,7 +119,7 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, C
     if recognised.task == Task::Classify {
         // All images must have the size of the first.
         let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
-        let picture = Picture::read(first)?;
+        let picture = Picture::read(first, None)?;
         let image = recognised.image([picture.height, picture.width]).map_err(|cause| Failure::file(first, cause))?;
         classes.input = Some(Input { size: image, mean: 0.0, deviation: 1.0 });
         size = Some(image);
@@ -133,7 +133,7 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, C
     let normal = Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() };
     let network = (recognised.task, recognised.net, recognised.width);
     let fill = |parameters: &mut gradscale::Parameters| torch::fill(parameters, &bytes, size).map_err(failed);
-    Ok((apply(device, network, &classes, Method::fp32(), Some(normal), fill)?, classes))
+    Ok((apply(device, network, &classes, Method::fp32(), Some(normal), fill)?, classes, None))
 }
 
 /// Names and colours of so many classes, from a table or by their numbers.
@@ -143,13 +143,13 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
         Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
         None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
     };
-    let parsed = crate::data::Classes::parse(&text);
+    let parsed = data::Classes::parse(&text);
     let parsed = parsed.map_err(|(line, cause)| Failure::file(path, format!("line {line}: {cause}")))?;
-    let crate::data::Classes { names, colours, .. } = parsed;
+    let data::Classes { names, colours, .. } = parsed;
     if names.len() != count {
         return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
     }
-    Ok(Classes { names, colours, input: None })
+    Ok(Classes { names, colours, input: None, columns: Vec::new() })
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

@@ -69,7 +69,8 @@ fn classifiers() {
     let digits = gradscale_cli::data::Labelled::synthetic(0);
     fs::create_dir(at.join("images")).expect("a directory");
     for i in 0..40 {
-        let image = image::GrayImage::from_raw(28, 28, digits.test.image(i).to_vec()).expect("an image");
+        let image =
+            image::GrayImage::from_raw(28, 28, digits.test.image(i).expect("in memory").to_vec()).expect("an image");
         image.save(at.join(format!("images/{i:02}.png"))).expect("a file");
     }
     for net in ["mlp", "resnet"] {

@@ -153,7 +153,7 @@ impl<B: Backend> Trainer<B> {
             }
             (SavedScaling::Gradient(rule), Scaling::Gradient(own)) if *rule == own.saved() => Ok(None),
             (SavedScaling::Gradient(rule), Scaling::Gradient(own)) => Err(match own.other_memory(rule) {
-                Some(options) => Error::Checkpoint(format!("made by another method: the same rule with {options}")),
+                Some(options) => wrong(format!("made by another method: the same rule with {options}")),
                 None => other(),
             }),
             (SavedScaling::Loss(_) | SavedScaling::Gradient(_), _) => Err(other()),

@@ -92,7 +92,9 @@ struct Loaded<B: Backend, M> {
 impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
     fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure> {
         let size = [1, height, width, channels];
-        let Some(normal) = &self.normal else { return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels) };
+        let Some(normal) = &self.normal else {
+            return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels);
+        };
         let values = normal.of(pixels, channels);
         run::best(&mut self.trainer, &self.net, Batch::f32(size, &values))
     }

@@ -123,6 +123,7 @@ impl Read {
                 loss: known.map_or(f32::NAN, |known| known.loss),
                 seconds: 0.0,
                 skipped: known.is_some_and(|known| known.skipped).then(|| reason.to_owned()),
+                repeated: Vec::new(),
                 scores: None,
                 sites: Vec::new(),
             };
@@ -175,7 +176,7 @@ mod tests {
     fn entries() -> Vec<Entry> {
         let entry = |(iteration, loss)| {
             let skipped = (iteration == 3).then(|| "skipped: somewhere".to_owned());
-            Entry { iteration, loss, seconds: 0.25, skipped, scores: None, sites: Vec::new() }
+            Entry { iteration, loss, seconds: 0.25, skipped, repeated: Vec::new(), scores: None, sites: Vec::new() }
         };
         (1..).zip(LOSSES).map(entry).collect()
     }
