@@ -4,7 +4,6 @@
 //! at once by themselves, without an attempt that failed.
 
 #[path = "../../shift/recorder.rs"]
-#[expect(dead_code, reason = "the other test counts with it")]
 mod recorder;
 
 use super::Data;
