@@ -400,7 +400,7 @@ impl Site {
                 let tried = self.tried.map(|tried| tried.saturating_sub(further));
                 let least = guard.into_iter().chain(tried).fold(span.least, i64::min);
                 let moved = narrow(span.most.saturating_sub(least));
-                let room = if span.known { moved.saturating_add(2).clamp(2, room) } else { room };
+                let room = if span.known { moved.saturating_add(2).max(2).min(room) } else { room };
                 let lift = narrow(span.most.saturating_sub(own).clamp(0, REACH));
                 Above { k_of: relative(least), room, lift, cap: self.config.outliers }
             }
@@ -424,11 +424,15 @@ impl Site {
     /// All that a checkpoint must keep; the history of decisions is for people and not part of it.
     #[must_use]
     pub fn state(&self) -> SiteState {
+        let mut ceilings = heapless::Vec::new();
+        for ceiling in self.ring.iter() {
+            ceilings.push(ceiling).ok();
+        }
         SiteState {
             alpha: self.alpha,
             since: self.since,
             at_once: self.at_once,
-            ceilings: self.ring.iter().collect(),
+            ceilings,
             guard: self.guard,
             tried: self.tried,
         }
