@@ -133,10 +133,7 @@ fn messages_say_where_and_what() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("data.csv"), "a,b,c\n1,2,3\n").expect("a file");
     let cases: [(&[&str], &str); 5] = [
-        (
-            &["train", "--resume", "nowhere"],
-            "nowhere: no such directory",
-        ),
+        (&["train", "--resume", "nowhere"], "nowhere: no such directory"),
         (&["predict", "data.csv", "x.png"], "data.csv: "),
         (&["plan", "--set", "relu"], "--set relu: is not OP=LIST, as in relu=deny"),
         (&["plan", "--set", "relu=never"], "--set relu=never: there are the lists allow, deny, inside, infer"),

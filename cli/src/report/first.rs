@@ -39,7 +39,9 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
         let doubt = |doubt: &String| format!("<li>{}</li>\n", escape(doubt));
         let doubts = match &doubts[..] {
             [] => String::new(),
-            all => format!("<p>Doubtful:</p>\n<ul class=\"doubts\">{}</ul>\n", all.iter().map(doubt).collect::<String>()),
+            all => {
+                format!("<p>Doubtful:</p>\n<ul class=\"doubts\">{}</ul>\n", all.iter().map(doubt).collect::<String>())
+            }
         };
         content += &format!("<ul class=\"verdict\">\n{items}</ul>\n{doubts}<p class=\"how\">{circumstances}</p>\n");
     }

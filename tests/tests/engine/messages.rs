@@ -23,7 +23,10 @@ fn heads_and_widths() {
     let said = |trainer: &mut Trainer<Cpu>, shape: [usize; 4]| {
         trainer.evaluate([Batch::f32(shape, &x)], |[x]| attention.forward(x)).expect_err("refused").to_string()
     };
-    assert_eq!(said(&mut trainer, [2, 1, 5, 8]), "block.attention: a width of 8 channels cannot be divided among 3 heads");
+    assert_eq!(
+        said(&mut trainer, [2, 1, 5, 8]),
+        "block.attention: a width of 8 channels cannot be divided among 3 heads"
+    );
     assert_eq!(said(&mut trainer, [2, 5, 1, 8]), "block.attention: a sequence is n × 1 × t × width, not 2×5×1×8");
 }
 

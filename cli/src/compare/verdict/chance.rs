@@ -155,8 +155,8 @@ fn advice(chance: Chance, wide: bool) -> &'static str {
             "One seed: whether a difference of this size is chance, nobody can say. Several seeds show it (--seeds 0,1,2)."
         }
         Chance::Unknown => {
-            "They keep nearly all gradients, so they compute the same but for rounding, and this is one seed: differences \
-             of this size mean nothing, another seed may turn them round. How large chance is only several seeds show (--seeds 0,1,2)."
+            "They keep at least nine tenths of the gradients at every site, so they compute about the same, and this is \
+             one seed: differences of this size mean nothing, another seed may turn them round. How large chance is only several seeds show (--seeds 0,1,2)."
         }
     }
 }
