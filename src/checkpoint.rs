@@ -24,7 +24,7 @@ pub(crate) const MASTER: &str = "master";
 const FORMAT: u32 = 2;
 
 /// Why a checkpoint cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// No safetensors file, or one that was cut off, or damaged where it says what it holds.
@@ -51,6 +51,13 @@ impl fmt::Display for CheckpointError {
             Self::Other(cause) => f.write_str(cause),
             Self::Unwritable(cause) => write!(f, "cannot be written: {cause}"),
         }
+    }
+}
+
+/// The sentence of [`fmt::Display`].
+impl fmt::Debug for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

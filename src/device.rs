@@ -1,8 +1,39 @@
 //! The one file that names backends.
 
+use crate::Error;
+
 #[cfg(feature = "cpu")]
-pub use gradscale_cpu::{Cpu, Isa};
+pub use gradscale_cpu::{Cpu, Error as CpuError, Isa};
 #[cfg(feature = "cuda")]
-pub use gradscale_cuda::Cuda;
+pub use gradscale_cuda::{Cuda, Error as CudaError};
 #[cfg(feature = "wgpu")]
-pub use gradscale_wgpu::{Adapter, Wgpu, adapters};
+pub use gradscale_wgpu::{Adapter, Error as WgpuError, Wgpu, adapters};
+
+/// The error of the device that is meant where [`Error`] names none.
+#[cfg(feature = "cpu")]
+pub type Usual = CpuError;
+/// The error of the device that is meant where [`Error`] names none.
+#[cfg(not(feature = "cpu"))]
+pub type Usual = gradscale_core::backend::ErrorKind;
+
+/// So that `?` takes a device's own errors too: `Cpu::new(0)?`.
+#[cfg(feature = "cpu")]
+impl From<CpuError> for Error<CpuError> {
+    fn from(error: CpuError) -> Self {
+        Self::Device(error)
+    }
+}
+
+#[cfg(feature = "wgpu")]
+impl From<WgpuError> for Error<WgpuError> {
+    fn from(error: WgpuError) -> Self {
+        Self::Device(error)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl From<CudaError> for Error<CudaError> {
+    fn from(error: CudaError) -> Self {
+        Self::Device(error)
+    }
+}

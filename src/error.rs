@@ -1,14 +1,18 @@
 //! What can go wrong.
+//!
+//! `Debug` of an error is its sentence too: a `main` that returns one prints what people read. What an error holds is in
+//! its public fields.
 
 use crate::{CheckpointError, Shape};
 use gradscale_core::{
     amp::PlanError, backend::DType, descriptor::ShapeError, loss_scale::ScheduleError, model::terms::TermsError,
-    solve::ConfigError,
+    op::Op, solve::ConfigError,
 };
 use std::fmt;
 
-/// Why a network cannot be traced: an operator does not fit its inputs.
-#[derive(Clone, Debug, PartialEq)]
+/// Why a network cannot be traced: an operator does not fit its inputs. [`fmt::Debug`] is the sentence of
+/// [`fmt::Display`].
+#[derive(Clone, PartialEq)]
 pub struct TraceError {
     /// Name of the operator or layer.
     pub name: String,
@@ -20,8 +24,15 @@ pub struct TraceError {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TraceErrorKind {
-    /// No device operator has such a shape.
+    /// No device operator has such a shape, or such a number.
     Shape(ShapeError),
+    /// No device operator has an input of such a shape.
+    Input {
+        /// Why.
+        error: ShapeError,
+        /// The input's.
+        shape: Shape,
+    },
     /// Two shapes that must agree.
     Mismatch {
         /// What came.
@@ -37,7 +48,14 @@ pub enum TraceErrorKind {
         shape: Shape,
     },
     /// A type that the operator does not take.
-    Type(DType),
+    Type {
+        /// What has it: indices, labels, a batch.
+        what: &'static str,
+        /// Types that would be taken.
+        takes: Vec<DType>,
+        /// What came.
+        got: DType,
+    },
     /// The loss is not one number, or does not depend on any parameter.
     Loss(Shape),
     /// No theorem holds for this shape.
@@ -55,8 +73,6 @@ pub enum TraceErrorKind {
         /// What was traced.
         with: usize,
     },
-    /// A part of a tensor beyond its end.
-    Range,
     /// Heads of an attention that do not divide its width.
     Heads {
         /// Heads.
@@ -64,6 +80,8 @@ pub enum TraceErrorKind {
         /// Channels of a token.
         width: usize,
     },
+    /// Numbers that do not fit a tensor (an axis, a part beyond its end), in words.
+    Range(String),
 }
 
 impl fmt::Display for TraceError {
@@ -73,24 +91,42 @@ impl fmt::Display for TraceError {
             TraceErrorKind::Shape(error) => write!(f, "{error}"),
             TraceErrorKind::Mismatch { got, with } => write!(f, "{got} does not fit {with}"),
             TraceErrorKind::Length { got, shape } => write!(f, "{got} elements for a shape of {shape}"),
-            TraceErrorKind::Type(dtype) => write!(f, "does not take {dtype:?}"),
-            TraceErrorKind::Loss(shape) => {
-                write!(f, "a loss is one number that depends on a parameter, not {shape}")
+            TraceErrorKind::Input { error, shape } => write!(f, "{error}; the input is {shape} (n × h × w × c)"),
+            TraceErrorKind::Type { what, takes, got } => {
+                let takes: Vec<String> = takes.iter().copied().map(word).collect();
+                write!(f, "{what} must be {}, not {}", takes.join(" or "), word(*got))
             }
+            TraceErrorKind::Loss(shape) => match shape.len() {
+                1 => f.write_str("the loss depends on no weight, so there is nothing to train"),
+                _ => write!(f, "a loss is one number, not {shape}; take its mean or sum"),
+            },
             TraceErrorKind::Terms(error) => write!(f, "{error}"),
             TraceErrorKind::Plan(error) => write!(f, "{error}"),
-            TraceErrorKind::Inputs { got, with } => write!(f, "{got} inputs for a step of {with}"),
-            TraceErrorKind::NewSites => f.write_str("a later micro-batch has operators that the first had not"),
+            TraceErrorKind::Inputs { got, with } => write!(f, "{got} inputs, where the step to repeat had {with}"),
+            TraceErrorKind::NewSites => f.write_str(
+                "a later micro-batch has operators that the first had not; all of a step must run the same network",
+            ),
             TraceErrorKind::Sites => f.write_str("more than 65534 sites"),
             TraceErrorKind::Heads { heads, width } => {
                 write!(f, "a width of {width} channels cannot be divided among {heads} heads")
             }
-            TraceErrorKind::Range => f.write_str("a part beyond the end of its tensor"),
+            TraceErrorKind::Range(words) => f.write_str(words),
         }
     }
 }
 
+impl fmt::Debug for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for TraceError {}
+
+/// A type as Rust and [`crate::Batch`] call it.
+fn word(dtype: DType) -> String {
+    format!("{dtype:?}").to_lowercase()
+}
 
 impl TraceError {
     pub(crate) fn new(name: &str, kind: impl Into<TraceErrorKind>) -> Self {
@@ -116,14 +152,39 @@ impl From<PlanError> for TraceErrorKind {
     }
 }
 
-/// Why a training cannot begin or go on. `E` is the device's own error.
-#[derive(Debug)]
+/// Why a training cannot begin or go on. `E` is the device's own error, the CPU's where none is named.
+///
+/// [`fmt::Debug`] is the sentence of [`fmt::Display`], so that a `main` which returns an error prints a sentence:
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Error, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+/// fn main_of_yours() -> Result<(), Error> {
+///     let mut parameters = Parameters::seeded(1);
+///     let net = Linear::new(&mut parameters.at("net"), 3, 1);
+///     let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+///     trainer.evaluate([Batch::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x))?;
+///     Ok(())
+/// }
+/// let printed = format!("Error: {:?}", main_of_yours().unwrap_err());
+/// assert_eq!(printed, "Error: net: 2×4 does not fit 1×3");
+/// ```
 #[non_exhaustive]
-pub enum Error<E> {
+pub enum Error<E = crate::device::Usual> {
     /// The network does not fit its inputs.
     Trace(TraceError),
     /// The device failed.
     Device(E),
+    /// The device failed at an operator of the network; one that works later than it is asked may say so at a later one.
+    Operator {
+        /// Name of the layer or operator.
+        name: String,
+        /// Which operator it is.
+        op: Op,
+        /// Whether it was at its gradient.
+        backward: bool,
+        /// The device's error.
+        error: E,
+    },
     /// A number of the optimizer makes no sense.
     Optimizer(ShapeError),
     /// A number of the scaling rule makes no sense.
@@ -139,7 +200,7 @@ pub enum Error<E> {
     },
     /// Two parameters of one name.
     Duplicate(String),
-    /// No parameter of that name, or not of that size.
+    /// No parameter of that name, or values in another number than it has; in words.
     Parameter(String),
     /// A group of the optimizer that no parameter belongs to.
     Group {
@@ -161,23 +222,42 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
         match self {
             Self::Trace(error) => write!(f, "{error}"),
             Self::Device(error) => write!(f, "{error}"),
+            Self::Operator { name, op, backward, error } => {
+                let gradient = if *backward { ", its gradient" } else { "" };
+                write!(f, "{name} ({op}{gradient}): {error}")
+            }
+            Self::Optimizer(ShapeError::Value(x)) => write!(
+                f,
+                "optimizer: {x} does not do: learning rates and weight decays are finite and not negative, momentum and \
+                 betas at least 0 and below 1, eps is at least 1e-17, limits of clipping are positive"
+            ),
             Self::Optimizer(error) => write!(f, "optimizer: {error}"),
             Self::Rule(error) => write!(f, "gradient scaling: {error}"),
             Self::LossScale(error) => write!(f, "loss scale: {error}"),
             Self::Skips { in_a_row, last } => {
                 write!(f, "{in_a_row} steps in a row were not taken; the last was {last}")
             }
-            Self::Duplicate(name) => write!(f, "two parameters are called {name}"),
-            Self::Parameter(name) => write!(f, "there is no parameter {name} of that size"),
+            Self::Duplicate(name) => {
+                write!(f, "two parameters are called {name}: give each layer a scope of its own (parameters.at)")
+            }
+            Self::Parameter(words) => f.write_str(words),
             Self::Group { prefix, parts } => {
                 write!(f, "optimizer: no parameter belongs to the group {prefix}; there are {parts}")
             }
             Self::Checkpoint(cause) => write!(f, "checkpoint: {cause}"),
-            Self::Gradients => {
-                f.write_str("there are no such gradients: of another trainer, of a step that is over, or none yet")
+            Self::Gradients => f.write_str(
+                "these gradients are of another trainer or of a step that is over, or there are none to repeat",
+            ),
+            Self::Prefetched => {
+                f.write_str("this batch was sent ahead by another trainer, or a later one has taken its place")
             }
-            Self::Prefetched => f.write_str("this batch is not ahead: of another trainer, or another took its place"),
         }
+    }
+}
+
+impl<E: fmt::Display> fmt::Debug for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -185,9 +265,17 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Trace(error) => Some(error),
-            Self::Device(error) => Some(error),
+            Self::Device(error) | Self::Operator { error, .. } => Some(error),
             Self::Checkpoint(error) => Some(error),
-            _ => None,
+            Self::Optimizer(error) => Some(error),
+            Self::Rule(error) => Some(error),
+            Self::LossScale(error) => Some(error),
+            Self::Skips { .. }
+            | Self::Duplicate(_)
+            | Self::Parameter(_)
+            | Self::Group { .. }
+            | Self::Gradients
+            | Self::Prefetched => None,
         }
     }
 }

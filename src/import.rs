@@ -69,7 +69,7 @@ impl fmt::Display for Imported {
 }
 
 /// Why nothing was imported.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportError {
     /// Bytes that are no safetensors file.
@@ -120,6 +120,13 @@ impl fmt::Display for ImportError {
                 write!(f, "{parameter} is {expected}, where an image of {h}×{w}×{c} has {values} values")
             }
         }
+    }
+}
+
+/// The sentence of [`fmt::Display`].
+impl fmt::Debug for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

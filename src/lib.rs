@@ -20,12 +20,12 @@ mod train;
 
 pub use checkpoint::{CheckpointError, checkpoint_metadata};
 pub use compile::PlanRow;
-#[cfg(feature = "cuda")]
-pub use device::Cuda;
 #[cfg(feature = "wgpu")]
-pub use device::{Adapter, Wgpu, adapters};
+pub use device::{Adapter, Wgpu, WgpuError, adapters};
 #[cfg(feature = "cpu")]
-pub use device::{Cpu, Isa};
+pub use device::{Cpu, CpuError, Isa};
+#[cfg(feature = "cuda")]
+pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use import::{ImportError, Imported, TorchModule};

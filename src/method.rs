@@ -140,7 +140,7 @@ impl Default for Method {
 }
 
 /// Why a text names no method.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct MethodError {
     text: String,
     cause: String,
@@ -149,6 +149,13 @@ pub struct MethodError {
 impl fmt::Display for MethodError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "method {}: {}", self.text, self.cause)
+    }
+}
+
+/// The sentence of [`fmt::Display`].
+impl fmt::Debug for MethodError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

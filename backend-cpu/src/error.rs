@@ -4,7 +4,6 @@ use core::fmt;
 use gradscale_core::backend::ErrorKind;
 
 /// An error of the CPU backend.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The system refused so many bytes.
@@ -23,11 +22,18 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+            Self::OutOfMemory { bytes } => write!(f, "the system has no memory for {bytes} bytes"),
             Self::Unsupported(operator) => write!(f, "the CPU backend has no operator {operator}"),
             Self::Threads(error) => write!(f, "no threads: {error}"),
             Self::Isa(isa) => write!(f, "this machine does not have {isa}"),
         }
+    }
+}
+
+/// The sentence of [`fmt::Display`]: a `main` that returns an error prints what people read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

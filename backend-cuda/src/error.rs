@@ -4,7 +4,7 @@ use core::fmt;
 use gradscale_core::backend::ErrorKind;
 
 /// An error of the CUDA backend.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A library of NVIDIA's is not installed.
@@ -60,6 +60,13 @@ impl fmt::Display for Error {
             Self::Driver { doing, name, .. } => write!(f, "the CUDA driver, asked to {doing}: {name}"),
             Self::Unsupported(operator) => write!(f, "the CUDA backend has no operator {operator}"),
         }
+    }
+}
+
+/// The sentence of [`fmt::Display`]: a `main` that returns an error prints what people read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

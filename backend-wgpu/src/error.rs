@@ -4,7 +4,6 @@ use core::fmt;
 use gradscale_core::{backend::ErrorKind, stats::RowError};
 
 /// An error of the wgpu backend, with the driver's message.
-#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no adapter of this number.
@@ -59,6 +58,13 @@ impl fmt::Display for Error {
             Self::Row(error) => write!(f, "the device wrote a broken row of statistics: {error}"),
             Self::Failed(reason) => write!(f, "the device failed: {reason}"),
         }
+    }
+}
+
+/// The sentence of [`fmt::Display`]: a `main` that returns an error prints what people read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   gradscale compare
-      five methods on made-up road scenes: some minutes on two cores
+      five methods on made-up road scenes, then on two towers that no single scale can train: a minute or two
   gradscale compare --data camvid-90x120 --batch 12 --iters 600
       the same on CamVid
   gradscale compare --methods fp32,gs:paper,gs:exact,interval=100 --seeds 0,1,2
@@ -82,9 +82,10 @@ Images and label images have one channel or three, of 8 or 16 bits.";
 /// Network, data and device of a training.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Setup {
-    /// Network and kind of data.
-    #[arg(long, value_enum, default_value = "segnet")]
-    pub task: Task,
+    /// Network and kind of data [default: segnet]
+    #[arg(long, value_enum)]
+    #[serde(serialize_with = "resolved")]
+    pub task: Option<Task>,
     /// Network for --task classify.
     #[arg(long, value_enum, default_value = "resnet")]
     #[serde(default)]
@@ -99,8 +100,8 @@ pub struct Setup {
     /// Images in a batch [default: 8 for segnet, 64 for classify]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
-    /// Channels of each layer; SegNetBasic has 64. Of a residual network, those of the first stage; a perceptron has
-    /// 8 times as many units in a layer.
+    /// Channels of each layer; SegNetBasic has 64. Of a residual network, those of the first stage; a perceptron and
+    /// towers have 8 times as many units in a layer.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
     /// Where to run: `gradscale devices` lists what there is. [default: cpu]
@@ -108,11 +109,23 @@ pub struct Setup {
     pub device: Option<Device>,
 }
 
+/// Results and checkpoints say which it was.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn resolved<S: serde::Serializer>(task: &Option<Task>, serializer: S) -> Result<S::Ok, S::Error> {
+    task.unwrap_or_default().serialize(serializer)
+}
+
 impl Setup {
+    /// Network and kind of data.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        self.task.unwrap_or_default()
+    }
+
     /// Images in a batch.
     #[must_use]
     pub fn batch(&self) -> usize {
-        self.batch.unwrap_or_else(|| self.task.batch())
+        self.batch.unwrap_or_else(|| self.task().batch())
     }
 
     /// Where to run.
@@ -126,7 +139,7 @@ impl Setup {
     /// # Errors
     /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Data, Failure> {
-        let data = Data::load(self.task, self.data.as_deref(), &self.reading, seed)?;
+        let data = Data::load(self.task(), self.data.as_deref(), &self.reading, seed)?;
         let notes = data.notes();
         notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
         notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
@@ -144,24 +157,37 @@ impl Setup {
     #[must_use]
     pub fn network(&self) -> String {
         let width = self.width;
-        match (self.task, self.net) {
+        match (self.task(), self.net) {
             (Task::Segnet, _) => format!("SegNetBasic ({width} channels)"),
             (Task::Classify, Net::Resnet) => format!("ResNet-8 ({width} channels)"),
             (Task::Classify, Net::Mlp) => format!("A perceptron (two layers of {} units)", 8 * width),
+            (Task::Classify, Net::Towers) => "Two towers, losses 2⁴⁶ apart,".to_owned(),
         }
     }
 
-    /// What the loss is divided by, in words.
+    /// What the loss is divided by, in a sentence; a training image has so many pixels.
     #[must_use]
-    pub fn divisor(&self, pixels: Pixels) -> String {
-        match (pixels, self.task) {
-            (Pixels::Batch, Task::Segnet) => "the labelled pixels of its batch".to_owned(),
-            (Pixels::Batch, Task::Classify) => "the images of its batch".to_owned(),
-            (Pixels::Fixed(number), Task::Segnet) => format!("{number} pixels"),
-            (Pixels::Fixed(number), Task::Classify) => number.to_string(),
-        }
+    pub fn divisor(&self, pixels: Pixels, image: usize) -> String {
+        let (what, own) = match self.task() {
+            Task::Segnet => ("pixels", self.batch() * image),
+            Task::Classify => ("images", self.batch()),
+        };
+        let Pixels::Fixed(number) = pixels else {
+            return format!("The loss is the mean over the {what} of a batch.");
+        };
+        let ratio = number as f64 / own as f64;
+        let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };
+        let paper = if number == PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
+        format!(
+            "The loss is divided by {number} {what}{paper}, where a batch has {own}: gradients are {:.0} times {} than \
+             those of a mean, and the learning rate makes up for it.",
+            than.0, than.1
+        )
     }
 }
+
+/// Pixels of twelve images of 360 × 480: the paper's batch.
+const PAPER: u64 = 12 * 360 * 480;
 
 /// `gradscale compare`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -186,8 +212,8 @@ pub struct Compare {
     #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
     pub seed: u64,
     /// Several seeds, separated by commas; the table gives means and spreads.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub seeds: Vec<u64>,
+    #[arg(long, value_name = "LIST")]
+    pub seeds: Option<Seeds>,
     /// Scores after so many steps; 0: at the end only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
@@ -221,8 +247,9 @@ Results: report.html and table.md for people, results.json for programs. Exit co
 impl Compare {
     /// With what the task says where nothing was said.
     #[must_use]
-    pub fn resolved(&self) -> Self {
+    fn resolved(&self) -> Self {
         let mut all = self.clone();
+        all.setup.task = Some(self.setup.task());
         all.setup.batch = Some(self.setup.batch());
         all.setup.device = Some(self.setup.device());
         all.pixels = Some(self.divisor());
@@ -232,8 +259,8 @@ impl Compare {
     /// What the sum of losses is divided by.
     #[must_use]
     pub fn divisor(&self) -> Pixels {
-        let default = match self.setup.task {
-            Task::Segnet => Pixels::Fixed(2_073_600),
+        let default = match self.setup.task() {
+            Task::Segnet => Pixels::Fixed(PAPER),
             Task::Classify => Pixels::Batch,
         };
         self.pixels.unwrap_or(default)
@@ -242,7 +269,40 @@ impl Compare {
     /// The seeds to run.
     #[must_use]
     pub fn all_seeds(&self) -> Vec<u64> {
-        if self.seeds.is_empty() { vec![self.seed] } else { self.seeds.clone() }
+        self.seeds.as_ref().map_or_else(|| vec![self.seed], |seeds| seeds.0.clone())
+    }
+
+    /// What is trained: the task asked for. Where nothing was said of task, data, batch and divisor, two towers on
+    /// made-up digits beside it, which show what one scale cannot do.
+    #[must_use]
+    pub fn cases(&self) -> Vec<Self> {
+        let Setup { task, data, batch, .. } = &self.setup;
+        let chosen = task.is_some() || data.is_some() || batch.is_some() || self.pixels.is_some();
+        let mut towers = self.clone();
+        (towers.setup.task, towers.setup.net) = (Some(Task::Classify), Net::Towers);
+        let beside = (!chosen).then_some(towers);
+        std::iter::once(self).chain(&beside).map(Self::resolved).collect()
+    }
+}
+
+/// Different seeds.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Seeds(pub Vec<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut seeds = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let seed = part.parse().map_err(|_| format!("{part:?} is no seed: whole numbers, separated by commas"))?;
+            if seeds.contains(&seed) {
+                return Err(format!("{seed} stands there twice; the same training again says nothing about chance"));
+            }
+            seeds.push(seed);
+        }
+        Ok(Self(seeds))
     }
 }
 

@@ -18,6 +18,9 @@ pub struct Metrics {
     /// The class that was predicted everywhere, if there was no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u8>,
+    /// Of two towers, the share of images that each tells right; the scores above are over the answers of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub towers: Option<[f64; 2]>,
 }
 
 impl Metrics {
@@ -25,7 +28,15 @@ impl Metrics {
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
-        Self { miou: None, class_accuracy, global_accuracy, only: confusion.only() }
+        Self { miou: None, class_accuracy, global_accuracy, only: confusion.only(), towers: None }
+    }
+
+    /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
+    #[must_use]
+    pub fn of_towers(first: &Confusion, second: Confusion) -> Self {
+        let towers = Some([first.global_accuracy(), second.global_accuracy()]);
+        let only = first.only().or_else(|| second.only());
+        Self { towers, only, ..Self::of_images(&second.and(first)) }
     }
 
     /// Of pixels.
@@ -65,6 +76,12 @@ impl Confusion {
             assert!(label < classes && prediction < classes, "{label} taken for {prediction}, of {classes} classes");
             self.counts[label * classes + prediction] += 1;
         }
+    }
+
+    /// What two have counted, of the same classes.
+    fn and(mut self, other: &Self) -> Self {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self
     }
 
     /// How many pixels of class `label` were taken for `prediction`; 0 for what is no class.

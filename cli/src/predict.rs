@@ -105,7 +105,7 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, C
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
         let found = Found::new(path, bytes)?;
         let (plan, classes) = (found.plan()?, found.classes()?);
-        let network = (plan.setup.task, plan.setup.net, plan.setup.width);
+        let network = (plan.setup.task(), plan.setup.net, plan.setup.width);
         let fill = |parameters: &mut gradscale::Parameters| {
             parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
         };

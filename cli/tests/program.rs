@@ -50,7 +50,10 @@ fn compares_and_writes_results() {
         }
     }
     let table = fs::read_to_string(results.join("table.md")).expect("a table");
-    assert!(table.contains("loss divided by 2073600 pixels") && table.contains("| fp32 |"), "{table}");
+    assert!(
+        table.contains("divided by 2073600 pixels, those of twelve images of 360 × 480") && table.contains("| fp32 |"),
+        "{table}"
+    );
     assert!(out.contains(&table), "the table is shown as it is written");
     assert_eq!(fs::read_dir(&results).expect("a directory").count(), 3, "no temporary files are left");
 
@@ -60,6 +63,28 @@ fn compares_and_writes_results() {
     let (code, _, error) = gradscale(directory.path(), &[&SMALL[..], &["--out", "compare-1"]].concat());
     assert_eq!(code, Some(2));
     assert!(error.contains("results.json") && error.lines().count() == 1, "{error}");
+}
+
+/// Where nothing is said of task and data, two towers are shown beside the first network, in the same files.
+#[test]
+fn the_default_shows_two_towers_beside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = ["compare", "--iters", "2", "--width", "2", "--methods", "fp32,gs", "--out", "c"];
+    let (code, out, error) = gradscale(directory.path(), &arguments);
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    let read = |name: &str| fs::read_to_string(directory.path().join("c").join(name)).expect("a file");
+    let json: Value = serde_json::from_str(&read("results.json")).expect("JSON");
+    assert_eq!((&json["arguments"]["task"], &json["beside"]["arguments"]["net"]), (&"segnet".into(), &"towers".into()));
+    assert_eq!((&json["data"]["name"], &json["beside"]["data"]["name"]), (&"synthetic".into(), &"synthetic".into()));
+    assert_eq!([&json["runs"], &json["beside"]["runs"]].map(|runs| runs.as_array().map(Vec::len)), [Some(2); 2]);
+    let (table, report) = (read("table.md"), read("report.html"));
+    let titles: Vec<&str> = table.lines().filter(|line| line.starts_with("# ")).collect();
+    assert!(titles.len() == 2 && titles[1].starts_with("# Two towers"), "{titles:?}");
+    assert!(table.contains("- Too early: after 2 steps fp32 has reached mIoU "), "{table}");
+    assert!(report.contains("<section id=\"beside\"") && report.matches("<ul class=\"verdict\">").count() == 2);
+    // Of one network alone there is nothing beside it.
+    let (code, out, _) = gradscale(directory.path(), &[&arguments[..7], &["--task", "segnet", "--out", "d"]].concat());
+    assert!(code == Some(0) && !out.contains("towers"), "{out}");
 }
 
 #[test]
@@ -102,6 +127,25 @@ fn a_file_stands_for_flags() {
     assert_eq!(gradscale(directory.path(), &["train", "--config", "nowhere.toml"]).0, Some(2));
 }
 
+/// The file or the option, what was found, what to do.
+#[test]
+fn messages_say_where_and_what() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("data.csv"), "a,b,c\n1,2,3\n").expect("a file");
+    let cases: [(&[&str], &str); 5] = [
+        (&["train", "--resume", "nowhere"], "nowhere: no such directory"),
+        (&["predict", "data.csv", "x.png"], "data.csv: "),
+        (&["plan", "--set", "relu"], "--set relu: is not OP=LIST, as in relu=deny"),
+        (&["plan", "--set", "relu=never"], "--set relu=never: there are the lists allow, deny, inside, infer"),
+        (&["inspect", "1.2.3"], "1.2.3: neither a number nor bits (0x3c00, 0b1111)"),
+    ];
+    for (arguments, said) in cases {
+        let (code, out, error) = gradscale(directory.path(), arguments);
+        assert_eq!((code, out.as_str(), error.lines().count()), (Some(2), "", 1), "{arguments:?}: {error}");
+        assert!(error.starts_with(&format!("gradscale: {said}")), "{arguments:?}: {error}");
+    }
+}
+
 #[test]
 fn completions_know_the_commands() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -118,7 +162,7 @@ fn errors_are_one_line_with_exit_code_2() {
     fs::create_dir(directory.path().join("empty")).expect("a directory");
     fs::create_dir(directory.path().join("cut")).expect("a directory");
     fs::write(directory.path().join("cut/train-images-idx4-ubyte.gz"), [0x1F, 0x8B, 8, 0]).expect("a file");
-    let cases: [(&[&str], &str); 18] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["--methods", "fp64"], "fp64"),
         (&["--methods", "fixed:100"], "fixed:100"),
         (&["--methods", "fixed"], "fixed"),
@@ -126,13 +170,15 @@ fn errors_are_one_line_with_exit_code_2() {
         (&["--methods", "gs:best"], "best"),
         (&["--methods", "gs:paper,room=3"], "room"),
         (&["--methods", "gs,gs"], "twice"),
-        (&["--seeds", "0,1,0"], "--seeds: 0 stands there twice"),
+        (&["--seeds", "0,1,0"], "0 stands there twice"),
+        (&["--seeds", ""], "no seed"),
+        (&["--seeds", "1,x"], "\"x\" is no seed"),
         (&["--task", "detection"], "detection"),
         (&["--device", "tpu"], "tpu"),
         (&["--pixels", "-1"], "-1"),
         (&["--width", "0"], "--width"),
         (&["--threads", "1000000"], "--threads"),
-        (&["--batch", "500"], "500"),
+        (&["--batch", "500"], "--batch 500: synthetic has 160 training images, and a batch takes each at most once"),
         (&["--data", "nowhere"], "nowhere"),
         (&["--data", "empty"], "empty"),
         (&["--data", "cut"], "train-"),

@@ -22,7 +22,18 @@ fn comparison_writes_its_report() {
     self_contained(&html);
     let drawings = balanced(&html);
     assert!(drawings > 50, "{drawings} drawings");
-    for id in ["summary", "curves", "scales", "underflow", "histogram", "range", "samples", "arguments"] {
+    for id in [
+        "verdict",
+        "before-after",
+        "summary",
+        "curves",
+        "scales",
+        "underflow",
+        "histogram",
+        "range",
+        "samples",
+        "arguments",
+    ] {
         assert_eq!(html.matches(&format!("<section id=\"{id}\"")).count(), 1, "{id}");
     }
     let runs = json["runs"].as_array().expect("runs");

@@ -5,6 +5,18 @@
 #[cfg(test)]
 extern crate std;
 
+/// `Debug` of an error is its sentence: a `main` that returns one prints what people read.
+macro_rules! sentence {
+    ($error:ty) => {
+        impl core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+pub(crate) use sentence;
+
 pub mod accumulate;
 pub mod amp;
 pub mod backend;

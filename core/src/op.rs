@@ -140,7 +140,7 @@ impl core::str::FromStr for Op {
 }
 
 /// No operator has that name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnknownOp;
 
 impl fmt::Display for UnknownOp {
@@ -148,5 +148,7 @@ impl fmt::Display for UnknownOp {
         f.write_str("no operator has that name")
     }
 }
+
+crate::sentence!(UnknownOp);
 
 impl core::error::Error for UnknownOp {}

@@ -31,6 +31,7 @@ impl Compiler<'_, '_> {
             let Some(dy) = self.combined(id)? else { continue };
             self.traced.push(Traced { name: node.name.clone(), gradient: dy, shape: node.shape });
             self.vjp(id, node, dy)?;
+            self.origins.resize(self.launches.len(), (id, true));
         }
         Ok(())
     }

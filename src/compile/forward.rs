@@ -29,6 +29,7 @@ impl Compiler<'_, '_> {
         for (id, node) in trace.nodes.iter().enumerate() {
             if self.live[id] {
                 self.node(id, node)?;
+                self.origins.resize(self.launches.len(), (id, false));
             }
         }
         Ok(inputs)
@@ -111,7 +112,8 @@ impl Compiler<'_, '_> {
                 let table = self.operand(node.inputs[0], self.precision[id])?;
                 let indices = self.operand(node.inputs[1], None)?;
                 if indices.dtype != DType::U32 {
-                    return Err(TraceError::new(&node.name, TraceErrorKind::Type(indices.dtype)));
+                    let kind = TraceErrorKind::Type { what: "indices", takes: vec![DType::U32], got: indices.dtype };
+                    return Err(TraceError::new(&node.name, kind));
                 }
                 self.operands[id] = vec![table, indices];
                 self.store(id, node, Operation::Rows(*p, Way::Gather), &[Some(table), Some(indices)], None)?;
@@ -150,7 +152,9 @@ impl Compiler<'_, '_> {
                 let logits = self.operand(node.inputs[0], self.precision[id])?;
                 let labels = self.operand(node.inputs[1], None)?;
                 if !matches!(labels.dtype, DType::U8 | DType::U32) {
-                    return Err(TraceError::new(&node.name, TraceErrorKind::Type(labels.dtype)));
+                    let takes = vec![DType::U8, DType::U32];
+                    let kind = TraceErrorKind::Type { what: "labels", takes, got: labels.dtype };
+                    return Err(TraceError::new(&node.name, kind));
                 }
                 let weights = match node.inputs.get(2) {
                     Some(&weights) => Some(self.operand(weights, Some(Precision::Single))?),
@@ -216,7 +220,7 @@ impl Compiler<'_, '_> {
             }
             return Ok(Value { buf: Fixed::part(*p, Part::Half), dtype: DType::F16 });
         }
-        let missing = || TraceError::new(&self.trace.nodes[node].name, TraceErrorKind::Range);
+        let missing = || missing(&self.trace.nodes[node].name);
         let value = self.values[node].ok_or_else(missing)?;
         match (value.dtype, want) {
             (DType::F32, Some(Precision::Half)) => self.cast(node, DType::F16),
@@ -230,7 +234,7 @@ impl Compiler<'_, '_> {
         if let Some(&value) = self.casts.get(&(node, to)) {
             return Ok(value);
         }
-        let missing = || TraceError::new(&self.trace.nodes[node].name, TraceErrorKind::Range);
+        let missing = || missing(&self.trace.nodes[node].name);
         let from = self.values[node].ok_or_else(missing)?;
         let y = self.new_buffer(to, self.trace.nodes[node].shape.len());
         let name = format!("{}/cast/forward", self.trace.nodes[node].name);
@@ -318,6 +322,10 @@ impl Compiler<'_, '_> {
         self.values[id] = Some(y);
         Ok(())
     }
+}
+
+fn missing(name: &str) -> TraceError {
+    TraceError::new(name, TraceErrorKind::Range("is read before it is computed".to_owned()))
 }
 
 pub(super) fn binary(name: &str, op: BinaryOp, rows: usize, cols: usize, over: Over) -> Result<Binary, TraceError> {

@@ -94,6 +94,8 @@ pub(crate) struct Program {
     pub holds: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
+    /// The node that each launch is of, and whether it is of the backward pass.
+    pub origins: Vec<(usize, bool)>,
     pub output: Value,
     /// Weights that get a gradient.
     pub contributes: Vec<usize>,
@@ -127,6 +129,7 @@ struct Compiler<'a, 's> {
     /// Virtual buffers.
     buffers: Vec<(DType, usize)>,
     launches: Vec<Launch>,
+    origins: Vec<(usize, bool)>,
     /// Precision in which each node runs; none for integers.
     precision: Vec<Option<Precision>>,
     values: Vec<Option<Value>>,
@@ -163,6 +166,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         fixed,
         buffers: Vec::new(),
         launches: Vec::new(),
+        origins: Vec::new(),
         precision,
         values: vec![None; count],
         operands: vec![Vec::new(); count],
@@ -187,7 +191,9 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         compiler.launches.push(Launch::new(Operation::Unary(Unary::Id), &[output.buf], target));
         output = Value { buf: fixed.loss(), dtype: DType::F32 };
     }
-    let Compiler { launches, buffers, contributes, statistics, halves, order, traced, values, shared, .. } = compiler;
+    compiler.origins.resize(compiler.launches.len(), (trace.output, false));
+    let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, values, shared, .. } =
+        compiler;
     let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
     let mut program = Program {
         trace: trace.clone(),
@@ -196,6 +202,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         holds: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
+        origins,
         output,
         contributes,
         statistics,

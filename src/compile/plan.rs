@@ -6,7 +6,7 @@ use crate::{
     trace::{Trace, Work},
 };
 use gradscale_core::{
-    amp::{AmpPolicy, Input, Node, Planned, Precision},
+    amp::{AmpPolicy, Input, Node, PlanError, Planned, Precision},
     backend::DType,
     op::Op,
 };
@@ -72,7 +72,14 @@ pub(crate) fn plan(policy: &AmpPolicy, trace: &Trace) -> Result<(Vec<PlanRow>, V
         .map(|(id, inputs)| Node { name: &trace.nodes[*id].name, op: trace.nodes[*id].op, inputs })
         .collect();
     let mut planned = vec![Planned::default(); nodes.len()];
-    gradscale_core::amp::plan(policy, &nodes, &mut planned).map_err(|error| TraceError::new("plan", error))?;
+    gradscale_core::amp::plan(policy, &nodes, &mut planned).map_err(|error| {
+        // By its name, which people know, not by its number.
+        let at = match error {
+            PlanError::Inputs { node } | PlanError::Order { node } => nodes.get(node),
+            _ => None,
+        };
+        TraceError::new(at.map_or("plan", |node| node.name), error)
+    })?;
     let mut table = Vec::new();
     for ((id, _), planned) in inputs.iter().zip(&planned) {
         precision[*id] = planned.precision;

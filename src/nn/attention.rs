@@ -49,7 +49,8 @@ impl Module for SelfAttention {
     fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
         let [n, h, t, width] = x.shape().sizes();
         if h != 1 {
-            return Err(TraceError::new(&self.name, TraceErrorKind::Range));
+            let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
+            return Err(TraceError::new(&self.name, TraceErrorKind::Range(words)));
         }
         if self.heads == 0 || !width.is_multiple_of(self.heads) {
             return Err(TraceError::new(&self.name, TraceErrorKind::Heads { heads: self.heads, width }));

@@ -19,7 +19,7 @@ pub(crate) use resample::Resample;
 use crate::{Parameter, Shape, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::DType,
-    descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Rows, Unary, Xent},
+    descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Rows, ShapeError, Unary, Xent},
     op::Op,
 };
 use std::{cell::RefCell, collections::HashMap};
@@ -223,10 +223,15 @@ pub(crate) fn sizes(name: &str, shape: Shape) -> Result<[u32; 4], TraceError> {
 }
 
 pub(crate) fn size(name: &str, size: usize) -> Result<u32, TraceError> {
-    let too_large = |_| TraceError::new(name, gradscale_core::descriptor::ShapeError::TooLarge);
+    let too_large = |_| TraceError::new(name, ShapeError::TooLarge);
     u32::try_from(size).map_err(too_large)
 }
 
 fn mismatch(name: &str, got: Shape, with: Shape) -> TraceError {
     TraceError::new(name, TraceErrorKind::Mismatch { got, with })
+}
+
+/// What is wrong with an operator for an input of this shape.
+fn input(name: &str, error: ShapeError, shape: Shape) -> TraceError {
+    TraceError::new(name, TraceErrorKind::Input { error, shape })
 }

@@ -2,7 +2,13 @@
 
 use super::{Var, Work, mismatch};
 use crate::{Shape, TraceError, error::TraceErrorKind};
-use gradscale_core::op::Op;
+use gradscale_core::{amp::MAX_INPUTS, op::Op};
+
+/// That there is such an axis.
+fn within(name: &str, axis: usize) -> Result<(), TraceError> {
+    let words = || TraceErrorKind::Range(format!("there is no axis {axis}: 0 is n, 1 h, 2 w, 3 c"));
+    if axis < 4 { Ok(()) } else { Err(TraceError::new(name, words())) }
+}
 
 impl<'t> Var<'t> {
     /// The same values in another shape.
@@ -32,15 +38,25 @@ impl<'t> Var<'t> {
         self.then("detach", Op::Reshape, Work::Detach, &[], self.shape())
     }
 
-    /// Joins tensors along an axis (0 n, 1 h, 2 w, 3 c); the other sizes must agree.
+    /// Joins tensors along an axis (0 n, 1 h, 2 w, 3 c); the other sizes must agree. Of more than eight, eight at a time,
+    /// then their results.
     ///
     /// # Errors
     /// Sizes that do not, an axis beyond 3.
     pub fn concat(self, others: &[Self], axis: usize) -> Result<Self, TraceError> {
+        within("concat", axis)?;
+        if others.len() >= MAX_INPUTS {
+            let mut parts: Vec<Self> = std::iter::once(self).chain(others.iter().copied()).collect();
+            while parts.len() > 1 {
+                let join = |some: &[Self]| if let [one] = some { Ok(*one) } else { some[0].concat(&some[1..], axis) };
+                parts = parts.chunks(MAX_INPUTS).map(join).collect::<Result<_, _>>()?;
+            }
+            return Ok(parts[0]);
+        }
         let mut shape = self.shape().sizes();
         for other in others {
             let mut fits = other.shape().sizes();
-            let size = fits.get(axis).copied().ok_or(TraceError::new("concat", TraceErrorKind::Range))?;
+            let size = fits[axis];
             fits[axis] = shape[axis];
             if fits != shape {
                 return Err(mismatch("concat", other.shape(), self.shape()));
@@ -55,10 +71,11 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A part that does not lie inside.
     pub fn slice(self, axis: usize, start: usize, len: usize) -> Result<Self, TraceError> {
+        within("slice", axis)?;
         let mut shape = self.shape().sizes();
-        let end = start.checked_add(len);
-        if axis > 3 || end.is_none_or(|end| end > shape[axis]) {
-            return Err(TraceError::new("slice", TraceErrorKind::Range));
+        if start.checked_add(len).is_none_or(|end| end > shape[axis]) {
+            let words = format!("{len} places from {start} on leave axis {axis} of {}", self.shape());
+            return Err(TraceError::new("slice", TraceErrorKind::Range(words)));
         }
         shape[axis] = len;
         Ok(self.then("slice", Op::Slice, Work::Slice { axis, start }, &[], Shape::from(shape)))
@@ -72,7 +89,8 @@ impl<'t> Var<'t> {
         let mut sorted = order;
         sorted.sort_unstable();
         if sorted != [0, 1, 2, 3] {
-            return Err(TraceError::new("permute", TraceErrorKind::Range));
+            let words = format!("{order:?} does not name each axis from 0 to 3 once");
+            return Err(TraceError::new("permute", TraceErrorKind::Range(words)));
         }
         let sizes = self.shape().sizes();
         self.sizes("permute")?;
@@ -98,8 +116,10 @@ impl<'t> Var<'t> {
         self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self,
     ) -> Result<Vec<Self>, TraceError> {
         let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
-        if axis > 3 || total != Some(self.shape().sizes()[axis]) {
-            return Err(TraceError::new("split", TraceErrorKind::Range));
+        within("split", axis)?;
+        if total != Some(self.shape().sizes()[axis]) {
+            let words = format!("{lens:?} do not add up to axis {axis} of {}", self.shape());
+            return Err(TraceError::new("split", TraceErrorKind::Range(words)));
         }
         let whole = self.then_named(name, Op::Split, Work::Split, &[], self.shape());
         let mut start = 0;

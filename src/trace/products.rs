@@ -41,7 +41,7 @@ impl<'t> Var<'t> {
         self, name: &str, conv: impl FnOnce([u32; 4]) -> Result<Conv2d, gradscale_core::descriptor::ShapeError>,
         weight: Self, bias: Option<Self>,
     ) -> Result<Self, TraceError> {
-        let p = conv(self.sizes(name)?).map_err(|error| TraceError::new(name, error))?;
+        let p = conv(self.sizes(name)?).map_err(|error| super::input(name, error, self.shape()))?;
         let shape = Shape::from(p.y().map(|size| size as usize));
         if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
             return Err(mismatch(name, self.shape(), weight.shape()));
@@ -64,7 +64,7 @@ impl<'t> Var<'t> {
         weight: Self, bias: Option<Self>,
     ) -> Result<Self, TraceError> {
         let sizes = self.sizes(name)?;
-        let p = conv(sizes).map_err(|error| TraceError::new(name, error))?;
+        let p = conv(sizes).map_err(|error| super::input(name, error, self.shape()))?;
         let shape = Shape::from(p.x().map(|size| size as usize));
         if p.y() != sizes {
             return Err(mismatch(name, self.shape(), Shape::from(p.y().map(|size| size as usize))));
@@ -88,7 +88,7 @@ impl<'t> Var<'t> {
         self, name: &str, op: Op, norm: impl FnOnce([u32; 4]) -> Result<Norm, gradscale_core::descriptor::ShapeError>,
         [scale, shift]: [Self; 2], running: Option<&crate::Parameter>,
     ) -> Result<Self, TraceError> {
-        let p = norm(self.sizes(name)?).map_err(|error| TraceError::new(name, error))?;
+        let p = norm(self.sizes(name)?).map_err(|error| super::input(name, error, self.shape()))?;
         self.normalised(name, op, p, &[scale, shift], running)
     }
 
@@ -128,7 +128,8 @@ impl<'t> Var<'t> {
             }
         }
         if running.is_some_and(|running| running.shape.len() != 2 * p.groups() as usize) {
-            return Err(TraceError::new(name, TraceErrorKind::Range));
+            let words = format!("running statistics of another number of channels than {}", self.shape());
+            return Err(TraceError::new(name, TraceErrorKind::Range(words)));
         }
         let p = if running.is_some() && !self.tape.training() { p.given() } else { p };
         let work = Work::Norm(p, running.map(|running| running.id));

@@ -1,7 +1,7 @@
 //! Images of another size.
 
 use super::{Var, Work, size};
-use crate::{Shape, TraceError, error::TraceErrorKind};
+use crate::{Shape, TraceError};
 use gradscale_core::{descriptor::ShapeError, op::Op};
 
 /// A product with a constant matrix along each of two axes.
@@ -142,13 +142,9 @@ impl<'t> Var<'t> {
             let [start, end] = window(at, from, to);
             pool(self.slice(axis, start, end - start)?, end - start)
         };
-        let mut parts = (0..to).map(part).collect::<Result<Vec<Self>, _>>()?;
-        // A concatenation takes few parts at once.
-        while parts.len() > 1 {
-            let join = |some: &[Self]| some[0].concat(&some[1..], axis);
-            parts = parts.chunks(gradscale_core::amp::MAX_INPUTS).map(join).collect::<Result<_, _>>()?;
-        }
-        parts.pop().ok_or(TraceError::new("max_pool", TraceErrorKind::Range))
+        let parts = (0..to).map(part).collect::<Result<Vec<Self>, _>>()?;
+        let (first, others) = parts.split_first().ok_or(TraceError::new("max_pool", ShapeError::Window))?;
+        first.concat(others, axis)
     }
 
     fn resample(self, kind: &'static str, op: Op, weights: Weights, to: [u32; 2]) -> Result<Self, TraceError> {

@@ -31,7 +31,7 @@ impl<'t> Var<'t> {
     pub fn pool(
         self, kind: &'static str, pool: impl FnOnce([u32; 4]) -> Result<Pool, ShapeError>,
     ) -> Result<Self, TraceError> {
-        let p = pool(self.sizes(kind)?).map_err(|error| TraceError::new(kind, error))?;
+        let p = pool(self.sizes(kind)?).map_err(|error| super::input(kind, error, self.shape()))?;
         let op = match (p.op(), p.overlaps()) {
             (PoolOp::Average, _) => Op::AveragePool,
             (PoolOp::Max, true) => Op::MaxPoolOverlapping,

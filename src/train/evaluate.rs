@@ -21,7 +21,7 @@ impl<B: Backend> Trainer<B> {
         let trace = trace(&batch, false, net)?;
         let shape = trace.nodes[trace.output].shape;
         let program = self.program(trace, Purpose::Evaluate, "")?;
-        self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
+        self.run_program(program, &batch, 0..0)?;
         let output = self.programs[program].output;
         let data = self.read(output.buf, output.dtype, shape.len()).map_err(Error::Device)?;
         Ok(Tensor { shape, data })
@@ -45,10 +45,11 @@ impl<B: Backend> Trainer<B> {
         let statistics = self.programs[program].statistics.clone();
         let waiting = Purpose::Statistics.statistics();
         let ran = self.run_program(program, &batch, 0..0);
-        let updated = ran.and_then(|()| self.update_statistics_of(&statistics, waiting, Slot::FIRST.0..Slot::FIRST.0));
+        let none = Slot::FIRST.0..Slot::FIRST.0;
+        let updated = ran.and_then(|()| self.update_statistics_of(&statistics, waiting, none).map_err(Error::Device));
         // A step in progress finds its dials as it left them.
         (self.dials, self.detail) = (dials, detail);
-        updated.and_then(|()| self.send(0..0)).map_err(Error::Device)
+        updated.and_then(|()| self.send(0..0).map_err(Error::Device))
     }
 
     /// Values of a buffer as f32.

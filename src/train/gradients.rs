@@ -92,8 +92,12 @@ impl<B: Backend> Trainer<B> {
                 let kind = TraceErrorKind::Mismatch { got: shape, with: node.shape };
                 return Err(TraceError::new(&format!("input{i}"), kind).into());
             }
-            if node.work != Work::Input(dtype) {
-                return Err(TraceError::new(&format!("input{i}"), TraceErrorKind::Type(dtype)).into());
+            if let Work::Input(takes) = &node.work
+                && *takes != dtype
+            {
+                let (what, takes) = ("the batch, as in the step to repeat,", vec![*takes]);
+                let kind = TraceErrorKind::Type { what, takes, got: dtype };
+                return Err(TraceError::new(&format!("input{i}"), kind).into());
             }
         }
         if inputs != N {
@@ -108,7 +112,7 @@ impl<B: Backend> Trainer<B> {
         self.serial += 1;
         self.begin(program);
         let all = self.all_rows();
-        self.run_program(program, batch, all).map_err(Error::Device)?;
+        self.run_program(program, batch, all)?;
         let order = self.programs[program].order.clone();
         let contributes = self.programs[program].contributes.clone();
         let statistics = self.programs[program].statistics.clone();
@@ -169,7 +173,7 @@ impl<B: Backend> Trainer<B> {
                 gradients.order.push(slot);
             }
         }
-        self.run_program(program, &batch, 0..0).map_err(Error::Device)?;
+        self.run_program(program, &batch, 0..0)?;
         gradients.micro += 1;
         gradients.program = program;
         Ok(gradients)

@@ -68,7 +68,11 @@ impl<B: Backend> Trainer<B> {
     pub fn set_parameter(&mut self, name: &str, values: &[f32]) -> Result<(), Error<B::Error>> {
         let id = self.find(name)?;
         if values.len() != self.definitions[id].shape.len() {
-            return Err(Error::Parameter(name.to_owned()));
+            let shape = self.definitions[id].shape;
+            return Err(Error::Parameter(format!(
+                "parameter {name} is {shape}, and was given {} values",
+                values.len()
+            )));
         }
         let mut master = self.memory.take(self.master(id));
         let written = self.device.write(Data::F32(values), &mut master);
@@ -149,6 +153,6 @@ impl<B: Backend> Trainer<B> {
 
     fn find(&self, name: &str) -> Result<usize, Error<B::Error>> {
         let found = self.definitions.iter().position(|one| one.name == name);
-        found.ok_or_else(|| Error::Parameter(name.to_owned()))
+        found.ok_or_else(|| Error::Parameter(format!("there is no parameter {name}")))
     }
 }

@@ -162,7 +162,11 @@ impl<B: Backend> Trainer<B> {
             return Err(Error::Duplicate(twice.name.clone()));
         }
         if let Some(wrong) = parameters.all.iter().find(|one| one.values.len() != one.shape.len()) {
-            return Err(Error::Parameter(wrong.name.clone()));
+            let (name, values) = (&wrong.name, wrong.values.len());
+            return Err(Error::Parameter(format!(
+                "parameter {name} is {}, and was given {values} values",
+                wrong.shape
+            )));
         }
         optimizer.check().map_err(Error::Optimizer)?;
         let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());

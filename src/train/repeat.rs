@@ -59,7 +59,7 @@ impl<B: Backend> Trainer<B> {
             // The same seed of dropout.
             self.seed -= 1;
             self.begin(gradients.program);
-            self.run_again(gradients.program).map_err(Error::Device)?;
+            self.run_again(gradients.program)?;
         }
     }
 

@@ -60,12 +60,14 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     };
     let mut policy = AmpPolicy::new(level);
     for change in &arguments.set {
-        let (op, list) = change.split_once('=').ok_or_else(|| Failure::at(change, "is not OP=LIST"))?;
-        let op: Op = op.trim().parse().map_err(|error| Failure::at(change, error))?;
+        let place = format!("--set {change}");
+        let (op, list) =
+            change.split_once('=').ok_or_else(|| Failure::at(&place, "is not OP=LIST, as in relu=deny"))?;
+        let op: Op = op.trim().parse().map_err(|error| Failure::at(&place, error))?;
         let lists = [List::Allow, List::Deny, List::Inside, List::Infer];
         let list = lists.into_iter().find(|known| known.to_string() == list.trim());
-        let list = list.ok_or_else(|| Failure::at(change, "there are the lists allow, deny, inside, infer"))?;
-        policy.set(op, list).map_err(|error| Failure::at(change, error))?;
+        let list = list.ok_or_else(|| Failure::at(&place, "there are the lists allow, deny, inside, infer"))?;
+        policy.set(op, list).map_err(|error| Failure::at(&place, error))?;
     }
     let method = Method::mixed().with_amp(policy);
     let plan = match arguments.task {
@@ -76,7 +78,7 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         Task::Classify => {
             let input = Input { size: SIZE, mean: 0.0, deviation: 1.0 };
             let (parameters, net) = classify::network(0, arguments.net, input, usize::from(arguments.width), 10);
-            plan(Trainer::new(cpu()?, parameters, classify::optimizer(1.0), method)?, &net, 1)?
+            plan(Trainer::new(cpu()?, parameters, classify::optimizer(arguments.net, 1.0), method)?, &net, 1)?
         }
     };
     output::print(&plan.iter().map(|row| format!("{row}\n")).collect::<String>())

@@ -1,7 +1,10 @@
 //! `gradscale compare`: one network, several methods.
 
+pub(crate) mod gradients;
 pub(crate) mod record;
+pub(crate) mod results;
 pub(crate) mod table;
+pub(crate) mod verdict;
 
 use crate::{
     Failure,
@@ -9,12 +12,13 @@ use crate::{
     doubts,
     machine::Origin,
     output,
-    report::Report,
+    report::{self, Report},
     task::{Data, open},
 };
 use gradscale::{Method, core::stats::Detail};
 use indicatif::ProgressBar;
-use record::{Record, Recorder, Results};
+use record::{Record, Recorder};
+use results::{Case, Results};
 use std::{path::Path, time::Instant};
 
 /// Trains by all methods and seeds, and writes the results.
@@ -22,49 +26,60 @@ use std::{path::Path, time::Instant};
 /// # Errors
 /// Data that cannot be read, a device that fails, results that cannot be written.
 pub fn run(arguments: &Compare) -> Result<(), Failure> {
-    let arguments = &arguments.resolved();
-    let seeds = arguments.all_seeds();
-    if let Some(twice) = seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed)) {
-        return Err(Failure::at("--seeds", format!("{} stands there twice", twice.1)));
-    }
-    let data = arguments.setup.load(arguments.seed)?;
-    // What does not fit is said before a directory is made.
-    data.check(arguments.setup.batch())?;
+    let cases = arguments.cases();
+    let loaded = |case: &Compare| {
+        let data = case.setup.load(case.seed)?;
+        // What does not fit is said before a directory is made.
+        data.check(case.setup.batch())?;
+        Ok(data)
+    };
+    let data = cases.iter().map(loaded).collect::<Result<Vec<Data>, Failure>>()?;
     let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
-    let mut results = Results::new(Origin::here(), arguments, &data);
-    let runs = seeds.len() * arguments.methods.0.len();
+    let runs = arguments.all_seeds().len() * arguments.methods.0.len() * cases.len();
     let bar = output::progress(arguments.iters * runs as u64);
-    for &seed in &seeds {
-        for (name, method) in &arguments.methods.0 {
-            let record = train(arguments, &data, name, method, seed, &bar)?;
-            bar.suspend(|| output::print(&format!("{}\n", table::line(&record))))?;
-            results.runs.push(record);
-            // After each run, so that nothing is lost when a later one fails.
-            write(&directory, &results, &data)?;
+    let mut results = Results { origin: Origin::here(), cases: Vec::new() };
+    for (arguments, data) in cases.iter().zip(&data) {
+        let case = Case::new(arguments, data);
+        bar.suspend(|| output::print(&format!("{}\n", case.title())))?;
+        results.cases.push(case);
+        for seed in arguments.all_seeds() {
+            for (name, method) in &arguments.methods.0 {
+                let record = train(arguments, data, name, method, seed, &bar)?;
+                bar.suspend(|| output::print(&format!("{}\n", table::line(&record))))?;
+                if let Some(case) = results.cases.last_mut() {
+                    case.runs.push(record);
+                }
+                // After each run, so that nothing is lost when a later one fails.
+                write(&directory, &results)?;
+            }
         }
     }
     bar.finish_and_clear();
     output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("report.html").display()))
 }
 
-fn write(directory: &Path, results: &Results<'_>, data: &Data) -> Result<(), Failure> {
+fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
     let path = directory.join("results.json");
     let mut json = serde_json::to_vec_pretty(results).map_err(|error| Failure::file(&path, error))?;
     json.push(b'\n');
     output::write(&path, &json)?;
     output::write(&directory.join("table.md"), table::table(results).as_bytes())?;
-    let (arguments, described, origin) = (results.arguments, &results.data, &results.origin);
-    let seeds = arguments.all_seeds();
-    let report = Report {
-        title: table::title(&arguments.setup, arguments.divisor(), described),
-        circumstances: table::circumstances(&arguments.setup, arguments.iters, &seeds, described, origin),
-        methods: results.methods().collect(),
-        runs: &results.runs.iter().collect::<Vec<_>>(),
-        data,
+    let runs: Vec<Vec<&Record>> = results.cases.iter().map(|case| case.runs.iter().collect()).collect();
+    let pages = results.cases.iter().zip(&runs).map(|(case, runs)| report_of(case, runs, &results.origin));
+    let reports = pages.collect::<Result<Vec<_>, Failure>>()?;
+    output::write(&directory.join("report.html"), report::html(&reports).as_bytes())
+}
+
+fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin) -> Result<Report<'a>, Failure> {
+    Ok(Report {
+        title: case.title(),
+        circumstances: case.circumstances(origin),
+        methods: case.methods().collect(),
+        runs,
+        data: case.data,
         origin,
-        arguments: serde_json::to_value(arguments).map_err(|error| Failure::at("report.html", error))?,
-    };
-    output::write(&directory.join("report.html"), report.html().as_bytes())
+        arguments: serde_json::to_value(case.arguments).map_err(|error| Failure::at("report.html", error))?,
+    })
 }
 
 /// One method, one seed.

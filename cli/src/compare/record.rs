@@ -1,6 +1,6 @@
 //! What is kept of a run.
 
-use crate::{Failure, args::Compare, doubts::Doubts, machine::Origin, metrics::Metrics, task::Data};
+use crate::{Failure, doubts::Doubts, metrics::Metrics};
 use gradscale::{
     MemoryReport, SiteReport, StepOutcome,
     core::{solve::Held, stats::Stats},
@@ -10,27 +10,6 @@ use std::collections::HashMap;
 
 /// Points of the time series of a site, about.
 const SAMPLES: u64 = 100;
-
-/// `results.json`.
-#[derive(Debug, Serialize)]
-pub struct Results<'a> {
-    #[serde(flatten)]
-    pub origin: Origin,
-    pub arguments: &'a Compare,
-    pub data: Description,
-    pub runs: Vec<Record>,
-}
-
-/// The data set.
-#[derive(Debug, Serialize)]
-pub struct Description {
-    pub name: String,
-    pub height: usize,
-    pub width: usize,
-    pub training_images: usize,
-    pub test_images: usize,
-    pub classes: Vec<String>,
-}
 
 /// One method, one seed.
 #[derive(Debug, Serialize)]
@@ -369,24 +348,5 @@ impl Recorder {
             }
         }
         Record { failure: Some(error.to_string()), ..self.record }
-    }
-}
-
-impl Description {
-    pub fn of(data: &Data) -> Self {
-        let ([height, width], [training_images, test_images]) = (data.size(), data.counts());
-        let (name, classes) = (data.name().to_owned(), data.classes().to_vec());
-        Self { name, height, width, training_images, test_images, classes }
-    }
-}
-
-impl<'a> Results<'a> {
-    pub fn new(origin: Origin, arguments: &'a Compare, data: &Data) -> Self {
-        Self { origin, arguments, data: Description::of(data), runs: Vec::new() }
-    }
-
-    /// Names of the methods, in the order asked for.
-    pub fn methods(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.arguments.methods.0.iter().map(|(name, _)| name.as_str())
     }
 }

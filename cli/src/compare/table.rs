@@ -1,6 +1,10 @@
-//! `table.md`.
+//! `table.md`: the verdict, gradients before and after, the numbers.
 
-use super::record::{Description, Record, Results};
+use super::{
+    gradients,
+    record::Record,
+    results::{Case, Description, Results},
+};
 use crate::{args::Setup, machine::Origin, metrics::Metrics, task::Pixels};
 use std::fmt::Write;
 
@@ -23,27 +27,31 @@ pub fn line(record: &Record) -> String {
 
 /// The score that counts most.
 pub fn score(metrics: &Metrics) -> String {
-    match metrics.miou {
-        Some(miou) => format!("mIoU {:5.1} %", 100.0 * miou),
-        None => format!("right {:5.1} %", 100.0 * metrics.global_accuracy),
+    match (metrics.miou, metrics.towers) {
+        (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),
+        (None, Some([first, second])) => format!("right {:5.1} and {:5.1} %", 100.0 * first, 100.0 * second),
+        (None, None) => format!("right {:5.1} %", 100.0 * metrics.global_accuracy),
     }
 }
 
 /// What was trained, in a line.
-pub fn title(setup: &Setup, pixels: Pixels, data: &Description) -> String {
+pub fn title(setup: &Setup, data: &Description) -> String {
     let (name, height, columns) = (&data.name, data.height, data.width);
-    format!("{} on {name} ({height}×{columns}), loss divided by {}", setup.network(), setup.divisor(pixels))
+    format!("{} on {name} ({height}×{columns})", setup.network())
 }
 
 /// How, and by what.
-pub fn circumstances(setup: &Setup, iters: u64, seeds: &[u64], data: &Description, origin: &Origin) -> String {
+pub fn circumstances(
+    setup: &Setup, pixels: Pixels, iters: u64, seeds: &[u64], data: &Description, origin: &Origin,
+) -> String {
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
     format!(
-        "{iters} steps of {} images, {} training and {} test images, seed {}. gradscale {} ({}) on {}.",
+        "{iters} steps of {} images, {} training and {} test images, seed {}. {} gradscale {} ({}) on {}.",
         setup.batch(),
         data.training_images,
         data.test_images,
         seeds.join(", "),
+        setup.divisor(pixels, data.height * data.width),
         origin.version,
         origin.commit,
         origin.machine,
@@ -66,12 +74,20 @@ impl Summary {
     /// Of methods in this order.
     pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&Record]) -> Self {
         let of = |method: &str| records.iter().copied().filter(|record| record.method == method).collect::<Vec<_>>();
-        // Images with one class each have no intersections.
-        let pixels = records.iter().all(|record| record.metrics.is_none_or(|metrics| metrics.miou.is_some()));
-        let columns: Vec<_> = COLUMNS.iter().filter(|(head, _)| pixels || *head != MIOU).collect();
+        // Only pixels have intersections, and only two towers two shares that are right.
+        let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
+        let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
+        let shown = |of: Of| match of {
+            Of::All => true,
+            Of::Pixels => pixels,
+            Of::Images => !pixels && !towers,
+            Of::Towers => towers,
+            Of::Classes => !towers,
+        };
+        let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
         let row = |method: &str| {
             let runs = of(method);
-            let cell = |(_, cell): &&(_, Cell)| cell(&runs);
+            let cell = |(_, _, cell): &&(_, Of, Cell)| cell(&runs);
             (!runs.is_empty()).then(|| std::iter::once(method.to_owned()).chain(columns.iter().map(cell)).collect())
         };
         let failure = |record: &Record| {
@@ -83,7 +99,7 @@ impl Summary {
             record.doubts.clone().into_iter().map(move |doubt| format!("{method}, seed {seed}: {doubt}"))
         };
         Self {
-            heads: std::iter::once("method").chain(columns.iter().map(|(head, _)| *head)).collect(),
+            heads: std::iter::once("method").chain(columns.iter().map(|(head, ..)| *head)).collect(),
             rows: methods.into_iter().filter_map(row).collect(),
             failures: records.iter().copied().filter_map(failure).collect(),
             doubts: records.iter().copied().flat_map(doubts).collect(),
@@ -93,18 +109,15 @@ impl Summary {
 
 /// The file.
 pub fn table(results: &Results<'_>) -> String {
-    let (arguments, data) = (results.arguments, &results.data);
-    let summary = Summary::new(results.methods(), &results.runs.iter().collect::<Vec<_>>());
-    let title = title(&arguments.setup, arguments.divisor(), data);
-    let seeds = arguments.all_seeds();
-    let circumstances = circumstances(&arguments.setup, arguments.iters, &seeds, data, &results.origin);
-    let mut text = format!("# {title}\n\n{circumstances}\n\n");
-    writeln!(text, "| {} |\n{}|", summary.heads.join(" | "), "|---".repeat(summary.heads.len())).ok();
-    for row in &summary.rows {
-        writeln!(text, "| {} |", row.join(" | ")).ok();
-    }
-    for failure in &summary.failures {
-        writeln!(text, "\n{failure}").ok();
+    results.cases.iter().map(|case| part(case, &results.origin)).collect::<Vec<_>>().join("\n")
+}
+
+fn part(case: &Case<'_>, origin: &Origin) -> String {
+    let records: Vec<&Record> = case.runs.iter().collect();
+    let summary = Summary::new(case.methods(), &records);
+    let mut text = format!("# {}\n\n", case.title());
+    for sentence in case.verdict() {
+        writeln!(text, "- {}: {}", sentence.about, sentence.text).ok();
     }
     if !summary.doubts.is_empty() {
         writeln!(text, "\nDoubtful:\n").ok();
@@ -112,23 +125,48 @@ pub fn table(results: &Results<'_>) -> String {
     for doubt in &summary.doubts {
         writeln!(text, "- {doubt}").ok();
     }
+    if let Some(picture) = gradients::text(&records) {
+        write!(text, "\n```\n{picture}```\n").ok();
+    }
+    writeln!(text, "\n| {} |\n{}|", summary.heads.join(" | "), "|---".repeat(summary.heads.len())).ok();
+    for row in &summary.rows {
+        writeln!(text, "| {} |", row.join(" | ")).ok();
+    }
+    for failure in &summary.failures {
+        writeln!(text, "\n{failure}").ok();
+    }
+    writeln!(text, "\n{}", case.circumstances(origin)).ok();
     text
 }
 
 /// A number from all seeds of a method.
 type Cell = fn(&[&Record]) -> String;
 
-const MIOU: &str = "mIoU %";
-const COLUMNS: [(&str, Cell); 9] = [
-    (MIOU, |runs| percent(runs, |run| run.metrics?.miou)),
-    ("class accuracy %", |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
-    ("global accuracy %", |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
-    ("loss", |runs| number(runs, 4, |run| run.final_loss)),
-    ("skipped", |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
-    ("repeated", |runs| number(runs, 0, |run| Some(run.repeats as f64))),
-    ("flushed at worst %", |runs| number(runs, 3, |run| Some(100.0 * worst(run)?))),
-    ("ms per step", |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),
-    ("activations MB", |runs| number(runs, 1, |run| Some(run.activation_bytes as f64 / 1e6))),
+/// Which tables have a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    All,
+    Pixels,
+    Images,
+    Towers,
+    /// All but two towers, whose answers together say little.
+    Classes,
+}
+
+/// Those that say most come first: a phone shows these.
+const COLUMNS: [(&str, Of, Cell); 12] = [
+    ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
+    ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),
+    ("second tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[1]))),
+    ("global accuracy %", Of::Images, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("flushed at worst %", Of::All, |runs| number(runs, 3, |run| Some(100.0 * worst(run)?))),
+    ("skipped", Of::All, |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
+    ("repeated", Of::All, |runs| number(runs, 0, |run| Some(run.repeats as f64))),
+    ("global accuracy %", Of::Pixels, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("loss", Of::All, |runs| number(runs, 4, |run| run.final_loss)),
+    ("class accuracy %", Of::Classes, |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
+    ("ms per step", Of::All, |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),
+    ("activations MB", Of::All, |runs| number(runs, 1, |run| Some(run.activation_bytes as f64 / 1e6))),
 ];
 
 fn percent(runs: &[&Record], value: fn(&Record) -> Option<f64>) -> String {

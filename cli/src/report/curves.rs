@@ -12,8 +12,10 @@ use crate::{compare::record::Record, metrics::Metrics, task::Data};
 type Value = fn(&Metrics) -> Option<f64>;
 
 /// Scores with their names.
-const SCORES: [(&str, Value); 3] = [
+const SCORES: [(&str, Value); 5] = [
     ("Mean intersection over union", |metrics| metrics.miou),
+    ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
+    ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
     ("Class accuracy", |metrics| Some(metrics.class_accuracy)),
     ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
 ];

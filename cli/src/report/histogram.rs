@@ -9,54 +9,49 @@ use super::{
     site,
     svg::Svg,
     text::{brief, escape, percent, power, short},
-    threshold,
 };
-use crate::compare::record::{Histogram, Record};
+use crate::compare::{
+    gradients::{Observed, Shares, ZONES, span, together, within},
+    record::Histogram,
+};
 
-/// What FP16 does with a magnitude; c is the bin that ends at 2^c.
-const ZONES: [(&str, &str, f64, f64); 4] = [
-    ("flushed", "z0", f64::NEG_INFINITY, -25.0),
-    ("subnormal", "z1", -25.0, -14.0),
-    ("normal", "z2", -14.0, 16.0),
-    ("overflow", "z3", 16.0, f64::INFINITY),
-];
+/// Colours of [`ZONES`].
+const COLOURS: [&str; 4] = ["z0", "z1", "z2", "z3"];
 
-/// Bins by their upper end, as a power of two, with shares.
-type Shares = Vec<(i32, f64)>;
+/// Zones with their colours: name, colour, ends.
+fn zones() -> impl Iterator<Item = (&'static str, &'static str, f64, f64)> {
+    ZONES.into_iter().zip(COLOURS).map(|((zone, from, to), class)| (zone, class, from, to))
+}
+
+/// All gradients before and after their scales, the first thing to see; nothing if nothing was stored as half.
+pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
+    let Some(observed) = Observed::latest(report.runs) else { return Vec::new() };
+    let both = observed.before_and_after();
+    let (low, high) = span(&both);
+    let x = Axis::new(Unit::Power(2), f64::from(low - 1).min(-36.0), f64::from(high).max(24.0));
+    let method = escape(&observed.run.method);
+    let captions = [
+        ("<b>All gradients as they are</b>: what FP16 does without a scale".to_owned(), "true magnitude"),
+        (format!("<b>The same times their scales</b>, as {method} stores them"), "stored magnitude"),
+    ];
+    let drawn =
+        captions.iter().zip(&both).map(|((caption, name), shares)| card(caption, &together_drawing(shares, x, name)));
+    drawn.collect()
+}
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Gradients by magnitude";
-    let Some(run) = latest(report) else {
+    let Some(Observed { run, mut sites }) = Observed::latest(report.runs) else {
         let lead = "Nothing was stored as half, so there is nothing to see.";
         return section("histogram", HEADING, lead, "");
     };
-    let names = report.sites();
-    let sites: Vec<(&str, &Histogram, i32)> = names
-        .iter()
-        .filter_map(|name| {
-            let site = site(run, name)?;
-            Some((*name, site.histogram.as_ref()?, *site.alpha.last()?))
-        })
-        .collect();
-    let before = together(sites.iter().map(|(_, histogram, _)| (*histogram, 0)));
-    let after = together(sites.iter().map(|(_, histogram, alpha)| (*histogram, *alpha)));
-    let bins = before.iter().chain(&after).map(|(end, _)| f64::from(*end));
-    let (low, high) = extent(bins);
-    let x = Axis::new(Unit::Power(2), (low - 1.0).min(-36.0), high.max(24.0));
+    // From the input to the loss.
+    sites.reverse();
     let method = escape(&run.method);
     let methods: Vec<(&str, String)> = report.with_sites().collect();
-    let cards = [
-        card(
-            "<b>All gradients as they are</b>: what FP16 does without a scale",
-            &together_drawing(&before, x, "true magnitude"),
-        ),
-        card(
-            &format!("<b>The same times their scales</b>, as {method} stores them"),
-            &together_drawing(&after, x, "stored magnitude"),
-        ),
-        card("<b>What each method’s last scales would make of them</b>", &by_method(report, &sites, &methods)),
-    ];
+    let cards =
+        [card("<b>What each method’s last scales would make of them</b>", &by_method(report, &sites, &methods))];
     let short = short(&sites.iter().map(|(name, ..)| *name).collect::<Vec<_>>()).into_iter();
     let each: Vec<String> = sites
         .iter()
@@ -85,44 +80,18 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("histogram", HEADING, &lead, &(grid("cards", &cards) + &each))
 }
 
-/// The run that observed histograms last; the first of several, of gradient scaling if it is among them: other methods
-/// have lost the values that they flushed before.
-fn latest<'a>(report: &'a Report<'_>) -> Option<&'a Record> {
-    let observed = |run: &&Record| {
-        let step = run.sites.iter().filter_map(|site| Some(site.histogram.as_ref()?.iteration)).max()?;
-        Some((threshold(&run.method).is_some(), step))
-    };
-    let best = report.runs.iter().filter_map(observed).max()?;
-    report.runs.iter().copied().find(|run| observed(run) == Some(best))
-}
-
-/// All values of several histograms, moved up by their exponents.
-fn together<'a>(histograms: impl Iterator<Item = (&'a Histogram, i32)>) -> Shares {
-    let mut sums = std::collections::BTreeMap::new();
-    for (histogram, alpha) in histograms {
-        for (end, &count) in (histogram.first.saturating_add(alpha)..).zip(&histogram.counts) {
-            *sums.entry(end).or_insert(0.0) += f64::from(count);
-        }
-    }
-    let whole: f64 = sums.values().sum();
-    sums.into_iter().map(|(end, count)| (end, count / whole)).collect()
-}
-
-/// What lies in a zone.
-fn within(shares: &Shares, from: f64, to: f64) -> f64 {
-    shares.iter().filter(|(end, _)| f64::from(*end) > from && f64::from(*end) <= to).map(|(_, share)| share).sum()
-}
-
 fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
     let (top, bottom) = (36.0, 190.0);
     let mut svg = Svg::new(WIDTH, bottom + 36.0);
     let x = x.placed(8.0, WIDTH - 8.0);
-    for (zone, class, from, to) in ZONES {
+    for (i, (zone, class, from, to)) in zones().enumerate() {
         let (left, right) = (x.at(from.max(x.low)), x.at(to.min(x.high)));
-        svg.rect(&format!("zone {class}"), (left, top), (right, bottom), zone);
-        let (at, class) = if to > x.high { (right, "end") } else { (f64::midpoint(left, right), "middle") };
-        svg.text(&format!("note {class}"), (at, 13.0), zone);
-        svg.text(&format!("share {class}"), (at, 29.0), &percent(within(shares, from, to)));
+        svg.rect(&format!("zone {class}"), (left, top), (right, bottom), "");
+        // Side by side and not over the zones, which may be narrow.
+        let at = x.from + (x.to - x.from) * i as f64 / 4.0;
+        svg.rect(&format!("fill {class}"), (at, 5.0), (at + 9.0, 14.0), "");
+        svg.text("note", (at + 13.0, 13.0), zone);
+        svg.text("share", (at + 13.0, 29.0), &percent(within(shares, from, to)));
     }
     bars(&mut svg, shares, x, top + 4.0, bottom);
     for tick in x.ticks(7.0) {
@@ -141,7 +110,7 @@ fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[
         let moved = sites.iter().filter_map(|(name, histogram, _)| Some((*histogram, last(report, method, name)?)));
         let shares = together(moved);
         let (y, mut start) = (rows.y(i), 0.0);
-        for (zone, class, from, to) in ZONES {
+        for (zone, class, from, to) in zones() {
             let share = within(&shares, from, to);
             let tip = format!("{method}: {zone} {}", percent(share));
             rows.svg.rect(
@@ -184,7 +153,7 @@ fn alone(report: &Report<'_>, name: &str, histogram: &Histogram, methods: &[(&st
         let Some(alpha) = last(report, method, name) else { continue };
         let alpha = f64::from(alpha);
         svg.rect(&format!("fill {class}"), (0.0, y), (7.0, y + 7.0), method);
-        for (zone, class, from, to) in ZONES {
+        for (zone, class, from, to) in zones() {
             let ends = ((from - alpha).max(x.low).min(x.high), (to - alpha).min(x.high).max(x.low));
             let tip =
                 format!("{method}, {}: {zone} {}", power(2, alpha), percent(within(&shares, from - alpha, to - alpha)));

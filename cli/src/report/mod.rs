@@ -3,6 +3,7 @@
 
 mod axis;
 mod curves;
+mod first;
 mod histogram;
 mod page;
 mod plot;
@@ -19,7 +20,10 @@ mod underflow;
 mod tests;
 
 use crate::{
-    compare::record::{Record, SiteSeries},
+    compare::{
+        gradients::threshold,
+        record::{Record, SiteSeries},
+    },
     machine::Origin,
     task::Data,
 };
@@ -41,20 +45,27 @@ pub struct Report<'a> {
     pub arguments: Value,
 }
 
+/// The page of a training or a comparison, the first, with what was compared beside it.
+pub fn html(reports: &[Report<'_>]) -> String {
+    let Some((report, beside)) = reports.split_first() else { return String::new() };
+    let mut sections = vec![first::verdict(reports), first::gradients(report), first::summary(report)];
+    sections.extend(beside.iter().map(first::beside));
+    sections.extend([
+        curves::section_of(report),
+        scales::section_of(report),
+        underflow::section_of(report),
+        histogram::section_of(report),
+        range::section_of(report),
+        samples::section_of(report),
+        page::arguments(report),
+    ]);
+    page::page(report, &sections)
+}
+
 impl Report<'_> {
-    /// The page.
+    /// The page of this alone.
     pub fn html(&self) -> String {
-        let sections = [
-            page::summary(self),
-            curves::section_of(self),
-            scales::section_of(self),
-            underflow::section_of(self),
-            histogram::section_of(self),
-            range::section_of(self),
-            samples::section_of(self),
-            page::arguments(self),
-        ];
-        page::page(self, &sections)
+        html(std::slice::from_ref(self))
     }
 
     /// All seeds of a method.
@@ -87,11 +98,4 @@ impl Report<'_> {
 /// A site of a run.
 fn site<'a>(run: &'a Record, name: &str) -> Option<&'a SiteSeries> {
     run.sites.iter().find(|site| site.name == name)
-}
-
-/// γ′ of gradient scaling, by the method's name; none for other methods.
-fn threshold(method: &str) -> Option<f64> {
-    let options = method.strip_prefix("gs").filter(|rest| rest.is_empty() || rest.starts_with([':', ',']))?;
-    let gamma = options.split([':', ',']).find_map(|option| option.trim().strip_prefix("gamma="));
-    Some(gamma.and_then(|gamma| gamma.trim().parse().ok()).unwrap_or(1e-3))
 }

@@ -1,32 +1,23 @@
 //! The frame: head, summary, arguments, and the pieces that all sections are made of.
 
 use super::{Report, text::escape};
-use crate::compare::table::Summary;
 use serde_json::Value;
 
 const STYLE: &str = include_str!("style.css");
 
 /// All of it.
 pub fn page(report: &Report<'_>, sections: &[String]) -> String {
-    let (title, circumstances) = (escape(&report.title), escape(&report.circumstances));
+    let title = escape(&report.title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header><p class=\"brand\">gradscale</p><h1>{title}</h1><p>{circumstances}</p>{READING}</header>\n\
+         <header><p class=\"brand\">gradscale</p><h1>{title}</h1></header>\n\
          <main>\n{}</main>\n</body>\n</html>\n",
         sections.concat()
     )
 }
-
-const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
-    FP16 turns magnitudes up to 2⁻²⁵ into zeros (they are flushed) and those from 65520 on into infinities (they overflow, \
-    and the step is skipped). \
-    A scale 2<sup>α</sup> moves gradients between these ends before they are stored: a loss scale is one α for the whole \
-    network, gradient scaling has one for each cast site, a place where gradients are stored. \
-    First comes what each method did to the training, then what happened at the sites, from the network’s input to its \
-    loss; marks tell their numbers when pointed at.</p>";
 
 /// A section with its heading and a sentence on what is shown.
 pub fn section(id: &str, heading: &str, lead: &str, content: &str) -> String {
@@ -53,31 +44,6 @@ pub fn details(summary: &str, open: bool, content: &str) -> String {
 pub fn legend<'a>(entries: impl IntoIterator<Item = (String, &'a str)>) -> String {
     let entry = |(class, name): (String, &str)| format!("<li class=\"{class}\"><i></i>{}</li>", escape(name));
     format!("<ul class=\"legend\">{}</ul>\n", entries.into_iter().map(entry).collect::<String>())
-}
-
-/// The table of `table.md`.
-pub fn summary(report: &Report<'_>) -> String {
-    let summary = Summary::new(report.methods.iter().copied(), report.runs);
-    let heads: String = summary.heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
-    let colour = |name: &str| report.coloured().find(|(method, _)| *method == name).map_or_else(String::new, |c| c.1);
-    let row = |row: &Vec<String>| {
-        let [method, numbers @ ..] = &row[..] else { return String::new() };
-        let numbers: String = numbers.iter().map(|number| format!("<td>{}</td>", escape(number))).collect();
-        let (colour, method) = (colour(method), escape(method));
-        format!("<tr><th scope=\"row\" class=\"{colour}\"><i></i>{method}</th>{numbers}</tr>\n")
-    };
-    let rows: String = summary.rows.iter().map(row).collect();
-    let failure = |failure: &String| format!("<p class=\"failure\">{}</p>\n", escape(failure));
-    let failures: String = summary.failures.iter().map(failure).collect();
-    let doubt = |doubt: &String| format!("<li>{}</li>\n", escape(doubt));
-    let doubts = match &summary.doubts[..] {
-        [] => String::new(),
-        doubts => format!("<p>Doubtful:</p>\n<ul>{}</ul>\n", doubts.iter().map(doubt).collect::<String>()),
-    };
-    let table = format!("<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>");
-    let seeds = "Of several seeds: mean ± standard deviation. Flushed at worst: the largest share of a site’s non-zero \
-                 gradients that a step turned into zeros.";
-    section("summary", "Summary", seeds, &format!("<div class=\"wide\">{table}</div>\n{failures}{doubts}"))
 }
 
 /// What it was called with, by whom and where.

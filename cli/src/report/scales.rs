@@ -22,20 +22,11 @@ pub fn section_of(report: &Report<'_>) -> String {
         return section("scales", "Scales", "No method here stores gradients in half.", "");
     }
     let range = exponents(report, Unit::Power(2));
-    let by_layer: Vec<String> = report
-        .gradient_scaling()
-        .flat_map(|(method, class)| {
-            let name = escape(method);
-            let over_time =
-                format!("<b>The same over time</b>, from the input {INPUT_TO_LOSS} to the loss; first seed");
-            [
-                card(
-                    &format!("<b>Scale of each site</b> under {name}"),
-                    &by_layer(report, &names, range, method, &class),
-                ),
-                card(&over_time, &together(report, &names, range, method)),
-            ]
-        })
+    let over = format!("<b>The same over time</b>, from the input {INPUT_TO_LOSS} to the loss; first seed");
+    let by_layer: Vec<String> = each(report)
+        .into_iter()
+        .zip(report.gradient_scaling())
+        .flat_map(|(each, (method, _))| [each, card(&over, &together(report, &names, range, method))])
         .collect();
     let over_time: Vec<String> = names
         .iter()
@@ -54,6 +45,16 @@ pub fn section_of(report: &Report<'_>) -> String {
             &grid("small", &over_time),
         );
     section("scales", "Scales", lead, &content)
+}
+
+/// The scales of each method of gradient scaling, by site.
+pub fn each(report: &Report<'_>) -> Vec<String> {
+    let (names, range) = (report.sites(), exponents(report, Unit::Power(2)));
+    let of = |(method, class): (&str, String)| {
+        let caption = format!("<b>Scale of each site</b> under {}", escape(method));
+        card(&caption, &by_layer(report, &names, range, method, &class))
+    };
+    report.gradient_scaling().map(of).collect()
 }
 
 /// Of all methods and sites.

@@ -1,7 +1,7 @@
 //! Drawings: a few SVG elements, coloured by classes.
 //!
 //! Not by a plotting library: `plotters` writes colours and sizes into its elements, and neither classes nor
-//! tooltips. Here the page's style sheet decides, so one drawing serves the light page and the dark one.
+//! what a mark says when it is tapped. Here the page's style sheet decides, so one drawing serves the light page and the dark one.
 
 use super::text::escape;
 
@@ -14,12 +14,14 @@ pub struct Svg {
     width: f64,
     height: f64,
     body: String,
+    /// Over everything else: marks that say their numbers when pointed at or tapped.
+    tips: String,
 }
 
 impl Svg {
     /// An empty one. It is shown as wide as its box.
     pub const fn new(width: f64, height: f64) -> Self {
-        Self { width, height, body: String::new() }
+        Self { width, height, body: String::new(), tips: String::new() }
     }
 
     /// A straight line.
@@ -52,7 +54,8 @@ impl Svg {
         if width > 0.0 && height > 0.0 {
             let [x, y, width, height] = [x, y, width, height].map(number);
             let place = format!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"");
-            self.element("rect", class, &place, tip);
+            self.body.push_str(&format!("<rect class=\"{class}\" {place}/>"));
+            self.tip(&format!("<rect {place}/>"), (f64::midpoint(from.0, to.0), from.1.min(to.1)), tip);
         }
     }
 
@@ -60,13 +63,24 @@ impl Svg {
     pub fn dot(&mut self, class: &str, at: Point, radius: f64, tip: &str) {
         if at.0.is_finite() && at.1.is_finite() {
             let [x, y, radius] = [at.0, at.1, radius].map(number);
-            self.element("circle", class, &format!("cx=\"{x}\" cy=\"{y}\" r=\"{radius}\""), tip);
+            self.body.push_str(&format!("<circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"/>"));
+            // As large as a finger hits.
+            self.tip(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"8\"/>"), at, tip);
         }
     }
 
-    fn element(&mut self, name: &str, class: &str, place: &str, tip: &str) {
-        let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
-        self.body.push_str(&format!("<{name} class=\"{class}\" {place}>{tip}</{name}>"));
+    /// Text above a place that is shown while the mark is pointed at, or after it was tapped. A tooltip of the
+    /// browser's is never shown on a phone; nor does it take scripts this way.
+    fn tip(&mut self, mark: &str, at: Point, tip: &str) {
+        if tip.is_empty() {
+            return;
+        }
+        // So far from both ends that it stays inside; a character is about 6.2 units wide.
+        let half = (3.1 * tip.chars().count() as f64).min(self.width / 2.0);
+        let x = number(at.0.clamp(half, self.width - half));
+        let y = number(if at.1 < 22.0 { at.1 + 24.0 } else { at.1 - 8.0 });
+        let text = format!("<text class=\"middle\" x=\"{x}\" y=\"{y}\">{}</text>", escape(tip));
+        self.tips.push_str(&format!("<g class=\"tip\" tabindex=\"-1\">{mark}{text}</g>"));
     }
 
     /// Text; the class says where in it the point is (`start`, `middle`, `end`).
@@ -77,9 +91,9 @@ impl Svg {
 
     /// The element, with what it shows in words.
     pub fn finish(self, label: &str) -> String {
-        let Self { width, height, body } = self;
+        let Self { width, height, body, tips } = self;
         let label = escape(label);
-        format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">{body}</svg>\n")
+        format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">{body}{tips}</svg>\n")
     }
 }
 
@@ -100,4 +114,24 @@ fn polyline(points: &[Point]) -> String {
 fn number(value: f64) -> String {
     let tenths = format!("{value:.1}");
     tenths.strip_suffix(".0").map_or_else(|| tenths.clone(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_mark_says_is_drawn_last_and_stays_inside() {
+        let mut svg = Svg::new(400.0, 100.0);
+        svg.dot("fill", (395.0, 50.0), 3.0, "<conv1>, seed 0: 2¹⁷");
+        svg.dot("fill", (200.0, 5.0), 3.0, "");
+        svg.rect("bar", (0.0, 4.0), (10.0, 14.0), "left");
+        let text = svg.finish("a drawing");
+        let tips = text.find("<g class=\"tip\"").expect("marks that say something");
+        assert!(text.rfind("class=\"bar\"").expect("a bar") < tips, "over everything: {text}");
+        assert_eq!(text.matches("<g class=\"tip\" tabindex=\"-1\">").count(), 2, "{text}");
+        // 20 characters are about 124 units wide.
+        assert!(text.contains("<text class=\"middle\" x=\"338\" y=\"42\">&lt;conv1&gt;, seed 0: 2¹⁷</text>"), "{text}");
+        assert!(text.contains("x=\"12.4\" y=\"28\">left</text>"), "below where there is no room above: {text}");
+    }
 }

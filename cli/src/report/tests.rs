@@ -68,15 +68,20 @@ fn names_stay_names() {
 fn nothing_to_show_is_shown() {
     for runs in [vec![], vec![record("fp32", &json!([]))]] {
         let html = html(vec!["fp32"], &runs);
-        for id in ["summary", "curves", "scales", "underflow", "histogram", "range", "samples", "arguments"] {
+        for id in [
+            "verdict",
+            "before-after",
+            "summary",
+            "curves",
+            "scales",
+            "underflow",
+            "histogram",
+            "range",
+            "samples",
+            "arguments",
+        ] {
             assert!(html.contains(&format!("<section id=\"{id}\"")), "{id}");
         }
         assert!(!html.contains("NaN"));
     }
-}
-
-#[test]
-fn thresholds_by_name() {
-    let names = ["gs", "gs:exact,gamma=1e-4,interval=2", "gs,gamma=0.5", "fp16", "gsx"];
-    assert_eq!(names.map(threshold), [Some(1e-3), Some(1e-4), Some(0.5), None, None]);
 }

@@ -1,6 +1,9 @@
-//! Classification of small images: a multilayer perceptron, or a small residual network.
+//! Classification of small images: a multilayer perceptron, a small residual network, or two towers.
 
-use super::{Classes, Input, Settings, run, samples, sgd};
+use super::{
+    Classes, Input, Settings, run, samples, sgd,
+    towers::{self, Towers},
+};
 use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
@@ -31,6 +34,9 @@ pub enum Net {
     /// ResNet-8: three residual blocks of width, 2 · width and 4 · width channels.
     #[default]
     Resnet,
+    /// Two towers of 8 · width units on one trunk, each telling the classes; the second's loss counts 2^-46 of the
+    /// first's. Only what scales every gradient by itself trains both in FP16.
+    Towers,
 }
 
 /// A network of either kind, for bytes: `[n, h, w, channels]` to `[n, classes]`.
@@ -44,16 +50,42 @@ pub struct Classifier {
 enum Built {
     Mlp(Mlp),
     Resnet(Box<ResNet>),
+    Towers(Box<Towers>),
 }
 
+impl Classifier {
+    fn normalised<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let Input { mean, deviation, .. } = self.input;
+        x.affine(1.0 / deviation, -mean / deviation)
+    }
+
+    /// What training minimises.
+    fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Result<Var<'t>, TraceError> {
+        match &self.net {
+            Built::Towers(towers) => towers.loss(self.normalised(x).flatten()?, labels, options),
+            Built::Mlp(_) | Built::Resnet(_) => self.forward(x)?.cross_entropy_with(labels, options),
+        }
+    }
+}
+
+/// Of two towers, what the second says: the one that is hard to train.
 impl Module for Classifier {
     fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        let Input { mean, deviation, .. } = self.input;
-        let x = x.affine(1.0 / deviation, -mean / deviation);
+        let x = self.normalised(x);
         match &self.net {
             Built::Mlp(mlp) => mlp.forward(x.flatten()?),
             Built::Resnet(resnet) => resnet.forward(x),
+            Built::Towers(towers) => towers.tower(x.flatten()?, true),
         }
+    }
+}
+
+/// What the first of two towers says.
+struct First<'a>(&'a Classifier, &'a Towers);
+
+impl Module for First<'_> {
+    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+        self.1.tower(self.0.normalised(x).flatten()?, false)
     }
 }
 
@@ -71,14 +103,21 @@ pub fn network(seed: u64, net: Net, input: Input, width: usize, classes: usize) 
             let mut scope = parameters.at("resnet");
             Built::Resnet(Box::new(ResNet::new(&mut scope, channels, width, 1, classes)))
         }
+        Net::Towers => {
+            let values = height * columns * channels;
+            Built::Towers(Box::new(Towers::new(&mut parameters.at("towers"), values, hidden, classes)))
+        }
     };
     (parameters, Classifier { input, net })
 }
 
 /// The optimizer of all runs.
 #[must_use]
-pub fn optimizer(ratio: f64) -> Optimizer {
-    sgd(LR, ratio)
+pub fn optimizer(net: Net, ratio: f64) -> Optimizer {
+    match net {
+        Net::Mlp | Net::Resnet => sgd(LR, ratio),
+        Net::Towers => towers::optimizer(ratio),
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +137,7 @@ impl<'a> Classify<'a> {
         let (parameters, net) = network(seed, settings.net, input, settings.width, data.classes.len());
         let order = Order::new(data.train.count, seed);
         let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
-        let optimizer = optimizer(run::Task::ratio(&task));
+        let optimizer = optimizer(settings.net, run::Task::ratio(&task));
         (task, parameters, optimizer)
     }
 }
@@ -141,7 +180,7 @@ impl run::Task for Classify<'_> {
         let net = &self.net;
         trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy { divisor, ..CrossEntropy::default() };
-            net.forward(x)?.cross_entropy_with(labels, &options)
+            net.loss(x, labels, &options)
         })
     }
 
@@ -154,13 +193,21 @@ impl run::Task for Classify<'_> {
         let test = &self.data.test;
         let Classification { height, width, channels, element, ref features, ref labels, .. } = *test;
         let mut confusion = Confusion::new(self.data.classes.len());
+        let mut confused = confusion.clone();
         for (i, labels) in labels.chunks(CHUNK).enumerate() {
             let first = i * CHUNK;
             let images = features.range(first..first + labels.len(), test.bytes())?;
             let size = [labels.len(), height, width, channels];
             confusion.add(labels, &run::predict(trainer, &self.net, (size, element), &images)?, None);
+            if let Built::Towers(towers) = &self.net.net {
+                let first = First(&self.net, towers);
+                confused.add(labels, &run::predict(trainer, &first, (size, element), &images)?, None);
+            }
         }
-        Ok(Metrics::of_images(&confusion))
+        Ok(match self.net.net {
+            Built::Mlp(_) | Built::Resnet(_) => Metrics::of_images(&confusion),
+            Built::Towers(_) => Metrics::of_towers(&confused, confusion),
+        })
     }
 
     fn shown(&self) -> Result<run::Shown, Failure> {

@@ -6,6 +6,7 @@ mod pixels;
 mod run;
 pub mod segnet;
 pub mod torch;
+pub mod towers;
 mod weights;
 
 pub use apply::{Apply, Normal, apply};
@@ -25,12 +26,13 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Kinds of networks with their data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
     /// SegNetBasic: a class for every pixel.
+    #[default]
     Segnet,
-    /// A class for every image: a perceptron or a residual network.
+    /// A class for every image: a perceptron, a residual network, or two towers.
     Classify,
 }
 
@@ -172,16 +174,19 @@ impl Data {
     /// More images than there are.
     pub fn check(&self, batch: usize) -> Result<(), Failure> {
         let [count, _] = self.counts();
-        let cause = || format!("{batch} images in a batch, and there are {count} to train with");
-        if batch <= count { Ok(()) } else { Err(Failure::at("--batch", cause())) }
+        let cause = || format!("{} has {count} training images, and a batch takes each at most once", self.name());
+        if batch <= count { Ok(()) } else { Err(Failure::at(format_args!("--batch {batch}"), cause())) }
     }
 }
 
 /// SGD with the paper's momentum and a weight decay of 5·10^-4 (the paper gives none), for a loss that is `ratio` times smaller than a mean over the batch.
 fn sgd(lr: f64, ratio: f64) -> Optimizer {
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    let decay = (5e-4 / ratio) as f32;
-    Optimizer::sgd(lr * ratio).momentum(0.9).decay(decay)
+    Optimizer::sgd(lr * ratio).momentum(0.9).decay(decay(ratio))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounded")]
+fn decay(ratio: f64) -> f32 {
+    (5e-4 / ratio) as f32
 }
 
 /// Test images that a report shows: so many, spread over all.

@@ -93,15 +93,15 @@ pub fn fill(parameters: &mut Parameters, bytes: &[u8], size: Option<[usize; 3]>)
     if imported.is_complete() { Ok(()) } else { Err(format!("another network: {imported}")) }
 }
 
-/// The layer that reads a flattened image.
-const FLATTENED: &str = "linear1";
+/// The layers that read a flattened image.
+const FLATTENED: [&str; 2] = ["mlp.linear1", "towers.trunk.linear1"];
 
 /// The module of a layer: called the same, but for the network's name. `size` is that of the images of a classifier: a
 /// perceptron's first layer reads them in another order there.
 pub(super) fn module(layer: &str, size: Option<[usize; 3]>) -> Option<TorchModule> {
     let module = TorchModule::named(layer.split_once('.')?.1);
     Some(match size {
-        Some(size) if layer.ends_with(FLATTENED) => module.flattened(size),
+        Some(size) if FLATTENED.contains(&layer) => module.flattened(size),
         _ => module,
     })
 }

@@ -9,10 +9,7 @@ mod tensorboard;
 
 use crate::{
     Failure,
-    compare::{
-        record::{Description, Recorder},
-        table,
-    },
+    compare::{record::Recorder, results::Description, table},
     doubts,
     machine::Origin,
     metrics::Metrics,
@@ -253,8 +250,15 @@ impl Training<'_> {
         let path = self.directory.join("report.html");
         let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));
         let report = Report {
-            title: table::title(&plan.setup, plan.pixels, &described),
-            circumstances: table::circumstances(&plan.setup, plan.iters(), &[plan.seed], &described, &origin),
+            title: table::title(&plan.setup, &described),
+            circumstances: table::circumstances(
+                &plan.setup,
+                plan.pixels,
+                plan.iters(),
+                &[plan.seed],
+                &described,
+                &origin,
+            ),
             methods: vec![&plan.method],
             runs: &[self.recorder.record()],
             data: self.data,

@@ -106,7 +106,7 @@ pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Resu
 }
 
 /// Why a network cannot be planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
     /// Fewer rows than nodes.
@@ -137,5 +137,7 @@ impl fmt::Display for PlanError {
         }
     }
 }
+
+crate::sentence!(PlanError);
 
 impl core::error::Error for PlanError {}

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Portable meaning of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Retry after freeing something.
@@ -37,6 +37,8 @@ impl fmt::Display for ErrorKind {
         })
     }
 }
+
+crate::sentence!(ErrorKind);
 
 impl core::error::Error for ErrorKind {}
 

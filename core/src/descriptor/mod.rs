@@ -33,7 +33,7 @@ pub use xent::{Divisor, Xent, XentRow};
 use core::fmt;
 
 /// Why a descriptor cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ShapeError {
     /// A stride or dilation of 0, or a leading dimension below the row's length.
@@ -70,6 +70,8 @@ impl fmt::Display for ShapeError {
         }
     }
 }
+
+crate::sentence!(ShapeError);
 
 impl core::error::Error for ShapeError {}
 

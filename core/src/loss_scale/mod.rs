@@ -174,7 +174,7 @@ pub fn propose_fixed(amax: Scaled<f32>) -> Option<i32> {
 }
 
 /// Why a schedule cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ScheduleError {
     /// A scale that is no power of two, or out of range.
@@ -214,5 +214,7 @@ impl fmt::Display for ScheduleError {
         }
     }
 }
+
+crate::sentence!(ScheduleError);
 
 impl core::error::Error for ScheduleError {}

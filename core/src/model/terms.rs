@@ -94,7 +94,7 @@ const fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// Why a shape is no convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermsError {
     /// A kernel size, stride or dilation of 0.
@@ -116,5 +116,7 @@ impl fmt::Display for TermsError {
         }
     }
 }
+
+crate::sentence!(TermsError);
 
 impl core::error::Error for TermsError {}

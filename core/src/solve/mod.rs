@@ -78,7 +78,7 @@ impl fmt::Display for NoDecision {
 impl core::error::Error for NoDecision {}
 
 /// Why a rule cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// γ′ outside (0, 1), or below one part per million where it is kept in these.
@@ -106,6 +106,8 @@ impl fmt::Display for ConfigError {
         }
     }
 }
+
+crate::sentence!(ConfigError);
 
 impl core::error::Error for ConfigError {}
 

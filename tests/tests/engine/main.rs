@@ -13,6 +13,7 @@ mod init;
 mod invariant;
 mod layers;
 mod logits;
+mod messages;
 mod networks;
 mod operators;
 mod operators_more;

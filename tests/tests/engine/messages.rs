@@ -1,0 +1,162 @@
+//! What errors say: the layer, what was found, what would do; and that `Debug` is that sentence.
+
+use crate::corners::trainer;
+use gradscale::{
+    Batch, Cpu, Error, Method, Parameters, Trainer,
+    core::{
+        backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Store},
+        descriptor::{Gemm, Reduce, Strided, Unary},
+        stats::Stats,
+    },
+    nn::{GruCell, Linear, Module, SelfAttention},
+    optim::Optimizer,
+};
+use gradscale_conformance::Reference;
+use std::ops::Range;
+
+#[test]
+fn heads_and_widths() {
+    let mut parameters = Parameters::seeded(1);
+    let attention = SelfAttention::new(&mut parameters.at("block.attention"), 8, 3);
+    let mut trainer = trainer(parameters, "gs");
+    let x = [0.0; 80];
+    let said = |trainer: &mut Trainer<Cpu>, shape: [usize; 4]| {
+        trainer.evaluate([Batch::f32(shape, &x)], |[x]| attention.forward(x)).expect_err("refused").to_string()
+    };
+    assert_eq!(
+        said(&mut trainer, [2, 1, 5, 8]),
+        "block.attention: a width of 8 channels cannot be divided among 3 heads"
+    );
+    assert_eq!(said(&mut trainer, [2, 5, 1, 8]), "block.attention: a sequence is n × 1 × t × width, not 2×5×1×8");
+}
+
+/// 64 states of a cell, put together.
+#[test]
+fn many_parts_are_joined() {
+    let mut parameters = Parameters::seeded(1);
+    let cell = GruCell::new(&mut parameters.at("cell"), 2, 3);
+    let mut trainer = trainer(parameters, "gs");
+    let (x, one) = ([0.5; 4], [0.0; 6]);
+    let batch = || [Batch::f32([2, 2], &x), Batch::f32([2, 3], &one)];
+    let mut last = Vec::new();
+    let joined = trainer.evaluate(batch(), |[x, mut state]| {
+        let mut all = Vec::new();
+        for _ in 0..64 {
+            state = cell.forward(x, state)?;
+            all.push(state);
+        }
+        all[0].concat(&all[1..], 1)
+    });
+    let joined = joined.expect("64 parts");
+    assert_eq!(joined.shape.sizes(), [2, 64, 1, 3]);
+    let states = trainer.evaluate(batch(), |[x, mut state]| {
+        for _ in 0..64 {
+            state = cell.forward(x, state)?;
+        }
+        Ok(state)
+    });
+    last.extend(states.expect("a state").data);
+    assert_eq!([&joined.data[63 * 3..64 * 3], &joined.data[127 * 3..]].concat(), last, "in their order");
+    // And back: every part gets its gradient.
+    let gradients = trainer.backward(batch(), |[x, state]| {
+        let all: Vec<_> = (0..20).map(|_| cell.forward(x, state)).collect::<Result<_, _>>()?;
+        all[0].concat(&all[1..], 3)?.mean()
+    });
+    assert!(trainer.step(gradients.expect("gradients")).expect("a step").skipped.is_none());
+}
+
+#[test]
+fn a_main_that_fails_prints_a_sentence() {
+    let error =
+        Trainer::new(Cpu::new(1).expect("threads"), Parameters::seeded(1), Optimizer::sgd(-1.0), Method::mixed())
+            .expect_err("no such rate");
+    assert!(error.to_string().starts_with("optimizer: -1 does not do: learning rates"), "{error}");
+    assert_eq!(format!("{error:?}"), error.to_string());
+    let mut parameters = Parameters::seeded(1);
+    let net = Linear::new(&mut parameters.at("net"), 3, 1);
+    let mut trainer = trainer(parameters, "gs");
+    let error = trainer.evaluate([Batch::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x)).expect_err("4 are not 3");
+    assert_eq!(format!("{error:?}"), "net: 2×4 does not fit 1×3");
+    let Error::Trace(inside) = &error else { panic!("{error}") };
+    assert_eq!(format!("{inside:?}"), error.to_string());
+    let error = trainer.set_parameter("net.weight", &[0.0; 2]).expect_err("2 are not 3");
+    assert_eq!(error.to_string(), "parameter net.weight is 1×3, and was given 2 values");
+    assert_eq!(trainer.parameter("net.wait").expect_err("no such").to_string(), "there is no parameter net.wait");
+    let labels = trainer
+        .evaluate([Batch::f32([2, 3], &[0.5; 6]), Batch::f32([2], &[0.0; 2])], |[x, labels]| x.cross_entropy(labels));
+    assert_eq!(labels.expect_err("labels").to_string(), "cross_entropy: labels must be u8 or u32, not f32");
+    assert_eq!(format!("{:?}", "fixed:3".parse::<Method>().expect_err("none")).lines().count(), 1);
+    assert_eq!(format!("{:?}", gradscale::CpuError::unsupported("gemm")), "the CPU backend has no operator gemm");
+    assert_eq!(format!("{:?}", ErrorKind::unsupported("gemm")), "not supported by this device");
+}
+
+/// A device of somebody's own, with few operators, whose error says no more than its kind.
+struct Few(Reference);
+
+type Buffer = <Reference as Backend>::Buffer;
+type Table = <Reference as Backend>::Table;
+
+fn inside(y: Store<'_, Few>) -> Store<'_, Reference> {
+    Store { y: y.y, table: y.table, from: y.from, to: y.to, detail: y.detail, add: y.add }
+}
+
+impl Backend for Few {
+    type Buffer = Buffer;
+    type Table = Table;
+    type Recording = <Reference as Backend>::Recording;
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps<'_> {
+        self.0.caps()
+    }
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, ErrorKind> {
+        self.0.alloc(dtype, len)
+    }
+    fn write(&self, src: Data<'_>, dst: &mut Buffer) -> Done<Self> {
+        self.0.write(src, dst)
+    }
+    fn read(&self, src: &Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+        self.0.read(src, dst)
+    }
+    fn table(&self, slots: u16, dials: u16) -> Result<Table, ErrorKind> {
+        self.0.table(slots, dials)
+    }
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+        self.0.upload(control, clear, table)
+    }
+    fn collect(
+        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Buffer], values: &mut [f32],
+    ) -> impl Future<Output = Done<Self>> {
+        self.0.collect(table, rows, out, scalars, values)
+    }
+    fn unary(&self, op: Unary, x: &Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.0.unary(op, x, inside(y))
+    }
+    fn copy(&self, p: &Strided, x: &Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.0.copy(p, x, inside(y))
+    }
+    fn reduce(&self, p: &Reduce, x: &Buffer, y: Store<'_, Self>) -> Done<Self> {
+        self.0.reduce(p, x, inside(y))
+    }
+    fn gemm(&self, p: &Gemm, a: &Buffer, b: &Buffer, bias: Option<&Buffer>, y: Store<'_, Self>) -> Done<Self> {
+        self.0.gemm(p, a, b, bias, inside(y))
+    }
+}
+
+#[test]
+fn an_operator_that_a_device_lacks_is_named() {
+    for method in ["fp32", "gs", "gs:paper"] {
+        let mut parameters = Parameters::seeded(1);
+        let net = Linear::new(&mut parameters.at("net"), 4, 4);
+        let method: Method = method.parse().expect("a method");
+        let mut trainer =
+            Trainer::new(Few(Reference::default()), parameters, Optimizer::sgd(0.1), method).expect("one");
+        let batch = || [Batch::f32([2, 4], &[0.5; 8])];
+        let said = trainer.evaluate(batch(), |[x]| net.forward(x)?.softmax()).expect_err("no sum of channels");
+        assert!(said.to_string().starts_with("softmax (softmax): not supported by this device"), "{said}");
+        // A relu is a unary function; its derivative is none.
+        let said = trainer.backward(batch(), |[x]| net.forward(x)?.relu().mean()).expect_err("no derivative");
+        assert_eq!(said.to_string(), "relu (relu, its gradient): not supported by this device");
+        assert!(matches!(said, Error::Operator { error: ErrorKind::Unsupported, backward: true, .. }));
+    }
+}
