@@ -88,7 +88,7 @@ impl Doubts {
             names += &format!(" and {} more", unchanged.len() - SHOWN);
         }
         self.unchanged = Some(format!(
-            "no step has changed {names}: all steps were skipped, their gradients were flushed to zero, or nothing leads \
+            "no gradient has changed {names}: all steps were skipped, their gradients were flushed to zero, or nothing leads \
              from there to the loss"
         ));
         if before.is_none() {
@@ -193,7 +193,7 @@ mod tests {
         let news = doubts.news();
         assert_eq!(news.len(), 2);
         assert!(news[0].starts_with("after 10 steps every prediction is the class dog: "), "{}", news[0]);
-        assert!(news[1].starts_with("no step has changed a, b, c, d and 1 more: "), "{}", news[1]);
+        assert!(news[1].starts_with("no gradient has changed a, b, c, d and 1 more: "), "{}", news[1]);
         assert!(doubts.all()[0].starts_with("after 20 steps every prediction is the class cat: "));
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);

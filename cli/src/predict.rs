@@ -96,8 +96,11 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
 }
 
-/// The network of a file of either kind, ready; what it tells apart; what images are resized to.
-fn network(arguments: &Predict, images: &[PathBuf]) -> Result<(Box<dyn Apply>, Classes, Option<Size>), Failure> {
+/// A network, ready; what it tells apart; what images are resized to.
+type Ready = (Box<dyn Apply>, Classes, Option<Size>);
+
+/// The network of a file of either kind.
+fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
     let path = &arguments.weights;
     let failed = |cause: String| Failure::file(path, cause);
     let device = (arguments.device, usize::from(arguments.threads));

@@ -24,7 +24,7 @@ fn of_methods_that_cannot_train() {
     let fixed = "gradscale: doubtful: fixed:1152921504606846976, seed 0: ";
     assert_eq!(lines.len(), 3, "{error}");
     assert!(
-        lines[0].starts_with("gradscale: doubtful: fp16, seed 0: no step has changed mlp.linear1.bias, "),
+        lines[0].starts_with("gradscale: doubtful: fp16, seed 0: no gradient has changed mlp.linear1.bias, "),
         "{error}"
     );
     assert!(
@@ -32,16 +32,16 @@ fn of_methods_that_cannot_train() {
         "{error}"
     );
     assert!(
-        lines[2].starts_with(&format!("{fixed}no step has changed mlp.linear1.bias, mlp.linear1.weight, ")),
+        lines[2].starts_with(&format!("{fixed}no gradient has changed mlp.linear1.bias, mlp.linear1.weight, ")),
         "{error}"
     );
     let json: Value = serde_json::from_slice(&fs::read(at.join("c/results.json")).expect("results")).expect("JSON");
     let doubts = [0, 1, 2].map(|run| json["runs"][run]["doubts"].as_array().expect("doubts").len());
     assert_eq!(doubts, [0, 1, 2]);
     let table = fs::read_to_string(at.join("c/table.md")).expect("a table");
-    assert!(table.contains("\nDoubtful:\n\n- fp16, seed 0: no step has changed"), "{table}");
+    assert!(table.contains("\nDoubtful:\n\n- fp16, seed 0: no gradient has changed"), "{table}");
     let report = fs::read_to_string(at.join("c/report.html")).expect("a report");
-    assert!(report.contains("fp16, seed 0: no step has changed"), "the report says so too");
+    assert!(report.contains("fp16, seed 0: no gradient has changed"), "the report says so too");
 }
 
 #[test]

@@ -110,7 +110,8 @@ pub trait Run {
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
-    /// Parameters that are as they were before the first step; none while there was no step.
+    /// Parameters that are as they were before the first step, or that only weight decay has made smaller since; none while
+    /// there was no step.
     ///
     /// # Errors
     /// The device's.
@@ -125,10 +126,10 @@ pub(super) struct Training<B: Backend, T> {
     ahead: Option<Prefetched<2>>,
     /// Images that steps have had.
     position: u64,
-    /// Checksums of the parameters before the first step, by name.
-    first: BTreeMap<String, u32>,
-    /// Whether there was one.
-    stepped: bool,
+    /// The parameters before the first step, by name.
+    first: BTreeMap<String, Vec<f32>>,
+    /// Steps since.
+    steps: u64,
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
@@ -136,8 +137,8 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
         device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method,
     ) -> Result<Self, Failure> {
         let trainer = Trainer::new(device, parameters, optimizer, method)?;
-        let first = checksums(&trainer)?;
-        Ok(Self { task, trainer, ahead: None, position: 0, first, stepped: false })
+        let first = values(&trainer)?;
+        Ok(Self { task, trainer, ahead: None, position: 0, first, steps: 0 })
     }
 }
 
@@ -152,7 +153,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         // While the device is at work.
         self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
         let outcome = self.trainer.step(gradients)?;
-        self.stepped = true;
+        self.steps += 1;
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let loss = (f64::from(outcome.loss) * self.task.ratio()) as f32;
         Ok(StepOutcome { loss, ..outcome })
@@ -181,7 +182,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.task.seek(self.position);
         self.ahead = None;
-        (self.first, self.stepped) = (checksums(&self.trainer)?, false);
+        (self.first, self.steps) = (values(&self.trainer)?, 0);
         Ok(())
     }
 
@@ -210,19 +211,39 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn unchanged(&self) -> Result<Vec<String>, Failure> {
-        if !self.stepped {
+        if self.steps == 0 {
             return Ok(Vec::new());
         }
-        let now = checksums(&self.trainer)?;
-        let same = now.into_iter().filter(|(name, sum)| self.first.get(name) == Some(sum));
-        Ok(same.map(|(name, _)| name).collect())
+        let now = values(&self.trainer)?;
+        let same = |(name, now): &(String, Vec<f32>)| {
+            self.first.get(name).is_some_and(|first| only_decayed(first, now, self.steps))
+        };
+        Ok(now.into_iter().filter(same).map(|(name, _)| name).collect())
     }
 }
 
 /// Of all parameters, by name.
-fn checksums<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, u32>, Failure> {
-    let sum = |values: &[f32]| values.iter().fold(0, |sum, value| crc32c::crc32c_append(sum, &value.to_le_bytes()));
-    Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, sum(&tensor.data))).collect())
+fn values<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, Vec<f32>>, Failure> {
+    Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, tensor.data)).collect())
+}
+
+/// Whether values are what they were, but for one factor below 1, to the roundings of so many steps. Weight decay leaves
+/// that where gradients are zero. Of a single value nothing can be told but that it is the same.
+fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    if bits(first) == bits(now) {
+        return true;
+    }
+    let sum = |terms: &[f32]| terms.iter().zip(first).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    let factor = sum(now) / sum(first);
+    // Two roundings a step: of what decays, and of the difference.
+    #[expect(clippy::cast_precision_loss, reason = "a bound")]
+    let bound = steps as f64 * f64::from(f32::EPSILON);
+    let near = |(&first, &now): (&f32, &f32)| {
+        let expected = factor * f64::from(first);
+        (f64::from(now) - expected).abs() <= bound * f64::from(first).abs()
+    };
+    first.len() > 1 && (0.0..1.0).contains(&factor) && first.iter().zip(now).all(near)
 }
 
 /// The likeliest class of every pixel, or image; images are [n, h, w, channels].
@@ -253,4 +274,27 @@ pub(super) fn best<B: Backend<Error: 'static>>(
 /// Numbers from their bytes.
 pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_decayed;
+
+    #[test]
+    fn decay_is_told_from_learning() {
+        let first = [0.5, -0.25, 1e-3, 0.0, 0.125];
+        let decayed: Vec<f32> =
+            first.iter().map(|&value| (0..60).fold(value, |value, _| value - 0.1 * (5e-4 * value))).collect();
+        assert!(only_decayed(&first, &first, 1) && only_decayed(&first, &decayed, 60));
+        let mut learned = decayed.clone();
+        learned[2] *= 1.001;
+        assert!(!only_decayed(&first, &learned, 60));
+        learned.clone_from(&decayed);
+        learned[3] = 1e-9;
+        assert!(!only_decayed(&first, &learned, 60), "from zero nothing decays");
+        let grown = first.map(|value| 1.01 * value);
+        assert!(!only_decayed(&first, &grown, 60), "decay makes nothing larger");
+        assert!(!only_decayed(&[0.5], &[0.4], 60), "one value");
+        assert!(!only_decayed(&first, &[f32::NAN; 5], 60));
+    }
 }

@@ -79,7 +79,7 @@ fn jump(method: &str) -> (Vec<usize>, Vec<usize>) {
             }
             x.square()?.mean()?.mul(factor)
         });
-        let outcome = trainer.step(gradients.unwrap().clip_norm(1e-12)).unwrap();
+        let outcome = trainer.step(gradients.expect("a backward pass").clip_norm(1e-12)).expect("a step");
         repeats.push(outcome.repeated.len());
         if outcome.skipped.is_some() {
             skipped.push(step);

@@ -7,8 +7,8 @@ use gradscale_conformance::{Calls, Counting};
 #[test]
 fn one_upload_and_one_collect_a_step() {
     for method in ["gs:exact", "dynamic", "fp32", "gs:exact,interval=1"] {
-        let device = Counting::new(Cpu::new(1).unwrap());
-        let mut training = Training::on(device, Optimizer::adam(0.01), method.parse().unwrap());
+        let device = Counting::new(Cpu::new(1).expect("one thread"));
+        let mut training = Training::on(device, Optimizer::adam(0.01), method.parse().expect("a method"));
         let data = Data::new(1, 8);
         for _ in 0..3 {
             training.step(&data);
@@ -29,7 +29,7 @@ fn one_upload_and_one_collect_a_step() {
 /// A batch sent ahead is written once, and copied once on the device.
 #[test]
 fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
-    let device = Counting::new(Cpu::new(1).unwrap());
+    let device = Counting::new(Cpu::new(1).expect("one thread"));
     let Training { net, mut trainer } = Training::on(device, Optimizer::adam(0.01), "gs:exact".parse().unwrap());
     let data = Data::new(1, 8);
     let mut operators = vec![];
@@ -54,7 +54,7 @@ fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
 /// Deciding at once waits once for each site; `paper` does so in the first of its 100 steps.
 #[test]
 fn paper_decides_at_once_in_update_steps_only() {
-    let device = Counting::new(Cpu::new(1).unwrap());
+    let device = Counting::new(Cpu::new(1).expect("one thread"));
     let mut training = Training::on(device, Optimizer::sgd(0.0), "gs:paper,interval=5".parse().unwrap());
     let data = Data::new(1, 8);
     let mut waits = Vec::new();
@@ -69,8 +69,8 @@ fn paper_decides_at_once_in_update_steps_only() {
 
 /// Reads in each of eight steps, whose loss is larger by a factor from the fifth on; and how many sites there are.
 fn collects(method: &str, factor: f32) -> (Vec<u64>, u64) {
-    let device = Counting::new(Cpu::new(1).unwrap());
-    let mut training = Training::on(device, Optimizer::sgd(0.0), method.parse().unwrap());
+    let device = Counting::new(Cpu::new(1).expect("one thread"));
+    let mut training = Training::on(device, Optimizer::sgd(0.0), method.parse().expect("a method"));
     let data = Data::new(1, 8);
     let mut collects = Vec::new();
     for step in 0..8 {
