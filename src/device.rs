@@ -1,5 +1,6 @@
 //! The one file that names backends.
 
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
 use crate::Error;
 
 #[cfg(feature = "cpu")]

@@ -77,7 +77,11 @@ def copy_workspace(to):
     """The crate alone in a workspace, with the settings and the lock file of ours."""
     manifest = (ROOT / "Cargo.toml").read_text()
     manifest = re.sub(r"^members = \[[^]]*\]", 'members = ["core"]', manifest, flags=re.MULTILINE)
-    (to / "Cargo.toml").write_text(manifest)
+    manifest = re.sub(r"^(default-members|exclude) = .*\n", "", manifest, flags=re.MULTILINE)
+    # Of the engine, which is the root, nothing.
+    sections = re.split(r"^(?=\[)", manifest, flags=re.MULTILINE)
+    kept = [section for section in sections if re.match(r"\[(workspace|profile\.(release|dev))\b", section)]
+    (to / "Cargo.toml").write_text("".join(kept))
     shutil.copy(ROOT / "Cargo.lock", to)
     skip = shutil.ignore_patterns("target", "firmware", "mutants", "proptest-regressions", "*.proptest-regressions")
     shutil.copytree(CORE, to / "core", ignore=skip)
