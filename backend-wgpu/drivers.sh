@@ -39,9 +39,9 @@ conformance=$(scripts/built.sh gradscale-wgpu conformance)
 tiles=$(scripts/built.sh gradscale-wgpu tiles)
 training=$(scripts/built.sh gradscale-wgpu training)
 
-# Families of cases whose kernels say nothing of SwiftShader that those of the others do not: small numbers, subgroups
-# and the lack of f16 show in casts, tables, stores, functions, sums, reductions, products and updates.
-readonly ALIKE=(binary conv copy norm_vjp pool rows unpool xent_vjp)
+# Families of cases that say nothing of SwiftShader which others do not: what sets it apart (small numbers, subgroups of
+# four, no f16) shows in casts, tables, stores, functions, sums and updates; tiles try its products.
+readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool xent xent_vjp)
 
 # Everything on one driver. What takes long is compiling shaders, whatever the inputs: SwiftShader takes minutes.
 on() {
