@@ -116,7 +116,9 @@ fn a_signal_saves_and_says_how_to_go_on() {
         // As somebody would who pastes it.
         let output = Command::new("sh").args(["-c", command]).current_dir(at).output().expect("a shell");
         let resumed = Said::from(output);
-        assert_eq!((resumed.code, resumed.error.as_str()), (Some(0), ""));
+        // So short a training may end with a doubt; there is nothing else to say.
+        let complaint = resumed.error.lines().find(|line| !line.contains(": doubtful: "));
+        assert_eq!((resumed.code, complaint), (Some(0), None));
         let first = format!("my run/checkpoint-{step:06}.safetensors: going on from step {step} to step 400\n");
         assert!(resumed.out.starts_with(&first), "{}", resumed.out);
         // The trace's path is another, and part of the settings.
