@@ -215,12 +215,12 @@ impl Writer {
     ///
     /// # Errors
     /// A file that cannot be read or written.
-    pub fn resume(path: &Path, iteration: u64) -> Result<Self, Failure> {
+    pub fn resume(path: &Path, iteration: u64, method: &str) -> Result<Self, Failure> {
         let failed = |error| Failure::file(path, error);
         if !path.exists() {
             let warning = format!("it is gone; the trace begins anew after step {iteration}");
             output::warn(&Failure::file(path, warning));
-            return Self::create(path);
+            return Ok(Self::create(path)?.made_by(method));
         }
         if let Some(end) = end_of(path, iteration).map_err(failed)? {
             let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
@@ -228,7 +228,8 @@ impl Writer {
             return Ok(Self::over(path, file));
         }
         let aside = output::set_aside(path)?;
-        let mut writer = Self::over(path, File::create_new(path).map_err(failed)?);
+        // The line that named the method may be lost.
+        let mut writer = Self::over(path, File::create_new(path).map_err(failed)?).made_by(method);
         let (mut lines, mut line, mut kept) = (BufReader::new(File::open(&aside).map_err(failed)?), Vec::new(), 0);
         while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 {
             if number(&line).is_some_and(|(step, _)| step <= iteration) {

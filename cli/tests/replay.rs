@@ -123,7 +123,7 @@ fn sums_are_replayed_too() {
 }
 
 /// A network that splits, branches and concatenates, in training with a trace. The parts of the split have gradients
-/// 2^12 apart.
+/// 2^8 apart.
 fn forked(path: &Path, method: &str) {
     let mut parameters = Parameters::seeded(4);
     let mut at = parameters.at("net");
@@ -141,12 +141,13 @@ fn forked(path: &Path, method: &str) {
         let x: Vec<f32> = (0..16 * 6).map(|k: u32| ((k * 37 + u32::from(i)) % 19) as f32 / 8.0 - 1.0).collect();
         let labels: Vec<u8> = (0..16).map(|k| k % 3).collect();
         let batch = [Batch::f32([16, 6], &x), Batch::u8([16], &labels)];
-        let factor = if i > 10 { 2f32.powi(-20) } else { 2f32.powi(-10) };
+        let factor = if i > 10 { 2f32.powi(-10) } else { 1.0 };
         let gradients = trainer.backward(batch, |[x, labels]| {
             let x = norm.forward(first.forward(x)?)?;
             let parts = x.split(3, &[4, 4])?;
             let left = left.forward(parts[0].relu())?;
-            let right = right.forward(parts[1].scale(2f32.powi(-12)))?;
+            // Small gradients behind it: this part comes to the split with the larger exponent.
+            let right = right.forward(parts[1])?.scale(2f32.powi(-8));
             let x = left.concat(&[right], 3)?.add(x)?;
             Ok(last.forward(x)?.cross_entropy(labels)?.scale(factor))
         });

@@ -50,7 +50,15 @@ impl Training {
 
 #[test]
 fn no_weight_changes_by_being_observed() {
-    for method in ["gs:exact,interval=3", "gs:paper,interval=3", "gs:authors", "dynamic", "logmax", "fp32"] {
+    for method in [
+        "gs:exact,interval=3",
+        "gs:exact,interval=3,room=6,history=0",
+        "gs:paper,interval=3",
+        "gs:authors",
+        "dynamic",
+        "logmax",
+        "fp32",
+    ] {
         let [mut plain, mut seen] = [Training::new(method), Training::new(method)];
         for i in 0..9 {
             // Also when it begins in the middle.
@@ -64,8 +72,10 @@ fn no_weight_changes_by_being_observed() {
             assert_eq!(outcomes[0].skipped, outcomes[1].skipped, "{method}");
             assert_eq!(outcomes[0].loss.to_bits(), outcomes[1].loss.to_bits(), "{method}");
             assert!(plain.state() == seen.state(), "{method}, step {i}");
-            // Without a scale the large loss is taken, and ruins all.
-            assert!(method == "fp32" || outcomes[0].skipped.is_some() == (i == 4), "{method}");
+            // In f32 the large loss fits, and where a batch is repeated it is taken too: it ruins all.
+            let repeats = method == "gs:exact,interval=3";
+            assert!(method == "fp32" || repeats || outcomes[0].skipped.is_some() == (i == 4), "{method}");
+            assert!(!repeats || i != 4 || !outcomes[0].repeated.is_empty(), "{method}");
         }
         assert_eq!(plain.trainer.operands().count(), 0);
         assert_eq!(seen.trainer.operands().count(), seen.trainer.sites().count(), "{method}");

@@ -131,7 +131,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     // The one that was killed may not have come to it.
     checkpoints.prune()?;
     let trace = match &plan.trace {
-        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration)?.made_by(&plan.method)),
+        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration, &plan.method)?),
         Some(_) | None => None,
     };
     if trace.is_some() {
