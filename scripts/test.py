@@ -52,7 +52,7 @@ PARTS = {
 EXHAUSTIVE = {
     "wgpu on software drivers": ["backend-wgpu/drivers.sh", "--all"],
     "CUDA kernels, compiled afresh": ["backend-cuda/kernels.sh", "--all"],
-    "mutants of core": ["core/tests/mutants/run.py"],
+    "mutants of core": ["python3", "core/tests/mutants/run.py"],
 }
 
 
@@ -110,9 +110,14 @@ def run(job, output=None):
     """Runs a job to its end, into the file `output` or to the terminal."""
     start = time.monotonic()
     errors = subprocess.STDOUT if output else None
-    process = subprocess.Popen(
-        job.command, cwd=job.folder, env={**os.environ, **job.environment}, stdout=output, stderr=errors
-    )
+    try:
+        process = subprocess.Popen(
+            job.command, cwd=job.folder, env={**os.environ, **job.environment}, stdout=output, stderr=errors
+        )
+    except OSError as error:
+        # What cannot start has not passed.
+        print(f"{job.name}: {error}", file=sys.stderr)
+        return Result(job.name, 0, 0, "FAILED")
     # The processors' time includes that of whatever it has started and waited for.
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -293,7 +298,7 @@ def main():
         if "--install" in sys.argv:
             fetching.join()
         parts = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
-        jobs = [Job(name, command, tells=True) for name, command in parts.items()] + jobs
+        jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in parts.items()] + jobs
     if mode == "":
         tests.left_out.append(
             "2^32 casts on every device, all inputs on every instruction set, SwiftShader's whole suite, CUDA kernels "
