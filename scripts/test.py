@@ -8,6 +8,8 @@ last lines are a table: what ran and how long it took; what was left out and how
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,6 +50,8 @@ PARTS = {
     "Miri": ["core/miri.sh"],
     "TensorBoard": ["cli/tests/tensorboard/run.sh"],
 }
+# What has not ended by then hangs (minutes; nothing usual takes a third of it). With `--all`, things take hours.
+LIMIT = 20
 # With `--all` in place of those above or beside them.
 EXHAUSTIVE = {
     "wgpu on software drivers": ["backend-wgpu/drivers.sh", "--all"],
@@ -83,6 +87,17 @@ PROVES = {
 MARKS = "<!-- times: written by ./test.sh --record -->", "<!-- end of times -->"
 
 
+# What runs now. `timeout` takes all that a job has started along, but keeps it from the terminal's Ctrl-C.
+RUNNING = set()
+
+
+def interrupted(number, _):
+    """Ends what runs, and this."""
+    for process in list(RUNNING):
+        process.terminate()
+    os._exit(128 + number)
+
+
 @dataclass
 class Job:
     """Something to run."""
@@ -110,17 +125,23 @@ def run(job, output=None):
     """Runs a job to its end, into the file `output` or to the terminal."""
     start = time.monotonic()
     errors = subprocess.STDOUT if output else None
+    limited = "--all" not in sys.argv and shutil.which("timeout")
+    limit = ["timeout", "--kill-after=10", f"{LIMIT}m"] if limited else []
     try:
         process = subprocess.Popen(
-            job.command, cwd=job.folder, env={**os.environ, **job.environment}, stdout=output, stderr=errors
+            limit + job.command, cwd=job.folder, env={**os.environ, **job.environment}, stdout=output, stderr=errors
         )
     except OSError as error:
         # What cannot start has not passed.
         print(f"{job.name}: {error}", file=sys.stderr)
         return Result(job.name, 0, 0, "FAILED")
+    RUNNING.add(process)
     # The processors' time includes that of whatever it has started and waited for.
     _, status, used = os.wait4(process.pid, 0)
+    RUNNING.remove(process)
     process.returncode = os.waitstatus_to_exitcode(status)
+    if limit and process.returncode in (124, 137):
+        print(f"{job.name} had not ended after {LIMIT} minutes", flush=True)
     verdict = "PASSED" if process.returncode == 0 else "FAILED"
     return Result(job.name, time.monotonic() - start, used.ru_utime + used.ru_stime, verdict)
 
@@ -260,6 +281,8 @@ def fetch():
 def main():
     mode = next((argument for argument in sys.argv[1:] if argument in ("--quick", "--all")), "")
     os.environ["RUST_BACKTRACE"] = "0"
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
     tests = Tests()
     fetching = threading.Thread(target=fetch)
     if "--install" in sys.argv:

@@ -183,6 +183,13 @@ fn lengths_and_widths_without_sense_do_not_break_it() {
     assert_eq!(variance::least_mantissa(5, 1, 0), Some(1));
 }
 
+/// The weight gradients of a convolution over 128 images of 32 × 32 pixels, operands of 5 mantissa bits.
+#[test]
+fn long_sums_need_a_long_mantissa_or_chunks() {
+    assert_eq!(variance::least_mantissa(5, 128 * 32 * 32, 0), Some(12));
+    assert_eq!(variance::least_mantissa(5, 128 * 32 * 32, 64), Some(8));
+}
+
 proptest! {
     /// No sum is further off than the bound says, whatever its terms.
     #[test]

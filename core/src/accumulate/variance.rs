@@ -86,9 +86,9 @@ pub fn lost_in_chunks(mantissa: u32, term: u32, length: u32, chunk: u32) -> f64 
 ///
 /// ```
 /// use gradscale_core::accumulate::variance::least_mantissa;
-/// // The weight gradients of a convolution over 128 images of 32 × 32 pixels, operands of 5 mantissa bits.
-/// assert_eq!(least_mantissa(5, 128 * 32 * 32, 0), Some(12));
-/// assert_eq!(least_mantissa(5, 128 * 32 * 32, 64), Some(8));
+/// // The weight gradients of a convolution over one image of 28 × 28 pixels, operands of 5 mantissa bits.
+/// assert_eq!(least_mantissa(5, 28 * 28, 0), Some(7));
+/// assert_eq!(least_mantissa(5, 28 * 28, 64), Some(5));
 /// ```
 #[must_use]
 pub fn least_mantissa(term: u32, length: u32, chunk: u32) -> Option<u32> {
