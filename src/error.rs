@@ -56,6 +56,15 @@ pub enum TraceErrorKind {
         /// What came.
         got: DType,
     },
+    /// A label that is no class and is not ignored.
+    Label {
+        /// The label.
+        label: u32,
+        /// Which of the labels, from 0.
+        row: usize,
+        /// How many classes there are.
+        classes: u32,
+    },
     /// The loss is not one number, or does not depend on any parameter.
     Loss(Shape),
     /// No theorem holds for this shape.
@@ -95,6 +104,9 @@ impl fmt::Display for TraceError {
             TraceErrorKind::Type { what, takes, got } => {
                 let takes: Vec<String> = takes.iter().copied().map(word).collect();
                 write!(f, "{what} must be {}, not {}", takes.join(" or "), word(*got))
+            }
+            TraceErrorKind::Label { label, row, classes } => {
+                write!(f, "label {row} of the batch is {label}, and there are {classes} classes, from 0")
             }
             TraceErrorKind::Loss(shape) => match shape.len() {
                 1 => f.write_str("the loss depends on no weight, so there is nothing to train"),

@@ -32,7 +32,8 @@ pub struct Predict {
     /// have that of the training images, unless these were resized. Of a network for numbers, CSV files.
     #[arg(value_name = "IMAGES", required = true)]
     images: Vec<PathBuf>,
-    /// Directory for NAME-labels.png (grey values are class ids) and NAME-overlay.png, or for classes.tsv of a
+    /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
+    /// class ids) and NAME-overlay.png, or for classes.tsv of a
     /// network that has one class for an image.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
@@ -84,7 +85,9 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
         let labels = applied.predict([picture.height, picture.width, 3], &picture.pixels)?;
         let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
         let labelled = arguments.out.join(format!("{name}-labels.png"));
-        output::write(&labelled, &png(&labelled, &labels, &picture, ExtendedColorType::L8)?)?;
+        let grey = |class: &u8| classes.values.get(usize::from(*class)).copied().unwrap_or(*class);
+        let greys: Vec<u8> = labels.iter().map(grey).collect();
+        output::write(&labelled, &png(&labelled, &greys, &picture, ExtendedColorType::L8)?)?;
         let overlay = arguments.out.join(format!("{name}-overlay.png"));
         let mixed = mix(&picture, &labels, &classes);
         output::write(&overlay, &png(&overlay, &mixed, &picture, ExtendedColorType::Rgb8)?)?;
@@ -152,7 +155,7 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     if names.len() != count {
         return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
     }
-    Ok(Classes { names, colours, input: None, columns: Vec::new() })
+    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new() })
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

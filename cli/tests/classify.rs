@@ -154,7 +154,11 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fs::create_dir_all(at.join("empty")).expect("a directory");
     for (data, batch, named) in [
         ("cifar", "1", "cifar/test_batch.bin: sizes 3072, expected a whole number of records of 3073 bytes"),
-        ("named", "1", "named/batches.meta.txt: line 2: 2 names for 3 classes: training image 0 has label 2"),
+        (
+            "named",
+            "1",
+            "named/batches.meta.txt: line 2: 2 names for 3 classes: named/data_batch_1.bin has label 2 for image 0",
+        ),
         ("empty", "1", "empty: not a data set: expected a folder with images for each class"),
         ("nowhere", "1", "nowhere: No such file"),
     ] {

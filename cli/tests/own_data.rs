@@ -107,10 +107,14 @@ fn masks_say_what_they_are_taken_for() {
             .save(at.join(format!("road/masks/{i}.png")))
             .expect("a file");
     }
-    let train = "train --data road --batch 2 --width 2 --iters 2";
+    let train = "train --data road --batch 2 --width 2 --iters 40";
     let (out, _) = done(at, &format!("{train} --out t"));
     let line = "road: 2 classes by their values in the label images: 0 25.00 %, 255 75.00 %; every pixel counts\n";
     assert!(out.starts_with(line), "{out}");
+    // What is predicted is written in the same values.
+    done(at, "predict t/checkpoint-000040.safetensors road/images/0.png --out p");
+    let mask = image::open(at.join("p/0-labels.png")).expect("a mask").into_luma8().into_raw();
+    assert!(mask.contains(&255) && mask.iter().all(|value| [0, 255].contains(value)), "{mask:?}");
     refused(
         at,
         &format!("{train} --ignore 255"),

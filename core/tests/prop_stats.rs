@@ -128,6 +128,21 @@ proptest! {
         }
     }
 
+    /// The share of Σ|u| that flushes, within a factor of 2; bins of other rules end a rounding before a power of two.
+    #[test]
+    fn the_histogram_tells_which_share_of_the_sum_flushes(
+        (target, rule) in kind(), values in vec(value(), 1..30), k in -152i32..=101,
+    ) {
+        let finite = |u: &f32| u.is_finite() && (*u == 0.0 || u.abs() >= f32::MIN_POSITIVE);
+        let values: Vec<f32> = values.into_iter().filter(finite).collect();
+        let stats = row(target.convention(rule), 0, Detail::Full, &values);
+        let said = stats.lost_at(k).expect("a histogram");
+        let sum = |values: &[f32]| values.iter().map(|u| f64::from(u.abs())).sum::<f64>();
+        let lost: Vec<f32> = values.iter().copied().filter(|&u| u != 0.0 && target.flushed(rule, &[u], k) == 1).collect();
+        let share = if lost.is_empty() { 0.0 } else { sum(&lost) / sum(&values) };
+        prop_assert!((0.49..=2.04).contains(&(said / share)) || said == share, "{said:e} {share:e}, k = {k}");
+    }
+
     /// Under nearest even bin c holds 2^(c−1) < |u| ≤ 2^c, and bin −126 all below.
     #[test]
     fn a_bin_ends_at_a_power_of_two(u in value().prop_filter("has a bin", |u| u.is_finite() && *u != 0.0)) {

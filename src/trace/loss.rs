@@ -28,6 +28,9 @@ impl Default for CrossEntropy<'_> {
 impl<'t> Var<'t> {
     /// Mean cross-entropy of the softmax over channels; labels `[n, h, w]` or `[n]` (u8 or u32), one for each row.
     ///
+    /// A label that is no class is an error of the step if it came from the host as it is; one that was computed, or sent
+    /// ahead, makes the loss NaN.
+    ///
     /// # Errors
     /// Shapes that do not fit.
     pub fn cross_entropy(self, labels: Self) -> Result<Self, TraceError> {

@@ -1,6 +1,6 @@
 //! Running a program: deciding at once, launch by launch, or as it was recorded.
 
-use super::{Recorded, Trainer, run::run};
+use super::{Recorded, Trainer, prefetch::check_labels, run::run};
 use crate::{
     Error, Inputs,
     compile::{Launch, Purpose, Rule},
@@ -12,6 +12,9 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn run_program<const N: usize>(
         &mut self, program: usize, batch: &Inputs<'_, N>, clear: std::ops::Range<u16>,
     ) -> Result<(), Error<B::Error>> {
+        if let Inputs::Host(batch) = batch {
+            check_labels(&self.programs[program].trace, batch)?;
+        }
         self.place(&self.programs[program].inputs.clone(), batch).map_err(Error::Device)?;
         self.run_placed(program, clear)
     }

@@ -5,10 +5,11 @@ use crate::{
     Batch, Error, Shape, TraceError,
     compile::{Buf, Launch, Operation, Target},
     error::TraceErrorKind,
+    trace::{Trace, Work},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot},
-    descriptor::{Dim, Strided},
+    backend::{Backend, DType, Data, Slot},
+    descriptor::{Dim, Strided, XentRow},
 };
 
 /// A batch that is on its way to the device, or there already; one step takes it.
@@ -62,6 +63,29 @@ pub(super) fn check(batch: &[Batch<'_>]) -> Result<(), TraceError> {
         crate::trace::sizes(&name, input.shape)?;
         if input.data.len() != input.shape.len() {
             return Err(TraceError::new(&name, TraceErrorKind::Length { got: input.data.len(), shape: input.shape }));
+        }
+    }
+    Ok(())
+}
+
+/// That labels which come straight from the host are classes, or ignored: a device can only answer NaN to others, which
+/// names no label. One pass over the labels of each cross-entropy.
+pub(super) fn check_labels(trace: &Trace, batch: &[Batch<'_>]) -> Result<(), TraceError> {
+    for node in &trace.nodes {
+        // The first values of a trace are its inputs.
+        if let Work::Xent(p) = &node.work
+            && let Some(labels) = node.inputs.get(1).and_then(|&id| batch.get(id))
+        {
+            let invalid = |label: u32| p.row(label) == XentRow::Invalid;
+            let found = match labels.data {
+                Data::U8(all) => all.iter().map(|&label| label.into()).enumerate().find(|(_, label)| invalid(*label)),
+                Data::U32(all) => all.iter().copied().enumerate().find(|(_, label)| invalid(*label)),
+                Data::F32(_) | Data::F16(_) => None,
+            };
+            if let Some((row, label)) = found {
+                let [_, classes] = p.shape();
+                return Err(TraceError::new(&node.name, TraceErrorKind::Label { label, row, classes }));
+            }
         }
     }
     Ok(())

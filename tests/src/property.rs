@@ -1,4 +1,4 @@
-//! Properties over random inputs: at least 256 cases each, shrinking, the seed printed.
+//! Properties over random inputs: 256 cases each unless fewer are asked for, shrinking, the seed printed.
 
 use crate::case::{Check, Fail, Measured};
 use core::cell::{Cell, RefCell};
@@ -26,6 +26,21 @@ pub fn is_sparse() -> bool {
     is_brief() || cfg!(debug_assertions) || std::env::var("GRADSCALE_CASTS").is_ok_and(|value| value == "sparse")
 }
 
+/// Cases of each property: few in brief cases, else `GRADSCALE_INPUTS`, or [`CASES`].
+///
+/// # Panics
+/// If that is no number, or 0: a run that tried nothing must not look green.
+fn cases() -> u32 {
+    let wanted = |text: String| text.parse().ok().filter(|&cases: &u32| cases > 0);
+    if is_brief() {
+        return 16;
+    }
+    match std::env::var("GRADSCALE_INPUTS") {
+        Ok(text) => wanted(text).expect("GRADSCALE_INPUTS is a number of inputs, at least 1"),
+        Err(_) => CASES,
+    }
+}
+
 /// Runs `work` with few inputs.
 pub fn briefly<T>(work: impl FnOnce() -> T) -> T {
     BRIEF.set(true);
@@ -47,14 +62,14 @@ pub fn seed() -> u64 {
     })
 }
 
-/// Checks a property for [`CASES`] random values, and for the smallest that fails, if one does.
+/// Checks a property for [`CASES`] random values (or `GRADSCALE_INPUTS` of them), and for the smallest that fails, if one does.
 ///
 /// # Errors
 /// That value, with the seed; or the device does not support it.
 pub fn property<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Check) -> Check {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed().to_le_bytes());
-    let (cases, max_shrink_iters) = if is_brief() { (16, 0) } else { (CASES, 500) };
+    let (cases, max_shrink_iters) = (cases(), if is_brief() { 0 } else { 500 });
     let config = Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let (measured, unsupported) = (RefCell::new(Vec::<Measured>::new()), RefCell::new(None));

@@ -13,8 +13,9 @@ use std::{
 ///
 /// Without a device the cases are listed as ignored, with the reason; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 /// `GRADSCALE_BRIEF=1` runs each case with few inputs, see [`Case::run_briefly`]: for machines as slow as emulated ones.
-/// `GRADSCALE_BRIEF=others` does so on all devices but the last, where there are several. `GRADSCALE_CASTS=sparse` casts
-/// the f32 values at which results change and a few between, not all 2^32.
+/// `GRADSCALE_BRIEF=others` does so on all devices but the last, where there are several. `GRADSCALE_INPUTS=N` tries each
+/// property on N random inputs, not 256. `GRADSCALE_CASTS=sparse` casts the f32 values at which results change and a few
+/// between, not all 2^32.
 pub fn main<B: Backend + Send + Sync + 'static>(
     name: &str, required: &[&str], open: impl FnOnce() -> Result<B, String>,
 ) -> ! {

@@ -11,6 +11,9 @@ use std::collections::HashMap;
 /// Points of the time series of a site, about.
 const SAMPLES: u64 = 100;
 
+/// Skips and repeats that a record keeps.
+const EVENTS: usize = 50;
+
 /// One method, one seed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(Deserialize))]
@@ -39,6 +42,9 @@ pub struct Record {
     /// Steps with repeats.
     #[cfg_attr(test, serde(default))]
     pub repeated_at: Vec<u64>,
+    /// The first skips and repeats, with the step of each.
+    #[cfg_attr(test, serde(default))]
+    pub events: Vec<(u64, Event)>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
     /// Classes predicted for the images that the report shows, one image after another.
@@ -67,6 +73,12 @@ pub struct SiteSeries {
     /// Values so far that overflowed or came as ±∞ or NaN.
     pub overflows: Vec<u64>,
     pub subnormal_share: Vec<f64>,
+    /// Share of all values that were zero before they were stored.
+    #[cfg_attr(test, serde(default))]
+    pub zeros: Vec<f64>,
+    /// Share of Σ|u| that was stored as zero, within a factor of 2; none where no histogram was observed.
+    #[cfg_attr(test, serde(default))]
+    pub lost: Vec<Option<f64>>,
     /// log2 of the largest true magnitude; none if all values were zero.
     pub amax: Vec<Option<f64>>,
     pub bound: Vec<Option<String>>,
@@ -114,6 +126,10 @@ pub struct Point {
     pub gamma_predicted: Option<f64>,
     pub overflows: u64,
     pub subnormal_share: f64,
+    #[serde(default)]
+    pub zeros: f64,
+    #[serde(default)]
+    pub lost: Option<f64>,
     pub amax: Option<f64>,
     pub bound: Option<String>,
     #[serde(flatten)]
@@ -132,6 +148,8 @@ impl Point {
             gamma_predicted: site.gamma_predicted.filter(|gamma| !gamma.is_nan()),
             overflows: site.overflows,
             subnormal_share: site.subnormal_share,
+            zeros: site.row.counts().zeros as f64 / (site.row.counts().count as f64).max(1.0),
+            lost: site.row.lost_at(0),
             amax: site.log2_amax,
             bound: site.bound.map(|held| held.to_string()),
             extremes,
@@ -148,6 +166,8 @@ impl SiteSeries {
         self.gamma_predicted.push(point.gamma_predicted);
         self.overflows.push(point.overflows);
         self.subnormal_share.push(point.subnormal_share);
+        self.zeros.push(point.zeros);
+        self.lost.push(point.lost);
         self.amax.push(point.amax);
         self.bound.push(point.bound.clone());
         self.extremes = point.extremes;
@@ -175,6 +195,52 @@ impl Histogram {
     }
 }
 
+/// A skip, or an attempt that was repeated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Told")]
+pub struct Event {
+    /// Where it happened and how, in a sentence.
+    pub said: String,
+    /// The batch's largest true magnitude there, as a power of two, where that is a finite number.
+    pub magnitude: Option<f64>,
+    /// The exponent in force there afterwards.
+    pub decided: Option<i32>,
+}
+
+/// Logs of before have the sentence alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Told {
+    Sentence(String),
+    Event { said: String, magnitude: Option<f64>, decided: Option<i32> },
+}
+
+impl From<Told> for Event {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Sentence(said) => Self::from_sentence(said),
+            Told::Event { said, magnitude, decided } => Self { said, magnitude, decided },
+        }
+    }
+}
+
+impl Event {
+    /// Of which no more is known.
+    pub fn from_sentence(said: impl Into<String>) -> Self {
+        Self { said: said.into(), magnitude: None, decided: None }
+    }
+
+    /// At a site, if it was one; `sites` are as the step has left them.
+    fn new(said: &impl ToString, site: Option<&str>, sites: &[SiteReport<'_>]) -> Self {
+        let at = site.and_then(|name| sites.iter().find(|site| site.name == name));
+        Self {
+            said: said.to_string(),
+            magnitude: at.and_then(|site| site.log2_amax).filter(|log2| log2.is_finite()),
+            decided: at.map(|site| site.alpha),
+        }
+    }
+}
+
 /// One step, as a record and a log keep it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
@@ -183,10 +249,10 @@ pub struct Entry {
     pub loss: f32,
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-    /// Attempts before the last: site, exponent, by how much it was too high.
+    pub skipped: Option<Event>,
+    /// Attempts before the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub repeated: Vec<String>,
+    pub repeated: Vec<Event>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<Metrics>,
     /// In steps that are sampled.
@@ -229,6 +295,7 @@ impl Recorder {
             loss: Vec::new(),
             skipped_at: Vec::new(),
             repeated_at: Vec::new(),
+            events: Vec::new(),
             scores: Vec::new(),
             sites: Vec::new(),
             samples: Vec::new(),
@@ -262,8 +329,11 @@ impl Recorder {
                 points.push(Point::new(site, *extremes, iteration));
             }
         }
-        let skipped = outcome.skipped.as_ref().map(ToString::to_string);
-        let repeated = outcome.repeated.iter().map(ToString::to_string).collect();
+        let skipped = outcome.skipped.as_ref().map(|skipped| {
+            let site = skipped.site.as_ref().map(|(name, _)| name.as_str());
+            Event::new(skipped, site, sites)
+        });
+        let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), sites)).collect();
         let entry = Entry { iteration, loss: outcome.loss, seconds, skipped, repeated, scores: None, sites: points };
         self.add(&entry);
         entry
@@ -286,7 +356,7 @@ impl Recorder {
         let record = &mut self.record;
         record.loss.push(entry.loss);
         record.seconds += entry.seconds;
-        self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_deref());
+        self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_ref().map(|event| event.said.as_str()));
         record.doubts = self.doubts.all();
         if entry.skipped.is_some() {
             record.skipped_steps += 1;
@@ -296,6 +366,8 @@ impl Recorder {
             record.repeats += entry.repeated.len() as u64;
             record.repeated_at.push(entry.iteration);
         }
+        let events = entry.repeated.iter().chain(&entry.skipped).cloned().map(|event| (entry.iteration, event));
+        record.events.extend(events.take(EVENTS.saturating_sub(record.events.len())));
         for point in &entry.sites {
             let next = record.sites.len();
             let index = *self.index.entry(point.name.clone()).or_insert(next);

@@ -2,7 +2,11 @@
 
 use super::{Cause, Classification, DataError, Element, packed::find};
 use flate2::read::MultiGzDecoder;
-use std::{fs, io::Read, path::Path};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
@@ -64,6 +68,19 @@ impl Classification {
         let classes = labels.iter().max().map_or(0, |&most| usize::from(most) + 1);
         let (count, features, element) = (labels.len(), features.into(), Element::Byte);
         Ok(Self { count, height: SIDE, width: SIDE, channels: 3, element, features, labels, classes })
+    }
+}
+
+/// The file that holds a training image, and its number there; both from 0.
+pub(super) fn file_of(dir: &Path, mut image: usize) -> Result<(PathBuf, usize), DataError> {
+    let mut number = 1;
+    loop {
+        let path = find(dir, &format!("data_batch_{number}.bin"))?;
+        let count = read(&path)?.count;
+        if image < count {
+            return Ok((path, image));
+        }
+        (image, number) = (image - count, number + 1);
     }
 }
 

@@ -111,6 +111,17 @@ pub(super) fn chosen(asked: Option<Ignore>, itself: Option<u32>) -> Option<u32> 
 }
 
 impl Classes {
+    /// The grey value of each class in label files; none where that is its id, or where label files are coloured.
+    pub(super) fn greys(&self) -> Vec<u8> {
+        let grey = |id: u8| {
+            let value = self.values.0.iter().find(|(_, class)| **class == id)?.0;
+            u8::try_from(*value).ok()
+        };
+        let greys: Vec<u8> = (0..=u8::MAX).zip(&self.names).map_while(|(id, _)| grey(id)).collect();
+        let itself = greys.iter().zip(0..).all(|(grey, id)| usize::from(*grey) == id);
+        if itself || greys.len() < self.names.len() || self.values.coloured() { Vec::new() } else { greys }
+    }
+
     /// Of classes in order, each with its value, and the ignored value with its id. None if they are too many.
     pub(super) fn new(
         named: impl Iterator<Item = (u32, String, [u8; 3])>, ignored: Option<(u32, u32)>,

@@ -94,9 +94,8 @@ impl Classification {
     /// Files that are missing, cut off, corrupt or of other sizes; different sizes in training and test; no images.
     pub fn load_idx(dir: impl AsRef<Path>, reading: &Reading) -> Result<(Self, Self), DataError> {
         let dir = dir.as_ref();
-        let there = |prefix: &str| find(dir, &format!("{prefix}-labels-idx1-ubyte")).is_ok();
         let mut train = Self::part(dir, "train", reading)?;
-        let prefix = if !there("t10k") && there("test") { "test" } else { "t10k" };
+        let prefix = test_prefix(dir);
         let mut test = Self::part(dir, prefix, reading)?;
         let [expected, found] = [&train, &test].map(|part| [part.height, part.width, part.channels]);
         if expected != found {
@@ -110,7 +109,7 @@ impl Classification {
 
     fn part(dir: &Path, prefix: &str, reading: &Reading) -> Result<Self, DataError> {
         let images_path = images(dir, prefix)?;
-        let labels_path = find(dir, &format!("{prefix}-labels-idx1-ubyte"))?;
+        let labels_path = labels(dir, prefix)?;
         let (dims, features) = Idx::open(&images_path, |count, bytes| reading.keeps(count, bytes))?;
         let (count, height, width, channels) = match dims[..] {
             [count, height, width] => (count, height, width, 1),
@@ -132,6 +131,16 @@ impl Classification {
         let element = Element::Byte;
         Ok(Self { count, height, width, channels, element, features, labels: labels.data, classes })
     }
+}
+
+/// What names of files with test images begin with.
+pub(super) fn test_prefix(dir: &Path) -> &'static str {
+    if labels(dir, "t10k").is_err() && labels(dir, "test").is_ok() { "test" } else { "t10k" }
+}
+
+/// The file of labels.
+pub(super) fn labels(dir: &Path, prefix: &str) -> Result<PathBuf, DataError> {
+    find(dir, &format!("{prefix}-labels-idx1-ubyte"))
 }
 
 /// The file of images. If there is none, the message is about the usual one.

@@ -1,8 +1,8 @@
 //! Images with one class each, for training and for scores, with the names of the classes.
 
 use super::{
-    Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, classes, digits,
-    folders, images, listing, name, numbers, tally::Tally,
+    Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, cifar, classes,
+    classify, digits, folders, images, listing, name, numbers, packed, tally::Tally,
 };
 use std::{
     fs, io,
@@ -95,14 +95,23 @@ impl Labelled {
             if cifar { Classification::load_cifar(dir)? } else { Classification::load_idx(dir, reading)? };
         let classes = match names(dir)? {
             Some((path, names)) if names.len() < train.classes => {
-                let beyond = |labels: &[u8], what: &str| {
-                    let (image, label) =
-                        labels.iter().enumerate().find(|(_, label)| usize::from(**label) >= names.len())?;
-                    Some(format!("{what} image {image} has label {label}"))
+                let beyond = |labels: &[u8]| labels.iter().position(|label| usize::from(*label) >= names.len());
+                let (label, (file, image)) = match beyond(&train.labels) {
+                    Some(image) if cifar => (train.labels[image], cifar::file_of(dir, image)?),
+                    Some(image) => (train.labels[image], (classify::labels(dir, "train")?, image)),
+                    None => {
+                        let image = beyond(&test.labels).unwrap_or_default();
+                        let file = if cifar {
+                            packed::find(dir, "test_batch.bin")?
+                        } else {
+                            classify::labels(dir, classify::test_prefix(dir))?
+                        };
+                        (test.labels[image], (file, image))
+                    }
                 };
-                let example = beyond(&train.labels, "training").or_else(|| beyond(&test.labels, "test"));
-                let (count, example) = (names.len(), example.unwrap_or_default());
-                let reason = format!("{count} names for {} classes: {example}", train.classes);
+                let (count, file) = (names.len(), file.display());
+                let reason =
+                    format!("{count} names for {} classes: {file} has label {label} for image {image}", train.classes);
                 return Err(Cause::Table { line: count, reason }.at(path));
             }
             Some((_, names)) => names,

@@ -55,6 +55,8 @@ pub struct Segmentation {
     pub classes: Vec<String>,
     /// A colour for each class, R G B.
     pub colours: Vec<[u8; 3]>,
+    /// The grey value of each class in label files; none where that is the id, or where these are coloured.
+    pub values: Vec<u8>,
     /// The label of pixels that count for nothing. It may be a position in `classes`, which then stands for no class.
     pub ignore: Option<u8>,
     /// A weight for each class by its area, median(f)/f(c): where f is the share of a class in the pixels of the
@@ -155,6 +157,7 @@ impl Segmentation {
         Ok(Self {
             name: name(dir),
             weights: weights::median_frequency(&counts, classes.names.len(), classes.ignore),
+            values: classes.greys(),
             classes: classes.names,
             colours: classes.colours,
             ignore: classes.ignore,

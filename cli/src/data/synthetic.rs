@@ -36,6 +36,7 @@ pub(super) fn segmentation(seed: u64) -> Segmentation {
         name: "synthetic".into(),
         classes: CLASSES.map(|(name, _)| name.into()).into(),
         colours: CLASSES.map(|(_, colour)| colour).into(),
+        values: Vec::new(),
         ignore: Some(UNLABELLED),
         weights: median_frequency(&counts, CLASSES.len(), Some(UNLABELLED)),
         train,

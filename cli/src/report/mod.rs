@@ -3,6 +3,7 @@
 
 mod axis;
 mod curves;
+mod events;
 mod first;
 mod histogram;
 mod page;
@@ -56,6 +57,7 @@ pub fn html(reports: &[Report<'_>]) -> String {
         underflow::section_of(report),
         histogram::section_of(report),
         range::section_of(report),
+        events::section_of(report),
         samples::section_of(report),
         page::arguments(report),
     ]);

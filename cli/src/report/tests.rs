@@ -12,6 +12,7 @@ fn data() -> Segmentation {
         name: HOSTILE.to_owned(),
         classes: vec![HOSTILE.to_owned(), "b".to_owned()],
         colours: vec![[1, 2, 3], [4, 5, 6]],
+        values: Vec::new(),
         ignore: Some(255),
         weights: vec![1.0; 2],
         train: split.clone(),
@@ -24,6 +25,7 @@ fn record(method: &str, sites: &Value) -> Record {
     let record = json!({
         "method": method, "seed": 0, "iterations": 2, "final_loss": null, "metrics": null, "skipped_steps": 1,
         "seconds": 0.1, "activation_bytes": 0, "failure": HOSTILE, "loss": [1.0, 0.5], "skipped_at": [2],
+        "events": [[1, {"said": HOSTILE, "magnitude": 3.4, "decided": -7}], [2, "skipped: of a log of before"]],
         "scores": [], "sites": sites, "samples": [0, 1, 0, 1, 0, 1],
     });
     serde_json::from_value(record).expect("a record")
@@ -61,6 +63,7 @@ fn names_stay_names() {
     let html = html(vec![HOSTILE, "gs", "fp16"], &runs);
     assert!(!html.contains("<script") && !html.contains("\"http"), "{html}");
     assert!(html.matches("&lt;script src=&quot;http://x&quot;&gt;&#39;&amp;").count() > 10);
+    assert!(html.contains("<td>2³</td><td>2⁻⁷</td>"), "largest value and scale of an event");
     assert!(!html.contains("NaN") && !html.contains("inf\""), "no place is NaN");
 }
 
@@ -77,6 +80,7 @@ fn nothing_to_show_is_shown() {
             "underflow",
             "histogram",
             "range",
+            "events",
             "samples",
             "arguments",
         ] {

@@ -32,7 +32,15 @@ pub fn section_of(report: &Report<'_>) -> String {
     if names.is_empty() {
         return section("underflow", "Underflow", "No method here stores gradients in half.", "");
     }
-    let mut cards = vec![card("<b>Flushed</b>: mean over the steps, by method", &measured(report, &names))];
+    let flushed = |site: &SiteSeries| mean_and_spread(site.gamma_measured.iter().copied()).map(|(mean, _)| mean);
+    let lost = |site: &SiteSeries| mean_and_spread(site.lost.iter().flatten().copied()).map(|(mean, _)| mean);
+    let mut cards = vec![
+        card("<b>Flushed</b>: share of the values, mean over the steps, by method", &measured(report, &names, flushed)),
+        card(
+            "<b>Lost</b>: share of the sum of magnitudes, mean over the steps that decided, by method",
+            &measured(report, &names, lost),
+        ),
+    ];
     let mut tables = String::new();
     if report.gradient_scaling().next().is_some() {
         tables += &details("What binds a decision", false, MEANINGS);
@@ -52,7 +60,8 @@ pub fn section_of(report: &Report<'_>) -> String {
         tables += &details(&format!("Numbers of {name}, by site"), false, &table(report, &names, method));
     }
     let legend = legend(report.with_sites().map(|(method, class)| (class, method)));
-    let lead = "Share of the non-zero gradients that were stored as zero. Dashed: γ′, what gradient scaling allows. A site \
+    let lead = "Share of the non-zero gradients that were stored as zero, and which share of the sum of all magnitudes they \
+                had. Dashed: γ′, what gradient scaling allows. A site \
                 may exceed it between decisions, and where overflow bound the decision: then its values span more than \
                 FP16 can hold.";
     section("underflow", "Underflow", lead, &(legend + &grid("cards", &cards) + &tables))
@@ -78,8 +87,9 @@ fn marked(rows: &mut Rows, gammas: impl Iterator<Item = f64>) {
     }
 }
 
-fn measured(report: &Report<'_>, names: &[&str]) -> String {
-    let mut rows = Rows::new(&short(names), axis(), "share flushed (10⁻⁷ and less at the left)");
+/// Means over seeds of a share of each site.
+fn measured(report: &Report<'_>, names: &[&str], share: fn(&SiteSeries) -> Option<f64>) -> String {
+    let mut rows = Rows::new(&short(names), axis(), "share (10⁻⁷ and less at the left)");
     let gammas: Vec<f64> = report.gradient_scaling().filter_map(|(method, _)| threshold(method)).collect();
     marked(&mut rows, gammas.into_iter());
     for (i, name) in names.iter().enumerate() {
@@ -89,14 +99,14 @@ fn measured(report: &Report<'_>, names: &[&str]) -> String {
         for (lane, (method, class)) in report.with_sites().enumerate() {
             // Methods one below the other, so that none hides another.
             let y = y + (lane as f64 - (lanes - 1.0) / 2.0) * (9.0 / lanes);
-            let shares = report.of(method).filter_map(|run| site(run, name)).flat_map(|site| &site.gamma_measured);
-            if let Some((mean, _)) = mean_and_spread(shares.copied()) {
-                let tip = format!("{name}, {method}: {} flushed", percent(mean));
+            let shares = report.of(method).filter_map(|run| site(run, name)).filter_map(share);
+            if let Some((mean, _)) = mean_and_spread(shares) {
+                let tip = format!("{name}, {method}: {}", percent(mean));
                 rows.svg.dot(&format!("fill {class}"), (rows.x.at(place(mean)), y), 3.4, &tip);
             }
         }
     }
-    rows.svg.finish("Mean share flushed at each site, by method")
+    rows.svg.finish("Mean share at each site, by method")
 }
 
 /// Over all seeds: the largest.
@@ -164,18 +174,22 @@ fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
         let bound: Vec<String> = counts(report, method, name).keys().cloned().collect();
         let overflows: u64 = report.of(method).filter_map(|run| site(run, name)?.overflows.last().copied()).sum();
         format!(
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td><td>{}</td></tr>\n",
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td>\
+             <td>{}</td></tr>\n",
             escape(name),
             largest(worst_predicted),
             largest(|site| Some(site.extremes.worst_between)),
             largest(|site| Some(site.extremes.worst)),
+            largest(|site| site.lost.iter().flatten().copied().reduce(f64::max)),
+            largest(|site| site.zeros.iter().copied().reduce(f64::max)),
             bound.join(", ")
         )
     };
     let rows: String = names.iter().map(row).collect();
     format!(
         "<div class=\"wide\"><table><thead><tr><th>site</th><th>largest predicted</th><th>largest measured, steps not \
-         bound by overflow</th><th>largest measured</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
+         bound by overflow</th><th>largest measured</th><th>most of Σ|u| lost</th><th>most zeros before \
+         storing</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
          <tbody>\n{rows}</tbody></table></div>\n"
     )
 }

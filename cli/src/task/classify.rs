@@ -230,6 +230,6 @@ impl run::Task for Classify<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes { names, colours: Vec::new(), input: Some(self.net.input), columns }
+        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns }
     }
 }

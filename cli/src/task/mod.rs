@@ -76,6 +76,9 @@ pub struct Classes {
     pub names: Vec<String>,
     /// A colour of each, R G B, where pixels have classes.
     pub colours: Vec<[u8; 3]>,
+    /// The grey value of each in label files; none where that is its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<u8>,
     /// What a network takes, if it takes only one size.
     #[serde(default)]
     pub input: Option<Input>,

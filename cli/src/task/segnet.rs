@@ -133,6 +133,7 @@ impl run::Task for Segnet<'_> {
         Classes {
             names: self.data.classes.clone(),
             colours: self.data.colours.clone(),
+            values: self.data.values.clone(),
             input: None,
             columns: Vec::new(),
         }

@@ -1,7 +1,11 @@
 //! The log: one JSON object a line.
 
 use super::history::History;
-use crate::{Failure, compare::record::Entry, output};
+use crate::{
+    Failure,
+    compare::record::{Entry, Event},
+    output,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions},
@@ -122,7 +126,7 @@ impl Read {
                 iteration: step,
                 loss: known.map_or(f32::NAN, |known| known.loss),
                 seconds: 0.0,
-                skipped: known.is_some_and(|known| known.skipped).then(|| reason.to_owned()),
+                skipped: known.is_some_and(|known| known.skipped).then(|| Event::from_sentence(reason)),
                 repeated: Vec::new(),
                 scores: None,
                 sites: Vec::new(),
@@ -175,7 +179,7 @@ mod tests {
 
     fn entries() -> Vec<Entry> {
         let entry = |(iteration, loss)| {
-            let skipped = (iteration == 3).then(|| "skipped: somewhere".to_owned());
+            let skipped = (iteration == 3).then(|| Event::from_sentence("skipped: somewhere"));
             Entry { iteration, loss, seconds: 0.25, skipped, repeated: Vec::new(), scores: None, sites: Vec::new() }
         };
         (1..).zip(LOSSES).map(entry).collect()

@@ -30,6 +30,34 @@ use ring::{Ring, Span};
 const FURTHER: i64 = 8;
 
 /// How a step ended, for one site.
+///
+/// A runtime whose one gradient overflowed has to leave the step out; all rows of that step come to be known, so the site
+/// that overflowed first, and those before it in the backward pass, are `SkippedHere`, the others `SkippedAfter`:
+///
+/// ```
+/// use gradscale_core::{site::{End, Site, SiteConfig}, stats::{Convention, Stats}};
+///
+/// let row = |site: &Site, u: f32| {
+///     let mut row = Stats::new(Convention::FP16, site.alpha().unwrap_or(0), site.wish().detail);
+///     row.observe(&[u * 2f32.powi(row.exponent())]);
+///     row
+/// };
+/// let [mut logits, mut layer] = [Site::new(SiteConfig::exact())?, Site::new(SiteConfig::exact())?];
+/// for site in [&mut logits, &mut layer] {
+///     let mut probe = Stats::new(Convention::FP16, 0, site.wish().detail);
+///     probe.observe(&[1e-6]);
+///     site.decide(site.exact(&probe), 0);
+/// }
+/// // A batch with gradients 2^40 times as large: the first site overflows, and what comes behind it is ±∞.
+/// let large = row(&logits, 1e6);
+/// assert_eq!(large.counts().overflowed, 1);
+/// let behind = row(&layer, f32::INFINITY);
+/// logits.finish(&large, End::SkippedHere);
+/// layer.finish(&behind, End::SkippedAfter);
+/// // Both decide at once in the next step: from its own values, before they are stored.
+/// assert!(logits.wish().at_once && layer.wish().at_once);
+/// # Ok::<(), gradscale_core::solve::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// The optimizer stepped.

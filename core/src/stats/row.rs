@@ -68,6 +68,7 @@ impl Rate {
 /// let counts = row.counts();
 /// assert_eq!((counts.count, counts.zeros, counts.flushed, counts.overflowed, counts.nan), (5, 1, 1, 1, 1));
 /// assert_eq!(row.flushed_at(5).map(|rate| rate.part), Some(0)); // 2^5 · 1e-9 is above 2^-25
+/// assert!(row.lost_at(0).is_some_and(|share| share < 1e-14)); // one value of three, but next to nothing of their sum
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
@@ -185,6 +186,23 @@ impl Stats {
             part += if key <= last { u64::from(count) } else { 0 };
         }
         Some(Rate { part, whole })
+    }
+
+    /// Which share of Σ|u| flushes at the exponent [`Stats::exponent`] + `k`: what a gradient loses, where
+    /// [`Stats::flushed_at`] says how many values it loses. Every value counts with the end of its bin: the share is right
+    /// within a factor of 2, but for values below 2^-127. 0 if all is zero, `None` without a histogram.
+    #[must_use]
+    pub fn lost_at(&self, k: i32) -> Option<f64> {
+        let bins = self.bins()?;
+        let last = self.convention.last_flushed().saturating_sub(k).saturating_add(127);
+        let (mut part, mut whole) = (0.0, 0.0);
+        let mut end = f64::from_bits((1023 - 127) << 52);
+        for (&count, key) in bins.iter().zip(0..) {
+            whole += f64::from(count) * end;
+            part += if key <= last { f64::from(count) * end } else { 0.0 };
+            end += end;
+        }
+        Some(if whole > 0.0 { part / whole } else { 0.0 })
     }
 
     /// The largest k, relative to [`Stats::exponent`], at which amax does not overflow; `None` if all is zero.

@@ -2,7 +2,7 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Batch, Cpu, Error, Method, Parameters, Trainer,
+    Batch, Cpu, CrossEntropy, Error, Method, Parameters, Trainer,
     core::{
         backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Store},
         descriptor::{Gemm, Reduce, Strided, Unary},
@@ -28,6 +28,26 @@ fn heads_and_widths() {
         "block.attention: a width of 8 channels cannot be divided among 3 heads"
     );
     assert_eq!(said(&mut trainer, [2, 5, 1, 8]), "block.attention: a sequence is n × 1 × t × width, not 2×5×1×8");
+}
+
+/// A label that is no class is named before a device answers NaN to it; one that is ignored is no class either.
+#[test]
+fn labels_beyond_the_classes() {
+    let mut parameters = Parameters::seeded(1);
+    let net = Linear::new(&mut parameters.at("net"), 2, 3);
+    let mut trainer = trainer(parameters, "gs");
+    let x = [0.5; 8];
+    let mut step = |labels: Batch<'_>| {
+        let options = CrossEntropy { ignore: Some(255), ..CrossEntropy::default() };
+        let gradients = trainer.backward([Batch::f32([4, 2], &x), labels], |[x, labels]| {
+            net.forward(x)?.cross_entropy_with(labels, &options)
+        })?;
+        trainer.step(gradients).map(|outcome| outcome.skipped.is_none())
+    };
+    let said = "cross_entropy: label 2 of the batch is 3, and there are 3 classes, from 0";
+    assert_eq!(step(Batch::u8([4], &[0, 255, 3, 7])).expect_err("3 is no class").to_string(), said);
+    assert_eq!(step(Batch::u32([4], &[0, 1, 3, 2])).expect_err("3 is no class").to_string(), said);
+    assert!(step(Batch::u8([4], &[0, 255, 2, 1])).expect("a step"), "the trainer goes on");
 }
 
 /// 64 states of a cell, put together.
