@@ -157,7 +157,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
         (
             "named",
             "1",
-            "named/batches.meta.txt: line 2: 2 names for 3 classes: named/data_batch_1.bin has label 2 for image 0",
+            "named/batches.meta.txt: line 2: 2 names for 3 classes: data_batch_1.bin has label 2 for image 0",
         ),
         ("empty", "1", "empty: not a data set: expected a folder with images for each class"),
         ("nowhere", "1", "nowhere: No such file"),

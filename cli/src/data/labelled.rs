@@ -109,7 +109,9 @@ impl Labelled {
                         (test.labels[image], (file, image))
                     }
                 };
-                let (count, file) = (names.len(), file.display());
+                // Beside the file with the names.
+                let file = file.file_name().unwrap_or_default().display();
+                let count = names.len();
                 let reason =
                     format!("{count} names for {} classes: {file} has label {label} for image {image}", train.classes);
                 return Err(Cause::Table { line: count, reason }.at(path));
