@@ -7,16 +7,16 @@ use gradscale::{
     core::backend::Backend,
     models::Mlp,
     nn::{Linear, Module},
-    optim::Optimizer,
+    optim::{Optimizer, Schedule},
 };
 
 /// Of a batch.
 pub const BATCH: usize = 32;
 const HIDDEN: usize = 32;
 /// Steps of the recurrent network.
-const CALLS: usize = 14;
+const CALLS: usize = 28;
 /// By how much its state grows in a step, where no unit saturates.
-const GAIN: f32 = 2.0;
+const GAIN: f32 = 1.5;
 /// What each head's loss counts.
 const WEIGHTS: [f32; 5] = [1.0, 1e-3, 1e-6, 1e-9, 1e-12];
 /// Numbers that a curve is a function of.
@@ -54,14 +54,16 @@ impl Net {
         }
     }
 
-    /// Gradients are clipped at about the norm of ordinary ones, since factors of a loss would carry f32 away, too.
-    fn optimizer(self) -> Optimizer {
-        match self {
+    /// Gradients are clipped at about the norm of ordinary ones, since factors of a loss would carry f32 away, too. The
+    /// learning rate falls to zero, so that a score says what was learned and not what the last batch was.
+    fn optimizer(self, steps: u64) -> Optimizer {
+        let optimizer = match self {
             Self::Perceptron => Optimizer::sgd(0.1).momentum(0.9).clip_norm(1.0),
-            Self::Recurrent => Optimizer::sgd(0.05).momentum(0.9).clip_norm(0.5),
+            Self::Recurrent => Optimizer::sgd(0.1).momentum(0.9).clip_norm(0.5),
             Self::Heads => Optimizer::adam(2e-3).eps(1e-16),
             Self::Curve => Optimizer::sgd(0.02).momentum(0.9).clip_norm(0.5),
-        }
+        };
+        optimizer.schedule(Schedule::Cosine { steps })
     }
 }
 
@@ -86,7 +88,7 @@ pub struct Learner<'a> {
 }
 
 impl<'a> Learner<'a> {
-    pub fn new(net: Net, images: &'a Images, seed: u64) -> (Self, Parameters, Optimizer) {
+    pub fn new(net: Net, images: &'a Images, seed: u64, steps: u64) -> (Self, Parameters, Optimizer) {
         let mut parameters = Parameters::seeded(seed);
         let (values, classes) = (images.values, images.classes);
         let mut scope = parameters.at("net");
@@ -103,7 +105,7 @@ impl<'a> Learner<'a> {
         };
         let order = Order::new(images.labels.len(), seed);
         let learner = Self { images, net: built, order, seed, x: Vec::new(), labels: Vec::new(), targets: Vec::new() };
-        (learner, parameters, net.optimizer())
+        (learner, parameters, net.optimizer(steps))
     }
 
     /// Forward and backward pass of the batch of a step. What changes from step to step comes in as data, so that all
@@ -135,14 +137,14 @@ impl<'a> Learner<'a> {
         let x = Batch::f32([BATCH, self.images.values], &self.x);
         let batch = [x, Batch::u8([BATCH], &self.labels), one, Batch::f32([1], pale)];
         let net = &self.net;
-        trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x.mul(contrast)?, labels)?.mul(factor))
+        trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels)?.mul(factor))
     }
 
     /// The score on what was not trained on.
     pub fn score<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<f64, Error<B::Error>> {
         match &self.net {
             Built::Perceptron(net) => self.right(trainer, |x| net.forward(x)),
-            Built::Recurrent(net) => self.right(trainer, |x| net.forward(x)),
+            Built::Recurrent(net) => self.right(trainer, |x| net.forward(x, None)),
             Built::Heads { trunk, heads } => heads.iter().try_fold(100.0, |worst: f64, head| {
                 let right = self.right(trainer, |x| head.forward(trunk.forward(x)?.relu()))?;
                 Ok(worst.min(right))
@@ -172,10 +174,10 @@ impl<'a> Learner<'a> {
     }
 }
 
-fn loss<'t>(net: &Built, x: Var<'t>, labels: Var<'t>) -> Result<Var<'t>, TraceError> {
+fn loss<'t>(net: &Built, x: Var<'t>, contrast: Var<'t>, labels: Var<'t>) -> Result<Var<'t>, TraceError> {
     match net {
         Built::Perceptron(net) | Built::Curve(net) => net.forward(x)?.cross_entropy(labels),
-        Built::Recurrent(net) => net.forward(x)?.cross_entropy(labels),
+        Built::Recurrent(net) => net.forward(x, Some(contrast))?.cross_entropy(labels),
         Built::Heads { trunk, heads } => {
             let features = trunk.forward(x)?.relu();
             let mut sum: Option<Var<'t>> = None;
@@ -188,7 +190,7 @@ fn loss<'t>(net: &Built, x: Var<'t>, labels: Var<'t>) -> Result<Var<'t>, TraceEr
     }
 }
 
-/// h′ = tanh(ih·x + hh·h), and classes from the last h. Products of h alone begin orthogonal, so that a gradient grows
+/// h′ = tanh(contrast·ih(x) + hh(h)), and classes from the last h. Products of h alone begin orthogonal, so that a gradient grows
 /// by the same factor in every call in which no unit saturates.
 #[derive(Debug)]
 struct Recurrent {
@@ -210,10 +212,13 @@ impl Recurrent {
         }
     }
 
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>, contrast: Option<Var<'t>>) -> Result<Var<'t>, TraceError> {
         let calls = (x.shape().channels() / self.piece).min(CALLS);
         // All calls have the same sites.
-        let input = |i: usize| self.of_input.forward(x.slice(3, self.piece * i, self.piece)?);
+        let input = |i: usize| {
+            let seen = self.of_input.forward(x.slice(3, self.piece * i, self.piece)?)?;
+            contrast.map_or(Ok(seen), |contrast| Ok(seen.mul(contrast)?.named("net.contrast")))
+        };
         let mut h = input(0)?.tanh().named("net.tanh");
         for i in 1..calls {
             h = input(i)?.add(self.of_hidden.forward(h)?)?.named("net.sum").tanh().named("net.tanh");

@@ -78,15 +78,17 @@ impl Cell<'_> {
         self.rows.iter().map(|row| of(row) as f64).sum::<f64>() / self.rows.len().max(1) as f64
     }
 
-    /// Whether it is clearly worse: by more than 3 points of what is right, or a quarter of an error, and by more than
-    /// twice the spread of the seeds. A training without a score is.
+    /// Whether it is clearly worse. Of several seeds: by more than 3 points of what is right, or a quarter of an error,
+    /// and by more than twice the spread. Of one seed nobody knows the spread: 10 points, or twice the error. A training
+    /// without a score is.
     fn behind(&self, single: &Self) -> bool {
         let (all, own, other) = (self.rows.len(), self.scores(), single.scores());
         let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {
             return own.len() < other.len();
         };
         let higher = self.regime.net.higher_is_better();
-        let (by, least) = if higher { (than - mean, 3.0) } else { (mean - than, 0.25 * than) };
+        let (points, share) = if all > 1 { (3.0, 0.25) } else { (10.0, 1.0) };
+        let (by, least) = if higher { (than - mean, points) } else { (mean - than, share * than) };
         let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0));
         own.len() < all || by > least.max(noise)
     }

@@ -35,7 +35,7 @@ pub struct Row {
 pub fn train(
     regime: &Regime, images: &Images, (name, method): (&str, &Method), seed: u64, steps: u64, each: impl Fn(),
 ) -> Result<Row, Failure> {
-    let (mut learner, parameters, optimizer) = Learner::new(regime.net, images, seed);
+    let (mut learner, parameters, optimizer) = Learner::new(regime.net, images, seed, steps);
     let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
     // A method that skips for ever shows that by its score.
     let mut trainer = Trainer::new(device, parameters, optimizer, method.clone())?.with_skip_limit(0);
