@@ -9,6 +9,9 @@ mod results;
 mod table;
 mod training;
 
+#[cfg(test)]
+mod tests;
+
 use images::Images;
 use regime::{Regime, all};
 use training::{Row, train};
