@@ -64,7 +64,8 @@ Results: report.html and table.md for people, regimes.json for programs. Exit co
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(after_help = HELP)]
 pub struct Regimes {
-    /// One seed and few steps: a look at all regimes in under two minutes on two cores.
+    /// One seed and few steps: a look at all regimes in under two minutes on two cores. Without it, it takes the better
+    /// part of an hour.
     #[arg(long)]
     quick: bool,
     /// Regimes, separated by commas [default: all]
@@ -111,6 +112,20 @@ impl Regimes {
         Ok(all.into_iter().filter(chosen).collect())
     }
 
+    fn images(&self) -> Result<Images, Failure> {
+        let data = Data::load(Task::Classify, self.data.as_deref(), &Reading::default(), 0)?;
+        let Data::Labelled(labelled) = &data else {
+            return Err(Failure::at("--data", format!("{} has a class for every pixel", data.name())));
+        };
+        let count = labelled.train.count;
+        if count < network::BATCH {
+            let cause = format!("{} has {count} training images, and a batch takes {}", data.name(), network::BATCH);
+            return Err(Failure::at("--data", cause));
+        }
+        labelled.notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        Images::of(labelled)
+    }
+
     fn methods(&self, regime: &Regime) -> Vec<(String, Method)> {
         let named = |name: &&str| Some(((*name).to_owned(), name.parse().ok()?));
         match &self.methods {
@@ -142,16 +157,13 @@ impl Regimes {
 /// A regime that there is not, data that cannot be read, results that cannot be written.
 pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     let regimes = arguments.chosen()?;
-    let data = Data::load(Task::Classify, arguments.data.as_deref(), &Reading::default(), 0)?;
-    let images = match &data {
-        Data::Labelled(data) => Images::of(data)?,
-        Data::Segmentation(_) => return Err(Failure::at("--data", "has a class for every pixel, not for every image")),
-    };
-    data.check(network::BATCH)?;
+    // What cannot be written is said before anything is trained.
+    let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;
+    let images = arguments.images()?;
     let directory = output::directory(arguments.out.as_deref(), "regimes", "regimes.json")?;
     let jobs = arguments.jobs(&regimes);
     let bar = output::progress(jobs.iter().map(|job| job.steps).sum());
-    let mut results = Results::new(arguments, Origin::here(), &images.name, &regimes);
+    let mut results = Results::new(asked, Origin::here(), &images.name, &regimes);
     let threads = match arguments.threads {
         0 => thread::available_parallelism().map_or(1, NonZero::get),
         threads => threads,

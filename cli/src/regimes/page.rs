@@ -15,8 +15,8 @@ use crate::report::{
 
 /// The page.
 pub fn html(results: &Results<'_>) -> String {
-    let own = serde_json::to_value(results.arguments).unwrap_or_default();
-    let sections = [verdict(results), numbers(results), exponents(results), arguments(&results.origin, &own)];
+    let called = arguments(&results.origin, &results.arguments);
+    let sections = [verdict(results), numbers(results), exponents(results), called];
     page("Scaling rules in hard regimes", &sections)
 }
 

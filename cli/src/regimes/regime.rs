@@ -182,7 +182,7 @@ pub fn all() -> Vec<Regime> {
             let about = format!("one batch in {every} has 2^{power} times the loss of the others");
             // Where the rare ones alone learn, there have to be some.
             let [full, quick]: [u64; 2] = steps;
-            let steps = [full, if power > 0 { quick } else { quick.min(1000) }];
+            let steps = if power > 0 { [full, quick] } else { [full.min(5000), quick.min(1000)] };
             let course = Course::Alternating { every, power };
             all.push(regime(format!("1in{every}:2^{power}"), about, Net::Perceptron, course, steps));
         }
@@ -194,12 +194,13 @@ pub fn all() -> Vec<Regime> {
     }
     for every in [50, 500] {
         let about = format!("one target of one batch in {every} is the fill value 1e20");
-        all.push(regime(format!("fill:1in{every}"), about, Net::Curve, Course::Fill { every }, [40_000, 1000]));
+        let steps = [80 * every, 1000];
+        all.push(regime(format!("fill:1in{every}"), about, Net::Curve, Course::Fill { every }, steps));
         for (name, value) in [("infinite", f32::INFINITY), ("nan", f32::NAN)] {
             let what = if value.is_nan() { "NaN" } else { "∞" };
             let about = format!("one input of one batch in {every} is {what}, on which nothing can train");
             let course = Course::NotFinite { every, value };
-            all.push(regime(format!("{name}:1in{every}"), about, Net::Curve, course, [40_000, 1000]));
+            all.push(regime(format!("{name}:1in{every}"), about, Net::Curve, course, [4000, 1000]));
         }
     }
     for power in [-12, 12, 40] {

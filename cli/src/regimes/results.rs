@@ -1,15 +1,17 @@
 //! `regimes.json`: all trainings, and what they say together.
 
-use super::{Regime, Regimes, training::Row};
+use super::{Regime, training::Row};
 use crate::machine::Origin;
 use serde::Serialize;
+use serde_json::Value;
 
 /// All that is known so far.
 #[derive(Debug, Serialize)]
 pub struct Results<'a> {
     #[serde(flatten)]
     pub origin: Origin,
-    pub arguments: &'a Regimes,
+    /// As they were called with.
+    pub arguments: Value,
     /// What images were told.
     pub data: &'a str,
     pub regimes: &'a [Regime],
@@ -25,7 +27,7 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Results<'a> {
-    pub const fn new(arguments: &'a Regimes, origin: Origin, data: &'a str, regimes: &'a [Regime]) -> Self {
+    pub const fn new(arguments: Value, origin: Origin, data: &'a str, regimes: &'a [Regime]) -> Self {
         Self { origin, arguments, data, regimes, rows: Vec::new() }
     }
 

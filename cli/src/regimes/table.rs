@@ -7,10 +7,11 @@ use super::{
 use std::fmt::Write;
 
 /// What the numbers of a table mean.
-pub const LEGEND: &str = "Score, mean ± standard deviation over seeds: test images told right in percent (heads: by the \
-                          worst one), but for fill, infinite and nan the mean squared error in percent of the variance, \
-                          where less is better. Behind it steps skipped and attempts repeated (s, r), mean over seeds. \
-                          ↓: clearly behind fp32.";
+pub const LEGEND: &str = "Scores: test images told right in percent (heads: by the worst one); for fill, infinite and \
+                          nan the mean squared error in percent of the variance, where less is better; of several \
+                          seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points, a quarter of \
+                          an error and twice the spread; of one seed, by 10 points or twice the error. ✗: steps \
+                          skipped, ↻: attempts that overflowed and were repeated; means over seeds.";
 
 /// A score with its spread.
 pub fn score(cell: &Cell<'_>) -> String {
@@ -24,11 +25,9 @@ pub fn score(cell: &Cell<'_>) -> String {
 /// Steps skipped and attempts repeated; nothing where there were none.
 pub fn losses(cell: &Cell<'_>) -> String {
     let number = |mean: f64| if mean.fract() == 0.0 { format!("{mean:.0}") } else { format!("{mean:.1}") };
-    let (skipped, repeated) = (cell.mean(|row| row.skipped), cell.mean(|row| row.repeated));
-    let parts = [(skipped, "s"), (repeated, "r")];
-    let parts: Vec<String> =
-        parts.iter().filter(|(mean, _)| *mean > 0.0).map(|(mean, what)| format!("{}{what}", number(*mean))).collect();
-    parts.join(" ")
+    let parts = [("✗", cell.mean(|row| row.skipped)), ("↻", cell.mean(|row| row.repeated))];
+    let parts = parts.iter().filter(|(_, mean)| *mean > 0.0).map(|(sign, mean)| format!("{sign}{}", number(*mean)));
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 /// Score, losses, and whether it is clearly behind f32.
