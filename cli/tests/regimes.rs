@@ -84,7 +84,8 @@ fn regimes_are_compared_and_written() {
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
-    fs::write(directory.path().join("few.csv"), "a,b,class\n1,2,x\n2,1,y\n3,3,x\n").expect("written");
+    let lines: String = (0..20).map(|i| format!("{i},1,{}\n", ["x", "y"][i % 2])).collect();
+    fs::write(directory.path().join("few.csv"), format!("a,b,class\n{lines}")).expect("written");
     for (arguments, named) in [
         ("--only 1in3,1in4", "--only: \"1in4\" is no regime; there are 1in3:2^-20, 1in3:2^-12"),
         ("--only heads,", "--only: \"\" is no regime"),
@@ -92,7 +93,7 @@ fn what_cannot_be_is_said_in_one_line() {
         ("--seeds 0,0", "0 stands there twice"),
         ("--threads many", "--threads"),
         ("--data nowhere", "nowhere"),
-        ("--data few.csv", "--data: few.csv has 2 training images, and a batch takes 32"),
+        ("--data few.csv", "--data: few.csv has 16 training images, and a batch takes 32"),
     ] {
         let (code, out, error) = regimes(directory.path(), arguments);
         assert_eq!((code, out.as_str(), error.lines().count()), (Some(2), "", 1), "{arguments}: {error}");

@@ -84,7 +84,7 @@ proptest! {
     /// One repeat is enough, whatever came before.
     #[test]
     fn a_repeat_needs_no_second_one(
-        interval in 1..12u32, room in 2..8u32, window in 0..30u32, outliers in any::<bool>(), batches in vec(batch(), 1..60),
+        interval in 1..12u32, room in 2..8i32, window in 0..30i32, outliers in any::<bool>(), batches in vec(batch(), 1..60),
     ) {
         let exact = SiteConfig::exact().exact.with_room(room).expect("in range").with_window(window).expect("in range");
         // Left-out batches are the caller's decision; here none is.
