@@ -70,7 +70,7 @@ impl Net {
 #[derive(Debug)]
 enum Built {
     Perceptron(Mlp),
-    Recurrent(Recurrent),
+    Recurrent(Box<Recurrent>),
     Heads { trunk: Mlp, heads: Vec<Mlp> },
     Curve(Mlp),
 }
@@ -94,7 +94,7 @@ impl<'a> Learner<'a> {
         let mut scope = parameters.at("net");
         let built = match net {
             Net::Perceptron => Built::Perceptron(Mlp::new(&mut scope, &[values, HIDDEN, HIDDEN, classes])),
-            Net::Recurrent => Built::Recurrent(Recurrent::new(&mut scope, values, classes)),
+            Net::Recurrent => Built::Recurrent(Box::new(Recurrent::new(&mut scope, values, classes))),
             Net::Heads => Built::Heads {
                 trunk: Mlp::new(&mut scope.at("trunk"), &[values, HIDDEN]),
                 heads: (1..=WEIGHTS.len())

@@ -60,12 +60,15 @@ impl Course {
     /// Conditions of a step, the first being 0, of so many.
     pub fn at(self, step: u64, steps: u64, seed: u64) -> Conditions {
         let ordinary = Conditions::ORDINARY;
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let times = |power: f64| Conditions { factor: power.exp2() as f32, ..ordinary };
         match self {
             // The large ones are 1, so that those learn: gradients are clipped at about their norm.
             Self::Alternating { every, power } if rare(seed, step, every) => times(f64::from(power.min(0))),
             Self::Alternating { power, .. } => times(f64::from(-power.max(0))),
-            Self::Blocks { length, power } => times(if step / length % 2 == 0 { 0.0 } else { f64::from(-power) }),
+            Self::Blocks { length, power } => {
+                times(if (step / length).is_multiple_of(2) { 0.0 } else { f64::from(-power) })
+            }
             Self::Fill { every } => Conditions { target: rare(seed, step, every).then_some(FILL), ..ordinary },
             Self::NotFinite { every, value } => {
                 Conditions { input: rare(seed, step, every).then_some(value), ..ordinary }

@@ -61,6 +61,9 @@ fn holds(families: &[&str]) {
         let (score, than) = (score.expect("a score"), single.score.expect("a score"));
         println!("{name}: fp32 {than:.1}, gs {score:.1}, {skipped} skipped, {repeated} repeated of {steps}");
         if regime.net.higher_is_better() {
+            // One large batch teaches little; all others are enough to beat chance, which is 10, by far.
+            let few = matches!(regime.course, Course::Alternating { every: 500, power: 1.. });
+            assert!(few || than > 20.0, "{name}: f32 itself does not train, {than}");
             assert!(score > than - 10.0, "{name}: {score} beside {than}");
         } else {
             assert!(than < 40.0 && score < 1.25 * than + 1.0, "{name}: {score} beside {than}");
