@@ -7,6 +7,7 @@ use crate::{
     device::Device,
     output,
     predict::Predict,
+    regimes::Regimes,
     replay::Replay,
     task::{Data, Net, Pixels, Settings, Task},
     train::Train,
@@ -45,6 +46,9 @@ pub enum Command {
     Predict(Predict),
     /// Says what another method would have made of a recorded training.
     Replay(Replay),
+    /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that
+    /// are not finite, heads of unlike weight.
+    Regimes(Regimes),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does. Or shows what a long sum loses.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
@@ -353,6 +357,6 @@ pub(crate) fn width(text: &str) -> Result<usize, String> {
     whole(text, 1..=4096)
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
     whole(text, 0..=4096)
 }

@@ -14,6 +14,7 @@ mod machine;
 pub mod metrics;
 mod output;
 pub mod predict;
+pub mod regimes;
 pub mod replay;
 mod report;
 pub mod rule;

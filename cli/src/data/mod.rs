@@ -19,7 +19,7 @@ mod labelled;
 mod numbers;
 mod order;
 mod packed;
-mod random;
+pub(crate) mod random;
 mod reading;
 mod scene;
 mod split;

@@ -2,32 +2,32 @@
 
 /// A stream of random words: splitmix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 /// 2⁶⁴ over the golden ratio, odd.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
     /// A stream of its own for each list of words.
-    pub(super) fn of(key: &[u64]) -> Self {
+    pub(crate) fn of(key: &[u64]) -> Self {
         Self(key.iter().fold(0, |state: u64, word| mixed(state.wrapping_add(STRIDE) ^ word)))
     }
 
     /// The next word.
-    pub(super) const fn word(&mut self) -> u64 {
+    pub(crate) const fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STRIDE);
         mixed(self.0)
     }
 
     /// A number below `n`; 0 if that is 0. The likeliest is more likely by n/2⁶⁴ at most.
     #[expect(clippy::cast_possible_truncation, reason = "the product of a fraction of 64 bits and n is less than n")]
-    pub(super) const fn below(&mut self, n: usize) -> usize {
+    pub(crate) const fn below(&mut self, n: usize) -> usize {
         ((self.word() as u128 * n as u128) >> 64) as usize
     }
 
     /// A number from `least` to `most`, both included.
     #[expect(clippy::cast_possible_truncation, reason = "between two i32")]
-    pub(super) const fn between(&mut self, least: i32, most: i32) -> i32 {
+    pub(crate) const fn between(&mut self, least: i32, most: i32) -> i32 {
         let numbers = most as i128 - least as i128 + 1;
         (least as i128 + ((self.word() as i128 * numbers) >> 64)) as i32
     }

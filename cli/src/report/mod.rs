@@ -1,20 +1,20 @@
 //! `report.html`: what happened in a training or a comparison, for people. One file, without scripts and without the
 //! network; colours follow the reader's light or dark mode.
 
-mod axis;
+pub(crate) mod axis;
 mod curves;
 mod events;
 mod first;
 mod histogram;
-mod page;
-mod plot;
+pub(crate) mod page;
+pub(crate) mod plot;
 mod png;
 mod range;
 mod samples;
 mod scales;
-mod series;
+pub(crate) mod series;
 mod svg;
-mod text;
+pub(crate) mod text;
 mod underflow;
 
 #[cfg(test)]
@@ -59,9 +59,9 @@ pub fn html(reports: &[Report<'_>]) -> String {
         range::section_of(report),
         events::section_of(report),
         samples::section_of(report),
-        page::arguments(report),
+        page::arguments(report.origin, &report.arguments),
     ]);
-    page::page(report, &sections)
+    page::page(&report.title, &sections)
 }
 
 impl Report<'_> {

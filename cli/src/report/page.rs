@@ -1,13 +1,14 @@
 //! The frame: head, summary, arguments, and the pieces that all sections are made of.
 
-use super::{Report, text::escape};
+use super::text::escape;
+use crate::machine::Origin;
 use serde_json::Value;
 
 const STYLE: &str = include_str!("style.css");
 
 /// All of it.
-pub fn page(report: &Report<'_>, sections: &[String]) -> String {
-    let title = escape(&report.title);
+pub fn page(title: &str, sections: &[String]) -> String {
+    let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -47,13 +48,12 @@ pub fn legend<'a>(entries: impl IntoIterator<Item = (String, &'a str)>) -> Strin
 }
 
 /// What it was called with, by whom and where.
-pub fn arguments(report: &Report<'_>) -> String {
+pub fn arguments(origin: &Origin, arguments: &Value) -> String {
     let entry = |name: &str, value: &str| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
-    let origin = report.origin;
     let mut list = [("version", origin.version), ("commit", origin.commit), ("machine", &origin.machine)]
         .map(|(name, value)| entry(name, value))
         .concat();
-    if let Value::Object(arguments) = &report.arguments {
+    if let Value::Object(arguments) = arguments {
         list.extend(arguments.iter().map(|(name, value)| entry(&name.replace('_', "-"), &words(value))));
     }
     section("arguments", "Arguments", "Everything that this result depends on.", &format!("<dl>{list}</dl>\n"))

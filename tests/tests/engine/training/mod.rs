@@ -3,6 +3,7 @@
 mod accumulate;
 mod counts;
 mod optimizers;
+mod prop_repeats;
 mod repeats;
 mod sent_ahead;
 mod skips;

@@ -1,0 +1,238 @@
+//! What is trained: networks so small that hundreds of trainings take minutes.
+
+use super::{images::Images, regime::Conditions};
+use crate::data::{Order, random::Random};
+use gradscale::{
+    Batch, Error, Gradients, Init, Parameters, Scope, TraceError, Trainer, Var,
+    core::backend::Backend,
+    models::Mlp,
+    nn::{Linear, Module},
+    optim::{Optimizer, Schedule},
+};
+
+/// Of a batch.
+pub const BATCH: usize = 32;
+const HIDDEN: usize = 32;
+/// Steps of the recurrent network.
+const CALLS: usize = 28;
+/// By how much its state grows in a step, where no unit saturates.
+const GAIN: f32 = 1.5;
+/// What each head's loss counts.
+const WEIGHTS: [f32; 5] = [1.0, 1e-3, 1e-6, 1e-9, 1e-12];
+/// Numbers that a curve is a function of.
+const INPUTS: usize = 4;
+/// Points of a curve on which it is scored.
+const POINTS: usize = 512;
+
+/// A network with what it learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Net {
+    /// Tells classes of images.
+    Perceptron,
+    /// The same, pixels one piece after the other.
+    Recurrent,
+    /// The same, several times.
+    Heads,
+    /// A function of four numbers.
+    Curve,
+}
+
+impl Net {
+    /// What its score is.
+    pub const fn score(self) -> &'static str {
+        match self {
+            Self::Perceptron | Self::Recurrent => "test images told right, in percent",
+            Self::Heads => "test images told right by the worst head, in percent",
+            Self::Curve => "mean squared error, in percent of the variance",
+        }
+    }
+
+    pub const fn higher_is_better(self) -> bool {
+        match self {
+            Self::Perceptron | Self::Recurrent | Self::Heads => true,
+            Self::Curve => false,
+        }
+    }
+
+    /// Gradients are clipped at about the norm of ordinary ones, since factors of a loss would carry f32 away, too. The
+    /// learning rate falls to zero, so that a score says what was learned and not what the last batch was.
+    fn optimizer(self, steps: u64) -> Optimizer {
+        let optimizer = match self {
+            Self::Perceptron => Optimizer::sgd(0.1).momentum(0.9).clip_norm(1.0),
+            Self::Recurrent => Optimizer::sgd(0.1).momentum(0.9).clip_norm(0.5),
+            Self::Heads => Optimizer::adam(2e-3).eps(1e-16),
+            Self::Curve => Optimizer::sgd(0.02).momentum(0.9).clip_norm(0.5),
+        };
+        optimizer.schedule(Schedule::Cosine { steps })
+    }
+}
+
+#[derive(Debug)]
+enum Built {
+    Perceptron(Mlp),
+    Recurrent(Box<Recurrent>),
+    Heads { trunk: Mlp, heads: Vec<Mlp> },
+    Curve(Mlp),
+}
+
+/// A network and its batches.
+#[derive(Debug)]
+pub struct Learner<'a> {
+    images: &'a Images,
+    net: Built,
+    order: Order,
+    seed: u64,
+    x: Vec<f32>,
+    labels: Vec<u8>,
+    targets: Vec<f32>,
+}
+
+impl<'a> Learner<'a> {
+    pub fn new(net: Net, images: &'a Images, seed: u64, steps: u64) -> (Self, Parameters, Optimizer) {
+        let mut parameters = Parameters::seeded(seed);
+        let (values, classes) = (images.values, images.classes);
+        let mut scope = parameters.at("net");
+        let built = match net {
+            Net::Perceptron => Built::Perceptron(Mlp::new(&mut scope, &[values, HIDDEN, HIDDEN, classes])),
+            Net::Recurrent => Built::Recurrent(Box::new(Recurrent::new(&mut scope, values, classes))),
+            Net::Heads => Built::Heads {
+                trunk: Mlp::new(&mut scope.at("trunk"), &[values, HIDDEN]),
+                heads: (1..=WEIGHTS.len())
+                    .map(|i| Mlp::new(&mut scope.at(&format!("head{i}")), &[HIDDEN, HIDDEN / 2, classes]))
+                    .collect(),
+            },
+            Net::Curve => Built::Curve(Mlp::new(&mut scope, &[INPUTS, HIDDEN, HIDDEN, 1])),
+        };
+        let order = Order::new(images.labels.len(), seed);
+        let learner = Self { images, net: built, order, seed, x: Vec::new(), labels: Vec::new(), targets: Vec::new() };
+        (learner, parameters, net.optimizer(steps))
+    }
+
+    /// Forward and backward pass of the batch of a step. What changes from step to step comes in as data, so that all
+    /// steps run the same program.
+    pub fn backward<B: Backend>(
+        &mut self, trainer: &mut Trainer<B>, step: u64, conditions: &Conditions,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let Conditions { factor, contrast, .. } = conditions;
+        let (one, pale) = (Batch::f32([1], std::slice::from_ref(factor)), std::slice::from_ref(contrast));
+        if let Built::Curve(net) = &self.net {
+            (self.x, self.targets) = points(&[self.seed, 13, step], BATCH);
+            // One of them, not always the same.
+            let place = Random::of(&[self.seed, 14, step]).below(BATCH);
+            if let Some(value) = conditions.target {
+                self.targets[place] = value;
+            }
+            if let Some(value) = conditions.input {
+                self.x[place * INPUTS] = value;
+            }
+            let batch = [Batch::f32([BATCH, INPUTS], &self.x), Batch::f32([BATCH, 1], &self.targets), one];
+            return trainer.backward(batch, |[x, targets, factor]| net.forward(x)?.mse_loss(targets)?.mul(factor));
+        }
+        self.x.clear();
+        self.labels.clear();
+        for sample in self.order.by_ref().take(BATCH) {
+            self.x.extend_from_slice(self.images.image(sample.index));
+            self.labels.push(self.images.labels[sample.index]);
+        }
+        let x = Batch::f32([BATCH, self.images.values], &self.x);
+        let batch = [x, Batch::u8([BATCH], &self.labels), one, Batch::f32([1], pale)];
+        let net = &self.net;
+        trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels)?.mul(factor))
+    }
+
+    /// The score on what was not trained on.
+    pub fn score<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<f64, Error<B::Error>> {
+        match &self.net {
+            Built::Perceptron(net) => self.right(trainer, |x| net.forward(x)),
+            Built::Recurrent(net) => self.right(trainer, |x| net.forward(x, None)),
+            Built::Heads { trunk, heads } => heads.iter().try_fold(100.0, |worst: f64, head| {
+                let right = self.right(trainer, |x| head.forward(trunk.forward(x)?.relu()))?;
+                Ok(worst.min(right))
+            }),
+            Built::Curve(net) => {
+                let (x, targets) = points(&[self.seed, 15], POINTS);
+                let batch = [Batch::f32([POINTS, INPUTS], &x)];
+                let found = trainer.evaluate(batch, |[x]| net.forward(x))?.data;
+                let mean = targets.iter().copied().map(f64::from).sum::<f64>() / POINTS as f64;
+                let squares = |from: &dyn Fn(usize) -> f64| {
+                    targets.iter().enumerate().map(|(i, &target)| (f64::from(target) - from(i)).powi(2)).sum::<f64>()
+                };
+                Ok(100.0 * squares(&|i| f64::from(found[i])) / squares(&|_| mean))
+            }
+        }
+    }
+
+    /// Test images whose class is told, in percent.
+    fn right<B: Backend>(
+        &self, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Result<Var<'t>, TraceError>,
+    ) -> Result<f64, Error<B::Error>> {
+        let Images { test, test_labels, values, .. } = self.images;
+        let batch = [Batch::f32([test_labels.len(), *values], test)];
+        let best = trainer.evaluate(batch, |[x]| net(x)?.argmax())?.data;
+        let right = best.iter().zip(test_labels).filter(|(best, label)| **best == f32::from(**label)).count();
+        Ok(100.0 * right as f64 / test_labels.len() as f64)
+    }
+}
+
+fn loss<'t>(net: &Built, x: Var<'t>, contrast: Var<'t>, labels: Var<'t>) -> Result<Var<'t>, TraceError> {
+    match net {
+        Built::Perceptron(net) | Built::Curve(net) => net.forward(x)?.cross_entropy(labels),
+        Built::Recurrent(net) => net.forward(x, Some(contrast))?.cross_entropy(labels),
+        Built::Heads { trunk, heads } => {
+            let features = trunk.forward(x)?.relu();
+            let mut sum: Option<Var<'t>> = None;
+            for (head, weight) in heads.iter().zip(WEIGHTS) {
+                let loss = head.forward(features)?.cross_entropy(labels)?.scale(weight);
+                sum = Some(sum.map_or(Ok(loss), |sum| sum.add(loss))?);
+            }
+            sum.map_or_else(|| features.mean(), Ok)
+        }
+    }
+}
+
+/// h′ = tanh(contrast·ih(x) + hh(h)), and classes from the last h. Products of h alone begin orthogonal, so that a gradient grows
+/// by the same factor in every call in which no unit saturates.
+#[derive(Debug)]
+struct Recurrent {
+    of_input: Linear,
+    of_hidden: Linear,
+    out: Linear,
+    /// Pixels of a call.
+    piece: usize,
+}
+
+impl Recurrent {
+    fn new(scope: &mut Scope<'_>, values: usize, classes: usize) -> Self {
+        let piece = (values / CALLS).max(1);
+        Self {
+            of_input: Linear::new(&mut scope.at("ih"), piece, HIDDEN),
+            of_hidden: Linear::with_init(&mut scope.at("hh"), HIDDEN, HIDDEN, Init::Orthogonal { gain: GAIN }),
+            out: Linear::new(&mut scope.at("out"), HIDDEN, classes),
+            piece,
+        }
+    }
+
+    fn forward<'t>(&self, x: Var<'t>, contrast: Option<Var<'t>>) -> Result<Var<'t>, TraceError> {
+        let calls = (x.shape().channels() / self.piece).min(CALLS);
+        // All calls have the same sites.
+        let input = |i: usize| {
+            let seen = self.of_input.forward(x.slice(3, self.piece * i, self.piece)?)?;
+            contrast.map_or(Ok(seen), |contrast| Ok(seen.mul(contrast)?.named("net.contrast")))
+        };
+        let mut h = input(0)?.tanh().named("net.tanh");
+        for i in 1..calls {
+            h = input(i)?.add(self.of_hidden.forward(h)?)?.named("net.sum").tanh().named("net.tanh");
+        }
+        self.out.forward(h)
+    }
+}
+
+/// Inputs in ±1, and what is to be learned of them.
+fn points(key: &[u64], count: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut random = Random::of(key);
+    let x: Vec<f32> =
+        (0..count * INPUTS).map(|_| random.between(-(1 << 20), 1 << 20) as f32 / (1 << 20) as f32).collect();
+    let curve = |x: &[f32]| (std::f32::consts::PI * x[0]).sin() * x[1] + x[2] * x[3];
+    let targets = x.chunks_exact(INPUTS).map(curve).collect();
+    (x, targets)
+}

@@ -1,0 +1,106 @@
+//! `report.html`: the table, and exponents over time.
+
+use super::{
+    Regime,
+    results::{Cell, Results},
+    table::{LEGEND, circumstances, losses, score, sentences},
+};
+use crate::report::{
+    axis::{Axis, Unit},
+    page::{arguments, card, details, grid, legend, page, section},
+    plot::Plot,
+    series::{extent, raw},
+    text::escape,
+};
+
+/// The page.
+pub fn html(results: &Results<'_>) -> String {
+    let called = arguments(&results.origin, &results.arguments);
+    let sections = [verdict(results), numbers(results), exponents(results), called];
+    page("Scaling rules in hard regimes", &sections)
+}
+
+/// Methods with their colours.
+fn coloured<'a>(results: &'a Results<'_>) -> Vec<(String, &'a str)> {
+    results.methods().into_iter().enumerate().map(|(i, method)| (format!("m{}", i % 8), method)).collect()
+}
+
+fn verdict(results: &Results<'_>) -> String {
+    let item = |(method, said): &(String, String)| {
+        format!("<li><b>{}:</b> {}</li>\n", escape(method), escape(said).replace(" %", "&nbsp;%"))
+    };
+    let items: String = sentences(results).iter().map(item).collect();
+    let how = escape(&circumstances(results));
+    let content = format!("<ul class=\"verdict\">\n{items}</ul>\n<p class=\"how\">{how}</p>\n");
+    section("verdict", "What happened", "", &content)
+}
+
+fn numbers(results: &Results<'_>) -> String {
+    let methods = coloured(results);
+    let head = |(class, method): &(String, &str)| {
+        format!("<th scope=\"col\" class=\"{class}\"><i></i>{}</th>", escape(method))
+    };
+    let heads: String = methods.iter().map(head).collect();
+    let cell = |cell: Cell<'_>| {
+        let behind = results.behind(cell.regime, cell.method) == Some(true);
+        let (class, arrow) = if behind { (" class=\"failure\"", "↓") } else { ("", "") };
+        format!("<td{class}>{}{arrow}<br><small>{}</small></td>", escape(&score(&cell)), escape(&losses(&cell)))
+    };
+    let row = |regime: &Regime| {
+        let one = |(_, method): &(String, &str)| results.cell(regime, method).map_or_else(|| "<td>–</td>".into(), cell);
+        let cells: String = methods.iter().map(one).collect();
+        format!("<tr><th scope=\"row\">{}</th>{cells}</tr>\n", escape(&regime.name))
+    };
+    let rows: String = results.done().map(row).collect();
+    let failed = results.rows.iter().filter_map(|row| {
+        let text = format!("{}, {}, seed {}: {}", row.regime, row.method, row.seed, row.failure.as_ref()?);
+        Some(format!("<p class=\"failure\">{}</p>\n", escape(&text)))
+    });
+    let content = format!(
+        "<p class=\"more\">Swipe the table for more methods →</p>\n<div class=\"wide\"><table><thead><tr>\
+         <th scope=\"col\">regime</th>{heads}</tr></thead><tbody>\n{rows}</tbody></table></div>\n{}",
+        failed.collect::<String>()
+    );
+    section("summary", "Scores", LEGEND, &content)
+}
+
+fn exponents(results: &Results<'_>) -> String {
+    let mut families: Vec<(&str, Vec<&Regime>)> = Vec::new();
+    for regime in results.done() {
+        match families.last_mut() {
+            Some((family, regimes)) if *family == regime.family() => regimes.push(regime),
+            _ => families.push((regime.family(), vec![regime])),
+        }
+    }
+    let legend = legend(coloured(results).into_iter().filter(|(_, method)| *method != "fp32"));
+    let family = |(at, (name, regimes)): (usize, &(&str, Vec<&Regime>))| {
+        let cards: Vec<String> = regimes
+            .iter()
+            .map(|regime| {
+                let caption = format!("<b>{}</b>: {}", escape(&regime.name), escape(&regime.about));
+                card(&caption, &over_time(results, regime))
+            })
+            .collect();
+        details(&escape(name), at == 0 || regimes.len() < 4, &grid("cards", &cards))
+    };
+    let families: String = families.iter().enumerate().map(family).collect();
+    let lead = "The exponent α of the scale 2<sup>α</sup> at the cast nearest the loss, after each training step; the \
+                first seed. Of long trainings the least and the largest of each stretch.";
+    section("scales", "Exponents over time", lead, &(legend + &families))
+}
+
+fn over_time(results: &Results<'_>, regime: &Regime) -> String {
+    let lines: Vec<_> = coloured(results)
+        .into_iter()
+        .filter_map(|(class, method)| Some((class, results.cell(regime, method)?.rows.first()?.exponents.as_slice())))
+        .filter(|(_, exponents)| !exponents.is_empty())
+        .collect();
+    let (low, high) = extent(lines.iter().flat_map(|(_, exponents)| exponents.iter().copied().map(f64::from)));
+    let last = lines.iter().map(|(_, exponents)| exponents.len()).max().unwrap_or(1);
+    let (x, y) = (Axis::new(Unit::Plain, 0.0, last as f64), Axis::new(Unit::Power(2), low - 1.0, high + 1.0));
+    let mut plot = Plot::new(x, y, "training step", "scale 2^α");
+    for (class, exponents) in lines {
+        plot.line(&format!("line {class}"), &raw(exponents));
+    }
+    plot.svg.finish(&format!("Exponents over training steps in the regime {}, by method", regime.name))
+}

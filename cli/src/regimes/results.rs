@@ -1,0 +1,97 @@
+//! `regimes.json`: all trainings, and what they say together.
+
+use super::{Regime, training::Row};
+use crate::machine::Origin;
+use serde::Serialize;
+use serde_json::Value;
+
+/// All that is known so far.
+#[derive(Debug, Serialize)]
+pub struct Results<'a> {
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// As they were called with.
+    pub arguments: Value,
+    /// What images were told.
+    pub data: &'a str,
+    pub regimes: &'a [Regime],
+    pub rows: Vec<Row>,
+}
+
+/// All seeds of a method in a regime.
+#[derive(Debug)]
+pub struct Cell<'a> {
+    pub regime: &'a Regime,
+    pub method: &'a str,
+    pub rows: Vec<&'a Row>,
+}
+
+impl<'a> Results<'a> {
+    pub const fn new(arguments: Value, origin: Origin, data: &'a str, regimes: &'a [Regime]) -> Self {
+        Self { origin, arguments, data, regimes, rows: Vec::new() }
+    }
+
+    /// Names of all methods, in the order asked for.
+    pub fn methods(&self) -> Vec<&str> {
+        let mut methods: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !methods.contains(&row.method.as_str()) {
+                methods.push(&row.method);
+            }
+        }
+        methods
+    }
+
+    /// Regimes of which there are results.
+    pub fn done(&self) -> impl Iterator<Item = &'a Regime> {
+        self.regimes.iter().filter(|regime| self.rows.iter().any(|row| row.regime == regime.name))
+    }
+
+    /// What a method made of a regime, if it was tried.
+    pub fn cell<'b>(&'b self, regime: &'b Regime, method: &'b str) -> Option<Cell<'b>> {
+        let rows: Vec<&Row> =
+            self.rows.iter().filter(|row| row.regime == regime.name && row.method == method).collect();
+        (!rows.is_empty()).then_some(Cell { regime, method, rows })
+    }
+
+    /// Whether a method is clearly behind f32; none where one of them was not tried.
+    pub fn behind(&self, regime: &Regime, method: &str) -> Option<bool> {
+        let (single, cell) = (self.cell(regime, "fp32")?, self.cell(regime, method)?);
+        Some(cell.behind(&single))
+    }
+}
+
+/// Of numbers: mean and standard deviation, which one number has not.
+pub fn mean_and_spread(values: &[f64]) -> Option<(f64, Option<f64>)> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (!values.is_empty()).then(|| (mean, (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())))
+}
+
+impl Cell<'_> {
+    /// Of the seeds that have one.
+    pub fn scores(&self) -> Vec<f64> {
+        self.rows.iter().filter_map(|row| row.score).collect()
+    }
+
+    /// Mean over the seeds.
+    pub fn mean(&self, of: fn(&Row) -> u64) -> f64 {
+        self.rows.iter().map(|row| of(row) as f64).sum::<f64>() / self.rows.len().max(1) as f64
+    }
+
+    /// Whether it is clearly worse. Of several seeds: by more than 3 points of what is right, or a quarter of an error,
+    /// and by more than twice the spread. Of one seed nobody knows the spread: 10 points, or twice the error. A training
+    /// without a score is.
+    fn behind(&self, single: &Self) -> bool {
+        let (all, own, other) = (self.rows.len(), self.scores(), single.scores());
+        let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {
+            return own.len() < other.len();
+        };
+        let higher = self.regime.net.higher_is_better();
+        let (points, share) = if all > 1 { (3.0, 0.25) } else { (10.0, 1.0) };
+        let (by, least) = if higher { (than - mean, points) } else { (mean - than, share * than) };
+        let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0));
+        own.len() < all || by > least.max(noise)
+    }
+}

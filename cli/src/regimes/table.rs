@@ -1,0 +1,139 @@
+//! `table.md`: what each method made of each regime, and how it comes out in sum.
+
+use super::{
+    Regime,
+    results::{Cell, Results, mean_and_spread},
+};
+use std::fmt::Write;
+
+/// What the numbers of a table mean.
+pub const LEGEND: &str = "Scores: test images told right in percent (heads: by the worst one); for fill, infinite and \
+                          nan the mean squared error in percent of the variance, where less is better; of several \
+                          seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points, a quarter of \
+                          an error and twice the spread; of one seed, by 10 points or twice the error. ✗: steps \
+                          skipped, ↻: attempts that overflowed and were repeated; means over seeds.";
+
+/// A score with its spread.
+pub fn score(cell: &Cell<'_>) -> String {
+    match mean_and_spread(&cell.scores()) {
+        None => "none".to_owned(),
+        Some((mean, None)) => format!("{mean:.1}"),
+        Some((mean, Some(spread))) => format!("{mean:.1} ± {spread:.1}"),
+    }
+}
+
+/// Steps skipped and attempts repeated; nothing where there were none.
+pub fn losses(cell: &Cell<'_>) -> String {
+    let number = |mean: f64| if mean.fract() == 0.0 { format!("{mean:.0}") } else { format!("{mean:.1}") };
+    let parts = [("✗", cell.mean(|row| row.skipped)), ("↻", cell.mean(|row| row.repeated))];
+    let parts = parts.iter().filter(|(_, mean)| *mean > 0.0).map(|(sign, mean)| format!("{sign}{}", number(*mean)));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// Score, losses, and whether it is clearly behind f32.
+fn text(results: &Results<'_>, regime: &Regime, method: &str) -> String {
+    let Some(cell) = results.cell(regime, method) else { return "–".to_owned() };
+    let behind = if results.behind(regime, method) == Some(true) { "↓" } else { "" };
+    let parts = [score(&cell) + behind, losses(&cell)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// The regime that came last, in lines: one for each method.
+pub fn last(results: &Results<'_>) -> String {
+    let Some(regime) = results.rows.last().and_then(|row| results.done().find(|regime| regime.name == row.regime))
+    else {
+        return String::new();
+    };
+    let mut lines = format!("{}: {}\n", regime.name, regime.about);
+    for method in results.methods() {
+        if results.cell(regime, method).is_some() {
+            writeln!(lines, "  {method:26} {}", text(results, regime, method)).ok();
+        }
+    }
+    lines
+}
+
+/// A method over all regimes, in a sentence; none for f32, or where nothing can be compared.
+pub fn sentences(results: &Results<'_>) -> Vec<(String, String)> {
+    let sentence = |method: &&str| {
+        let tried: Vec<Cell<'_>> = results.done().filter_map(|regime| results.cell(regime, method)).collect();
+        let judged: Vec<(&Cell<'_>, bool)> =
+            tried.iter().filter_map(|cell| Some((cell, results.behind(cell.regime, method)?))).collect();
+        let behind: Vec<&str> =
+            judged.iter().filter(|(_, behind)| *behind).map(|(cell, _)| cell.regime.name.as_str()).collect();
+        let mut said = format!("as good as fp32 in {} of {} regimes", judged.len() - behind.len(), judged.len());
+        if !behind.is_empty() {
+            write!(said, ", behind in {}", behind.join(", ")).ok();
+        }
+        let rows = || tried.iter().flat_map(|cell| &cell.rows);
+        let lost: u64 = rows().map(|row| row.finite_skipped).sum();
+        let steps: u64 = rows().map(|row| row.steps).sum();
+        let share = |part: u64| 100.0 * part as f64 / steps.max(1) as f64;
+        write!(said, ". Finite batches skipped: {lost} ({:.1} %)", share(lost)).ok();
+        let repeated: u64 = rows().map(|row| row.repeated).sum();
+        let most = |cell: &Cell<'_>| 100.0 * cell.mean(|row| row.repeated) / cell.mean(|row| row.steps).max(1.0);
+        let within = tried.iter().filter(|cell| !cell.regime.beyond_reach());
+        if repeated > 0 {
+            write!(said, "; attempts repeated: {:.1} % of steps", share(repeated)).ok();
+            let worst = within.map(|cell| (most(cell), &cell.regime.name)).max_by(|one, two| one.0.total_cmp(&two.0));
+            if let Some((most, name)) = worst.filter(|(most, _)| *most > 0.0) {
+                write!(said, ", {most:.1} % at most ({name}) where FP16 can serve all batches together").ok();
+            }
+        }
+        said.push('.');
+        (!judged.is_empty()).then(|| ((*method).to_owned(), said))
+    };
+    results.methods().iter().filter(|method| **method != "fp32").filter_map(sentence).collect()
+}
+
+/// How, and by what.
+pub fn circumstances(results: &Results<'_>) -> String {
+    let mut seeds: Vec<u64> = results.rows.iter().map(|row| row.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    let steps = |pick: fn(u64, u64) -> u64| results.rows.iter().map(|row| row.steps).reduce(pick).unwrap_or(0);
+    let (origin, data) = (&results.origin, results.data);
+    format!(
+        "{} to {} steps, seed {}, images: {data}. gradscale {} ({}) on {}.",
+        steps(u64::min),
+        steps(u64::max),
+        seeds.join(", "),
+        origin.version,
+        origin.commit,
+        origin.machine
+    )
+}
+
+/// The file.
+pub fn table(results: &Results<'_>) -> String {
+    let methods = results.methods();
+    let heads = std::iter::once("regime").chain(methods.iter().copied()).map(str::to_owned);
+    let row = |regime: &Regime| {
+        let cells = methods.iter().map(|method| text(results, regime, method));
+        std::iter::once(regime.name.clone()).chain(cells).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(heads.collect()).chain(results.done().map(row)).collect();
+    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..=methods.len()).map(width).collect();
+    let mut text = String::from("# Scaling rules in hard regimes\n\n");
+    for (method, said) in sentences(results) {
+        writeln!(text, "- {method}: {said}").ok();
+    }
+    text.push('\n');
+    for (i, row) in rows.iter().enumerate() {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        writeln!(text, "| {} |", cells.collect::<Vec<_>>().join(" | ")).ok();
+        if i == 0 {
+            writeln!(text, "|{}", widths.iter().map(|width| format!("{}|", "-".repeat(width + 2))).collect::<String>())
+                .ok();
+        }
+    }
+    for row in &results.rows {
+        if let Some(failure) = &row.failure {
+            writeln!(text, "\n{}, {}, seed {}: {failure}", row.regime, row.method, row.seed).ok();
+        }
+    }
+    writeln!(text, "\n{LEGEND}\n\n{}", circumstances(results)).ok();
+    text
+}

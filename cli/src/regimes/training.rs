@@ -1,0 +1,80 @@
+//! One training: a regime, a method, a seed.
+
+use super::{images::Images, network::Learner, regime::Regime};
+use crate::Failure;
+use gradscale::{Cpu, Method, Trainer};
+use serde::Serialize;
+use std::time::Instant;
+
+/// What came of a training.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub regime: String,
+    pub method: String,
+    pub seed: u64,
+    pub steps: u64,
+    /// None if training came to an early end, or to weights that are not finite.
+    pub score: Option<f64>,
+    pub higher_is_better: bool,
+    pub skipped: u64,
+    /// Of these, those whose batch was finite.
+    pub finite_skipped: u64,
+    /// Attempts that overflowed and were repeated.
+    pub repeated: u64,
+    pub seconds: f64,
+    pub failure: Option<String>,
+    /// The exponent nearest the loss after each step; none in f32.
+    #[serde(skip)]
+    pub exponents: Vec<f32>,
+}
+
+/// Trains; `each` is called after every step.
+///
+/// # Errors
+/// A device that cannot be opened, a method that does not fit. A training that ends early is a result.
+pub fn train(
+    regime: &Regime, images: &Images, (name, method): (&str, &Method), seed: u64, steps: u64, each: impl Fn(),
+) -> Result<Row, Failure> {
+    let (mut learner, parameters, optimizer) = Learner::new(regime.net, images, seed, steps);
+    let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+    // A method that skips for ever shows that by its score.
+    let mut trainer = Trainer::new(device, parameters, optimizer, method.clone())?.with_skip_limit(0);
+    let mut row = Row {
+        regime: regime.name.clone(),
+        method: name.to_owned(),
+        seed,
+        steps,
+        score: None,
+        higher_is_better: regime.net.higher_is_better(),
+        skipped: 0,
+        finite_skipped: 0,
+        repeated: 0,
+        seconds: 0.0,
+        failure: None,
+        exponents: Vec::new(),
+    };
+    let start = Instant::now();
+    for step in 0..steps {
+        let conditions = regime.course.at(step, steps, seed);
+        let outcome = learner.backward(&mut trainer, step, &conditions).and_then(|gradients| trainer.step(gradients));
+        match outcome {
+            Ok(outcome) => {
+                row.skipped += u64::from(outcome.skipped.is_some());
+                row.finite_skipped += u64::from(outcome.skipped.is_some() && conditions.finite());
+                row.repeated += outcome.repeated.len() as u64;
+            }
+            Err(error) => {
+                row.failure = Some(error.to_string());
+                break;
+            }
+        }
+        let first = trainer.sites().next().map(|site| site.alpha as f32);
+        row.exponents.extend(first);
+        each();
+    }
+    row.seconds = start.elapsed().as_secs_f64();
+    if row.failure.is_none() {
+        row.score = Some(learner.score(&mut trainer)?).filter(|score| score.is_finite());
+    }
+    Ok(row)
+}
