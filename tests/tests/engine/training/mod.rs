@@ -6,6 +6,7 @@ mod optimizers;
 mod repeats;
 mod sent_ahead;
 mod skips;
+mod weights;
 
 use crate::graph::{Random, values};
 use gradscale::{
