@@ -2,17 +2,22 @@
 
 use crate::{
     Failure,
+    amp::Amp,
     commands::{inspect::Inspect, plan::Plan},
     data::Reading,
     device::Device,
     output,
     predict::Predict,
+    propose::Propose,
     replay::Replay,
     task::{Data, Net, Pixels, Settings, Task},
     train::Train,
 };
 use clap::{Args, Parser, Subcommand};
-use gradscale::Method;
+use gradscale::{
+    Method,
+    core::loss_scale::{Fixed, LossScale, SWEEP},
+};
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, str::FromStr};
 
@@ -45,6 +50,8 @@ pub enum Command {
     Predict(Predict),
     /// Says what another method would have made of a recorded training.
     Replay(Replay),
+    /// Proposes a fixed loss scale from a recorded training, and says why.
+    Propose(Propose),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does. Or shows what a long sum loses.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
@@ -67,7 +74,8 @@ For segnet, a directory of images with a class for every pixel:
   train.txt and test.txt list the names
 - train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], the same for test
 masks or annotations may stand for labels, NAME_mask.png for NAME.png, val for
-test. classes.tsv (id, name, r, g, b; tabs between) says what values mean.
+test; beside test it is for the scores of --eval-every.
+classes.tsv (id, name, r, g, b; tabs between) says what values mean.
 For classify, images with one class each:
 - CLASS/*.png|jpg: a folder for each class, every fifth image for scores
 - train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
@@ -104,6 +112,10 @@ pub struct Setup {
     /// towers have 8 times as many units in a layer.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
+    /// Mixed precision.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub amp: Amp,
     /// Where to run: `gradscale devices` lists what there is. [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<Device>,
@@ -200,6 +212,9 @@ pub struct Compare {
     /// Methods, separated by commas.
     #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
     pub methods: Methods,
+    /// Instead of methods, the usual search for a fixed scale: fp32 and fixed:8, fixed:16 … fixed:32768.
+    #[arg(long, conflicts_with = "methods")]
+    pub sweep: bool,
     /// Training steps.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
@@ -214,7 +229,8 @@ pub struct Compare {
     /// Several seeds, separated by commas; the table gives means and spreads.
     #[arg(long, value_name = "LIST")]
     pub seeds: Option<Seeds>,
-    /// Scores after so many steps; 0: at the end only.
+    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
+    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
@@ -233,14 +249,23 @@ pub struct Compare {
 const METHODS: &str = "Methods:
   fp32             all in f32: the baseline
   fp16             mixed precision without any scale
-  fixed:SCALE      one scale for all gradients, a power of two
+  fixed:SCALE      one scale for all gradients, a power of two: 1024 or 2^10
   dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
   gs               a scale for every gradient, from its histogram (= gs:exact)
   gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
                    that the authors' code decides on, in this engine
-  Options of gs:   gs:exact,gamma=1e-4,interval=100,window=11,room=6,history=1
+Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
+  of gs            gamma=1e-4, interval=100, and of gs:exact window=11, room=6, history=1, outliers=24
+  of all but gs    wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
+                   they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
+  of dynamic       init=2^16, interval=2000 (steps), growth=2, backoff=0.5, least=2^-24, most=2^30;
+                   hysteresis=cumulative:N (lowered from the Nth overflow since it grew) or consecutive:N (without a
+                   clean step between); tolerance=0.05 (share of overflows that does not lower it);
+                   floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
+  of dynamic:N     least, most
+  of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, least, most
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 
@@ -251,8 +276,12 @@ impl Compare {
         let mut all = self.clone();
         all.setup.task = Some(self.setup.task());
         all.setup.batch = Some(self.setup.batch());
+        all.setup.reading.validation = self.eval_every != 0;
         all.setup.device = Some(self.setup.device());
         all.pixels = Some(self.divisor());
+        if self.sweep {
+            all.methods = Methods::sweep();
+        }
         all
     }
 
@@ -278,6 +307,8 @@ impl Compare {
     pub fn cases(&self) -> Vec<Self> {
         let Setup { task, data, batch, .. } = &self.setup;
         let chosen = task.is_some() || data.is_some() || batch.is_some() || self.pixels.is_some();
+        // Layers are those of one network.
+        let chosen = chosen || self.setup.amp.names_layers() || self.sweep;
         let mut towers = self.clone();
         (towers.setup.task, towers.setup.net) = (Some(Task::Classify), Net::Towers);
         let beside = (!chosen).then_some(towers);
@@ -311,6 +342,17 @@ impl FromStr for Seeds {
 #[serde(transparent)]
 pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
 
+impl Methods {
+    /// All in f32, and the fixed scales that the papers try.
+    fn sweep() -> Self {
+        let fixed = SWEEP.filter_map(|exponent| {
+            let schedule = LossScale::Fixed(Fixed::new(exponent)?);
+            Some((format!("fixed:{}", 1u64 << exponent), Method::loss_scale(schedule)))
+        });
+        Self(std::iter::once(("fp32".to_owned(), Method::fp32())).chain(fixed).collect())
+    }
+}
+
 fn names<S: serde::Serializer>(methods: &[(String, Method)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(methods.iter().map(|(name, _)| name))
 }
@@ -323,7 +365,8 @@ impl FromStr for Methods {
         let mut names: Vec<String> = Vec::new();
         for part in text.split(',').map(str::trim) {
             match names.last_mut() {
-                Some(last) if part.contains('=') => {
+                // An option begins with its key, a method with options of its own has a colon before one.
+                Some(last) if part.split_once('=').is_some_and(|(key, _)| !key.contains(':')) => {
                     last.push(',');
                     last.push_str(part);
                 }

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Train(train) => return gradscale_cli::train::run(&train).unwrap_or_else(|error| fail(&error)),
         Command::Predict(predict) => gradscale_cli::predict::run(&predict),
         Command::Replay(replay) => gradscale_cli::replay::run(&replay),
+        Command::Propose(propose) => gradscale_cli::propose::run(&propose),
         Command::Inspect(inspect) => commands::inspect::run(&inspect),
         Command::Plan(plan) => commands::plan::run(&plan),
         Command::Completions { shell } => commands::completions::run(shell),
