@@ -192,6 +192,7 @@ fn swept(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Option<Sentence> {
     let ranges: Vec<&str> = ranges.iter().map(String::as_str).collect();
     let text = match &ranges[..] {
         [] => format!("of {first} to {last} none learned."),
+        [_] if tried.iter().all(|(_, stand)| learned(stand)) => format!("{first} to {last} all learned."),
         ranges => format!("of {first} to {last}, {} learned.", listed(ranges)),
     };
     Some(strong("Fixed scales", text))

@@ -209,5 +209,7 @@ fn of_a_sweep_the_range_that_works() {
     assert_eq!(swept(&gap).as_deref(), Some("Fixed scales: of fixed:8 to fixed:64, fixed:8 and fixed:32 learned."));
     let none = [("fp32", 0.9), ("fixed:8", 0.1), ("fixed:16", 0.1), ("fixed:32", 0.1)];
     assert_eq!(swept(&none).as_deref(), Some("Fixed scales: of fixed:8 to fixed:32 none learned."));
+    let all = [scores[0], scores[2], scores[3], scores[4]];
+    assert_eq!(swept(&all).as_deref(), Some("Fixed scales: fixed:16 to fixed:2^6 all learned."));
     assert_eq!(swept(&scores[..3]), None, "two are no sweep");
 }
