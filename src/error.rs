@@ -221,6 +221,8 @@ pub enum Error<E = crate::device::Usual> {
         /// The parts that the network has.
         parts: String,
     },
+    /// Weight gradients in half under gradient scaling, which has none.
+    WeightGradients,
     /// A checkpoint that is none, or of another training.
     Checkpoint(CheckpointError),
     /// Gradients of another trainer, or of a step that is over; or none yet to repeat.
@@ -256,6 +258,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::Group { prefix, parts } => {
                 write!(f, "optimizer: no parameter belongs to the group {prefix}; there are {parts}")
             }
+            Self::WeightGradients => {
+                f.write_str("weight gradients in half are for a loss scale: under gradient scaling they are f32")
+            }
             Self::Checkpoint(cause) => write!(f, "checkpoint: {cause}"),
             Self::Gradients => f.write_str(
                 "these gradients are of another trainer or of a step that is over, or there are none to repeat",
@@ -286,6 +291,7 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             | Self::Duplicate(_)
             | Self::Parameter(_)
             | Self::Group { .. }
+            | Self::WeightGradients
             | Self::Gradients
             | Self::Prefetched => None,
         }

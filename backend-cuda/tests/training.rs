@@ -7,6 +7,8 @@ mod ahead;
 #[path = "../../tests/tests/beside/mod.rs"]
 mod beside;
 mod host;
+#[path = "../../tests/tests/weights/mod.rs"]
+mod weights;
 
 use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer,
@@ -82,6 +84,7 @@ fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let shifted = train(open(), "gs:exact", true, 30);
     assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
     ahead::batches_sent_ahead(&open);
+    weights::weight_gradients_in_half(&open);
     beside::segnet_beside_the_cpu(open);
 }
 

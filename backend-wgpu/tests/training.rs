@@ -8,6 +8,8 @@ mod ahead;
 mod beside;
 #[path = "../../tests/tests/shift/nets.rs"]
 mod nets;
+#[path = "../../tests/tests/weights/mod.rs"]
+mod weights;
 
 use gradscale::Method;
 use gradscale_wgpu::Wgpu;
@@ -66,7 +68,7 @@ fn shift_invariance() {
 /// A recorded step, encoded again, gives the bits of one that runs launch by launch; also where the decisions need sums.
 #[test]
 fn recorded_steps_are_eager_ones() {
-    for name in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3"] {
+    for name in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3,wgrad=half"] {
         for (_, train) in NETS {
             let (Some(a), Some(b)) = (device(), device()) else { return };
             let eager = train(a, &method(name), Setting { shift: 0, recording: false });
@@ -81,6 +83,13 @@ fn recorded_steps_are_eager_ones() {
 fn batches_sent_ahead() {
     let Some(_) = device() else { return };
     ahead::batches_sent_ahead(|| device().expect("as before"));
+}
+
+#[test]
+fn weight_gradients_in_half() {
+    if device().is_some() {
+        weights::weight_gradients_in_half(|| device().expect("as before"));
+    }
 }
 
 /// Twenty steps, in f32 and in half.

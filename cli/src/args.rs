@@ -1,21 +1,26 @@
 //! The command line.
 
+mod lists;
+
+pub use lists::{Methods, Seeds};
+
 use crate::{
     Failure,
+    amp::Amp,
     commands::{inspect::Inspect, plan::Plan},
     data::Reading,
     device::Device,
     output,
     predict::Predict,
+    propose::Propose,
     regimes::Regimes,
     replay::Replay,
     task::{Data, Net, Pixels, Settings, Task},
     train::Train,
 };
 use clap::{Args, Parser, Subcommand};
-use gradscale::Method;
 use serde::{Deserialize, Serialize};
-use std::{path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 /// Trains neural networks in 16-bit floating point, with a scale of its own for every gradient.
 #[derive(Debug, Parser)]
@@ -49,6 +54,8 @@ pub enum Command {
     /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that
     /// are not finite, heads of unlike weight.
     Regimes(Regimes),
+    /// Proposes a fixed loss scale from a recorded training, and says why.
+    Propose(Propose),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does. Or shows what a long sum loses.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
@@ -71,7 +78,8 @@ For segnet, a directory of images with a class for every pixel:
   train.txt and test.txt list the names
 - train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], the same for test
 masks or annotations may stand for labels, NAME_mask.png for NAME.png, val for
-test. classes.tsv (id, name, r, g, b; tabs between) says what values mean.
+test; beside test it is for the scores of --eval-every.
+classes.tsv (id, name, r, g, b; tabs between) says what values mean.
 For classify, images with one class each:
 - CLASS/*.png|jpg: a folder for each class, every fifth image for scores
 - train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
@@ -108,6 +116,10 @@ pub struct Setup {
     /// towers have 8 times as many units in a layer.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
+    /// Mixed precision.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub amp: Amp,
     /// Where to run: `gradscale devices` lists what there is. [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<Device>,
@@ -204,6 +216,9 @@ pub struct Compare {
     /// Methods, separated by commas.
     #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
     pub methods: Methods,
+    /// Instead of methods, the usual search for a fixed scale: fp32 and fixed:8, fixed:16 … fixed:32768.
+    #[arg(long, conflicts_with = "methods")]
+    pub sweep: bool,
     /// Training steps.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
@@ -218,7 +233,8 @@ pub struct Compare {
     /// Several seeds, separated by commas; the table gives means and spreads.
     #[arg(long, value_name = "LIST")]
     pub seeds: Option<Seeds>,
-    /// Scores after so many steps; 0: at the end only.
+    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
+    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
@@ -237,14 +253,23 @@ pub struct Compare {
 const METHODS: &str = "Methods:
   fp32             all in f32: the baseline
   fp16             mixed precision without any scale
-  fixed:SCALE      one scale for all gradients, a power of two
+  fixed:SCALE      one scale for all gradients, a power of two: 1024 or 2^10
   dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
   gs               a scale for every gradient, from its histogram (= gs:exact)
   gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
                    that the authors' code decides on, in this engine
-  Options of gs:   gs:exact,gamma=1e-4,interval=100,window=11,room=6,history=1
+Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
+  of gs            gamma=1e-4, interval=100, and of gs:exact window=11, room=6, history=1, outliers=24
+  of all but gs    wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
+                   they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
+  of dynamic       init=2^16, interval=2000 (steps), growth=2, backoff=0.5, least=2^-24, most=2^30;
+                   hysteresis=cumulative:N (lowered from the Nth overflow since it grew) or consecutive:N (without a
+                   clean step between); tolerance=0.05 (share of overflows that does not lower it);
+                   floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
+  of dynamic:N     least, most
+  of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, least, most
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 
@@ -255,8 +280,12 @@ impl Compare {
         let mut all = self.clone();
         all.setup.task = Some(self.setup.task());
         all.setup.batch = Some(self.setup.batch());
+        all.setup.reading.validation = self.eval_every != 0;
         all.setup.device = Some(self.setup.device());
         all.pixels = Some(self.divisor());
+        if self.sweep {
+            all.methods = Methods::sweep();
+        }
         all
     }
 
@@ -282,65 +311,12 @@ impl Compare {
     pub fn cases(&self) -> Vec<Self> {
         let Setup { task, data, batch, .. } = &self.setup;
         let chosen = task.is_some() || data.is_some() || batch.is_some() || self.pixels.is_some();
+        // Layers are those of one network.
+        let chosen = chosen || self.setup.amp.names_layers() || self.sweep;
         let mut towers = self.clone();
         (towers.setup.task, towers.setup.net) = (Some(Task::Classify), Net::Towers);
         let beside = (!chosen).then_some(towers);
         std::iter::once(self).chain(&beside).map(Self::resolved).collect()
-    }
-}
-
-/// Different seeds.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Seeds(pub Vec<u64>);
-
-impl FromStr for Seeds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut seeds = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            let seed = part.parse().map_err(|_| format!("{part:?} is no seed: whole numbers, separated by commas"))?;
-            if seeds.contains(&seed) {
-                return Err(format!("{seed} stands there twice; the same training again says nothing about chance"));
-            }
-            seeds.push(seed);
-        }
-        Ok(Self(seeds))
-    }
-}
-
-/// Methods with the names by which they were asked for.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
-
-fn names<S: serde::Serializer>(methods: &[(String, Method)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(methods.iter().map(|(name, _)| name))
-}
-
-impl FromStr for Methods {
-    type Err = String;
-
-    /// Commas separate methods, and the options of one.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut names: Vec<String> = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            match names.last_mut() {
-                Some(last) if part.contains('=') => {
-                    last.push(',');
-                    last.push_str(part);
-                }
-                _ => names.push(part.to_owned()),
-            }
-        }
-        if let Some(twice) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
-            return Err(format!("{} stands there twice", twice.1));
-        }
-        let parse = |name: String| {
-            name.parse().map(|method| (name, method)).map_err(|error: gradscale::MethodError| error.to_string())
-        };
-        names.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
     }
 }
 

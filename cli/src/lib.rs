@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod amp;
 pub mod args;
 pub mod commands;
 pub mod compare;
@@ -14,6 +15,7 @@ mod machine;
 pub mod metrics;
 mod output;
 pub mod predict;
+pub mod propose;
 pub mod regimes;
 pub mod replay;
 mod report;

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Predict(predict) => gradscale_cli::predict::run(&predict),
         Command::Replay(replay) => gradscale_cli::replay::run(&replay),
         Command::Regimes(regimes) => gradscale_cli::regimes::run(&regimes),
+        Command::Propose(propose) => gradscale_cli::propose::run(&propose),
         Command::Inspect(inspect) => commands::inspect::run(&inspect),
         Command::Plan(plan) => commands::plan::run(&plan),
         Command::Completions { shell } => commands::completions::run(shell),

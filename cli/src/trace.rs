@@ -178,6 +178,14 @@ impl Seen {
         Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), operands }
     }
 
+    /// Whether it saw gradients of weights, which are half only where a method asks for that.
+    #[must_use]
+    pub fn is_of_weights(&self) -> bool {
+        let last = self.name.rsplit('/').next().unwrap_or_default();
+        let kind = last.split('.').next().unwrap_or_default();
+        self.name.contains('/') && matches!(kind, "wgrad" | "bgrad")
+    }
+
     /// The row.
     ///
     /// # Errors

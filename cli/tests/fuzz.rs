@@ -105,6 +105,10 @@ fn methods() {
         "gs:paper-literal,gamma=1e-2",
         "gs:authors,interval=7",
         "gs,room=6,history=1",
+        "fixed:2^7,wgrad=half",
+        "dynamic:init=1024,interval=5,growth=4,backoff=0.25,least=2^-3,most=2^20,tolerance=0.05",
+        "dynamic:hysteresis=cumulative:2,floor=40:2/90:2^4",
+        "logmax:mean=0.9,quantile=2.5,ceiling=2^15",
     ];
     let examples: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
     let words = [&NUMBERS[..], &names[..], &[",", ":", "=", "gamma=", "interval=", "gs:"]].concat();
@@ -112,6 +116,9 @@ fn methods() {
         let text = text(bytes);
         let method = text.parse::<Method>();
         assert_eq!(method, format!(" {text}\t").parse(), "{text:?}");
+        if let Ok(method) = &method {
+            assert_eq!(method.to_string().parse().as_ref(), Ok(method), "{text:?} is shown as {method}");
+        }
         if let Err(error) = &method {
             assert!(error.to_string().starts_with(&format!("method {}: ", text.trim())), "{error}");
         }

@@ -3,6 +3,7 @@
 use super::{Buf, Compiler, Fixed, Gradient, Launch, Operation, Part, Purpose, Rule, Target, Traced, Value};
 use crate::{TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind, trace::Work};
 use gradscale_core::{
+    amp::Precision,
     backend::{DType, Slot},
     descriptor::Unary,
     rules::Flow,
@@ -31,6 +32,7 @@ impl Compiler<'_, '_> {
             let Some(dy) = self.combined(id)? else { continue };
             self.traced.push(Traced { name: node.name.clone(), gradient: dy, shape: node.shape });
             self.vjp(id, node, dy)?;
+            self.launches.append(&mut self.casts_behind);
             self.origins.resize(self.launches.len(), (id, true));
         }
         Ok(())
@@ -73,6 +75,26 @@ impl Compiler<'_, '_> {
         Target { y, from: dy.slot, to, detail: Detail::Counts, add }
     }
 
+    /// A parameter's gradient that is half before it is f32, as that of a half weight is in PyTorch: scaled f32 of the
+    /// operator, rounded once at a site of its own, then unscaled in f32.
+    fn half_parameter(&mut self, id: usize, i: usize, p: usize, dy: Gradient) -> Result<Target, TraceError> {
+        let node = &self.trace.nodes[id];
+        let len = self.trace.nodes[node.inputs[i]].shape.len();
+        let name = match (&node.work, i) {
+            (Work::Linear | Work::Conv(_) | Work::ConvTranspose(_), 2) => format!("{}/bgrad", node.name),
+            (_, 1) => format!("{}/wgrad", node.name),
+            _ => format!("{}/wgrad.{i}", node.name),
+        };
+        let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
+        let to = self.slot(&name, SlotKind::Site)?;
+        let rounded = Target { y: half.buf, from: dy.slot, to, detail: Detail::Moments, add: false };
+        let launch = Launch::new(Operation::Unary(Unary::Id), &[single.buf], rounded);
+        self.casts_behind.push(Launch { rule: Rule::Cast, ..launch });
+        let unscaled = self.parameter(p, Gradient { value: half, slot: to });
+        self.casts_behind.push(Launch::new(Operation::Unary(Unary::Id), &[half.buf], unscaled));
+        Ok(Target::keep(single.buf, dy.slot))
+    }
+
     /// Whether input `i` of a node wants a gradient.
     pub(super) fn wants(&self, id: usize, i: usize) -> bool {
         self.trace.nodes[id].inputs.get(i).is_some_and(|&input| self.needs_gradient[input])
@@ -88,7 +110,12 @@ impl Compiler<'_, '_> {
         if let Work::Parameter(p) = self.trace.nodes[input].work
             && self.shared.parameters[p].role == Role::Weight
         {
-            return Ok((self.parameter(p, dy), Rule::None));
+            let half = self.operands[id].get(i).is_some_and(|operand| operand.dtype == DType::F16);
+            let target = match self.shared.weight_gradients {
+                Precision::Half if half => self.half_parameter(id, i, p, dy)?,
+                Precision::Half | Precision::Single => self.parameter(p, dy),
+            };
+            return Ok((target, Rule::None));
         }
         let dtype = match self.operands[id].get(i).map(|operand| operand.dtype) {
             Some(DType::F16) => DType::F16,

@@ -18,7 +18,7 @@ pub use plan::PlanRow;
 pub(crate) use plan::plan;
 
 use crate::{
-    Shape, TraceError,
+    Layers, Shape, TraceError,
     parameters::Role,
     sites::{Sites, SlotKind},
     trace::{Trace, Work},
@@ -66,6 +66,9 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub policy: &'a AmpPolicy,
+    pub layers: &'a Layers,
+    /// What gradients of weights that were read in half are stored as before they are f32.
+    pub weight_gradients: Precision,
     pub parameters: &'a [Known],
     pub sites: &'a mut Sites,
     /// Constants of programs, by index.
@@ -146,12 +149,14 @@ struct Compiler<'a, 's> {
     halves: Vec<usize>,
     order: Vec<Slot>,
     traced: Vec<Traced>,
+    /// Casts of weight gradients that wait for the launch before them.
+    casts_behind: Vec<Launch>,
 }
 
 /// Compiles a trace.
 pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
     let fixed = Fixed { parameters: shared.parameters.len() };
-    let (plan, mut precision) = plan(shared.policy, trace)?;
+    let (plan, mut precision) = plan(shared.policy, shared.layers, trace)?;
     // Single numbers, losses above all, are f32 under every policy.
     for (precision, node) in precision.iter_mut().zip(&trace.nodes) {
         if node.shape.len() == 1 && !matches!(node.work, Work::Xent(_)) {
@@ -180,6 +185,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         halves: Vec::new(),
         order: Vec::new(),
         traced: Vec::new(),
+        casts_behind: Vec::new(),
         shared,
     };
     compiler.mark();

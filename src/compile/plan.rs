@@ -2,11 +2,12 @@
 
 use super::Value;
 use crate::{
-    TraceError,
+    Layers, TraceError,
+    method::is_of,
     trace::{Trace, Work},
 };
 use gradscale_core::{
-    amp::{AmpPolicy, Input, Node, PlanError, Planned, Precision},
+    amp::{AmpPolicy, Input, List, Node, PlanError, Planned, Precision, plan_with},
     backend::DType,
     op::Op,
 };
@@ -29,6 +30,12 @@ pub struct PlanRow {
 }
 
 impl PlanRow {
+    /// Whether [`Layers`] mean this operator by that name.
+    #[must_use]
+    pub fn is_of(&self, layer: &str) -> bool {
+        is_of(&self.name, layer)
+    }
+
     pub(super) fn stored(self, values: &[Option<Value>]) -> Self {
         Self { stored: values[self.node].map(|value| value.dtype), ..self }
     }
@@ -42,7 +49,9 @@ impl fmt::Display for PlanRow {
 }
 
 /// The plan that `core` makes of a trace, and the precision of each node (none for integers).
-pub(crate) fn plan(policy: &AmpPolicy, trace: &Trace) -> Result<(Vec<PlanRow>, Vec<Option<Precision>>), TraceError> {
+pub(crate) fn plan(
+    policy: &AmpPolicy, layers: &Layers, trace: &Trace,
+) -> Result<(Vec<PlanRow>, Vec<Option<Precision>>), TraceError> {
     let settings = policy.level().settings();
     let mut precision: Vec<Option<Precision>> = vec![None; trace.nodes.len()];
     // Place in the plan of each operator.
@@ -72,7 +81,13 @@ pub(crate) fn plan(policy: &AmpPolicy, trace: &Trace) -> Result<(Vec<PlanRow>, V
         .map(|(id, inputs)| Node { name: &trace.nodes[*id].name, op: trace.nodes[*id].op, inputs })
         .collect();
     let mut planned = vec![Planned::default(); nodes.len()];
-    gradscale_core::amp::plan(policy, &nodes, &mut planned).map_err(|error| {
+    let own = |node: &Node<'_>| {
+        layers.precision_of(node.name).map(|precision| match precision {
+            Precision::Half => List::Allow,
+            Precision::Single => List::Deny,
+        })
+    };
+    plan_with(policy, own, &nodes, &mut planned).map_err(|error| {
         // By its name, which people know, not by its number.
         let at = match error {
             PlanError::Inputs { node } | PlanError::Order { node } => nodes.get(node),

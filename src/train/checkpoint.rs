@@ -12,6 +12,7 @@ use crate::{
     sites::SavedSite,
 };
 use gradscale_core::{
+    amp::Precision,
     backend::{Backend, DType, Data},
     loss_scale::LossScale,
 };
@@ -28,6 +29,9 @@ struct Saved {
     #[serde(default)]
     failed: u32,
     scaling: SavedScaling,
+    /// Whether weight gradients are half before they are f32.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    half_weight_gradients: bool,
     sites: Vec<SavedSite>,
 }
 
@@ -81,6 +85,7 @@ impl<B: Backend> Trainer<B> {
                 Scaling::Loss(schedule) => SavedScaling::Loss(schedule.to_words().to_vec()),
                 Scaling::Gradient(gradient) => SavedScaling::Gradient(gradient.saved()),
             },
+            half_weight_gradients: self.weight_gradients == Precision::Half,
             sites: self.sites.save(),
         };
         checkpoint::write(&tensors, metadata, saved).map_err(Error::Checkpoint)
@@ -97,6 +102,11 @@ impl<B: Backend> Trainer<B> {
             checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         let scaling = self.saved_scaling(&saved.scaling)?;
+        match (saved.half_weight_gradients, self.weight_gradients) {
+            (true, Precision::Half) | (false, Precision::Single) => {}
+            (true, Precision::Single) => return Err(wrong("made by another method: with wgrad=half".to_owned())),
+            (false, Precision::Half) => return Err(wrong("made by another method: without wgrad=half".to_owned())),
+        }
         // All is read and checked before anything is written.
         let mut values = Vec::new();
         for id in 0..self.definitions.len() {

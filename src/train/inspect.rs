@@ -125,7 +125,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
         let trace = super::gradients::trace(&batch.into(), true, net)?;
-        Ok(plan(&self.policy, &trace)?.0)
+        Ok(plan(&self.policy, &self.layers, &trace)?.0)
     }
 
     /// The operators that the last backward pass ran, with the types of their results.

@@ -25,14 +25,14 @@ pub use repeat::Attempt;
 pub use run::wait;
 
 use crate::{
-    Error, Method, Parameters,
+    Error, Layers, Method, Parameters, Scaling,
     compile::{Buf, Fixed, Known, Part, Program},
     optim::Optimizer,
     parameters::{Definition, Role},
     sites::{Sites, SlotKind},
 };
 use gradscale_core::{
-    amp::{AmpPolicy, Level},
+    amp::{AmpPolicy, Level, Precision},
     backend::{Backend, DType, Data, Slot},
     stats::Detail,
 };
@@ -99,6 +99,8 @@ enum Recorded<R> {
 pub struct Trainer<B: Backend> {
     device: B,
     policy: AmpPolicy,
+    layers: Layers,
+    weight_gradients: Precision,
     definitions: Vec<Definition>,
     known: Vec<Known>,
     groups: Vec<usize>,
@@ -152,7 +154,7 @@ impl<B: Backend> Trainer<B> {
     /// Uploads the parameters' first values.
     ///
     /// # Errors
-    /// Two parameters of one name, numbers of the optimizer or of the method that make no sense, a group of the
+    /// Two parameters of one name, weight gradients in half under gradient scaling, numbers of the optimizer or of the method that make no sense, a group of the
     /// optimizer that no parameter belongs to, a device without memory.
     pub fn new(
         device: B, parameters: Parameters, optimizer: Optimizer, method: Method,
@@ -177,6 +179,9 @@ impl<B: Backend> Trainer<B> {
             let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
             return Err(Error::Group { prefix: prefix.to_owned(), parts });
         }
+        if let (Scaling::Gradient(_), Precision::Half) = (&method.scaling, method.weight_gradients) {
+            return Err(Error::WeightGradients);
+        }
         let mut sites = Sites::new(method.scaling)?;
         let mut known = Vec::new();
         for definition in &parameters.all {
@@ -188,6 +193,8 @@ impl<B: Backend> Trainer<B> {
         let mut trainer = Self {
             device,
             policy: method.amp,
+            layers: method.layers,
+            weight_gradients: method.weight_gradients,
             definitions: parameters.all,
             known,
             groups,

@@ -23,6 +23,8 @@ impl<B: Backend> Trainer<B> {
         }
         let mut shared = Shared {
             policy: &self.policy,
+            layers: &self.layers,
+            weight_gradients: self.weight_gradients,
             parameters: &self.known,
             sites: &mut self.sites,
             constants: &mut self.constants,

@@ -1,25 +1,24 @@
 //! `gradscale plan`: which operator runs in which precision, before anything is trained.
 
 use crate::{
-    Failure, output,
+    Failure,
+    amp::Amp,
+    output,
     task::{Input, Net, Task, classify, segnet},
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use gradscale::{
-    Batch, Cpu, Method, PlanRow, Trainer,
-    core::{
-        amp::{AmpPolicy, Level, List},
-        op::Op,
-    },
+    Batch, Cpu, CrossEntropy, Method, PlanRow, Trainer,
+    core::{amp::List, op::Op},
     nn::Module,
 };
 
 /// `gradscale plan`.
 #[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// Level of mixed precision.
-    #[arg(long, value_enum, ignore_case = true, default_value = "o1")]
-    pub level: LevelName,
+    /// Level and layers.
+    #[command(flatten)]
+    pub amp: Amp,
     /// Changes to the lists: relu=deny, batch_norm=allow …
     #[arg(long, value_name = "OP=LIST", value_delimiter = ',')]
     pub set: Vec<String>,
@@ -34,32 +33,15 @@ pub struct Plan {
     pub width: u16,
 }
 
-/// Levels by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LevelName {
-    /// All f32.
-    O0,
-    /// Lists, casts where types meet, f32 parameters.
-    O1,
-    /// Half model and data, f32 masters.
-    O2,
-    /// All half.
-    O3,
-}
-
 /// Prints the plan of a network.
 ///
 /// # Errors
 /// Unknown operators and lists.
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
-    let level = match arguments.level {
-        LevelName::O0 => Level::O0,
-        LevelName::O1 => Level::O1,
-        LevelName::O2 => Level::O2,
-        LevelName::O3 => Level::O3,
-    };
-    let mut policy = AmpPolicy::new(level);
-    for change in &arguments.set {
+    let Plan { amp, set, task, net, width } = arguments;
+    amp.check(*task, *net)?;
+    let Method { amp: mut policy, layers, .. } = amp.of(Method::mixed());
+    for change in set {
         let place = format!("--set {change}");
         let (op, list) =
             change.split_once('=').ok_or_else(|| Failure::at(&place, "is not OP=LIST, as in relu=deny"))?;
@@ -69,19 +51,31 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         let list = list.ok_or_else(|| Failure::at(&place, "there are the lists allow, deny, inside, infer"))?;
         policy.set(op, list).map_err(|error| Failure::at(&place, error))?;
     }
-    let method = Method::mixed().with_amp(policy);
-    let plan = match arguments.task {
+    let method = Method::mixed().with_amp(policy).with_layers(layers);
+    let plan = rows(*task, *net, usize::from(*width), method)?;
+    output::print(&plan.iter().map(|row| format!("{row}\n")).collect::<String>())
+}
+
+/// What a method makes of a network that is trained.
+///
+/// # Errors
+/// No CPU.
+pub fn rows(task: Task, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
+    match task {
         Task::Segnet => {
-            let (parameters, net, _) = segnet::network(0, usize::from(arguments.width), &[1.0; 11]);
-            plan(Trainer::new(cpu()?, parameters, segnet::optimizer(1.0), method)?, &net, 32 * 32)?
+            let (parameters, net, _) = segnet::network(0, width, &[1.0; 11]);
+            let trainer = Trainer::new(cpu()?, parameters, segnet::optimizer(1.0), method)?;
+            let (image, labels) = (image(), [0; 32 * 32]);
+            Ok(trainer.plan(batch(&image, &labels), |[x, labels]| net.forward(x)?.cross_entropy(labels))?)
         }
         Task::Classify => {
             let input = Input { size: SIZE, mean: 0.0, deviation: 1.0 };
-            let (parameters, net) = classify::network(0, arguments.net, input, usize::from(arguments.width), 10);
-            plan(Trainer::new(cpu()?, parameters, classify::optimizer(arguments.net, 1.0), method)?, &net, 1)?
+            let (parameters, classifier) = classify::network(0, net, input, width, 10);
+            let trainer = Trainer::new(cpu()?, parameters, classify::optimizer(net, 1.0), method)?;
+            let options = CrossEntropy::default();
+            Ok(trainer.plan(batch(&image(), &[0]), |[x, labels]| classifier.loss(x, labels, &options))?)
         }
-    };
-    output::print(&plan.iter().map(|row| format!("{row}\n")).collect::<String>())
+    }
 }
 
 /// Rows, columns and channels of the image that a plan is made for.
@@ -91,9 +85,11 @@ fn cpu() -> Result<Cpu, Failure> {
     Cpu::new(1).map_err(|error| Failure::at("cpu", error))
 }
 
+fn image() -> Vec<u8> {
+    vec![0; SIZE.iter().product()]
+}
+
 /// Of one image with so many labels.
-fn plan(trainer: Trainer<Cpu>, net: &impl Module, labels: usize) -> Result<Vec<PlanRow>, Failure> {
-    let (image, labels) = (vec![0; SIZE.iter().product()], vec![0; labels]);
-    let batch = [Batch::u8([1, SIZE[0], SIZE[1], SIZE[2]], &image), Batch::u8([labels.len()], &labels)];
-    Ok(trainer.plan(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))?)
+fn batch<'a>(image: &'a [u8], labels: &'a [u8]) -> [Batch<'a>; 2] {
+    [Batch::u8([1, SIZE[0], SIZE[1], SIZE[2]], image), Batch::u8([labels.len()], labels)]
 }

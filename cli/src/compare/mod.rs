@@ -13,11 +13,11 @@ use crate::{
     machine::Origin,
     output,
     report::{self, Report},
-    task::{Data, open},
+    task::{Data, On, open},
 };
 use gradscale::{Method, core::stats::Detail};
 use indicatif::ProgressBar;
-use record::{Record, Recorder};
+use record::{Entry, Record, Recorder};
 use results::{Case, Results};
 use std::{path::Path, time::Instant};
 
@@ -28,14 +28,16 @@ use std::{path::Path, time::Instant};
 pub fn run(arguments: &Compare) -> Result<(), Failure> {
     let cases = arguments.cases();
     let loaded = |case: &Compare| {
+        case.setup.amp.check(case.setup.task(), case.setup.net)?;
         let data = case.setup.load(case.seed)?;
+        data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         // What does not fit is said before a directory is made.
         data.check(case.setup.batch())?;
         Ok(data)
     };
     let data = cases.iter().map(loaded).collect::<Result<Vec<Data>, Failure>>()?;
     let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
-    let runs = arguments.all_seeds().len() * arguments.methods.0.len() * cases.len();
+    let runs: usize = cases.iter().map(|case| case.all_seeds().len() * case.methods.0.len()).sum();
     let bar = output::progress(arguments.iters * runs as u64);
     let mut results = Results { origin: Origin::here(), cases: Vec::new() };
     for (arguments, data) in cases.iter().zip(&data) {
@@ -87,9 +89,11 @@ fn train(
     arguments: &Compare, data: &Data, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor());
-    let mut run = open((arguments.setup.device(), arguments.threads), data, settings, method, seed, None)?;
+    let method = arguments.setup.amp.of(method.clone());
+    let mut run = open((arguments.setup.device(), arguments.threads), data, settings, &method, seed, None)?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
     let about = format!("{name}, seed {seed}");
+    let mut last = None;
     for iteration in 1..=arguments.iters {
         let sampled = recorder.samples(iteration);
         run.observe(if sampled { Detail::Full } else { Detail::Counts });
@@ -102,20 +106,32 @@ fn train(
                 return Ok(recorder.failed(&error));
             }
         };
-        recorder.step(iteration, &outcome, start.elapsed().as_secs_f64(), &run.sites(), sampled);
+        let mut entry = recorder.step(iteration, &outcome, start.elapsed().as_secs_f64(), &run.sites(), sampled);
         doubts::say(bar, &about, &recorder.news());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;
         bar.set_message(format!("{name}, seed {seed}: loss {loss:.4}, {skipped} skipped, {repeated} repeated"));
         bar.inc(1);
         if iteration < arguments.iters && arguments.eval_every != 0 && iteration.is_multiple_of(arguments.eval_every) {
-            recorder.score(iteration, run.evaluate()?);
+            let metrics = run.evaluate(On::Validation)?;
+            match data.validation_count() {
+                Some(_) => entry.validation = Some(metrics),
+                None => entry.scores = Some(metrics),
+            }
+            recorder.scored(&entry);
         }
+        last = Some(entry);
     }
     // Of training: evaluation comes with batches of other sizes.
     let memory = run.memory();
-    let metrics = run.evaluate()?;
-    recorder.score(arguments.iters, metrics);
+    let metrics = run.evaluate(On::Test)?;
+    if let Some(last) = last {
+        let validation = match data.validation_count().filter(|_| arguments.eval_every != 0) {
+            Some(_) => Some(run.evaluate(On::Validation)?),
+            None => None,
+        };
+        recorder.scored(&Entry { scores: Some(metrics), validation, ..last });
+    }
     recorder.finish(metrics, run.samples()?, memory, &run.unchanged()?);
     doubts::say(bar, &about, &recorder.news());
     Ok(recorder.done())

@@ -1,6 +1,6 @@
 //! What is kept of a run.
 
-use crate::{Failure, doubts::Doubts, metrics::Metrics};
+use crate::{Failure, doubts::Doubts, metrics::Metrics, task::On};
 use gradscale::{
     MemoryReport, SiteReport, StepOutcome,
     core::{solve::Held, stats::Stats},
@@ -56,6 +56,9 @@ pub struct Record {
 #[cfg_attr(test, derive(Deserialize))]
 pub struct Score {
     pub iteration: u64,
+    /// Which images it is of.
+    #[serde(default)]
+    pub on: On,
     #[serde(flatten)]
     pub metrics: Metrics,
 }
@@ -255,6 +258,9 @@ pub struct Entry {
     pub repeated: Vec<Event>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<Metrics>,
+    /// Of images for validation; the others are of test images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Metrics>,
     /// In steps that are sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Point>,
@@ -334,7 +340,8 @@ impl Recorder {
             Event::new(skipped, site, sites)
         });
         let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), sites)).collect();
-        let entry = Entry { iteration, loss: outcome.loss, seconds, skipped, repeated, scores: None, sites: points };
+        let (loss, scores, validation) = (outcome.loss, None, None);
+        let entry = Entry { iteration, loss, seconds, skipped, repeated, scores, validation, sites: points };
         self.add(&entry);
         entry
     }
@@ -345,9 +352,7 @@ impl Recorder {
             self.extremes.insert(point.name.clone(), point.extremes);
         }
         self.add(entry);
-        if let Some(metrics) = entry.scores {
-            self.score(entry.iteration, metrics);
-        }
+        self.scored(entry);
         // They were said when it happened.
         self.doubts.news();
     }
@@ -378,9 +383,16 @@ impl Recorder {
         }
     }
 
-    pub fn score(&mut self, iteration: u64, metrics: Metrics) {
-        self.record.scores.push(Score { iteration, metrics });
-        self.doubts.score(iteration, &metrics);
+    /// The scores of a step. The curve is of one kind of images: where it is of those for validation, the last scores,
+    /// of test images, are no point of it.
+    pub fn scored(&mut self, entry: &Entry) {
+        let Entry { iteration, scores, validation, .. } = *entry;
+        let point = |on: On| move |metrics: Metrics| Score { iteration, on, metrics };
+        let all = &mut self.record.scores;
+        all.extend(validation.map(point(On::Validation)).or(scores.map(point(On::Test))));
+        for metrics in validation.iter().chain(&scores) {
+            self.doubts.score(iteration, metrics);
+        }
         self.record.doubts = self.doubts.all();
     }
 

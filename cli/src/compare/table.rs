@@ -45,8 +45,9 @@ pub fn circumstances(
     setup: &Setup, pixels: Pixels, iters: u64, seeds: &[u64], data: &Description, origin: &Origin,
 ) -> String {
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    let amp = setup.amp.words().map_or(String::new(), |words| format!("{words} "));
     format!(
-        "{iters} steps of {} images, {} training and {} test images, seed {}. {} gradscale {} ({}) on {}.",
+        "{iters} steps of {} images, {} training and {} test images, seed {}. {} {amp}gradscale {} ({}) on {}.",
         setup.batch(),
         data.training_images,
         data.test_images,

@@ -8,6 +8,7 @@ mod words;
 
 use super::{gradients::percent, record::Record};
 use crate::{metrics::Metrics, task::Data};
+use gradscale::{Method, Scaling, core::loss_scale::LossScale};
 use words::{listed, points, strong};
 
 /// One thing that is said: what it is about, and the sentence.
@@ -133,6 +134,7 @@ pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Re
     if stands.len() > 1 {
         all.push(headline(&failing, &working));
     }
+    all.extend(swept(&stands, &working));
     all.extend(failing.iter().map(|stand| failure(stand, Some(baseline), exam)));
     all.extend(partly(&working));
     all.extend(chance::compared(baseline, &working, exam));
@@ -164,6 +166,36 @@ fn headline(failing: &[&Stand<'_>], working: &[&Stand<'_>]) -> Sentence {
         (_, _) => format!("{} learned; {} did not.", names(working), names(failing)),
     };
     strong("In short", text)
+}
+
+/// Of fixed scales one beside the other, those that learned: the range that works, or what is left of it.
+fn swept(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Option<Sentence> {
+    let exponent = |stand: &Stand<'_>| {
+        let Scaling::Loss(LossScale::Fixed(fixed)) = stand.method.parse::<Method>().ok()?.scaling else { return None };
+        Some(fixed.exponent())
+    };
+    let mut tried: Vec<(i32, &Stand<'_>)> = stands.iter().filter_map(|s| Some((exponent(s)?, s))).collect();
+    tried.sort_by_key(|(exponent, _)| *exponent);
+    let (first, last) = (tried.first()?.1.method, tried.last()?.1.method);
+    if tried.len() < 3 {
+        return None;
+    }
+    let learned = |stand: &Stand<'_>| working.iter().any(|one| std::ptr::eq(*one, stand));
+    let ranges = tried.chunk_by(|a, b| learned(a.1) == learned(b.1)).filter(|range| learned(range[0].1));
+    let ranges: Vec<String> = ranges
+        .map(|range| match range {
+            [(_, one)] => one.method.to_owned(),
+            [(_, least), .., (_, most)] => format!("{} to {}", least.method, most.method),
+            [] => String::new(),
+        })
+        .collect();
+    let ranges: Vec<&str> = ranges.iter().map(String::as_str).collect();
+    let text = match &ranges[..] {
+        [] => format!("of {first} to {last} none learned."),
+        [_] if tried.iter().all(|(_, stand)| learned(stand)) => format!("{first} to {last} all learned."),
+        ranges => format!("of {first} to {last}, {} learned.", listed(ranges)),
+    };
+    Some(strong("Fixed scales", text))
 }
 
 /// What became of a method that failed, and how one sees it.

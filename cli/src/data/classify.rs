@@ -1,6 +1,6 @@
 //! Images with one class each, as MNIST has them.
 
-use super::{Cause, DataError, Idx, Reading, Store, packed::find, store::each};
+use super::{Cause, DataError, Idx, Reading, Store, files::VALIDATION, packed::find, store::each};
 use std::{
     borrow::Cow,
     path::{Path, PathBuf},
@@ -74,6 +74,23 @@ impl Classification {
         }
     }
 
+    /// Every tenth image of each class by itself, and the others; None if no class has ten.
+    pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
+        let (mut seen, mut kept, mut held) = ([0_usize; 256], Vec::new(), Vec::new());
+        for (image, label) in self.labels.iter().enumerate() {
+            let seen = &mut seen[usize::from(*label)];
+            *seen += 1;
+            if seen.is_multiple_of(10) { held.push(image) } else { kept.push(image) }
+        }
+        let part = |which: &[usize]| Self {
+            count: which.len(),
+            features: self.features.pick(which, self.bytes()),
+            labels: which.iter().map(|&image| self.labels[image]).collect(),
+            ..*self
+        };
+        (!held.is_empty()).then(|| [part(&kept), part(&held)])
+    }
+
     /// Sums over all values, by which a network sees about zero mean and unit spread.
     ///
     /// # Errors
@@ -105,6 +122,12 @@ impl Classification {
         let classes = train.classes.max(test.classes);
         (train.classes, test.classes) = (classes, classes);
         Ok((train, test))
+    }
+
+    /// The images that are called `val`, if these are there and others for the last scores.
+    pub(super) fn validation_idx(dir: &Path, reading: &Reading) -> Result<Option<Self>, DataError> {
+        let there = |prefix: &str| find(dir, &format!("{prefix}-labels-idx1-ubyte")).is_ok();
+        VALIDATION.into_iter().find(|prefix| there(prefix)).map(|prefix| Self::part(dir, prefix, reading)).transpose()
     }
 
     fn part(dir: &Path, prefix: &str, reading: &Reading) -> Result<Self, DataError> {

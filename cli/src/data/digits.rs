@@ -40,6 +40,7 @@ pub(super) fn labelled(seed: u64) -> Labelled {
         deviation,
         columns: Vec::new(),
         train,
+        validation: Some(part(&[seed, 4], 500)),
         test: part(&[seed, 3], 500),
         notes: Notes::default(),
     }

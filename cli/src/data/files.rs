@@ -14,6 +14,15 @@ const OTHERS: [&str; 8] = ["tif", "tiff", "bmp", "gif", "webp", "avif", "heic", 
 /// Names for the folders of images for scores, beside `train`.
 pub(super) const TEST: [&str; 4] = ["test", "val", "valid", "validation"];
 
+/// Names for those that are looked at while a training goes on, where `test` is there too.
+pub(super) const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
+
+/// The first name for scores that is there, and that for validation if it is another.
+pub(super) fn parts(there: impl Fn(&str) -> bool) -> [Option<&'static str>; 2] {
+    let test = TEST.into_iter().find(|name| there(name));
+    [test, VALIDATION.into_iter().find(|name| test == Some(TEST[0]) && there(name))]
+}
+
 /// Files and lines that cannot be read.
 #[derive(Debug)]
 pub(super) struct Broken<'a> {

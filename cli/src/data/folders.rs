@@ -4,7 +4,7 @@ use super::{
     Cause, Classification, DataError, Element, Labelled, Notes, Reading, Store,
     classify::Moments,
     decode::{self, Form, Header},
-    files::{self, Broken, TEST, fifths, visible},
+    files::{self, Broken, fifths, visible},
     split_note,
     store::{each_file, read},
 };
@@ -33,12 +33,16 @@ pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Re
     }
     let (first, mut taken) = (first.clone(), Vec::new());
     let train = images(&folders, &names, broken)?;
-    let test = inner("train").and_then(|_| TEST.iter().find_map(|name| inner(name)));
+    let [test, validation] = match inner("train") {
+        Some(_) => files::parts(|name| inner(name).is_some()).map(|name| name.and_then(inner)),
+        None => [None, None],
+    };
+    let of = |folder: PathBuf, broken: &mut Broken<'_>| -> Result<Vec<Image>, DataError> {
+        Ok(images(&classes(&folder)?, &names, broken)?.into_iter().flatten().collect())
+    };
+    let validation = validation.filter(|_| reading.validation).map(|folder| of(folder, broken)).transpose()?;
     let [train, test] = match test {
-        Some(test) => [train.into_iter().flatten().collect(), {
-            let folders = classes(&test)?;
-            images(&folders, &names, broken)?.into_iter().flatten().collect::<Vec<_>>()
-        }],
+        Some(test) => [train.into_iter().flatten().collect(), of(test, broken)?],
         None => {
             // Of each class alike.
             let mut parts = [Vec::new(), Vec::new()];
@@ -51,21 +55,28 @@ pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Re
             parts
         }
     };
+    let validation = validation.map(|images| headers(images, broken)).transpose()?.filter(|images| !images.is_empty());
     let [train, test] = [headers(train, broken)?, headers(test, broken)?];
     if train.is_empty() || test.is_empty() {
         return Err(Cause::Empty.at(first));
     }
     let form = Form {
         size: reading.size.map_or(train[0].1.size, |size| size.0),
-        channels: if train.iter().chain(&test).all(|(_, header)| header.grey) { 1 } else { 3 },
+        channels: if train.iter().chain(&test).chain(validation.iter().flatten()).all(|(_, header)| header.grey) {
+            1
+        } else {
+            3
+        },
         resize: reading.size.is_some(),
     };
     let (train, moments) = part(train, form, names.len(), reading, broken)?;
     let (test, _) = part(test, form, names.len(), reading, broken)?;
+    let validation = validation.map(|images| part(images, form, names.len(), reading, broken)).transpose()?;
+    let validation = validation.map(|(validation, _)| validation);
     let [mean, deviation] = moments.mean_and_deviation();
     let notes = Notes { taken, left_out: Vec::new() };
     let (name, columns) = (String::new(), Vec::new());
-    Ok(Some(Labelled { name, classes: names, mean, deviation, columns, train, test, notes }))
+    Ok(Some(Labelled { name, classes: names, mean, deviation, columns, train, validation, test, notes }))
 }
 
 /// Folders with images, and their names: by number if all are numbers.

@@ -55,7 +55,9 @@ impl Idx {
             let found = file.metadata().map_err(Cause::Io)?.len().saturating_sub(start);
             match found.cmp(&(expected as u64)) {
                 Ordering::Less => Err(Cause::Truncated { expected, found: usize::try_from(found).unwrap_or(0) }),
-                Ordering::Equal => Ok(Some((dims, Store::Part { path: path.to_owned(), start, values: None }))),
+                Ordering::Equal => {
+                    Ok(Some((dims, Store::Part { path: path.to_owned(), start, which: None, values: None })))
+                }
                 Ordering::Greater => Err(Cause::Trailing { expected }),
             }
         };

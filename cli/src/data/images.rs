@@ -4,7 +4,7 @@ use super::{
     Cause, DataError, Reading, Split, Store,
     decode::{self, Form},
     error::ITS_IMAGE,
-    files::{self, Broken, TEST, fifths},
+    files::{self, Broken, TEST, fifths, parts},
     split::Loaded,
     store::{each_file, read},
     tally::Tally,
@@ -32,6 +32,8 @@ pub(super) struct Pair {
 /// All files, for training and for scores.
 pub(super) struct Pairs {
     pub train: Vec<Pair>,
+    /// For scores while a training goes on, if there are such.
+    pub validation: Option<Vec<Pair>>,
     pub test: Vec<Pair>,
     /// Whether something tells these apart.
     pub told: bool,
@@ -45,20 +47,25 @@ struct Folders {
 }
 
 /// Image and label files; None if a directory has no folders with such.
-pub(super) fn pairs(dir: &Path, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
+pub(super) fn pairs(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
     let list = |name: &str| dir.join(format!("{name}.txt"));
-    let mut told = |train: Folders, test: Folders| {
-        Ok(Some(Pairs { train: found(&train, broken)?, test: found(&test, broken)?, told: true }))
+    let mut told = |train: Folders, validation: Option<Folders>, test: Folders| {
+        let (train, test) = (found(&train, broken)?, found(&test, broken)?);
+        let validation = validation.filter(|_| reading.validation);
+        let validation = validation.map(|folders| found(&folders, broken)).transpose()?;
+        Ok(Some(Pairs { train, validation, test, told: true }))
     };
     let together = if let Some([images, labels]) = siblings(dir) {
         if images.join("train").is_dir() {
-            let test = TEST.iter().find(|name| images.join(name).is_dir()).unwrap_or(&"test");
+            let [test, validation] = parts(|name| images.join(name).is_dir());
             let part = |name: &str| Folders { images: images.join(name), labels: labels.join(name), list: list(name) };
-            return told(part("train"), part(test));
+            return told(part("train"), validation.map(part), part(test.unwrap_or(TEST[0])));
         }
         let part = |list| Folders { images: images.clone(), labels: labels.clone(), list };
-        if let Some(test) = TEST.iter().find(|name| list(name).exists()).filter(|_| list("train").exists()) {
-            return told(part(list("train")), part(list(test)));
+        if let [Some(test), validation] = parts(|name| list(name).exists())
+            && list("train").exists()
+        {
+            return told(part(list("train")), validation.map(|name| part(list(name))), part(list(test)));
         }
         part(PathBuf::new())
     } else {
@@ -66,14 +73,15 @@ pub(super) fn pairs(dir: &Path, broken: &mut Broken<'_>) -> Result<Option<Pairs>
             let [images, labels] = siblings(&dir.join(name))?;
             Some(Folders { images, labels, list: list(name) })
         };
-        match (part("train"), TEST.iter().find_map(|name| part(name))) {
-            (Some(train), Some(test)) => return told(train, test),
+        let [test, validation] = parts(|name| part(name).is_some()).map(|name| name.and_then(part));
+        match (part("train"), test) {
+            (Some(train), Some(test)) => return told(train, validation, test),
             (Some(train), None) => train,
             (None, _) => return Ok(None),
         }
     };
     let [train, test] = fifths(found(&together, broken)?);
-    Ok(Some(Pairs { train, test, told: false }))
+    Ok(Some(Pairs { train, validation: None, test, told: false }))
 }
 
 /// Whether a directory has images with label images.

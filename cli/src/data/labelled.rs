@@ -2,7 +2,7 @@
 
 use super::{
     Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, cifar, classes,
-    classify, digits, folders, images, listing, name, numbers, packed, tally::Tally,
+    classify, digits, folders, images, listing, name, numbers, packed, parted, tally::Tally,
 };
 use std::{
     fs, io,
@@ -24,7 +24,9 @@ pub struct Labelled {
     pub columns: Vec<Column>,
     /// For training.
     pub train: Classification,
-    /// For scores.
+    /// For scores while a training goes on, if these are wanted ([`Reading::validation`]) and there are such.
+    pub validation: Option<Classification>,
+    /// For the last scores.
     pub test: Classification,
     /// What was found.
     pub notes: Notes,
@@ -73,6 +75,10 @@ impl Labelled {
         if counts.iter().filter(|count| **count > 0).count() < 2 {
             return Err(Cause::OneClass { found: described }.at(path));
         }
+        let count = |part: &Classification| part.count;
+        let taken = &mut data.notes.taken;
+        (data.train, data.validation) =
+            parted(data.train, data.validation, reading, taken, Classification::hold_out, count);
         data.notes.taken.insert(0, format!("{}: {described}", data.name));
         data.notes.left_out = broken.lines();
         Ok(data)
@@ -93,6 +99,17 @@ impl Labelled {
         }
         let (mut train, mut test) =
             if cifar { Classification::load_cifar(dir)? } else { Classification::load_idx(dir, reading)? };
+        let mut validation = match reading.validation && !cifar {
+            true => Classification::validation_idx(dir, reading)?,
+            false => None,
+        };
+        if let Some(validation) = &validation {
+            let [expected, found] = [&train, validation].map(|part| [part.height, part.width, part.channels]);
+            if expected != found {
+                let expected = format!("{} × {} × {} as for training", expected[0], expected[1], expected[2]);
+                return Err(Cause::Shape { expected, found: found.into() }.at(dir.join("val-images")));
+            }
+        }
         let classes = match names(dir)? {
             Some((path, names)) if names.len() < train.classes => {
                 let beyond = |labels: &[u8]| labels.iter().position(|label| usize::from(*label) >= names.len());
@@ -118,9 +135,11 @@ impl Labelled {
             }
             Some((_, names)) => names,
             None => {
-                let all = train.labels.iter().chain(&test.labels).map(|label| u32::from(*label));
+                let validated = validation.iter().flat_map(|part| &part.labels);
+                let all = train.labels.iter().chain(&test.labels).chain(validated).map(|label| u32::from(*label));
                 let seen = Classes::seen(&Tally::of(all), Some(Ignore::Nothing)).map_err(|cause| cause.at(dir))?;
-                for labels in [&mut train.labels, &mut test.labels] {
+                let validated = validation.as_mut().map(|part| &mut part.labels);
+                for labels in [&mut train.labels, &mut test.labels].into_iter().chain(validated) {
                     if let Some(table) = seen.values.table() {
                         labels.iter_mut().for_each(|label| *label = table[usize::from(*label)]);
                     }
@@ -128,10 +147,20 @@ impl Labelled {
                 seen.names
             }
         };
-        (train.classes, test.classes) = (classes.len(), classes.len());
+        let beyond = |part: &Classification| part.labels.iter().position(|label| usize::from(*label) >= classes.len());
+        if let Some(part) = &validation
+            && let Some(image) = beyond(part)
+        {
+            let (count, label) = (classes.len(), part.labels[image]);
+            let reason = format!("{count} names, and label {label} for image {image} of those for validation");
+            return Err(Cause::Table { line: count, reason }.at(dir));
+        }
+        for part in [&mut train, &mut test].into_iter().chain(&mut validation) {
+            part.classes = classes.len();
+        }
         let [mean, deviation] = train.spread()?.mean_and_deviation();
         let (columns, notes) = (Vec::new(), Notes::default());
-        Ok(Some(Self { name: String::new(), classes, mean, deviation, columns, train, test, notes }))
+        Ok(Some(Self { name: String::new(), classes, mean, deviation, columns, train, validation, test, notes }))
     }
 
     /// Made-up digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.

@@ -64,7 +64,9 @@ pub struct Segmentation {
     pub weights: Vec<f32>,
     /// For training.
     pub train: Split,
-    /// For scores.
+    /// For scores while a training goes on, if these are wanted ([`Reading::validation`]) and there are such.
+    pub validation: Option<Split>,
+    /// For the last scores.
     pub test: Split,
     /// What was found.
     pub notes: Notes,
@@ -101,7 +103,8 @@ impl Segmentation {
     ///   and in what order. `masks` and `annotations` may stand for `labels`, and `STEM_mask.png` for `STEM.png`;
     /// - the same without `train` and `test`: then the two lists tell them apart, or every fifth image is for scores.
     ///
-    /// Without a test split, `val`, `valid` or `validation` stands for it. Label images are PNG: grey or palettes of
+    /// Without a test split, `val`, `valid` or `validation` stands for it; beside one, it is for the scores of a training
+    /// under way, where [`Reading::validation`] asks for these. Label images are PNG: grey or palettes of
     /// 1 to 16 bits, whose values (of a palette the indices) are labels as they are in the file, or R G B, which is
     /// read as grey where all three are alike, and otherwise every colour is a label.
     ///
@@ -125,26 +128,36 @@ impl Segmentation {
         }
         let mut broken = Broken::new(reading);
         let packed = |name: &String| name.starts_with("train-images-idx4-ubyte");
-        let (train, test, told) = if found.iter().any(packed) {
+        let (train, validation, test, told) = if found.iter().any(packed) {
             if reading.size.is_some() {
                 return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
             }
-            (packed::split(dir, "train", reading)?, packed::split(dir, packed::test(dir), reading)?, true)
-        } else if let Some(pairs) = images::pairs(dir, &mut broken)? {
+            let (test, validation) = packed::names(dir);
+            let validation = validation.filter(|_| reading.validation);
+            let validation = validation.map(|name| packed::split(dir, name, reading)).transpose()?;
+            (packed::split(dir, "train", reading)?, validation, packed::split(dir, test, reading)?, true)
+        } else if let Some(pairs) = images::pairs(dir, reading, &mut broken)? {
             let train = images::split(pairs.train, reading, &mut broken)?;
-            (train, images::split(pairs.test, reading, &mut broken)?, pairs.told)
+            let validation = pairs.validation.map(|pairs| images::split(pairs, reading, &mut broken)).transpose()?;
+            (train, validation, images::split(pairs.test, reading, &mut broken)?, pairs.told)
         } else {
             return Err(Cause::Layout { expected: LAYOUTS, found }.at(dir));
         };
         let mut tally = train.tally.clone();
-        test.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
-        let classes = Classes::of(dir, &tally, reading.ignore)?;
-        let sizes = [&train, &test].map(|loaded| [loaded.split.height, loaded.split.width]);
-        let test_labels = test.labelled_by(0).0.to_owned();
-        let ((train, counts), (test, _)) = (train.finish(&classes)?, test.finish(&classes)?);
-        if sizes[0] != sizes[1] {
-            return Err(Cause::Size { expected: sizes[0], of: "the training images", found: sizes[1] }.at(test_labels));
+        for other in validation.iter().chain([&test]) {
+            other.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
         }
+        let classes = Classes::of(dir, &tally, reading.ignore)?;
+        let expected = [train.split.height, train.split.width];
+        for other in validation.iter().chain([&test]) {
+            let found = [other.split.height, other.split.width];
+            if expected != found {
+                let labels = other.labelled_by(0).0.to_owned();
+                return Err(Cause::Size { expected, of: "the training images", found }.at(labels));
+            }
+        }
+        let ((train, counts), (test, _)) = (train.finish(&classes)?, test.finish(&classes)?);
+        let validation = validation.map(|loaded| loaded.finish(&classes)).transpose()?.map(|(split, _)| split);
         let described = classes.described(&tally);
         let learnt = counts.0.keys().filter(|id| classes.ignore.map(u32::from) != Some(**id)).count();
         if learnt < 2 {
@@ -154,6 +167,7 @@ impl Segmentation {
         if !told {
             taken.push(split_note(train.count, test.count));
         }
+        let (train, validation) = parted(train, validation, reading, &mut taken, Split::hold_out, |split| split.count);
         Ok(Self {
             name: name(dir),
             weights: weights::median_frequency(&counts, classes.names.len(), classes.ignore),
@@ -162,6 +176,7 @@ impl Segmentation {
             colours: classes.colours,
             ignore: classes.ignore,
             train,
+            validation,
             test,
             notes: Notes { taken, left_out: broken.lines() },
         })
@@ -179,6 +194,31 @@ impl Segmentation {
 /// That nothing tells training and test images apart.
 fn split_note(train: usize, test: usize) -> String {
     format!("no test set of its own: every fifth is for scores, {test} of {}", train + test)
+}
+
+/// Training images, and those for scores while a training goes on, where these are wanted: a part of the data set's
+/// own, or every tenth training image. Weights of classes, means and deviations are those of all training images.
+fn parted<T>(
+    train: T, validation: Option<T>, reading: &Reading, taken: &mut Vec<String>,
+    hold_out: impl Fn(&T) -> Option<[T; 2]>, count: impl Fn(&T) -> usize,
+) -> (T, Option<T>) {
+    if validation.is_some() || !reading.validation {
+        return (train, validation);
+    }
+    match hold_out(&train) {
+        Some([kept, held]) => {
+            taken.push(format!(
+                "no validation set of its own: every tenth training image is kept from training for --eval-every, {} of {}",
+                count(&held),
+                count(&train)
+            ));
+            (kept, Some(held))
+        }
+        None => {
+            taken.push("no validation set, and too few training images for one: --eval-every is on test images".into());
+            (train, None)
+        }
+    }
 }
 
 /// One picture.

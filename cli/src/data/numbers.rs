@@ -2,7 +2,7 @@
 
 use super::{
     Cause, Classification, DataError, Element, Labelled, Notes, Reading,
-    files::{Broken, TEST, fifths},
+    files::{Broken, fifths, parts},
     listing, split_note,
 };
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -35,20 +35,23 @@ impl Column {
     }
 }
 
-/// The file for training, and the one for scores, if there is one.
-pub(super) fn files(path: &Path) -> Result<Option<(PathBuf, Option<PathBuf>)>, DataError> {
+/// The file for training, and those for the last scores and for validation, if there are such.
+pub(super) type Files = (PathBuf, [Option<PathBuf>; 2]);
+
+/// The files of a directory, or one alone.
+pub(super) fn files(path: &Path) -> Result<Option<Files>, DataError> {
     if path.is_file() {
-        return Ok(Some((path.to_owned(), None)));
+        return Ok(Some((path.to_owned(), [None, None])));
     }
     let found = listing(path)?;
     let there =
         |name: &str| found.iter().find(|one| one.to_lowercase() == format!("{name}.csv")).map(|one| path.join(one));
     if let Some(train) = there("train") {
-        return Ok(Some((train, TEST.iter().find_map(|name| there(name)))));
+        return Ok(Some((train, parts(|name| there(name).is_some()).map(|name| name.and_then(there)))));
     }
     let mut tables = found.iter().filter(|name| name.to_lowercase().ends_with(".csv"));
     let (first, others) = (tables.next(), tables.next());
-    Ok(first.filter(|_| others.is_none()).map(|name| (path.join(name), None)))
+    Ok(first.filter(|_| others.is_none()).map(|name| (path.join(name), [None, None])))
 }
 
 /// One line: its numbers, and its class if that was asked for.
@@ -69,7 +72,7 @@ struct Table {
 
 /// Reads files of training and of scores.
 pub(super) fn load(
-    (path, test): &(PathBuf, Option<PathBuf>), reading: &Reading, broken: &mut Broken<'_>,
+    (path, [test, validation]): &Files, reading: &Reading, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
     if reading.size.is_some() {
         return Err(Cause::Option("--size is for images in files of their own".into()).at(path));
@@ -77,15 +80,17 @@ pub(super) fn load(
     let table = Table::read(path, reading.label.as_deref(), broken)?;
     let (names, label) = (table.names, table.label);
     let mut taken = vec![format!("{} columns of numbers; the classes are those of the column {label}", names.len())];
-    let [train, test] = match test {
-        Some(path) => {
-            let other = Table::read(path, Some(&label), broken)?;
-            if other.names != names {
-                let reason = format!("columns {}; those for training are {}", other.names.join(", "), names.join(", "));
-                return Err(Cause::Table { line: 1, reason }.at(path));
-            }
-            [table.rows, other.rows]
+    let mut other = |path: &PathBuf| {
+        let other = Table::read(path, Some(&label), broken)?;
+        if other.names != names {
+            let reason = format!("columns {}; those for training are {}", other.names.join(", "), names.join(", "));
+            return Err(Cause::Table { line: 1, reason }.at(path));
         }
+        Ok(other.rows)
+    };
+    let validation = validation.as_ref().filter(|_| reading.validation).map(&mut other).transpose()?;
+    let [train, test] = match test {
+        Some(path) => [table.rows, other(path)?],
         None => {
             let parts = fifths(table.rows);
             taken.push(split_note(parts[0].len(), parts[1].len()));
@@ -95,7 +100,8 @@ pub(super) fn load(
     if train.is_empty() || test.is_empty() {
         return Err(Cause::Empty.at(path));
     }
-    let mut classes: Vec<String> = train.iter().chain(&test).map(|row| row.class.clone()).collect();
+    let mut classes: Vec<String> =
+        train.iter().chain(&test).chain(validation.iter().flatten()).map(|row| row.class.clone()).collect();
     classes.sort();
     classes.dedup();
     if classes.iter().all(|class| class.parse::<i64>().is_ok()) {
@@ -122,9 +128,10 @@ pub(super) fn load(
             .collect(),
         classes: classes.len(),
     };
+    let validation = validation.filter(|rows| !rows.is_empty()).map(|rows| part(&rows));
     let (train, test) = (part(&train), part(&test));
     let notes = Notes { taken, left_out: Vec::new() };
-    Ok(Labelled { name: String::new(), classes, mean: 0.0, deviation: 1.0, columns, train, test, notes })
+    Ok(Labelled { name: String::new(), classes, mean: 0.0, deviation: 1.0, columns, train, validation, test, notes })
 }
 
 /// Rows of a file with these columns as a network takes them, whether it has classes or not.

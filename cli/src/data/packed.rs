@@ -1,6 +1,11 @@
 //! Segmentation data as two IDX files for each split.
 
-use super::{Cause, DataError, Idx, Reading, Split, split::Loaded, tally::Tally};
+use super::{
+    Cause, DataError, Idx, Reading, Split,
+    files::{TEST, parts},
+    split::Loaded,
+    tally::Tally,
+};
 use std::path::{Path, PathBuf};
 
 /// The plain file if it is there, else the gzip'ed one.
@@ -16,10 +21,10 @@ pub(super) fn find(dir: &Path, name: &str) -> Result<PathBuf, DataError> {
     }
 }
 
-/// The split for scores: `test`, or `val` if only that is there.
-pub(super) fn test(dir: &Path) -> &'static str {
-    let there = |split: &str| find(dir, &format!("{split}-images-idx4-ubyte")).is_ok();
-    if !there("test") && there("val") { "val" } else { "test" }
+/// The names of the split for scores, `test` unless only `val` is there, and of that for validation.
+pub(super) fn names(dir: &Path) -> (&'static str, Option<&'static str>) {
+    let [test, validation] = parts(|split| find(dir, &format!("{split}-images-idx4-ubyte")).is_ok());
+    (test.unwrap_or(TEST[0]), validation)
 }
 
 /// Reads a split.

@@ -27,13 +27,18 @@ pub struct Reading {
     /// not depend on it.
     #[arg(long, value_name = "MB", default_value_t = MEMORY)]
     pub memory: u64,
+    /// Whether there are scores while a training goes on, so that images are wanted that are neither for training nor
+    /// for the last scores. Earlier versions took those for the last scores.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub validation: bool,
 }
 
 const MEMORY: u64 = 1024;
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { size: None, ignore: None, label: None, skip_broken: false, memory: MEMORY }
+        Self { size: None, ignore: None, label: None, skip_broken: false, memory: MEMORY, validation: false }
     }
 }
 
@@ -137,6 +142,7 @@ mod tests {
             label: Some("x".into()),
             skip_broken: true,
             memory: 0,
+            validation: true,
         };
         let text = serde_json::to_string(&reading).expect("JSON");
         assert_eq!(serde_json::from_str::<Reading>(&text).expect("options"), reading);

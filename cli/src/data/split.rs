@@ -28,6 +28,19 @@ impl Split {
         self.height.saturating_mul(self.width)
     }
 
+    /// Every tenth image by itself, and the others; None of fewer than ten.
+    pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
+        let part = |which: Vec<usize>| Self {
+            count: which.len(),
+            images: self.images.pick(&which, 3 * self.pixels()),
+            labels: self.labels.pick(&which, self.pixels()),
+            ..*self
+        };
+        let (held, kept) = (0..self.count).partition(|image| image % 10 == 9);
+        let held: Vec<usize> = held;
+        (!held.is_empty()).then(|| [part(kept), part(held)])
+    }
+
     /// That there is as much as the numbers say, and not nothing.
     pub(super) fn consistent(&self) -> Result<(), Cause> {
         let labels = self.count.checked_mul(self.height).and_then(|rows| rows.checked_mul(self.width));

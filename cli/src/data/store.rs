@@ -28,6 +28,8 @@ pub enum Store {
         path: PathBuf,
         /// Where the first image begins.
         start: u64,
+        /// Which of the file's images they are, if not all.
+        which: Option<Arc<[usize]>>,
         /// The class of each value, if the file holds labels.
         values: Option<Arc<Values>>,
     },
@@ -65,7 +67,8 @@ impl Store {
     pub fn get(&self, index: usize, len: usize) -> Result<Cow<'_, [u8]>, DataError> {
         match self {
             Self::Memory(bytes) => Ok(Cow::Borrowed(&bytes[index * len..(index + 1) * len])),
-            Self::Part { path, start, values } => {
+            Self::Part { path, start, which, values } => {
+                let index = which.as_ref().map_or(index, |which| which[index]);
                 let read = || {
                     let mut file = File::open(path)?;
                     file.seek(SeekFrom::Start(start + (index * len) as u64))?;
@@ -86,6 +89,26 @@ impl Store {
                     Some(values) => values.classes(&decode::labels(&file, *form)?, form.size[1]),
                 };
                 decode().map(Cow::Owned).map_err(|cause| cause.at(path))
+            }
+        }
+    }
+
+    /// Those of some of the images, each of `len` bytes.
+    #[must_use]
+    pub fn pick(&self, images: &[usize], len: usize) -> Self {
+        match self {
+            Self::Memory(bytes) => {
+                let picked = images.iter().flat_map(|&image| &bytes[image * len..(image + 1) * len]);
+                Self::Memory(picked.copied().collect())
+            }
+            Self::Part { path, start, which, values } => {
+                let of_file = |&image: &usize| which.as_ref().map_or(image, |which| which[image]);
+                let which = Some(images.iter().map(of_file).collect());
+                Self::Part { path: path.clone(), start: *start, which, values: values.clone() }
+            }
+            Self::Files { paths, form, values } => {
+                let paths = images.iter().map(|&image| paths[image].clone()).collect();
+                Self::Files { paths, form: *form, values: values.clone() }
             }
         }
     }

@@ -32,6 +32,7 @@ pub(super) const UNLABELLED: u8 = 9;
 pub(super) fn segmentation(seed: u64) -> Segmentation {
     let (train, counts) = split(&[seed, 0], 160);
     let (test, _) = split(&[seed, 1], 40);
+    let (validation, _) = split(&[seed, 5], 40);
     Segmentation {
         name: "synthetic".into(),
         classes: CLASSES.map(|(name, _)| name.into()).into(),
@@ -40,6 +41,7 @@ pub(super) fn segmentation(seed: u64) -> Segmentation {
         ignore: Some(UNLABELLED),
         weights: median_frequency(&counts, CLASSES.len(), Some(UNLABELLED)),
         train,
+        validation: Some(validation),
         test,
         notes: Notes::default(),
     }

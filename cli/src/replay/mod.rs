@@ -7,15 +7,15 @@
 
 mod player;
 mod rules;
-mod shift;
+pub(crate) mod shift;
 
 use crate::{
     Failure, output,
     rule::{BEFORE, spelled},
-    trace::{self, Step},
+    trace::{self, Seen, Step},
 };
 use clap::Args;
-use gradscale::{Method, Scaling};
+use gradscale::{Method, Scaling, core::amp::Precision};
 use player::{Player, Summary};
 use std::{fmt::Write, path::PathBuf};
 
@@ -45,16 +45,32 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     };
     // What is asked for is looked at before the file.
     let asked = arguments.method.as_deref().map(read).transpose()?;
-    let steps = trace::read(&arguments.trace)?;
+    let mut steps = trace::read(&arguments.trace)?;
     let (name, method) = match asked {
         Some(asked) => asked,
         None => read(&steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE)))?,
     };
+    keep_weights(&mut steps, method.weight_gradients).map_err(|cause| Failure::file(&arguments.trace, cause))?;
     let (table, lines) = play(&name, method.scaling, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;
     if let Some(path) = &arguments.out {
         output::write(path, &lines)?;
     }
     output::print(&table)
+}
+
+/// Leaves out the sites of weight gradients where the method keeps these in f32.
+///
+/// # Errors
+/// A trace without them for a method that has them in half.
+fn keep_weights(steps: &mut [Step], weight_gradients: Precision) -> Result<(), String> {
+    match weight_gradients {
+        Precision::Single => steps.iter_mut().for_each(|step| step.sites.retain(|seen| !seen.is_of_weights())),
+        Precision::Half if steps.iter().any(|step| step.sites.iter().any(Seen::is_of_weights)) => {}
+        Precision::Half => {
+            return Err("has no weight gradients in half; record it with a method with wgrad=half".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Steps under a schedule or rule called `name`: the table, and a JSON line for each step.

@@ -7,7 +7,11 @@ use super::{
     plot::{Plot, Rows},
     series::{extent, mean_and_spread, raw, smooth, some},
 };
-use crate::{compare::record::Record, metrics::Metrics, task::Data};
+use crate::{
+    compare::record::Record,
+    metrics::Metrics,
+    task::{Data, On},
+};
 
 type Value = fn(&Metrics) -> Option<f64>;
 
@@ -29,7 +33,9 @@ pub fn section_of(report: &Report<'_>) -> String {
             continue;
         }
         let drawing = if several { over_time(report, name, value) } else { at_the_end(report, name, value) };
-        cards.push(card(&format!("<b>{name}</b> on the test images"), &drawing));
+        let on = report.runs.iter().flat_map(|run| &run.scores).next().map_or(On::Test, |score| score.on);
+        let on = if several { on } else { On::Test };
+        cards.push(card(&format!("<b>{name}</b> on the {on} images"), &drawing));
     }
     cards.push(card("<b>Skipped steps</b>: when, and how many", &skipped(report)));
     let legend = legend(report.coloured().map(|(method, class)| (class, method)));

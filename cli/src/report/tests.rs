@@ -16,6 +16,7 @@ fn data() -> Segmentation {
         ignore: Some(255),
         weights: vec![1.0; 2],
         train: split.clone(),
+        validation: None,
         test: split,
         notes: Notes::default(),
     }

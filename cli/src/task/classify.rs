@@ -1,7 +1,7 @@
 //! Classification of small images: a multilayer perceptron, a small residual network, or two towers.
 
 use super::{
-    Classes, Input, Settings, run, samples, sgd,
+    Classes, Input, On, Settings, run, samples, sgd,
     towers::{self, Towers},
 };
 use crate::{
@@ -60,7 +60,10 @@ impl Classifier {
     }
 
     /// What training minimises.
-    fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Result<Var<'t>, TraceError> {
+    ///
+    /// # Errors
+    /// Images of another size, labels in another number.
+    pub fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Result<Var<'t>, TraceError> {
         match &self.net {
             Built::Towers(towers) => towers.loss(self.normalised(x).flatten()?, labels, options),
             Built::Mlp(_) | Built::Resnet(_) => self.forward(x)?.cross_entropy_with(labels, options),
@@ -189,8 +192,11 @@ impl run::Task for Classify<'_> {
     }
 
     /// With running statistics.
-    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure> {
-        let test = &self.data.test;
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let test = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
         let Classification { height, width, channels, element, ref features, ref labels, .. } = *test;
         let mut confusion = Confusion::new(self.data.classes.len());
         let mut confused = confusion.clone();

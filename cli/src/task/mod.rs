@@ -12,7 +12,7 @@ mod weights;
 pub use apply::{Apply, Normal, apply};
 pub use classify::{Classifier, Net};
 pub use pixels::Pixels;
-pub use run::Run;
+pub use run::{On, Run};
 
 use crate::{
     Failure,
@@ -104,12 +104,28 @@ impl Data {
     /// # Errors
     /// A directory that is no such data set.
     pub fn load(task: Task, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Self, Failure> {
-        Ok(match (task, path) {
+        let mut data = match (task, path) {
             (Task::Segnet, Some(path)) => Self::Segmentation(Segmentation::load(path, reading)?),
             (Task::Segnet, None) => Self::Segmentation(Segmentation::synthetic(seed)),
             (Task::Classify, Some(path)) => Self::Labelled(Labelled::load(path, reading)?),
             (Task::Classify, None) => Self::Labelled(Labelled::synthetic(seed)),
-        })
+        };
+        if !reading.validation {
+            match &mut data {
+                Self::Segmentation(data) => data.validation = None,
+                Self::Labelled(data) => data.validation = None,
+            }
+        }
+        Ok(data)
+    }
+
+    /// Images for scores while a training goes on, if there are such.
+    #[must_use]
+    pub fn validation_count(&self) -> Option<usize> {
+        match self {
+            Self::Segmentation(data) => data.validation.as_ref().map(|part| part.count),
+            Self::Labelled(data) => data.validation.as_ref().map(|part| part.count),
+        }
     }
 
     /// What was found.
@@ -160,6 +176,16 @@ impl Data {
             Self::Segmentation(data) => [data.train.count, data.test.count],
             Self::Labelled(data) => [data.train.count, data.test.count],
         }
+    }
+
+    /// Which images serve for what, in a line, where some are for validation.
+    #[must_use]
+    pub fn parts(&self) -> Option<String> {
+        let ([train, test], validation) = (self.counts(), self.validation_count()?);
+        let name = self.name();
+        Some(format!(
+            "{name}: {train} for training, {validation} for the curves of --eval-every, {test} for the last scores"
+        ))
     }
 
     /// Names of the classes.

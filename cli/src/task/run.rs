@@ -9,7 +9,28 @@ use gradscale::{
     nn::Module,
     optim::Optimizer,
 };
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt};
+
+/// Images that scores are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum On {
+    /// Those for scores while a training goes on.
+    Validation,
+    /// Those for the last scores.
+    #[default]
+    Test,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Validation => "validation",
+            Self::Test => "test",
+        })
+    }
+}
 
 /// What differs between tasks.
 pub(super) trait Task {
@@ -30,8 +51,8 @@ pub(super) trait Task {
     /// By what the loss of a step is multiplied to be that of a pixel, or an image.
     fn ratio(&self) -> f64;
 
-    /// Scores on the test images.
-    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure>;
+    /// Scores on those images; without images for validation, on the test images.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure>;
 
     /// Test images that a report shows.
     ///
@@ -68,11 +89,11 @@ pub trait Run {
     /// Too many skips in a row, or the device's.
     fn step(&mut self) -> Result<StepOutcome, Failure>;
 
-    /// Scores on the test images.
+    /// Scores on those images; without images for validation, on the test images.
     ///
     /// # Errors
     /// The device's.
-    fn evaluate(&mut self) -> Result<Metrics, Failure>;
+    fn evaluate(&mut self, on: On) -> Result<Metrics, Failure>;
 
     /// Classes predicted for the test images that a report shows.
     ///
@@ -159,8 +180,8 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         Ok(StepOutcome { loss, ..outcome })
     }
 
-    fn evaluate(&mut self) -> Result<Metrics, Failure> {
-        self.task.evaluate(&mut self.trainer)
+    fn evaluate(&mut self, on: On) -> Result<Metrics, Failure> {
+        self.task.evaluate(&mut self.trainer, on)
     }
 
     fn samples(&mut self) -> Result<Vec<u8>, Failure> {

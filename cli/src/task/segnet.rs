@@ -1,6 +1,6 @@
 //! SegNetBasic on segmentation data, as in the paper's section 5.4.
 
-use super::{Classes, Settings, run, samples, sgd};
+use super::{Classes, On, Settings, run, samples, sgd};
 use crate::{
     Failure,
     data::{Batches, Element, Segmentation, Split, in_order},
@@ -87,7 +87,7 @@ impl run::Task for Segnet<'_> {
     }
 
     /// With batch norm's statistics recomputed from training images.
-    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Metrics, Failure> {
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let train = &self.data.train;
         let fit = |cause| Failure::at(&self.data.name, cause);
         for (i, part) in in_order(train, self.settings.batch).map_err(fit)?.take(STATISTICS_BATCHES).enumerate() {
@@ -101,7 +101,10 @@ impl run::Task for Segnet<'_> {
             trainer.update_statistics(keep, batch, |[x]| self.net.forward(x))?;
         }
         let mut confusion = Confusion::new(self.data.classes.len());
-        let test = &self.data.test;
+        let test = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
         for part in in_order(test, self.settings.batch.min(test.count)).map_err(fit)? {
             let (images, labels, count) = part?;
             let size = [count, test.height, test.width, 3];

@@ -129,6 +129,7 @@ impl Read {
                 skipped: known.is_some_and(|known| known.skipped).then(|| Event::from_sentence(reason)),
                 repeated: Vec::new(),
                 scores: None,
+                validation: None,
                 sites: Vec::new(),
             };
             // An entry of numbers and a text has a line.
@@ -180,7 +181,16 @@ mod tests {
     fn entries() -> Vec<Entry> {
         let entry = |(iteration, loss)| {
             let skipped = (iteration == 3).then(|| Event::from_sentence("skipped: somewhere"));
-            Entry { iteration, loss, seconds: 0.25, skipped, repeated: Vec::new(), scores: None, sites: Vec::new() }
+            Entry {
+                iteration,
+                loss,
+                seconds: 0.25,
+                skipped,
+                repeated: Vec::new(),
+                scores: None,
+                validation: None,
+                sites: Vec::new(),
+            }
         };
         (1..).zip(LOSSES).map(entry).collect()
     }

@@ -15,7 +15,7 @@ use crate::{
     metrics::Metrics,
     output,
     report::Report,
-    task::{Data, Run},
+    task::{Data, On, Run},
     trace,
 };
 use checkpoints::Checkpoints;
@@ -41,7 +41,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory", "amp", "keep_f32", "half"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -73,8 +73,9 @@ pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
 }
 
 fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
-    let plan = given.begun()?;
+    let plan = given.fresh().begun()?;
     let data = plan.setup.load(plan.seed)?;
+    data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
     let mut run = plan.open(&data, true)?;
     // What does not fit has been said before a directory is made.
     let directory = output::directory(out, "train", "log.jsonl")?;
@@ -210,11 +211,14 @@ impl Training<'_> {
         let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
-        let scores = if self.plan.evaluates(iteration) { Some(self.run.evaluate()?) } else { None };
-        if let Some(scores) = scores {
-            entry.scores = Some(scores);
-            self.recorder.score(iteration, scores);
+        let curve = self.plan.evaluates(iteration);
+        if curve && self.data.validation_count().is_some() {
+            entry.validation = Some(self.run.evaluate(On::Validation)?);
         }
+        if iteration == self.plan.iters() || curve && entry.validation.is_none() {
+            entry.scores = Some(self.run.evaluate(On::Test)?);
+        }
+        self.recorder.scored(&entry);
         let mut keep = || {
             if let Some(trace) = &mut self.trace {
                 trace.push_repeated(iteration, self.run.attempts())?;
@@ -228,14 +232,16 @@ impl Training<'_> {
                 self.board.sync()?;
                 let history = History::of(self.recorder.record());
                 self.checkpoints.save(&*self.run, self.plan, &history, iteration)?;
-                self.report(scores, memory)?;
+                self.report(entry.scores, memory)?;
             }
             Ok(())
         };
         keep().map_err(|error: Failure| error.hint(&go_on(self.directory)))?;
-        if let Some(scores) = scores {
-            let line = format!("step {iteration}: loss {:.4}, {}\n", outcome.loss, words(&scores));
-            bar.suspend(|| output::print(&line))?;
+        for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
+            if let Some(scores) = scores {
+                let line = format!("step {iteration}: loss {:.4}, {} on {on} images\n", outcome.loss, words(&scores));
+                bar.suspend(|| output::print(&line))?;
+            }
         }
         doubts::say(bar, &self.plan.method, &self.recorder.news());
         Ok(signal)

@@ -31,7 +31,8 @@ pub(crate) struct Plan {
     /// Decides first weights, order and flips.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Scores after so many steps; 0: at the end only.
+    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
+    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) eval_every: u64,
     /// Training steps, those before a resume included [default: 400]
@@ -64,9 +65,20 @@ const ITERS: u64 = 400;
 const CHECKPOINT_EVERY: u64 = 100;
 
 impl Plan {
+    /// Of a training that begins: scores before the last are of images for validation. One that goes on has them of what
+    /// it had.
+    pub fn fresh(&self) -> Self {
+        let mut plan = self.clone();
+        plan.setup.reading.validation = plan.eval_every != 0;
+        plan
+    }
+
     /// With a value for everything, and paths that hold wherever a resume is started.
     pub fn begun(&self) -> Result<Self, Failure> {
         let mut plan = self.clone();
+        let Setup { amp, net, .. } = &self.setup;
+        amp.only(self.scaling()?)?;
+        amp.check(self.setup.task(), *net)?;
         let setup = &mut plan.setup;
         (setup.batch, setup.device) = (Some(setup.batch()), Some(setup.device()));
         setup.data = match &setup.data {
@@ -109,9 +121,9 @@ impl Plan {
         self.due(iteration, self.checkpoint_every())
     }
 
-    /// Whether scores are.
+    /// Whether scores are, as a point of a curve.
     pub fn evaluates(&self, iteration: u64) -> bool {
-        self.due(iteration, self.eval_every)
+        self.eval_every != 0 && self.due(iteration, self.eval_every)
     }
 
     fn checkpoint_every(&self) -> u64 {
@@ -129,7 +141,12 @@ impl Plan {
         open(device, data, self.setup.settings(self.pixels), &self.method()?, self.seed, weights)
     }
 
+    /// With the precision that goes with it.
     pub(crate) fn method(&self) -> Result<Method, Failure> {
+        Ok(self.setup.amp.of(self.scaling()?))
+    }
+
+    fn scaling(&self) -> Result<Method, Failure> {
         self.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))
     }
 }

@@ -6,6 +6,7 @@ mod message;
 use crate::{
     Failure,
     compare::record::{Entry, Histogram, Point},
+    task::On,
 };
 use message::Message;
 use std::{
@@ -78,10 +79,12 @@ impl Writer {
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);
-        if let Some(scores) = entry.scores {
-            scores.miou.iter().for_each(|&miou| scalar("test/miou", miou));
-            scalar("test/class_accuracy", scores.class_accuracy);
-            scalar("test/global_accuracy", scores.global_accuracy);
+        for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
+            if let Some(scores) = scores {
+                scores.miou.iter().for_each(|&miou| scalar(&format!("{on}/miou"), miou));
+                scalar(&format!("{on}/class_accuracy"), scores.class_accuracy);
+                scalar(&format!("{on}/global_accuracy"), scores.global_accuracy);
+            }
         }
         for Point { name, alpha, gamma_measured, gamma_predicted, subnormal_share, amax, overflows, .. } in &entry.sites
         {

@@ -9,6 +9,7 @@ mod masks;
 mod mutated;
 mod numbers;
 mod real;
+mod validation;
 
 use files::{packed, put, unpacked};
 use gradscale_cli::data::{DataError, Reading, Segmentation};

@@ -41,7 +41,8 @@ def same(tag, expected):
 same("train/loss", [(e["iteration"], e["loss"]) for e in log])
 same("train/skipped", [(e["iteration"], float("skipped" in e)) for e in log])
 for score in ("miou", "class_accuracy", "global_accuracy"):
-    same(f"test/{score}", [(e["iteration"], e["scores"][score]) for e in log if "scores" in e])
+    for tag, key in (("test", "scores"), ("validation", "validation")):
+        same(f"{tag}/{score}", [(e["iteration"], e[key][score]) for e in log if key in e])
 
 names = [site["name"] for site in log[0]["sites"]]
 sampled = [e for e in log if e.get("sites")]

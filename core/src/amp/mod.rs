@@ -3,5 +3,5 @@
 mod plan;
 mod policy;
 
-pub use plan::{Input, MAX_INPUTS, Node, PlanError, Planned, plan};
+pub use plan::{Input, MAX_INPUTS, Node, PlanError, Planned, plan, plan_with};
 pub use policy::{AmpPolicy, Full, Level, List, OVERRIDES, Precision, Settings, default_list};

@@ -66,6 +66,30 @@ impl Planned {
 /// # Ok::<(), gradscale_core::amp::PlanError>(())
 /// ```
 pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Result<(), PlanError> {
+    plan_with(policy, |_| None, nodes, out)
+}
+
+/// As [`plan`], where `own` puts some nodes on a list of their own, whatever their operator: layers by name. Like the
+/// policy's own, such lists count under O1 and O2 only.
+///
+/// # Errors
+/// As [`plan`].
+///
+/// ```
+/// use gradscale_core::{amp::{AmpPolicy, Input, Level, List, Node, Planned, Precision, plan_with}, op::Op};
+/// let nodes = [
+///     Node { name: "first", op: Op::Linear, inputs: &[Input::Data, Input::Parameter] },
+///     Node { name: "second", op: Op::Linear, inputs: &[Input::Node(0), Input::Parameter] },
+/// ];
+/// let mut planned = [Planned::default(); 2];
+/// let own = |node: &Node<'_>| (node.name == "first").then_some(List::Deny);
+/// plan_with(&AmpPolicy::new(Level::O1), own, &nodes, &mut planned)?;
+/// assert_eq!(planned.map(|row| row.precision), [Some(Precision::Single), Some(Precision::Half)]);
+/// # Ok::<(), gradscale_core::amp::PlanError>(())
+/// ```
+pub fn plan_with(
+    policy: &AmpPolicy, own: impl Fn(&Node<'_>) -> Option<List>, nodes: &[Node<'_>], out: &mut [Planned],
+) -> Result<(), PlanError> {
     if out.len() < nodes.len() {
         return Err(PlanError::Space { nodes: nodes.len(), rows: out.len() });
     }
@@ -92,7 +116,7 @@ pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Resu
                 return Err(PlanError::Inputs { node: index });
             }
         }
-        let precision = policy.precision(node.op, &live);
+        let precision = policy.precision_on(own(node).unwrap_or(policy.list(node.op)), &live);
         let casts = types
             .iter()
             .zip(node.inputs)

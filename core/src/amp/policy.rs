@@ -154,8 +154,13 @@ impl AmpPolicy {
     /// The precision in which `op` reads and stores, for inputs of these types. Without inputs, that of the data.
     #[must_use]
     pub fn precision(&self, op: Op, inputs: &[Precision]) -> Precision {
+        self.precision_on(self.list(op), inputs)
+    }
+
+    /// The same of an operator on that list.
+    pub(super) fn precision_on(&self, list: List, inputs: &[Precision]) -> Precision {
         let widest = inputs.iter().copied().max().unwrap_or(self.level.settings().data);
-        match (self.level, self.list(op)) {
+        match (self.level, list) {
             (Level::O0, _) => Precision::Single,
             (Level::O3, _) => Precision::Half,
             (_, List::Allow) => Precision::Half,

@@ -28,6 +28,18 @@ impl Chainer {
         Ok(Self { bounds, scale: Fraction::new(0, interval), doubling: true })
     }
 
+    /// Steps in which the scale doubles once an overflow has ended its start.
+    #[must_use]
+    pub const fn interval(&self) -> u32 {
+        self.scale.per_exponent()
+    }
+
+    /// Least and greatest exponent.
+    #[must_use]
+    pub const fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     /// The exponent in force: the floor of the state.
     #[must_use]
     pub const fn exponent(&self) -> i32 {

@@ -27,6 +27,12 @@ impl Authors {
         Ok(Self { gamma: open_unit(gamma)? })
     }
 
+    /// γ′.
+    #[must_use]
+    pub const fn gamma(&self) -> f64 {
+        self.gamma
+    }
+
     /// The data gradient of a product whose incoming gradient has the accumulated exponent `alpha`.
     ///
     /// # Errors

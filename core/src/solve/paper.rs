@@ -104,6 +104,18 @@ impl Paper {
         Self { literal: true, ..self }
     }
 
+    /// γ′.
+    #[must_use]
+    pub const fn gamma(&self) -> f64 {
+        self.gamma
+    }
+
+    /// Whether it is Algorithm 1 as printed.
+    #[must_use]
+    pub const fn is_literal(&self) -> bool {
+        self.literal
+    }
+
     /// The data gradient of a product (lines 2–9): `dy` the incoming gradient as it is stored, `w` the weights.
     /// k is relative to the exponent of `dy`.
     ///

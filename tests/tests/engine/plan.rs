@@ -2,7 +2,7 @@
 
 use crate::{operators, run::Run};
 use gradscale::{
-    Batch, Cpu, Method, Parameters, PlanRow, TraceError, Trainer, Var,
+    Batch, Cpu, Layers, Method, Parameters, PlanRow, TraceError, Trainer, Var,
     core::{
         amp::{AmpPolicy, Level, List, Precision},
         backend::DType,
@@ -206,5 +206,51 @@ fn plan_of_every_operator() {
             };
             same(&plan, run.trainer.ran(&gradients).unwrap(), number);
         }
+    }
+}
+
+/// Layers by name: what the plan says of them is what runs, forward and backward, and the others are as they were.
+#[test]
+fn layers_have_a_precision_of_their_own() {
+    let run = |layers: &[(&str, Precision)], level| {
+        let mut exceptions = Layers::none();
+        layers.iter().for_each(|(layer, precision)| exceptions.set(layer, *precision));
+        let method = Method::mixed().with_amp(AmpPolicy::new(level)).with_layers(exceptions);
+        let mut parameters = Parameters::seeded(1);
+        let net = SegNet::new(&mut parameters.at("net"), 3, 2, 4);
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.1), method).unwrap();
+        let (images, labels) = ([7; 2 * 16 * 16 * 3], [1; 2 * 16 * 16]);
+        let batch = [Batch::u8([2, 16, 16, 3], &images), Batch::u8([2, 16, 16, 1], &labels)];
+        let plan = trainer.plan(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels)).unwrap();
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels)).unwrap();
+        same(&plan, trainer.ran(&gradients).unwrap(), is_number);
+        let outcome = trainer.step(gradients).unwrap();
+        assert!(outcome.skipped.is_none() && outcome.loss.is_finite());
+        let sites: Vec<String> = trainer.sites().map(|site| site.name.to_owned()).collect();
+        (plan, sites)
+    };
+    for level in [Level::O1, Level::O2] {
+        let (plain, _) = run(&[], level);
+        let encoder = ("net.encoder", Precision::Single);
+        let (plan, sites) = run(&[encoder, ("net.encoder.conv2", Precision::Half)], level);
+        let mut changed = 0;
+        for (row, plain) in plan.iter().zip(&plain) {
+            let precision = match (row.is_of("net.encoder.conv2"), row.is_of("net.encoder")) {
+                (true, _) => Precision::Half,
+                (false, true) => Precision::Single,
+                // What reads them decides by what it reads.
+                (false, false) => row.precision,
+            };
+            assert_eq!(row.precision, precision, "{}", row.name);
+            changed += usize::from(row.precision != plain.precision);
+        }
+        assert!(changed >= 6, "{level:?}: {changed}");
+        assert!(!sites.iter().any(|site| site.starts_with("net.encoder.conv1/dgrad")), "{sites:?}");
+        assert_eq!(plan.iter().find(|row| row.op == Op::CrossEntropy).unwrap().precision, Precision::Single);
+    }
+    // All is of one type there, whatever is asked for.
+    for (level, precision) in [(Level::O0, Precision::Single), (Level::O3, Precision::Half)] {
+        let (plan, _) = run(&[("net.encoder", Precision::Single), ("net.decoder", Precision::Half)], level);
+        assert!(plan.iter().all(|row| row.precision == precision));
     }
 }

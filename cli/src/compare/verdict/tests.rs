@@ -193,3 +193,23 @@ fn constant_answers_of_data() {
     let scenes = Exam::of(&Data::Segmentation(crate::data::Segmentation::synthetic(0)));
     assert!(scenes.answers.is_none() && (0.0..0.12).contains(&scenes.constant), "{scenes:?}");
 }
+
+#[test]
+fn of_a_sweep_the_range_that_works() {
+    let swept = |scores: &[(&str, f64)]| {
+        let runs: Vec<Record> = scores.iter().map(|(method, right)| images(method, 0, *right)).collect();
+        said(&runs, IMAGES).into_iter().find(|sentence| sentence.starts_with("Fixed scales: "))
+    };
+    let scores = [("fp32", 0.9), ("fixed:8", 0.1), ("fixed:16", 0.88), ("fixed:2^6", 0.91), ("fixed:32", 0.9)];
+    assert_eq!(
+        swept(&scores).as_deref(),
+        Some("Fixed scales: of fixed:8 to fixed:2^6, fixed:16 to fixed:2^6 learned.")
+    );
+    let gap = [("fp32", 0.9), ("fixed:8", 0.9), ("fixed:16", 0.1), ("fixed:32", 0.9), ("fixed:64", 0.1)];
+    assert_eq!(swept(&gap).as_deref(), Some("Fixed scales: of fixed:8 to fixed:64, fixed:8 and fixed:32 learned."));
+    let none = [("fp32", 0.9), ("fixed:8", 0.1), ("fixed:16", 0.1), ("fixed:32", 0.1)];
+    assert_eq!(swept(&none).as_deref(), Some("Fixed scales: of fixed:8 to fixed:32 none learned."));
+    let all = [scores[0], scores[2], scores[3], scores[4]];
+    assert_eq!(swept(&all).as_deref(), Some("Fixed scales: fixed:16 to fixed:2^6 all learned."));
+    assert_eq!(swept(&scores[..3]), None, "two are no sweep");
+}

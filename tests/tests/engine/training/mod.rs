@@ -7,6 +7,7 @@ mod prop_repeats;
 mod repeats;
 mod sent_ahead;
 mod skips;
+mod weights;
 
 use crate::graph::{Random, values};
 use gradscale::{

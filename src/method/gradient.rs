@@ -1,0 +1,93 @@
+//! Gradient scaling as text.
+
+use super::{
+    GradientScaling, Preset,
+    text::{Options, Text},
+};
+use gradscale_core::{
+    site::{Memory, SiteConfig},
+    solve::{ConfigError, Paper},
+};
+
+/// The threshold unless told.
+const GAMMA: f64 = 1e-3;
+
+pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String> {
+    let rule = |error: ConfigError| error.to_string();
+    let preset = options.first.unwrap_or("exact");
+    let gamma = options.read("gamma", "a share between 0 and 1")?.unwrap_or(GAMMA);
+    let mut scaling = match preset {
+        "exact" => {
+            let mut scaling = GradientScaling::exact();
+            scaling.site.exact = scaling.site.exact.with_gamma(gamma).map_err(rule)?;
+            scaling
+        }
+        "paper" => GradientScaling::paper(gamma).map_err(rule)?,
+        "paper-literal" => {
+            let preset = Preset::Paper(Paper::new(gamma).map_err(rule)?.literal());
+            GradientScaling { preset, site: SiteConfig::paper() }
+        }
+        "authors" => GradientScaling::authors(gamma).map_err(rule)?,
+        other => return Err(format!("{other} is no preset; there are exact, paper, paper-literal, authors")),
+    };
+    let site = &mut scaling.site;
+    match options.read("interval", "a whole number of steps from 1")? {
+        Some(0) => return Err(ConfigError::Interval.to_string()),
+        Some(interval) => site.interval = interval,
+        None => {}
+    }
+    if options.take("wgrad").is_some() {
+        return Err("wgrad is for a loss scale: with a scale for every gradient, those of weights are f32".to_owned());
+    }
+    if preset != "exact" {
+        options.end(preset, "gamma, interval")?;
+        return Ok(scaling);
+    }
+    if let Some(window) = options.read("window", "a whole number from 0 to 30")? {
+        site.exact = site.exact.with_window(window).map_err(rule)?;
+    }
+    if let Some(room) = options.read("room", "a whole number from 2 to 30")? {
+        site.exact = site.exact.with_room(room).map_err(rule)?;
+    }
+    site.memory = match options.take("history") {
+        None => site.memory,
+        Some("0") => Memory::None,
+        Some("least" | "1") => Memory::Least,
+        Some("ring") => Memory::Ring,
+        Some(other) => return Err(format!("history is ring, least or 0, not {other}")),
+    };
+    site.outliers = match options.read("outliers", "a whole number from 8 to 100")? {
+        Some(bits) if !(8..=100).contains(&bits) => return Err(ConfigError::Outliers(bits).to_string()),
+        bits => bits,
+    };
+    if site.outliers.is_some() && site.memory != Memory::Ring {
+        return Err("outliers are told by history=ring".to_owned());
+    }
+    options.end("exact", "gamma, interval, window, room, history, outliers")?;
+    Ok(scaling)
+}
+
+pub(super) fn text(scaling: &GradientScaling) -> Text {
+    let GradientScaling { preset, site } = scaling;
+    let (name, gamma, usual) = match preset {
+        Preset::Exact => ("gs", f64::from(site.exact.ppm()) / 1e6, SiteConfig::exact()),
+        Preset::Paper(paper) if paper.is_literal() => ("gs:paper-literal", paper.gamma(), SiteConfig::paper()),
+        Preset::Paper(paper) => ("gs:paper", paper.gamma(), SiteConfig::paper()),
+        Preset::Authors(authors) => ("gs:authors", authors.gamma(), SiteConfig::paper()),
+    };
+    let mut text = Text(name.to_owned());
+    text.unless(GAMMA, "gamma", gamma, gamma);
+    text.unless(usual.interval, "interval", site.interval, site.interval);
+    text.unless(usual.exact.window(), "window", site.exact.window(), site.exact.window());
+    text.unless(usual.exact.room(), "room", site.exact.room(), site.exact.room());
+    let memory = match site.memory {
+        Memory::None => "0",
+        Memory::Least => "least",
+        Memory::Ring => "ring",
+    };
+    text.unless(usual.memory, "history", site.memory, memory);
+    if let Some(bits) = site.outliers {
+        text.push("outliers", bits);
+    }
+    text
+}

@@ -1,0 +1,165 @@
+//! How gradients are kept inside the range of half: no scale, one for all, one for each.
+
+mod gradient;
+mod layers;
+mod schedule;
+mod text;
+
+pub use layers::Layers;
+pub(crate) use layers::is_of;
+pub use text::{METHODS, MethodError};
+
+use gradscale_core::{
+    amp::{AmpPolicy, Level, Precision},
+    loss_scale::LossScale,
+    site::{Memory, SiteConfig},
+    solve::{Authors, ConfigError, Paper},
+};
+
+/// Rule that gradient scaling decides by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Preset {
+    /// From the histogram, in integers; between steps.
+    Exact,
+    /// The paper's Algorithm 1, its slips mended; at once.
+    Paper(Paper),
+    /// The scales that the authors' code decides on; at once. What is around a decision is this engine's.
+    Authors(Authors),
+}
+
+/// Gradient scaling: a rule, and how often it decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradientScaling {
+    /// The rule.
+    pub preset: Preset,
+    /// Interval, memory, outliers; threshold, window and room of the exact rule.
+    pub site: SiteConfig,
+}
+
+impl GradientScaling {
+    /// The default: exact, every 10 steps.
+    #[must_use]
+    pub const fn exact() -> Self {
+        Self { preset: Preset::Exact, site: SiteConfig::exact() }
+    }
+
+    /// Whether a batch that overflows at a site is repeated, so that every batch whose f32 gradients are finite is
+    /// stepped. Other rules skip it.
+    #[must_use]
+    pub fn repeats(&self) -> bool {
+        self.preset == Preset::Exact && self.site.repeats()
+    }
+
+    /// The rule in words that never change their meaning, for checkpoints. Rules that there were before one could
+    /// repeat have the words of that time.
+    pub(crate) fn saved(&self) -> String {
+        let Self { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact } } = self;
+        let memory = match memory {
+            Memory::None => "amax_history: false".to_owned(),
+            Memory::Least => "amax_history: true".to_owned(),
+            Memory::Ring => format!("memory: Ring, outliers: {outliers:?}"),
+        };
+        format!(
+            "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \
+             calls: {calls:?}, {memory}, exact: {exact:?} }} }}"
+        )
+    }
+
+    /// The options by which a rule that was saved differs from this one in what it remembers, if that is all.
+    pub(crate) fn other_memory(&self, saved: &str) -> Option<&'static str> {
+        let with = |memory: Memory| Self { site: SiteConfig { memory, outliers: None, ..self.site }, ..*self };
+        let all = [(Memory::None, "history=0"), (Memory::Least, "history=least"), (Memory::Ring, "history=ring")];
+        all.into_iter().find(|&(memory, _)| with(memory).saved() == saved).map(|(_, options)| options)
+    }
+
+    /// The paper's rule with its threshold, every 100 steps.
+    ///
+    /// # Errors
+    /// A threshold outside (0, 1).
+    pub fn paper(gamma: f64) -> Result<Self, ConfigError> {
+        Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper() })
+    }
+
+    /// The authors' decision, every 100 steps.
+    ///
+    /// # Errors
+    /// A threshold outside (0, 1).
+    pub fn authors(gamma: f64) -> Result<Self, ConfigError> {
+        Ok(Self { preset: Preset::Authors(Authors::new(gamma)?), site: SiteConfig::paper() })
+    }
+}
+
+/// Who writes the exponents.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scaling {
+    /// One number for all, by a schedule ([`LossScale::None`]: 2^0).
+    Loss(LossScale),
+    /// Every site its own.
+    Gradient(GradientScaling),
+}
+
+/// Precision and scaling together.
+///
+/// ```
+/// use gradscale::Method;
+/// assert_eq!("gs".parse::<Method>()?, "gs:exact,gamma=1e-3,interval=10,room=6,history=ring".parse()?);
+/// assert_eq!("dynamic:init=1024,interval=500".parse::<Method>()?.to_string(), "dynamic:init=2^10,interval=500");
+/// let error = "fixed:100".parse::<Method>().unwrap_err();
+/// assert_eq!(error.to_string(), "method fixed:100: a loss scale must be a power of two from 2^-126 to 2^126, not 100");
+/// # Ok::<(), gradscale::MethodError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Method {
+    /// Which operators run in half.
+    pub amp: AmpPolicy,
+    /// Layers that run in another precision than the policy says.
+    pub layers: Layers,
+    /// How gradients are scaled.
+    pub scaling: Scaling,
+    /// What the gradient of a weight that was read in half is stored as before it reaches f32. Only under a loss scale
+    /// can it be half, as it is in PyTorch: then it is a cast site, `LAYER/wgrad` or `LAYER/bgrad`, at which values
+    /// flush and overflow like others. Gradients of several calls and micro-batches add in f32 all the same.
+    pub weight_gradients: Precision,
+}
+
+impl Method {
+    const fn of(level: Level, scaling: Scaling) -> Self {
+        Self { amp: AmpPolicy::new(level), layers: Layers::none(), scaling, weight_gradients: Precision::Single }
+    }
+
+    /// All in f32: the baseline.
+    #[must_use]
+    pub const fn fp32() -> Self {
+        Self::of(Level::O0, Scaling::Loss(LossScale::None))
+    }
+
+    /// Mixed precision (O1) with gradient scaling by the exact rule: what you want.
+    #[must_use]
+    pub const fn mixed() -> Self {
+        Self::of(Level::O1, Scaling::Gradient(GradientScaling::exact()))
+    }
+
+    /// Mixed precision (O1) with a loss scale.
+    #[must_use]
+    pub const fn loss_scale(schedule: LossScale) -> Self {
+        Self::of(Level::O1, Scaling::Loss(schedule))
+    }
+
+    /// The same scaling under another policy.
+    #[must_use]
+    pub fn with_amp(self, amp: AmpPolicy) -> Self {
+        Self { amp, ..self }
+    }
+
+    /// The same with layers that run in another precision than the policy says.
+    #[must_use]
+    pub fn with_layers(self, layers: Layers) -> Self {
+        Self { layers, ..self }
+    }
+}
+
+impl Default for Method {
+    fn default() -> Self {
+        Self::mixed()
+    }
+}

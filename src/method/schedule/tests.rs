@@ -1,0 +1,116 @@
+use crate::{Method, Scaling};
+use gradscale_core::{
+    amp::Precision,
+    loss_scale::{Bounds, Dynamic, DynamicConfig, Hysteresis, LossScale, RisingFloor},
+};
+
+fn schedule(text: &str) -> LossScale {
+    let method: Method = text.parse().unwrap_or_else(|error| panic!("{error}"));
+    match method.scaling {
+        Scaling::Loss(schedule) => schedule,
+        Scaling::Gradient(_) => panic!("{text} is no loss scale"),
+    }
+}
+
+#[test]
+fn every_number_of_a_dynamic_scale_has_a_name() {
+    let text = "dynamic:init=1024,interval=50,growth=4,backoff=0.25,least=2^-3,most=2^20,hysteresis=cumulative:2,\
+                tolerance=0.05,floor=100:2/300:2^4";
+    let config = DynamicConfig {
+        start: 10,
+        growth: 2,
+        backoff: -2,
+        interval: 50,
+        bounds: Bounds::new(-3, 20).expect("bounds"),
+        hysteresis: Hysteresis::Cumulative(2),
+        tolerance_ppm: 50_000,
+        floor: RisingFloor::new(&[(100, 1), (300, 4)]).expect("rising"),
+    };
+    assert_eq!(schedule(text), LossScale::Dynamic(Dynamic::new(config).expect("a schedule")));
+    assert_eq!(schedule("dynamic,hysteresis=consecutive:3"), schedule("dynamic: hysteresis = consecutive:3"));
+    assert_eq!(schedule("dynamic:init=2^16,hysteresis=none"), schedule("dynamic"));
+    // The loss scale of the words is the loss scale of the numbers.
+    let mut played = schedule("dynamic:init=2^8,interval=2,growth=8,floor=3:2^9");
+    let exponents: Vec<i32> = [false, false, true, true, true, false, false]
+        .into_iter()
+        .map(|found_inf| {
+            played.update(&gradscale_core::loss_scale::Feedback { found_inf, amax: None });
+            played.exponent()
+        })
+        .collect();
+    assert_eq!(exponents, [8, 11, 10, 9, 8, 9, 12]);
+}
+
+#[test]
+fn what_is_shown_is_read_as_the_same() {
+    for (text, shown) in [
+        ("fp32", "fp32"),
+        ("fp16", "fp16"),
+        ("fp16:wgrad=half", "fp16:wgrad=half"),
+        ("fixed:128", "fixed:128"),
+        ("fixed:65536,wgrad=half", "fixed:2^16,wgrad=half"),
+        ("fixed:0.125", "fixed:2^-3"),
+        ("dynamic", "dynamic"),
+        ("dynamic:wgrad=half", "dynamic:wgrad=half"),
+        ("dynamic,interval=2000,init=65536,wgrad=f32", "dynamic"),
+        ("dynamic:floor=4:8/9:1024,tolerance=0.000001", "dynamic:tolerance=0.000001,floor=4:8/9:2^10"),
+        ("dynamic:hysteresis=consecutive:2,backoff=2^-4", "dynamic:backoff=2^-4,hysteresis=consecutive:2"),
+        ("dynamic:10,most=2^15,wgrad=half", "dynamic:10,most=2^15,wgrad=half"),
+        ("logmax:quantile=2.5,mean=0.9,ceiling=2^15", "logmax:mean=0.9,quantile=2.5,ceiling=2^15"),
+        ("gs", "gs"),
+        ("gs:exact,room=4,history=0,gamma=1e-4", "gs:gamma=0.0001,room=4,history=0"),
+        ("gs,outliers=24,window=9,interval=3", "gs:interval=3,window=9,outliers=24"),
+        ("gs:paper-literal,interval=7", "gs:paper-literal,interval=7"),
+        ("gs:authors,gamma=0.01", "gs:authors,gamma=0.01"),
+    ] {
+        let method: Method = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(method.to_string(), shown);
+        assert_eq!(shown.parse(), Ok(method));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_what_is_right() {
+    for (text, expected) in [
+        ("dynamic:init=3", "init is a power of two, as 65536, 0.5 or 2^16, not 3"),
+        ("dynamic:init=2^40", "a start at 2^40 lies outside the limits"),
+        ("dynamic:growth=0.5", "growth must be above and backoff below 2^0, not 2^-1"),
+        ("dynamic:backoff=2", "growth must be above and backoff below 2^0, not 2^1"),
+        ("dynamic:interval=0", "intervals and hysteresis must be at least one step"),
+        ("dynamic:interval=x", "interval is a whole number of steps from 1, not x"),
+        ("dynamic:hysteresis=2", "hysteresis is none, cumulative:N or consecutive:N overflows, not 2"),
+        ("dynamic:hysteresis=cumulative:0", "intervals and hysteresis must be at least one step"),
+        ("dynamic:tolerance=1", "tolerance is a share of steps from 0 to below 1, in millionths, not 1"),
+        ("dynamic:floor=5", "floor is STEP:SCALE, more of these behind a slash (40000:2^13/150000:2^15), not 5"),
+        ("dynamic:floor=9:4/3:8", "a rising minimum must rise, within the limits, in at most eight steps"),
+        ("dynamic:least=2,most=1", "2^1 to 2^0 are no limits of a loss scale"),
+        ("dynamic:init=2,init=4", "init stands there twice"),
+        (
+            "dynamic:speed=1",
+            "dynamic has no option speed; there are init, interval, growth, backoff, least, most, hysteresis, tolerance, floor, wgrad",
+        ),
+        ("dynamic:x", "dynamic:N grows by 2^(1/N) each step, N a whole number from 1, not x"),
+        (
+            "dynamic:10,init=4",
+            "dynamic:N has no option init; there are least, most, wgrad; dynamic:interval=N has more",
+        ),
+        ("logmax:mean=1", "a decay must lie in [0, 1), not 1"),
+        ("fixed:8,init=4", "fixed has no option init; there are wgrad"),
+        ("fixed:2^200", "a loss scale must be a power of two from 2^-126 to 2^126, not"),
+        ("fixed:abc", "a loss scale is a power of two, as 65536, 0.5 or 2^16, not abc"),
+        ("fp16:8", "unknown; there are fp32, fp16"),
+        ("dynamic:wgrad=single", "wgrad is half or f32, not single"),
+        ("gs:wgrad=half", "wgrad is for a loss scale"),
+        ("fp32:wgrad=half", "all in f32 has no options"),
+    ] {
+        let error = text.parse::<Method>().expect_err(text).to_string();
+        assert!(error.starts_with(&format!("method {text}: {expected}")), "{error}");
+    }
+}
+
+#[test]
+fn only_a_loss_scale_has_weight_gradients_in_half() {
+    let of = |text: &str| text.parse::<Method>().expect("a method").weight_gradients;
+    assert_eq!(["fp32", "gs", "dynamic"].map(of), [Precision::Single; 3]);
+    assert_eq!(["fp16,wgrad=half", "logmax:wgrad=half"].map(of), [Precision::Half; 2]);
+}

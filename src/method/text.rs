@@ -1,0 +1,165 @@
+//! Methods as people write them, and back.
+
+use super::{Method, Scaling, gradient, schedule};
+use gradscale_core::{
+    amp::{Level, Precision},
+    loss_scale::LossScale,
+};
+use std::{fmt, str::FromStr};
+
+/// Methods as people write them.
+pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]";
+
+/// Why a text names no method.
+#[derive(Clone, PartialEq)]
+pub struct MethodError {
+    text: String,
+    cause: String,
+}
+
+impl fmt::Display for MethodError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "method {}: {}", self.text, self.cause)
+    }
+}
+
+/// The sentence of [`fmt::Display`].
+impl fmt::Debug for MethodError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for MethodError {}
+
+impl FromStr for Method {
+    type Err = MethodError;
+
+    /// `fp32`, `fp16`, `fixed:128`, `dynamic` (×2 after 2000 clean steps), `dynamic:10` (the paper's baseline, which
+    /// grows by 2^(1/10) each step), `logmax`, `gs`, `gs:paper` …
+    ///
+    /// Options of `dynamic`, scales being powers of two written as 65536 or 2^16: `init` (2^16), `interval` (2000 clean
+    /// steps), `growth` (2) and `backoff` (0.5), `least` (2^-24) and `most` (2^30), `hysteresis` (`cumulative:N` or
+    /// `consecutive:N` overflows before it is lowered), `tolerance` (share of overflows below which it is not) and
+    /// `floor` (a minimum that rises: `40000:2^13/150000:2^15` for 2^13 from step 40 000 and 2^15 from step 150 000).
+    /// `dynamic:10` has `least` and `most`, `logmax` these and `mean`, `spread` (decays), `quantile` and `ceiling`
+    /// (2^16). All of these, `fixed` and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
+    ///
+    /// Options of `gs`: `gamma`, `interval`, and for the exact rule `window`, `room`, `history`, `outliers`.
+    ///
+    /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that does not fit;
+    /// `room` is then the most room. `history=0` decides from each row alone and skips such a batch
+    /// (`gs:exact,room=6,history=0` was the default before); `history=least`, or 1, also looks back 16 steps for the
+    /// largest value. `outliers=24` skips batches, finite as they are, that lie more than 24 exponents above the last.
+    fn from_str(text: &str) -> Result<Self, MethodError> {
+        parse(text.trim()).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
+    }
+}
+
+/// The shortest text that is read as this scaling, with every number that is not the usual one. A schedule is named as
+/// it starts. The mixed-precision policy with its layers is not in it, but that all in f32 without a scale is `fp32`.
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = match &self.scaling {
+            Scaling::Loss(LossScale::None) if self.amp.level() == Level::O0 => return f.write_str("fp32"),
+            Scaling::Loss(schedule) => schedule::text(schedule),
+            Scaling::Gradient(gradient) => gradient::text(gradient),
+        };
+        if self.weight_gradients == Precision::Half {
+            text.push("wgrad", "half");
+        }
+        f.write_str(&text.0)
+    }
+}
+
+fn parse(text: &str) -> Result<Method, String> {
+    let (name, options) = match text.find([':', ',']) {
+        Some(end) => (&text[..end], Options::of(&text[end + 1..])?),
+        None => (text, Options::default()),
+    };
+    match name {
+        "fp32" if options.is_empty() => Ok(Method::fp32()),
+        "fp32" => Err("all in f32 has no options".to_owned()),
+        "gs" => {
+            gradient::parse(options).map(|scaling| Method { scaling: Scaling::Gradient(scaling), ..Method::mixed() })
+        }
+        _ => {
+            let mut options = options;
+            let weight_gradients = match options.take("wgrad") {
+                None | Some("f32") => Precision::Single,
+                Some("half") => Precision::Half,
+                Some(other) => return Err(format!("wgrad is half or f32, not {other}")),
+            };
+            let schedule = schedule::parse(name, options)?.ok_or_else(|| format!("unknown; there are {METHODS}"))?;
+            Ok(Method { weight_gradients, ..Method::loss_scale(schedule) })
+        }
+    }
+}
+
+/// What stands behind a method's name: a word, then options.
+#[derive(Debug, Default)]
+pub(super) struct Options<'a> {
+    /// The word without a key, which comes first.
+    pub first: Option<&'a str>,
+    rest: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Options<'a> {
+    fn of(text: &'a str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for (at, part) in text.split(',').map(str::trim).filter(|part| !part.is_empty()).enumerate() {
+            match part.split_once('=') {
+                Some((key, value)) => {
+                    if options.rest.iter().any(|(known, _)| *known == key.trim()) {
+                        return Err(format!("{} stands there twice", key.trim()));
+                    }
+                    options.rest.push((key.trim(), value.trim()));
+                }
+                None if at == 0 => options.first = Some(part),
+                None => return Err(format!("{part} is no option=value")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.rest.is_empty()
+    }
+
+    /// The value of an option, which is then done with.
+    pub fn take(&mut self, key: &str) -> Option<&'a str> {
+        let at = self.rest.iter().position(|(known, _)| *known == key)?;
+        Some(self.rest.remove(at).1)
+    }
+
+    /// The value of an option in the type that it must have; `what` says which values there are.
+    pub fn read<T: FromStr>(&mut self, key: &str, what: &str) -> Result<Option<T>, String> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| format!("{key} is {what}, not {value}"))
+    }
+
+    /// That nothing is left; `name` has the options `known`.
+    pub fn end(&self, name: &str, known: &str) -> Result<(), String> {
+        match self.rest.first() {
+            Some((key, _)) => Err(format!("{name} has no option {key}; there are {known}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A method's text as it grows.
+pub(super) struct Text(pub String);
+
+impl Text {
+    pub fn push(&mut self, key: &str, value: impl fmt::Display) {
+        let separator = if self.0.contains(':') { ',' } else { ':' };
+        self.0.push_str(&format!("{separator}{key}={value}"));
+    }
+
+    /// Unless it is the usual one.
+    pub fn unless<T: PartialEq>(&mut self, usual: T, key: &str, value: T, shown: impl fmt::Display) {
+        if value != usual {
+            self.push(key, shown);
+        }
+    }
+}
