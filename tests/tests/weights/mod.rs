@@ -6,7 +6,7 @@ use gradscale::{
         backend::Backend,
         cast::{Round, f16_from_f32},
     },
-    models::SegNet,
+    models::Mlp,
     nn::Module,
     optim::Optimizer,
 };
@@ -14,34 +14,31 @@ use gradscale::{
 /// From a scale at which many of them flush to one at which some overflow.
 pub fn weight_gradients_in_half<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let (mut flushed, mut overflowed) = (0, 0);
-    for exponent in [-12, 4, 21] {
+    for exponent in [-14, 19] {
         let scale = 2f32.powi(exponent);
         let [single, half] = ["", ",wgrad=half"].map(|wgrad| gradients(open(), &format!("fixed:2^{exponent}{wgrad}")));
         for ((name, single), half) in single.iter().zip(half.iter().map(|(_, values)| values)) {
-            // Scale and shift of a normalisation are read in f32.
-            let kept = name.contains("norm");
             for (&single, &half) in single.iter().zip(half) {
-                let rounded = f16_from_f32(single * scale, Round::NearestEven).to_f32() / scale;
-                let expected = if kept { single } else { rounded };
+                let expected = f16_from_f32(single * scale, Round::NearestEven).to_f32() / scale;
                 assert_eq!(half.to_bits(), expected.to_bits(), "{name} at 2^{exponent}: {half}, not {expected}");
                 flushed += usize::from(single != 0.0 && half == 0.0);
                 overflowed += usize::from(single.is_finite() && half.is_infinite());
             }
         }
     }
-    assert!(flushed > 10 && overflowed > 0, "{flushed} flush, {overflowed} overflow");
+    assert!(flushed > 3 && overflowed > 0, "{flushed} flush, {overflowed} overflow");
 }
 
 /// Gradients of all parameters by name, of one batch.
 fn gradients<B: Backend<Error: 'static>>(device: B, method: &str) -> Vec<(String, Vec<f32>)> {
     let method: Method = method.parse().expect("a method");
     let mut parameters = Parameters::seeded(4);
-    let net = SegNet::new(&mut parameters.at("net"), 3, 4, 5);
+    let net = Mlp::new(&mut parameters.at("net"), &[12, 16, 5]);
     let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.05), method).expect("a trainer");
-    let images: Vec<u8> = (0..2 * 16 * 16 * 3u32).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
-    // Mostly one class: gradients of many pixels add up.
-    let labels: Vec<u8> = (0..2 * 16 * 16u32).map(|i| u8::from(i % 9 == 0)).collect();
-    let batch = [Batch::u8([2, 16, 16, 3], &images), Batch::u8([2, 16, 16, 1], &labels)];
+    let x: Vec<f32> = (0..64 * 12u16).map(|i| f32::from(i * 7 % 251) / 250.0 - 0.5).collect();
+    // Mostly one class: gradients of many rows add up.
+    let labels: Vec<u8> = (0..64u8).map(|i| u8::from(i % 9 == 0)).collect();
+    let batch = [Batch::f32([64, 12], &x), Batch::u8([64], &labels)];
     let found = trainer.backward(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels)).expect("gradients");
     let names = trainer.parameters().expect("readable").into_iter().map(|(name, _)| name);
     let read = |name: String| Some((name.clone(), trainer.gradient(&found, &name).expect("readable")?.data));

@@ -1,5 +1,8 @@
 //! Gradients of weights that are half before they are f32 (`wgrad=half`), as those of half weights are in PyTorch.
 
+#[path = "../../weights/mod.rs"]
+mod devices;
+
 use gradscale::{
     Batch, CheckpointError, Cpu, Error, Gradients, Method, Parameters, TraceError, Trainer, Var,
     core::{
@@ -202,4 +205,10 @@ fn gradient_scaling_has_none() {
     Linear::new(&mut parameters.at("net"), 2, 2);
     let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.1), method);
     assert!(matches!(trainer, Err(Error::WeightGradients)));
+}
+
+/// What is asked of other devices.
+#[test]
+fn on_this_device() {
+    devices::weight_gradients_in_half(|| Cpu::new(1).expect("a CPU"));
 }
