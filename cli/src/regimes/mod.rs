@@ -45,20 +45,21 @@ const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,hi
 const OUTLIERS: &str = "gs:outliers=24";
 
 const HELP: &str = "Regimes, by NAME or by what stands before its colon:
-  1in3:2^P, 1in40:2^P, 1in500:2^P    one batch in so many has 2^P times the loss of the others; P is -20, -12, -8, 8,
-                                     12, 20 or 40
-  blocks:10, blocks:24, blocks:100   so many large batches, then as many of 2^-20 their loss
-  fill:1in50, fill:1in500            one target of a batch is 1e20
-  infinite:…, nan:…                  one input of a batch is ∞ or NaN, at the same rates; nothing can train on that batch
-  jump:2^-12, jump:2^12, jump:2^40   losses change in the middle
-  drift:2^-30                        losses become smaller all the time
-  masked                             losses are zero for 100 steps in every 300
-  lognormal                          losses times e^3z, z from a normal distribution
-  rnn                                a recurrent network whose gradients explode in one batch of 20
-  heads                              five heads whose losses count 1 to 1e-12, under Adam
+  1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in so many has 2^P times the loss of the others;
+                                    P is -20, -12, -8, 8, 12, 20 or 40
+  blocks:10, blocks:24, blocks:100  so many large batches, then as many of 2^-20 their loss
+  fill:1in50, fill:1in500           one target of a batch is 1e20
+  infinite:…, nan:…                 one input of a batch is ∞ or NaN, on which nothing can train
+  jump:2^-12, jump:2^12, jump:2^40  losses change in the middle
+  drift:2^-30                       losses become smaller all the time
+  masked                            losses are zero for 100 steps in every 300
+  lognormal                         losses times e^3z, z from a normal distribution
+  rnn                               recurrent gradients explode in one batch of 20
+  heads                             five heads whose losses count 1 to 1e-12, under Adam
 
-Gradients are clipped by norm, so that f32 trains in all of them: it is what others are compared with.
-Results: report.html and table.md for people, regimes.json for programs. Exit code 2 with one line if something is wrong.";
+Gradients are clipped by norm, so that f32 trains in all: others are compared with it.
+Results: report.html and table.md for people, regimes.json for programs.
+Exit code 2 with one line if something is wrong.";
 
 /// `gradscale regimes`.
 #[derive(Clone, Debug, Args, Serialize)]

@@ -81,8 +81,8 @@ impl Cell<'_> {
     }
 
     /// Whether it is clearly worse. Of several seeds: by more than 3 points of what is right, or a quarter of an error,
-    /// and by more than twice the spread. Of one seed nobody knows the spread: 10 points, or twice the error. A training
-    /// without a score is.
+    /// and by more than twice the standard error of the difference. Of one seed nobody knows that: 10 points, or twice
+    /// the error. A training without a score is.
     fn behind(&self, single: &Self) -> bool {
         let (all, own, other) = (self.rows.len(), self.scores(), single.scores());
         let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {
@@ -91,7 +91,7 @@ impl Cell<'_> {
         let higher = self.regime.net.higher_is_better();
         let (points, share) = if all > 1 { (3.0, 0.25) } else { (10.0, 1.0) };
         let (by, least) = if higher { (than - mean, points) } else { (mean - than, share * than) };
-        let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0));
+        let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0)) / (all as f64).sqrt();
         own.len() < all || by > least.max(noise)
     }
 }

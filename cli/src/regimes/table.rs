@@ -9,9 +9,10 @@ use std::fmt::Write;
 /// What the numbers of a table mean.
 pub const LEGEND: &str = "Scores: test images told right in percent (heads: by the worst one); for fill, infinite and \
                           nan the mean squared error in percent of the variance, where less is better; of several \
-                          seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points, a quarter of \
-                          an error and twice the spread; of one seed, by 10 points or twice the error. ✗: steps \
-                          skipped, ↻: attempts that overflowed and were repeated; means over seeds.";
+                          seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points or a quarter \
+                          of an error, and by twice the standard error of the difference; of one seed, by 10 points or \
+                          twice the error. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
+                          seeds.";
 
 /// A score with its spread.
 pub fn score(cell: &Cell<'_>) -> String {

@@ -1,11 +1,18 @@
 //! Short forms of all regimes: f32's result, nothing finite skipped, few repeats; and the rule of before starves where
 //! losses alternate, so that these bounds can be broken.
 
-use super::{images::Images, regime, regime::Course, regime::Regime, training::Row, training::train};
+use super::{
+    METHODS, OUTLIERS,
+    images::Images,
+    regime::{self, Course, Regime},
+    training::{Row, train},
+};
 use crate::{
+    args::{Arguments, Command},
     data::Reading,
     task::{Data, Task},
 };
+use clap::Parser;
 use std::sync::OnceLock;
 
 const BEFORE: &str = "gs:exact,room=6,history=0";
@@ -119,6 +126,21 @@ fn the_rule_of_before_starves() {
         assert!(score < than - 10.0, "{name}: {score} beside {than}");
         assert!(before.finite_skipped >= steps / 60 && before.repeated == 0, "{name}: {}", before.skipped);
     }
+}
+
+/// Unless told, five methods, and a sixth where it makes a difference.
+#[test]
+fn every_default_method_is_one() {
+    let asked = Arguments::try_parse_from(["gradscale", "regimes"]).expect("no options are needed");
+    let Command::Regimes(regimes) = asked.command else { panic!("another command") };
+    let chosen = regimes.chosen().expect("all regimes");
+    assert_eq!(chosen.len(), regime::all().len());
+    for regime in &chosen {
+        let names: Vec<String> = regimes.methods(regime).into_iter().map(|(name, _)| name).collect();
+        let all = METHODS.iter().chain(regime.name.starts_with("fill").then_some(&OUTLIERS));
+        assert!(names.iter().eq(all), "{}: {names:?}", regime.name);
+    }
+    assert_eq!(regimes.jobs(&chosen).len(), 3 * (5 * chosen.len() + 2));
 }
 
 /// Every regime is told from the others, and happens as it says.
