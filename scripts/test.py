@@ -287,7 +287,8 @@ def main():
     fetching = threading.Thread(target=fetch)
     if "--install" in sys.argv:
         fetching.start()
-    cargo = "--release", "--locked", "--quiet"
+    # The profile of the tests, so that macros and build scripts are compiled once.
+    cargo = "--profile", "tested", "--locked", "--quiet"
     strict = "--", "-D", "warnings"
     tests.step("format", "cargo", "fmt", "--all", "--check")
     tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *strict)
