@@ -1,5 +1,6 @@
 //! `gradscale compare`: one network, several methods.
 
+pub(crate) mod event;
 pub(crate) mod gradients;
 pub(crate) mod record;
 pub(crate) mod results;

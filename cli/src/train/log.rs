@@ -3,7 +3,7 @@
 use super::history::History;
 use crate::{
     Failure,
-    compare::record::{Entry, Event},
+    compare::{event::Event, record::Entry},
     output,
 };
 use std::{

@@ -1,0 +1,50 @@
+//! What happened at a step that was skipped, or repeated.
+
+use gradscale::SiteReport;
+use serde::{Deserialize, Serialize};
+
+/// A skip, or an attempt that was repeated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Told")]
+pub struct Event {
+    /// Where it happened and how, in a sentence.
+    pub said: String,
+    /// The batch's largest true magnitude there, as a power of two, where that is a finite number.
+    pub magnitude: Option<f64>,
+    /// The exponent in force there afterwards.
+    pub decided: Option<i32>,
+}
+
+/// Logs of before have the sentence alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Told {
+    Sentence(String),
+    Event { said: String, magnitude: Option<f64>, decided: Option<i32> },
+}
+
+impl From<Told> for Event {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Sentence(said) => Self::from_sentence(said),
+            Told::Event { said, magnitude, decided } => Self { said, magnitude, decided },
+        }
+    }
+}
+
+impl Event {
+    /// Of which no more is known.
+    pub fn from_sentence(said: impl Into<String>) -> Self {
+        Self { said: said.into(), magnitude: None, decided: None }
+    }
+
+    /// At a site, if it was one; `sites` are as the step has left them.
+    pub(super) fn new(said: &impl ToString, site: Option<&str>, sites: &[SiteReport<'_>]) -> Self {
+        let at = site.and_then(|name| sites.iter().find(|site| site.name == name));
+        Self {
+            said: said.to_string(),
+            magnitude: at.and_then(|site| site.log2_amax).filter(|log2| log2.is_finite()),
+            decided: at.map(|site| site.alpha),
+        }
+    }
+}
