@@ -6,6 +6,7 @@
 #   emulated.sh            uses what is present; changes nothing but the target folder
 #   emulated.sh --install  first fetches what is missing (packages: as root), then the same
 #   emulated.sh --fetch    fetches and does nothing else
+#   emulated.sh --all      also the portable kernels on AArch64, which x86 with neither runs as well
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
@@ -45,12 +46,14 @@ install_parts() {
         echo "install: no standard library for $ARM, and no source of it"
 }
 
+arm_sets=NEON
 case "${1-}" in
 "") ;;
+--all) arm_sets="portable NEON" ;;
 --install) install_parts ;;
 --fetch) install_parts && exit 0 ;;
 *)
-    echo "usage: emulated.sh [--install | --fetch]" >&2
+    echo "usage: emulated.sh [--install | --fetch | --all]" >&2
     exit 2
     ;;
 esac
@@ -110,7 +113,7 @@ on_x86() {
 on_arm() {
     local emulator="qemu-aarch64 -L /usr/aarch64-linux-gnu"
     # Nothing else runs these kernels, so the threads are looked at too.
-    emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "portable NEON" &&
+    emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "$arm_sets" &&
         timeout "$LIMIT" $emulator "$arm_threads" --quiet && echo "AArch64: the same bits for 1, 2, 3, 7 threads"
 }
 

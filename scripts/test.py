@@ -56,6 +56,7 @@ LIMIT = 45
 # With `--all` in place of those above or beside them.
 EXHAUSTIVE = {
     "wgpu on software drivers": ["backend-wgpu/drivers.sh", "--all"],
+    "emulated processors": ["backend-cpu/emulated.sh", "--all"],
     "CUDA kernels, compiled afresh": ["backend-cuda/kernels.sh", "--all"],
     "mutants of core": ["python3", "core/tests/mutants/run.py"],
 }
