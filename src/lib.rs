@@ -29,7 +29,7 @@ pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
 pub use import::{ImportError, Imported, TorchModule};
-pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling};
+pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::{Cause, SiteReport};

@@ -1,6 +1,6 @@
 //! Names, slots, exponents and state machines of all sites that train together.
 
-use crate::{Scaling, TraceError, error::TraceErrorKind};
+use crate::{Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, LossScale},
@@ -231,6 +231,11 @@ impl Sites {
     /// Whether batches that overflow are repeated.
     pub fn repeats(&self) -> bool {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.repeats())
+    }
+
+    /// Whether each call of a layer has a site of its own.
+    pub fn each_call(&self) -> bool {
+        matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.shared == SharedLayers::Each)
     }
 
     /// Takes the rows of an attempt at a step, by slot; `order` is that of their stores.

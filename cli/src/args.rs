@@ -261,7 +261,7 @@ const METHODS: &str = "Methods:
   gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
                    that the authors' code decides on, in this engine
 Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
-  of gs            gamma=1e-4, interval=100, and of gs:exact window=11, room=6, history=1, outliers=24
+  of gs            gamma=1e-4, interval=100, calls=each, and of gs:exact window=11, room=6, history=1, outliers=24
   of all but gs    wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
                    they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
   of dynamic       init=2^16, interval=2000 (steps), growth=2, backoff=0.5, least=2^-24, most=2^30;

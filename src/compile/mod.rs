@@ -148,6 +148,8 @@ struct Compiler<'a, 's> {
     statistics: Vec<(usize, u32)>,
     halves: Vec<usize>,
     order: Vec<Slot>,
+    /// How often a slot was asked for by its name.
+    calls: HashMap<Slot, u32>,
     traced: Vec<Traced>,
     /// Casts of weight gradients that wait for the launch before them.
     casts_behind: Vec<Launch>,
@@ -184,6 +186,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         statistics: Vec::new(),
         halves: Vec::new(),
         order: Vec::new(),
+        calls: HashMap::new(),
         traced: Vec::new(),
         casts_behind: Vec::new(),
         shared,
@@ -267,12 +270,20 @@ impl Compiler<'_, '_> {
 
     fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
         let name = format!("{}{name}", self.shared.prefix);
-        let slot = self.shared.sites.slot(&name, kind)?;
-        if self.order.contains(&slot) {
-            self.shared.sites.share(slot);
-        } else {
-            self.order.push(slot);
-        }
+        let first = self.shared.sites.slot(&name, kind)?;
+        let calls = self.calls.entry(first).or_default();
+        *calls += 1;
+        let slot = match *calls {
+            1 => first,
+            call if kind == SlotKind::Site && self.shared.sites.each_call() => {
+                self.shared.sites.slot(&format!("{name}@{call}"), kind)?
+            }
+            _ => {
+                self.shared.sites.share(first);
+                return Ok(first);
+            }
+        };
+        self.order.push(slot);
         Ok(slot)
     }
 }

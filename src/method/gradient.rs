@@ -1,7 +1,7 @@
 //! Gradient scaling as text.
 
 use super::{
-    GradientScaling, Preset,
+    GradientScaling, Preset, SharedLayers,
     text::{Options, Text},
 };
 use gradscale_core::{
@@ -25,7 +25,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         "paper" => GradientScaling::paper(gamma).map_err(rule)?,
         "paper-literal" => {
             let preset = Preset::Paper(Paper::new(gamma).map_err(rule)?.literal());
-            GradientScaling { preset, site: SiteConfig::paper() }
+            GradientScaling { preset, site: SiteConfig::paper(), shared: SharedLayers::Merged }
         }
         "authors" => GradientScaling::authors(gamma).map_err(rule)?,
         other => return Err(format!("{other} is no preset; there are exact, paper, paper-literal, authors")),
@@ -36,11 +36,16 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         Some(interval) => site.interval = interval,
         None => {}
     }
+    scaling.shared = match options.take("calls") {
+        None | Some("merged") => SharedLayers::Merged,
+        Some("each") => SharedLayers::Each,
+        Some(other) => return Err(format!("calls is merged or each, not {other}")),
+    };
     if options.take("wgrad").is_some() {
         return Err("wgrad is for a loss scale: with a scale for every gradient, those of weights are f32".to_owned());
     }
     if preset != "exact" {
-        options.end(preset, "gamma, interval")?;
+        options.end(preset, "gamma, interval, calls")?;
         return Ok(scaling);
     }
     if let Some(window) = options.read("window", "a whole number from 0 to 30")? {
@@ -63,12 +68,12 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
     if site.outliers.is_some() && site.memory != Memory::Ring {
         return Err("outliers are told by history=ring".to_owned());
     }
-    options.end("exact", "gamma, interval, window, room, history, outliers")?;
+    options.end("exact", "gamma, interval, calls, window, room, history, outliers")?;
     Ok(scaling)
 }
 
 pub(super) fn text(scaling: &GradientScaling) -> Text {
-    let GradientScaling { preset, site } = scaling;
+    let GradientScaling { preset, site, shared } = scaling;
     let (name, gamma, usual) = match preset {
         Preset::Exact => ("gs", f64::from(site.exact.ppm()) / 1e6, SiteConfig::exact()),
         Preset::Paper(paper) if paper.is_literal() => ("gs:paper-literal", paper.gamma(), SiteConfig::paper()),
@@ -89,5 +94,6 @@ pub(super) fn text(scaling: &GradientScaling) -> Text {
     if let Some(bits) = site.outliers {
         text.push("outliers", bits);
     }
+    text.unless(SharedLayers::Merged, "calls", *shared, "each");
     text
 }

@@ -27,6 +27,18 @@ pub enum Preset {
     Authors(Authors),
 }
 
+/// The cast sites of a layer that is called several times in a step, as recurrent cells and shared heads are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SharedLayers {
+    /// One site: its calls share an exponent and merge what they observe.
+    #[default]
+    Merged,
+    /// A site for each call, so that gradients which shrink or grow along a long sequence are all served. The call
+    /// nearest to the loss has the layer's own name, `cell.hh/dgrad`, the next one `cell.hh/dgrad@2`, and so on: how
+    /// large a gradient is depends on the way that it has come, however long the sequence is.
+    Each,
+}
+
 /// Gradient scaling: a rule, and how often it decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientScaling {
@@ -34,13 +46,15 @@ pub struct GradientScaling {
     pub preset: Preset,
     /// Interval, memory, outliers; threshold, window and room of the exact rule.
     pub site: SiteConfig,
+    /// Whether calls of one layer share a site.
+    pub shared: SharedLayers,
 }
 
 impl GradientScaling {
     /// The default: exact, every 10 steps.
     #[must_use]
     pub const fn exact() -> Self {
-        Self { preset: Preset::Exact, site: SiteConfig::exact() }
+        Self { preset: Preset::Exact, site: SiteConfig::exact(), shared: SharedLayers::Merged }
     }
 
     /// Whether a batch that overflows at a site is repeated, so that every batch whose f32 gradients are finite is
@@ -53,7 +67,11 @@ impl GradientScaling {
     /// The rule in words that never change their meaning, for checkpoints. Rules that there were before one could
     /// repeat have the words of that time.
     pub(crate) fn saved(&self) -> String {
-        let Self { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact } } = self;
+        let Self { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact }, shared } = self;
+        let shared = match shared {
+            SharedLayers::Merged => "",
+            SharedLayers::Each => ", shared: Each",
+        };
         let memory = match memory {
             Memory::None => "amax_history: false".to_owned(),
             Memory::Least => "amax_history: true".to_owned(),
@@ -61,7 +79,7 @@ impl GradientScaling {
         };
         format!(
             "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \
-             calls: {calls:?}, {memory}, exact: {exact:?} }} }}"
+             calls: {calls:?}, {memory}, exact: {exact:?} }}{shared} }}"
         )
     }
 
@@ -77,7 +95,7 @@ impl GradientScaling {
     /// # Errors
     /// A threshold outside (0, 1).
     pub fn paper(gamma: f64) -> Result<Self, ConfigError> {
-        Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper() })
+        Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper(), shared: SharedLayers::Merged })
     }
 
     /// The authors' decision, every 100 steps.
@@ -85,7 +103,11 @@ impl GradientScaling {
     /// # Errors
     /// A threshold outside (0, 1).
     pub fn authors(gamma: f64) -> Result<Self, ConfigError> {
-        Ok(Self { preset: Preset::Authors(Authors::new(gamma)?), site: SiteConfig::paper() })
+        Ok(Self {
+            preset: Preset::Authors(Authors::new(gamma)?),
+            site: SiteConfig::paper(),
+            shared: SharedLayers::Merged,
+        })
     }
 }
 

@@ -45,7 +45,8 @@ impl FromStr for Method {
     /// `dynamic:10` has `least` and `most`, `logmax` these and `mean`, `spread` (decays), `quantile` and `ceiling`
     /// (2^16). All of these, `fixed` and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
     ///
-    /// Options of `gs`: `gamma`, `interval`, and for the exact rule `window`, `room`, `history`, `outliers`.
+    /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`.
+    /// `calls=each` gives each call of a shared layer an exponent of its own: see [`super::SharedLayers`].
     ///
     /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that does not fit;
     /// `room` is then the most room. `history=0` decides from each row alone and skips such a batch

@@ -1,5 +1,6 @@
 //! Recurrent cells: one step of a sequence. Called several times in a step of training, a cell has its cast sites once:
-//! its calls share exponents, and merge what they observe.
+//! its calls share exponents, and merge what they observe. Where gradients shrink or grow by more than FP16's range along
+//! a long sequence, `gs:calls=each` gives each call its own ([`SharedLayers::Each`](crate::SharedLayers::Each)).
 
 use crate::{Init, Parameter, Scope, TraceError, Var};
 use gradscale_core::op::Op;

@@ -60,6 +60,9 @@ fn what_is_shown_is_read_as_the_same() {
         ("gs", "gs"),
         ("gs:exact,room=4,history=0,gamma=1e-4", "gs:gamma=0.0001,room=4,history=0"),
         ("gs,outliers=24,window=9,interval=3", "gs:interval=3,window=9,outliers=24"),
+        ("gs,calls=merged", "gs"),
+        ("gs:exact,calls=each,room=4", "gs:room=4,calls=each"),
+        ("gs:paper,calls=each", "gs:paper,calls=each"),
         ("gs:paper-literal,interval=7", "gs:paper-literal,interval=7"),
         ("gs:authors,gamma=0.01", "gs:authors,gamma=0.01"),
     ] {
@@ -85,6 +88,7 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("dynamic:floor=9:4/3:8", "a rising minimum must rise, within the limits, in at most eight steps"),
         ("dynamic:least=2,most=1", "2^1 to 2^0 are no limits of a loss scale"),
         ("dynamic:init=2,init=4", "init stands there twice"),
+        ("gs:calls=4", "calls is merged or each, not 4"),
         (
             "dynamic:speed=1",
             "dynamic has no option speed; there are init, interval, growth, backoff, least, most, hysteresis, tolerance, floor, wgrad",

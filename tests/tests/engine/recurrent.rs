@@ -178,3 +178,18 @@ fn calls_share_their_sites() {
         println!("{sites:?}");
     }
 }
+
+/// With `calls=each` every call has the sites that all share otherwise, counted from the loss.
+#[test]
+fn calls_have_sites_of_their_own_by_choice() {
+    let merged = check(true, "gs:exact", Level::O2, 12, 4e-3);
+    let each = check(true, "gs:calls=each", Level::O2, 12, 4e-3);
+    // The first step's product with h = 0 hands nothing back.
+    let hidden = ["", "@2", "@3"].map(|call| each[&format!("cell.hh/dgrad{call}")]);
+    assert_eq!(hidden, [BATCH * HIDDEN; STEPS - 1]);
+    assert!(!each.contains_key("cell.hh/dgrad@4"));
+    for (name, &seen) in &merged {
+        let calls = each.iter().filter(|(call, _)| call.split('@').next() == Some(name));
+        assert_eq!(calls.map(|(_, seen)| seen).sum::<usize>(), seen, "{name}");
+    }
+}

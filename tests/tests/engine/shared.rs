@@ -2,13 +2,12 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Batch, Parameters,
+    Batch, Parameters, TraceError, Var,
     nn::{BatchNorm, Linear, Module},
 };
 
 /// Called twice in a step, a batch norm has seen two batches: its running statistics go towards their mean.
 #[test]
-
 fn running_statistics_of_a_shared_norm() {
     let mut parameters = Parameters::seeded(1);
     let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
@@ -28,7 +27,6 @@ fn running_statistics_of_a_shared_norm() {
 
 /// A shared layer of whose calls the first on the way back has a gradient of zeros.
 #[test]
-
 fn a_shared_site_that_first_sees_zeros() {
     let mut parameters = Parameters::seeded(1);
     let [first, shared] = ["first", "shared"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
@@ -86,4 +84,63 @@ fn jump(method: &str) -> (Vec<usize>, Vec<usize>) {
         }
     }
     (skipped, repeats)
+}
+
+const CALLS: usize = 60;
+
+fn called<'t>(first: &Linear, shared: &Linear, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    let mut x = first.forward(x)?;
+    for _ in 0..CALLS {
+        x = shared.forward(x)?;
+    }
+    x.sum()
+}
+
+/// The gradient of what lies behind 60 calls of a layer that halves: 2^-60 of the loss's, more than FP16's range.
+fn through_many_calls(method: &str, micro: usize) -> (Vec<f32>, Vec<(String, i32)>) {
+    let mut parameters = Parameters::seeded(1);
+    let [first, shared] = ["first", "shared"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
+    let mut trainer = trainer(parameters, method);
+    let half: Vec<f32> = (0..16u8).map(|i| if i % 5 == 0 { 0.5 } else { 0.0 }).collect();
+    trainer.set_parameter("shared.weight", &half).unwrap();
+    trainer.set_parameter("shared.bias", &[0.0; 4]).unwrap();
+    let x: Vec<f32> = (0..16u8).map(|i| f32::from(i) + 1.0).collect();
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let batch = || [Batch::f32([4, 4], &x)];
+        let mut gradients = trainer.backward(batch(), |[x]| called(&first, &shared, x)).unwrap();
+        for _ in 1..micro {
+            gradients = trainer.backward_more(gradients, batch(), |[x]| called(&first, &shared, x)).unwrap();
+        }
+        found = trainer.gradient(&gradients, "first.weight").unwrap().unwrap().data;
+        assert!(trainer.step(gradients.clip_norm(1e-30)).unwrap().skipped.is_none());
+    }
+    (found, trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect())
+}
+
+/// All values are powers of two and small whole numbers: with an exponent for each call nothing is rounded (spec 6).
+#[test]
+fn each_call_may_have_its_own_exponent() {
+    let (right, none) = through_many_calls("fp32", 1);
+    assert!(none.is_empty() && right.iter().all(|&value| value != 0.0));
+    let (merged, sites) = through_many_calls("gs", 1);
+    // The sum that the loss is, and the shared layer.
+    assert!(merged.iter().all(|&value| value == 0.0), "{merged:?}");
+    assert_eq!(sites.iter().filter(|(name, _)| name.starts_with("shared/dgrad")).count(), 1);
+    for method in ["gs:calls=each", "gs:paper,calls=each"] {
+        let (each, sites) = through_many_calls(method, 1);
+        assert_eq!(each, right, "{method}");
+        let exponent = |name: &str| sites.iter().find(|(found, _)| found == name).map(|(_, alpha)| *alpha);
+        let [near, next, far] = ["shared/dgrad", "shared/dgrad@2", "shared/dgrad@60"].map(exponent);
+        assert!(near <= next && next < far, "{method}");
+        if method.starts_with("gs:calls") {
+            // The paper's rule decides by a model of products, this one by the values, which are halved each time.
+            assert_eq!(near.map(|near| [near + 1, near + 59]), next.zip(far).map(|(next, far)| [next, far]));
+        }
+        assert_eq!(exponent("shared/dgrad@61"), None);
+        // Micro-batches of a step have the sites of one.
+        let (twice, same) = through_many_calls(method, 2);
+        assert_eq!(same.len(), sites.len());
+        assert!(twice.iter().zip(&right).all(|(twice, &right)| *twice == 2.0 * right), "{method}");
+    }
 }

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""SegNet on CamVid by all methods, over three seeds, at two sizes: README's tables, docs/science.md and its drawings.
+
+usage: scripts/camvid.py --data DIRECTORY --results DIRECTORY [--steps 600] [--until readme|90x120|180x240]
+
+DIRECTORY of data holds camvid-90x120 and camvid-180x240. Each training is kept in the directory of results, and what is
+there is not trained again: 45 minutes for README on two cores, an hour and a quarter for the smaller size, four for the
+larger. What is missing is said. Needs matplotlib. The data are for non-commercial research; nothing of them gets out.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SIZES = ["90x120", "180x240"]
+SEEDS = [0, 1, 2]
+# What the sum over pixels is divided by (`--pixels`): as many as the paper has, or those that a batch has.
+PAPERS, OWN = "2073600", "batch"
+# README's tables: the title's end and the methods of each.
+README = {
+    PAPERS: ("loss divided by 2073600 pixels, as in the paper", ["fp32", "fp16", "fixed:128", "dynamic", "gs"]),
+    OWN: ("loss divided by the labelled pixels of its batch", ["fp32", "fp16", "gs"]),
+}
+METHODS = ["fp32", "fp16", "fixed:128", "dynamic", "dynamic:10", "logmax", "gs:paper-literal", "gs:paper", "gs:authors", "gs"]
+# Zhao et al. 2020, Table 3: mIoU, class and global accuracy after 16 000 steps at 360 × 480.
+PAPER = {"fp32": (51.1, 68.3, 83.9), "fp16": None, "dynamic:10": (48.3, 64.1, 82.4), "gs:authors": (49.6, 64.6, 83.4)}
+
+
+class Trainings:
+    """What was trained, each in a directory of its own."""
+
+    def __init__(self, asked):
+        self.data, self.results, self.steps = asked.data, asked.results, asked.steps
+        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "gradscale-cli"], cwd=ROOT, check=True)
+        # A copy, so that all are of one commit whatever is built meanwhile.
+        target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.program = pathlib.Path(shutil.copy(pathlib.Path(target, "release", "gradscale"), self.results)).resolve()
+
+    def directory(self, size, pixels, seed, method):
+        return self.results / f"{size}-{pixels}-{seed}-{method.replace(':', '-')}-{self.steps}"
+
+    def train(self, size, pixels, seed, method):
+        """Trains, if that was not done before and the data are there."""
+        data, out = self.data / f"camvid-{size}", self.directory(size, pixels, seed, method)
+        if not data.is_dir() or (out / "results.json").exists():
+            return
+        command = [self.program, "compare", "--data", data, "--out", out, "--pixels", pixels]
+        command += ["--width", "16", "--batch", "12", "--iters", str(self.steps), "--seed", str(seed)]
+        subprocess.run([*command, "--eval-every", str(max(1, self.steps // 12)), "--methods", method], check=True)
+
+    def found(self, size, pixels, methods):
+        """The results of each training that there is."""
+        paths = [self.directory(size, pixels, seed, method) / "results.json" for method in methods for seed in SEEDS]
+        return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def spread(values, digits=1):
+    """Mean ± standard deviation."""
+    if len(values) < 2:
+        return "".join(f"{value:.{digits}f}" for value in values) or "–"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def table(found, methods, compared):
+    """Scores of the test set, by method, and what they were trained by; beside them the paper's, where compared."""
+    runs = [run for one in found for run in one["runs"]]
+    head = ["method", "mIoU %", "class accuracy %", "global accuracy %", "flushed at worst %", "skipped", "repeated", "activations MB"]
+    head += ["the paper: mIoU, class, global"] if compared else []
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for method in methods:
+        of = [run for run in runs if run["method"] == method]
+        scored = [run["metrics"] for run in of if run["metrics"]]
+        scores = [spread([100 * one[key] for one in scored]) for key in ("miou", "class_accuracy", "global_accuracy")]
+        worst = [100 * max(site["worst"] for site in run["sites"]) for run in of if run["sites"]]
+        counts = [spread([run[key] for run in of], 0) for key in ("skipped_steps", "repeats")]
+        size = spread([max(run["activation_bytes"] for run in of) / 1e6] if of else [])
+        printed = PAPER.get(method, ())
+        printed = ["diverged" if printed is None else ", ".join(map(str, printed)) or "–"] if compared else []
+        lines.append("| " + " | ".join([method, *scores, spread(worst, 3), *counts, size, *printed]) + " |")
+    by = sorted({f"gradscale {one['version']} ({one['commit']}) on {one['machine']}" for one in found})
+    missing = len(methods) * len(SEEDS) - len(runs)
+    said = f" {missing} of {len(methods) * len(SEEDS)} trainings are missing." if missing else ""
+    return "\n".join(lines) + f"\n\n{'; '.join(by)}.{said}\n"
+
+
+def readme(trainings):
+    """The tables between README's marks."""
+    begin, end = "<!-- camvid -->", "<!-- /camvid -->"
+    text = ""
+    for pixels, (title, methods) in README.items():
+        text += f"**SegNetBasic (16 channels) on CamVid at 90 × 120, {title}**\n\n"
+        text += table(trainings.found(SIZES[0], pixels, methods), methods, False) + "\n"
+    text += f"{trainings.steps} steps of 12 images; mean ± standard deviation over {len(SEEDS)} seeds. "
+    text += "Written by `scripts/camvid.py`; [all methods](docs/science.md).\n"
+    path = ROOT / "README.md"
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(before + begin + "\n" + text + end + after)
+
+
+def curves(plt, runs, path):
+    """mIoU on the validation set over training, the paper's figure 3a."""
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for method in METHODS:
+        of = [run["scores"] for run in runs if run["method"] == method and run["scores"]]
+        of = [[score for score in scores if score["on"] == "validation"] for scores in of]
+        if not any(of):
+            continue
+        steps = [score["iteration"] for score in of[0]]
+        values = [[100 * scores[i]["miou"] for scores in of if len(scores) > i] for i in range(len(steps))]
+        mean = [statistics.mean(value) for value in values]
+        width = [statistics.stdev(value) if len(value) > 1 else 0 for value in values]
+        (line,) = axes.plot(steps, mean, label=method)
+        low, high = [m - w for m, w in zip(mean, width)], [m + w for m, w in zip(mean, width)]
+        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+    axes.set(xlabel="step", ylabel="mIoU on the validation set, %")
+    axes.legend(fontsize=7)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
+def scales(plt, runs, path):
+    """Exponents of all layers over training, the paper's figure 3b: the first seed of gs."""
+    figure, axes = plt.subplots(figsize=(7, 4))
+    sites = next((run["sites"] for run in runs if run["method"] == "gs" and run["seed"] == SEEDS[0]), [])
+    shades = plt.get_cmap("viridis")
+    for i, site in enumerate(reversed(sites)):
+        axes.plot(site["iteration"], site["alpha"], color=shades(i / max(1, len(sites) - 1)), label=site["name"])
+    axes.set(xlabel="step", ylabel="scale, log2")
+    axes.legend(fontsize=5, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
+def page(plt, trainings):
+    """docs/science.md, all of it."""
+    folder = ROOT / "docs/science"
+    folder.mkdir(exist_ok=True)
+    text = f"""# SegNet on CamVid
+
+Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {trainings.steps} steps of 12 images, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare, orders do. Its loss scale is `dynamic:10`, its gradient scaling `gs:authors`.
+"""
+    for size in SIZES:
+        text += f"\n## {size.replace('x', ' × ')}\n\n"
+        found = trainings.found(size, PAPERS, METHODS)
+        if not found:
+            text += "Nothing was trained at this size.\n"
+            continue
+        runs = [run for one in found for run in one["runs"]]
+        curves(plt, runs, folder / f"curves-{size}.svg")
+        scales(plt, runs, folder / f"scales-{size}.svg")
+        text += table(found, METHODS, True)
+        text += f"\n![mIoU over training](science/curves-{size}.svg)\n\n![Scales of all layers](science/scales-{size}.svg)\n"
+        plt.close("all")
+    (ROOT / "docs/science.md").write_text(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--results", type=pathlib.Path, required=True)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--until", choices=["readme", *SIZES], default=SIZES[-1])
+    asked = parser.parse_args()
+    try:
+        import matplotlib
+
+        matplotlib.use("svg")
+        matplotlib.rcParams["svg.hashsalt"] = "gradscale"
+        from matplotlib import pyplot
+    except ImportError:
+        sys.exit("scripts/camvid.py needs matplotlib: pip install matplotlib")
+    trainings = Trainings(asked)
+    todo = [(SIZES[0], pixels, seed, method) for pixels, (_, ms) in README.items() for seed in SEEDS for method in ms]
+    for size in [] if asked.until == "readme" else SIZES[: SIZES.index(asked.until) + 1]:
+        todo += [(size, PAPERS, seed, method) for seed in SEEDS for method in METHODS]
+    for one in todo:
+        trainings.train(*one)
+    readme(trainings)
+    page(pyplot, trainings)
+
+
+main()
