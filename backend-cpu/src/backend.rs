@@ -3,9 +3,7 @@
 use crate::{Error, Isa, Memory, Table, scratch::Pool, table::indices};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
-    descriptor::{self, Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Reduce, Rows, Strided, Unary, Way, Xent},
-    scaled::Scaled,
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
     stats::{FlushRule, Stats},
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -98,92 +96,27 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
-        self.run_unary(op, x, y);
-        Ok(())
-    }
-
-    fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
-        self.run_binary(p, a, b, y);
-        Ok(())
-    }
-
-    fn sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
-        self.run_sum(terms, y);
-        Ok(())
-    }
-
-    fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
-        self.run_reduce(p, x, y);
-        Ok(())
-    }
-
-    fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
-        self.run_copy(p, x, y);
-        Ok(())
-    }
-
-    fn gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
-        self.run_gemm(p, a, b, bias, y);
-        Ok(())
-    }
-
-    fn conv(
-        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
-    ) -> Done<Self> {
-        self.run_conv(p, pass, a, b, bias, y);
-        Ok(())
-    }
-    fn pool(&self, p: &descriptor::Pool, x: &Memory, at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
-        self.run_pool(p, x, at, y);
-        Ok(())
-    }
-
-    fn unpool(
-        &self, p: &descriptor::Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>,
-    ) -> Done<Self> {
-        self.run_unpool(p, way, x, at, y);
-        Ok(())
-    }
-
-    fn rows(&self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: Store<'_, Self>) -> Done<Self> {
-        self.run_rows(p, way, x, index, y);
-        Ok(())
-    }
-
-    fn norm(
-        &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
-    ) -> Done<Self> {
-        self.run_norm(p, x, affine, saved, y);
-        Ok(())
-    }
-
-    fn norm_vjp(
-        &self, p: &Norm, x: Normed<'_, Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
-    ) -> Done<Self> {
-        self.run_norm_vjp(p, x, dy, dx, affine);
-        Ok(())
-    }
-
-    fn xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &mut Memory) -> Done<Self> {
-        self.run_xent(p, x, out);
-        Ok(())
-    }
-
-    fn xent_vjp(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>) -> Done<Self> {
-        self.run_xent_vjp(p, x, out, g, dx);
-        Ok(())
-    }
-
-    fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
-        self.run_global_norm(grads, norm);
-        Ok(())
-    }
-
-    fn optimize(
-        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
-    ) -> Done<Self> {
-        self.run_optimize(p, table, guard, norm, params);
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        match launch {
+            Launch::Unary { op, x, y } => self.run_unary(op, x, y),
+            Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, y),
+            Launch::Sum { terms, y } => self.run_sum(terms, y),
+            Launch::Reduce { p, x, y } => self.run_reduce(&p, x, y),
+            Launch::Copy { p, x, y } => self.run_copy(&p, x, y),
+            Launch::Gemm { p, a, b, bias, y } => self.run_gemm(&p, a, b, bias, y),
+            Launch::Conv { p, pass, a, b, bias, y } => self.run_conv(&p, pass, a, b, bias, y),
+            Launch::Pool { p, x, indices, y } => self.run_pool(&p, x, indices, y),
+            Launch::Unpool { p, way, x, indices, y } => self.run_unpool(&p, way, x, indices, y),
+            Launch::Rows { p, way, x, indices, y } => self.run_rows(&p, way, x, indices, y),
+            Launch::Norm { p, x, affine, saved, y } => self.run_norm(&p, x, affine, saved, y),
+            Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, dx, affine),
+            Launch::CrossEntropy { p, x, out } => self.run_xent(&p, x, out),
+            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.run_xent_vjp(&p, x, out, g, dx),
+            Launch::GlobalNorm { gradients, norm } => self.run_global_norm(gradients, norm),
+            Launch::Optimize { p, table, guard, norm, parameters } => {
+                self.run_optimize(&p, table, guard, norm, parameters);
+            }
+        }
         Ok(())
     }
 }

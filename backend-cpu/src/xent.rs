@@ -2,7 +2,7 @@
 
 use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, reduce::runs};
 use gradscale_core::{
-    backend::{Scored, Store},
+    backend::{CrossEntropyArgs, Store},
     descriptor::{Xent, XentRow},
 };
 use rayon::prelude::*;
@@ -10,13 +10,13 @@ use rayon::prelude::*;
 /// Rows of a part.
 const PART: usize = 4096;
 
-fn weight(x: Scored<'_, Memory>, class: u32) -> f32 {
+fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
     x.weights.map_or(1.0, |weights| weights.f32()[class as usize])
 }
 
 impl Cpu {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
-    pub(crate) fn run_xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &mut Memory) {
+    pub(crate) fn run_xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &mut Memory) {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (head, lse) = out.f32_mut().split_at_mut(2);
         // Loss, weights and rows of each part.
@@ -54,7 +54,9 @@ impl Cpu {
         head[1] = divisor;
     }
 
-    pub(crate) fn run_xent_vjp(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>) {
+    pub(crate) fn run_xent_vjp(
+        &self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
+    ) {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (out, g) = (out.f32(), g.f32()[0]);
         self.dense(dx, rows * classes, |start, values| {

@@ -7,7 +7,7 @@
 )]
 
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, DataMut, Normed, Scored, Slot, Store},
+    backend::{Backend, Control, CrossEntropyArgs, DType, Data, DataMut, Launch, NormSaved, Slot, Store},
     cast::{Round, f16_from_f32},
     descriptor::{Conv2d, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary, Xent},
     stats::{Convention, Detail, Stats},
@@ -73,30 +73,48 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     let conv = Conv2d::new([3, 29, 37, 10], 22, [5, 3]).and_then(|p| p.pad([2, 1])).unwrap();
     let (x, w, dy) = (halves(cpu, 3 * 29 * 37 * 10, 1), halves(cpu, 22 * 15 * 10, 2), halves(cpu, 3 * 29 * 37 * 22, 3));
     let len = 3 * 29 * 37;
-    all.push(store(cpu, DType::F16, len * 22, |y| cpu.conv(&conv, Pass::Forward, &x, &w, None, y).unwrap()));
-    all.push(store(cpu, DType::F16, len * 10, |y| cpu.conv(&conv, Pass::Data, &dy, &w, None, y).unwrap()));
-    all.push(store(cpu, DType::F32, 22 * 150, |y| cpu.conv(&conv, Pass::Weight, &x, &dy, None, y).unwrap()));
+    all.push(store(cpu, DType::F16, len * 22, |y| {
+        cpu.launch(Launch::Conv { p: conv, pass: Pass::Forward, a: &x, b: &w, bias: None, y }).unwrap()
+    }));
+    all.push(store(cpu, DType::F16, len * 10, |y| {
+        cpu.launch(Launch::Conv { p: conv, pass: Pass::Data, a: &dy, b: &w, bias: None, y }).unwrap()
+    }));
+    all.push(store(cpu, DType::F32, 22 * 150, |y| {
+        cpu.launch(Launch::Conv { p: conv, pass: Pass::Weight, a: &x, b: &dy, bias: None, y }).unwrap()
+    }));
     // Narrow enough for the highest tiles, and for slices of the weight gradient.
     let conv = Conv2d::new([2, 45, 60, 16], 11, [7, 7]).and_then(Conv2d::same).unwrap();
     let (x16, w16, dy11) = (halves(cpu, 86_400, 11), halves(cpu, 49 * 176, 12), halves(cpu, 59_400, 13));
-    all.push(store(cpu, DType::F16, 59_400, |y| cpu.conv(&conv, Pass::Forward, &x16, &w16, None, y).unwrap()));
-    all.push(store(cpu, DType::F16, 86_400, |y| cpu.conv(&conv, Pass::Data, &dy11, &w16, None, y).unwrap()));
-    all.push(store(cpu, DType::F32, 49 * 176, |y| cpu.conv(&conv, Pass::Weight, &x16, &dy11, None, y).unwrap()));
+    all.push(store(cpu, DType::F16, 59_400, |y| {
+        cpu.launch(Launch::Conv { p: conv, pass: Pass::Forward, a: &x16, b: &w16, bias: None, y }).unwrap()
+    }));
+    all.push(store(cpu, DType::F16, 86_400, |y| {
+        cpu.launch(Launch::Conv { p: conv, pass: Pass::Data, a: &dy11, b: &w16, bias: None, y }).unwrap()
+    }));
+    all.push(store(cpu, DType::F32, 49 * 176, |y| {
+        cpu.launch(Launch::Conv { p: conv, pass: Pass::Weight, a: &x16, b: &dy11, bias: None, y }).unwrap()
+    }));
     // A bias gradient, which many threads share, and channels put beside others.
     let bias = Reduce::new(ReduceOp::Sum, 1, 35_409, 2).unwrap();
-    all.push(store(cpu, DType::F32, 2, |y| cpu.reduce(&bias, &dy, y).unwrap()));
+    all.push(store(cpu, DType::F32, 2, |y| cpu.launch(Launch::Reduce { p: bias, x: &dy, y }).unwrap()));
     let dims = [Dim { len: 5400, x: 16, y: 48 }, Dim { len: 16, x: 1, y: 2 }];
     let strided = Strided::new(&dims, 0, 3).unwrap();
-    all.push(store(cpu, DType::F16, 5400 * 48, |y| cpu.copy(&strided, &x16, y).unwrap()));
+    all.push(store(cpu, DType::F16, 5400 * 48, |y| {
+        cpu.launch(Launch::Copy { p: strided.clone(), x: &x16, y }).unwrap()
+    }));
     let gemm = Gemm::new(201, 130, 700).unwrap();
     let (a, b) = (halves(cpu, 201 * 700, 4), halves(cpu, 700 * 130, 5));
-    all.push(store(cpu, DType::F16, 201 * 130, |y| cpu.gemm(&gemm, &a, &b, None, y).unwrap()));
-    all.push(store(cpu, DType::F16, len * 22, |y| cpu.unary(Unary::Gelu, &dy, y).unwrap()));
+    all.push(store(cpu, DType::F16, 201 * 130, |y| {
+        cpu.launch(Launch::Gemm { p: gemm, a: &a, b: &b, bias: None, y }).unwrap()
+    }));
+    all.push(store(cpu, DType::F16, len * 22, |y| cpu.launch(Launch::Unary { op: Unary::Gelu, x: &dy, y }).unwrap()));
     let reduce = Reduce::new(ReduceOp::SumSquares, 7, 3 * 29 * 37, 3).unwrap();
     let long = halves(cpu, 7 * len * 3, 6);
-    all.push(store(cpu, DType::F32, 21, |y| cpu.reduce(&reduce, &long, y).unwrap()));
+    all.push(store(cpu, DType::F32, 21, |y| cpu.launch(Launch::Reduce { p: reduce, x: &long, y }).unwrap()));
     let pool = Pool::new(PoolOp::Max, [3, 29, 37, 10], [2, 2]).and_then(Pool::ceil).unwrap();
-    all.push(store(cpu, DType::F16, 3 * 15 * 19 * 10, |y| cpu.pool(&pool, &x, None, y).unwrap()));
+    all.push(store(cpu, DType::F16, 3 * 15 * 19 * 10, |y| {
+        cpu.launch(Launch::Pool { p: pool, x: &x, indices: None, y }).unwrap()
+    }));
     // The last two are so large that sums are divided.
     let norms = [
         ([3, 29, 37, 10], NormOver::Batch),
@@ -108,13 +126,15 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
         let (norm, len) = (Norm::new(shape, over, 1e-5).unwrap(), shape.iter().product::<u32>() as usize);
         let (x, up) = (halves(cpu, len, 10), halves(cpu, len, 7));
         let mut saved = cpu.alloc(DType::F32, 2 * norm.groups() as usize).unwrap();
-        all.push(store(cpu, DType::F16, len, |y| cpu.norm(&norm, &x, None, &mut saved, y).unwrap()));
-        let normed = Normed { x: &x, saved: &saved, scale: None };
+        all.push(store(cpu, DType::F16, len, |y| {
+            cpu.launch(Launch::Norm { p: norm, x: &x, affine: None, saved: &mut saved, y }).unwrap()
+        }));
+        let normed = NormSaved { x: &x, saved: &saved, weight: None };
         let [mut scale, mut shift] = [0; 2].map(|_| cpu.alloc(DType::F32, shape[3] as usize).unwrap());
         all.push(store(cpu, DType::F16, len, |y| {
             let table = y.table;
             let affine = [&mut scale, &mut shift].map(|y| Store::param(Slot(2), Slot(1), false, table, y));
-            cpu.norm_vjp(&norm, normed, &up, y, Some(affine)).unwrap();
+            cpu.launch(Launch::NormVjp { p: norm, x: normed, dy: &up, dx: y, affine: Some(affine) }).unwrap();
         }));
         for gradient in [&scale, &shift] {
             all.push((read(cpu, gradient, shape[3] as usize), Stats::new(Convention::FP16, 0, Detail::None)));
@@ -125,14 +145,21 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     let mut labels = cpu.alloc(DType::U8, 20_000).unwrap();
     cpu.write(Data::U8(&(0..20_000u32).map(|i| (i % 11) as u8).collect::<Vec<_>>()), &mut labels).unwrap();
     let mut out = cpu.alloc(DType::F32, 20_002).unwrap();
-    cpu.xent(&xent, Scored { logits: &logits, labels: &labels, weights: None }, &mut out).unwrap();
+    cpu.launch(Launch::CrossEntropy {
+        p: xent,
+        x: CrossEntropyArgs { logits: &logits, labels: &labels, weights: None },
+        out: &mut out,
+    })
+    .unwrap();
     all.push((read(cpu, &out, 20_002), Stats::new(Convention::FP16, 0, Detail::None)));
     let up = store_f32(cpu, &halves(cpu, 1, 9), 1);
-    let scored = Scored { logits: &logits, labels: &labels, weights: None };
-    all.push(store(cpu, DType::F16, 220_000, |y| cpu.xent_vjp(&xent, scored, &out, &up, y).unwrap()));
+    let scored = CrossEntropyArgs { logits: &logits, labels: &labels, weights: None };
+    all.push(store(cpu, DType::F16, 220_000, |y| {
+        cpu.launch(Launch::CrossEntropyVjp { p: xent, x: scored, out: &out, g: &up, dx: y }).unwrap()
+    }));
     let long = store_f32(cpu, &dy, len * 22);
     let mut norm = cpu.alloc(DType::F32, 1).unwrap();
-    cpu.global_norm(&[&long], &mut norm).unwrap();
+    cpu.launch(Launch::GlobalNorm { gradients: &[&long], norm: &mut norm }).unwrap();
     all.push((read(cpu, &norm, 1), Stats::new(Convention::FP16, 0, Detail::None)));
     all
 }
@@ -140,7 +167,7 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
 fn store_f32(cpu: &Cpu, x: &Memory, len: usize) -> Memory {
     let table = cpu.table(2, 0).unwrap();
     let mut y = cpu.alloc(DType::F32, len).unwrap();
-    cpu.unary(Unary::Id, x, Store::keep(Slot::ONE, &table, &mut y)).unwrap();
+    cpu.launch(Launch::Unary { op: Unary::Id, x, y: Store::keep(Slot::ONE, &table, &mut y) }).unwrap();
     y
 }
 

@@ -12,7 +12,7 @@ use crate::{
     store::StoreParams,
 };
 use gradscale_core::{
-    backend::{DType, Normed, Store},
+    backend::{DType, NormSaved, Store},
     descriptor::{Norm, NormOver, Unary},
 };
 
@@ -291,14 +291,14 @@ impl<D: Driver> Device<D> {
     }
 
     pub(crate) fn run_norm_vjp(
-        &self, p: &Norm, x: Normed<'_, Memory<D>>, dy: &Memory<D>, dx: &Store<'_, Self>,
+        &self, p: &Norm, x: NormSaved<&Memory<D>>, dy: &Memory<D>, dx: &Store<'_, Self>,
         affine: Option<&[Store<'_, Self>; 2]>,
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
         let (len, dense) = self.dense(shape.len());
         let channels = shape.channels;
         let saved = x.saved.holds(2 * total as usize).of(DType::F32);
-        let scale = x.scale.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
+        let scale = x.weight.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
         let (x, fused) = (x.x.holds(shape.len()), shape.groups != 0 && !p.is_given());
         let dy = dy.holds(shape.len());
         let params = |dx, inverses, means, lanes| NormVjpParams {

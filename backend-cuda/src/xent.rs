@@ -9,7 +9,7 @@ use crate::{
     store::StoreParams,
 };
 use gradscale_core::{
-    backend::{Buffer, DType, Scored, Store},
+    backend::{Buffer, CrossEntropyArgs, DType, Store},
     descriptor::Xent,
 };
 
@@ -55,7 +55,7 @@ unsafe impl Params for XentVjpParams {}
 const THREADS: u32 = 256;
 
 /// Addresses of logits, labels and weights.
-fn operands<D: Driver>(p: &Xent, x: Scored<'_, Memory<D>>) -> [u64; 3] {
+fn operands<D: Driver>(p: &Xent, x: CrossEntropyArgs<&Memory<D>>) -> [u64; 3] {
     let [rows, classes] = p.shape().map(|size| size as usize);
     assert!(matches!(x.labels.dtype(), DType::U8 | DType::U32), "labels are integers");
     [
@@ -71,7 +71,7 @@ fn ignored(p: &Xent) -> [u32; 2] {
 }
 
 impl<D: Driver> Device<D> {
-    pub(crate) fn run_xent(&self, p: &Xent, x: Scored<'_, Memory<D>>, out: &Memory<D>) -> Result<(), Error> {
+    pub(crate) fn run_xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let [logits, labels, weights] = operands(p, x);
         // A few classes for each thread.
@@ -100,7 +100,7 @@ impl<D: Driver> Device<D> {
     }
 
     pub(crate) fn run_xent_vjp(
-        &self, p: &Xent, x: Scored<'_, Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: &Store<'_, Self>,
+        &self, p: &Xent, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let n = (rows * classes) as usize;

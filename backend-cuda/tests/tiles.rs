@@ -5,7 +5,7 @@ mod host;
 
 use gradscale_conformance::Reference;
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
+    backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass, ShapeError},
     stats::{Convention, Detail, Stats},
 };
@@ -64,8 +64,8 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
     device.upload(&control, 0..3, &mut table)?;
     let store = Store::site(Slot::ONE, Slot(2), &table, &mut y);
     match work {
-        Work::Gemm(p) => device.gemm(&p, &a, &b, None, store)?,
-        Work::Conv(p, pass) => device.conv(&p, pass, &a, &b, None, store)?,
+        Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: store })?,
+        Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias: None, y: store })?,
     }
     let mut values = vec![f16::ZERO; y_len];
     wait(device.read(&y, DataMut::F16(&mut values)))?;

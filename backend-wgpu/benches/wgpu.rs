@@ -15,7 +15,7 @@ use gradscale::{
     optim::Optimizer,
 };
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, Slot, Store},
+    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
@@ -56,7 +56,9 @@ impl Bench {
         }
         let table = self.table(Detail::None);
         let mut half = self.device.alloc(dtype, len).unwrap();
-        self.device.unary(Unary::Id, &wide, Store::keep(Slot::ONE, &table, &mut half)).unwrap();
+        self.device
+            .launch(Launch::Unary { op: Unary::Id, x: &wide, y: Store::keep(Slot::ONE, &table, &mut half) })
+            .unwrap();
         half
     }
 
@@ -84,7 +86,15 @@ impl Bench {
         let flops = 2.0 * f64::from(size).powi(3);
         let mut time = |detail| {
             let table = self.table(detail);
-            let mut store = || self.device.gemm(&gemm, &a, &b, None, Store::site(Slot(2), Slot(3), &table, &mut y));
+            let mut store = || {
+                self.device.launch(Launch::Gemm {
+                    p: gemm,
+                    a: &a,
+                    b: &b,
+                    bias: None,
+                    y: Store::site(Slot(2), Slot(3), &table, &mut y),
+                })
+            };
             self.operator(&mut store).as_secs_f64()
         };
         let [plain, counts, full] = [Detail::None, Detail::Counts, Detail::Full].map(&mut time);
@@ -103,8 +113,13 @@ impl Bench {
         println!("copy {len} · 6 bytes   {:9.2} GB/s", 2.0 * bytes as f64 / copy.as_secs_f64() / 1e9);
         for (name, detail) in [("cast", Detail::None), ("cast, counts", Detail::Counts), ("cast, full", Detail::Full)] {
             let table = self.table(detail);
-            let time =
-                self.operator(|| self.device.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut y)));
+            let time = self.operator(|| {
+                self.device.launch(Launch::Unary {
+                    op: Unary::Id,
+                    x: &x,
+                    y: Store::site(Slot(2), Slot(3), &table, &mut y),
+                })
+            });
             println!("  {name:19} {:9.2} of that", copy.as_secs_f64() / time.as_secs_f64());
         }
     }
@@ -121,8 +136,16 @@ impl Bench {
             (Pass::Weight, &x, &y, lens[1], DType::F32),
         ] {
             let mut out = self.device.alloc(dtype, result).unwrap();
-            let time = self
-                .operator(|| self.device.conv(&p, pass, a, b, None, Store::site(Slot(2), Slot(3), &table, &mut out)));
+            let time = self.operator(|| {
+                self.device.launch(Launch::Conv {
+                    p,
+                    pass,
+                    a,
+                    b,
+                    bias: None,
+                    y: Store::site(Slot(2), Slot(3), &table, &mut out),
+                })
+            });
             println!("conv 7×7 {pass:8?}      {:9.1} GFLOP/s", flops / time.as_secs_f64() / 1e9);
         }
     }

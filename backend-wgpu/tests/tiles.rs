@@ -4,7 +4,7 @@
 
 use gradscale::Cpu;
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
+    backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass},
     stats::{Convention, Detail, Stats},
 };
@@ -87,9 +87,12 @@ fn cooperative_matrices_agree_with_the_cpu() {
             let p = if transposed[0] { p.transpose_a().unwrap() } else { p };
             let p = if transposed[1] { p.transpose_b().unwrap() } else { p };
             let lens = p.lens().map(|len| len as usize);
-            let want = run(&cpu, lens, |device, a, b, store| device.gemm(&p, a, b, None, store));
+            let want =
+                run(&cpu, lens, |device, a, b, store| device.launch(Launch::Gemm { p, a, b, bias: None, y: store }));
             for device in [&gpu, &without] {
-                let got = run(device, lens, |device, a, b, store| device.gemm(&p, a, b, None, store));
+                let got = run(device, lens, |device, a, b, store| {
+                    device.launch(Launch::Gemm { p, a, b, bias: None, y: store })
+                });
                 same(&format!("{p:?}"), &got, &want);
             }
         }
@@ -119,16 +122,20 @@ fn whole_tiles_and_slices_agree_with_the_cpu() {
     ] {
         let [x, w, y] = [p.x(), p.w(), p.y()].map(|shape| shape.iter().product::<u32>() as usize);
         for (pass, lens) in [(Pass::Forward, [x, w, y]), (Pass::Data, [y, w, x]), (Pass::Weight, [x, y, w])] {
-            let got = run(&gpu, lens, |device, a, b, store| device.conv(&p, pass, a, b, None, store));
-            let want = run(&cpu, lens, |device, a, b, store| device.conv(&p, pass, a, b, None, store));
+            let got = run(&gpu, lens, |device, a, b, store| {
+                device.launch(Launch::Conv { p, pass, a, b, bias: None, y: store })
+            });
+            let want = run(&cpu, lens, |device, a, b, store| {
+                device.launch(Launch::Conv { p, pass, a, b, bias: None, y: store })
+            });
             same(&format!("{pass:?} of {p:?}"), &got, &want);
         }
     }
     for (m, n, k) in [(48, 65, 5000), (3, 5, 40_000), (130, 70, 33)] {
         let p = Gemm::new(m, n, k).unwrap();
         let lens = p.lens().map(|len| len as usize);
-        let got = run(&gpu, lens, |device, a, b, store| device.gemm(&p, a, b, None, store));
-        let want = run(&cpu, lens, |device, a, b, store| device.gemm(&p, a, b, None, store));
+        let got = run(&gpu, lens, |device, a, b, store| device.launch(Launch::Gemm { p, a, b, bias: None, y: store }));
+        let want = run(&cpu, lens, |device, a, b, store| device.launch(Launch::Gemm { p, a, b, bias: None, y: store }));
         same(&format!("{p:?}"), &got, &want);
     }
 }

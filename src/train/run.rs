@@ -3,7 +3,7 @@
 use super::memory::Memory;
 use crate::compile::{Launch, Operation, Target};
 use gradscale_core::{
-    backend::{Backend, Done, Normed, Scored, Store},
+    backend::{Backend, CrossEntropyArgs, Done, Launch as DeviceLaunch, NormSaved, Store},
     scaled::Scaled,
 };
 use std::{
@@ -45,39 +45,42 @@ fn dispatch<B: Backend>(
     let need = |i: usize| read(i).expect("operators are compiled with all of their operands");
     let mut stores = ys.iter_mut().zip(&launch.targets).map(|(y, target)| store(y, table, target));
     let mut next = || stores.next().expect("operators are compiled with all of their destinations");
-    match &launch.operation {
-        Operation::Unary(op) => device.unary(*op, need(0), next()),
-        Operation::Binary(p) => device.binary(p, need(0), need(1), next()),
+    let device_launch = match &launch.operation {
+        Operation::Unary(op) => DeviceLaunch::Unary { op: *op, x: need(0), y: next() },
+        Operation::Binary(p) => DeviceLaunch::Binary { p: *p, a: need(0), b: need(1), y: next() },
         Operation::Sum(slots) => {
             let terms: Vec<_> = slots.iter().enumerate().map(|(i, &slot)| Scaled::new(need(i), slot)).collect();
-            device.sum(&terms, next())
+            return device.launch(DeviceLaunch::Sum { terms: &terms, y: next() });
         }
-        Operation::Reduce(p) => device.reduce(p, need(0), next()),
-        Operation::Copy(p) => device.copy(p, need(0), next()),
-        Operation::Gemm(p) => device.gemm(p, need(0), need(1), read(2), next()),
-        Operation::Conv(p, pass) => device.conv(p, *pass, need(0), need(1), read(2), next()),
-        Operation::Pool(p) => device.pool(p, need(0), written, next()),
-        Operation::Unpool(p, way) => device.unpool(p, *way, need(0), read(1), next()),
-        Operation::Rows(p, way) => device.rows(p, *way, need(0), need(1), next()),
+        Operation::Reduce(p) => DeviceLaunch::Reduce { p: *p, x: need(0), y: next() },
+        Operation::Copy(p) => DeviceLaunch::Copy { p: p.clone(), x: need(0), y: next() },
+        Operation::Gemm(p) => DeviceLaunch::Gemm { p: *p, a: need(0), b: need(1), bias: read(2), y: next() },
+        Operation::Conv(p, pass) => {
+            DeviceLaunch::Conv { p: *p, pass: *pass, a: need(0), b: need(1), bias: read(2), y: next() }
+        }
+        Operation::Pool(p) => DeviceLaunch::Pool { p: *p, x: need(0), indices: written, y: next() },
+        Operation::Unpool(p, way) => DeviceLaunch::Unpool { p: *p, way: *way, x: need(0), indices: read(1), y: next() },
+        Operation::Rows(p, way) => DeviceLaunch::Rows { p: *p, way: *way, x: need(0), indices: need(1), y: next() },
         Operation::Norm(p) => {
             let saved = written.expect("a normalisation has statistics");
-            let affine = read(1).zip(read(2)).map(|(scale, shift)| [scale, shift]);
-            device.norm(p, need(0), affine, saved, next())
+            let affine = read(1).zip(read(2)).map(|(weight, bias)| [weight, bias]);
+            DeviceLaunch::Norm { p: *p, x: need(0), affine, saved, y: next() }
         }
         Operation::NormVjp(p) => {
-            let x = Normed { x: need(0), saved: need(1), scale: read(2) };
-            let (dx, scale, shift) = (next(), next(), next());
-            device.norm_vjp(p, x, need(3), dx, Some([scale, shift]))
+            let x = NormSaved { x: need(0), saved: need(1), weight: read(2) };
+            let (dx, weight, bias) = (next(), next(), next());
+            DeviceLaunch::NormVjp { p: *p, x, dy: need(3), dx, affine: Some([weight, bias]) }
         }
         Operation::Xent(p) => {
-            let x = Scored { logits: need(0), labels: need(1), weights: read(2) };
-            device.xent(p, x, written.expect("a loss is written"))
+            let x = CrossEntropyArgs { logits: need(0), labels: need(1), weights: read(2) };
+            DeviceLaunch::CrossEntropy { p: *p, x, out: written.expect("a loss is written") }
         }
         Operation::XentVjp(p) => {
-            let x = Scored { logits: need(0), labels: need(1), weights: read(2) };
-            device.xent_vjp(p, x, need(3), need(4), next())
+            let x = CrossEntropyArgs { logits: need(0), labels: need(1), weights: read(2) };
+            DeviceLaunch::CrossEntropyVjp { p: *p, x, out: need(3), g: need(4), dx: next() }
         }
-    }
+    };
+    device.launch(device_launch)
 }
 
 fn store<'a, B: Backend>(y: &'a mut B::Buffer, table: &'a B::Table, target: &Target) -> Store<'a, B> {

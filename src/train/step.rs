@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Level,
-    backend::{Backend, DType, Param, Slot},
+    backend::{Backend, DType, Launch as DeviceLaunch, Param, Slot},
     descriptor::{Optimizer as Descriptor, Unary},
     stats::{Convention, Detail, Stats},
     step::found_inf,
@@ -113,7 +113,7 @@ impl<B: Backend> Trainer<B> {
     fn global_norm(&mut self, weights: &[usize]) -> Result<(), B::Error> {
         let mut norm = self.memory.take(self.fixed.norm());
         let all: Vec<&B::Buffer> = weights.iter().map(|&id| self.memory.get(Fixed::part(id, Part::Gradient))).collect();
-        let done = self.device.global_norm(&all, &mut norm);
+        let done = self.device.launch(DeviceLaunch::GlobalNorm { gradients: &all, norm: &mut norm });
         self.memory.put(self.fixed.norm(), norm);
         done
     }
@@ -176,10 +176,15 @@ impl<B: Backend> Trainer<B> {
         }
         let norm = clips.then(|| self.memory.get(self.fixed.norm()));
         let done = match &self.table {
-            Some(table) => self.device.optimize(descriptor, table, guard, norm, &mut params),
+            Some(table) => self.device.launch(DeviceLaunch::Optimize {
+                p: *descriptor,
+                table,
+                guard,
+                norm,
+                parameters: &mut params,
+            }),
             None => Ok(()),
         };
-        drop(params);
         for (&id, buffers) in members.iter().zip(lent) {
             for (buffer, buf) in buffers.into_iter().zip(parts(id)) {
                 if let Some(buffer) = buffer {

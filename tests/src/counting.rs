@@ -6,9 +6,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Normed, Param, Scored, Slot, Store},
-    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
-    scaled::Scaled,
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
     stats::{Stats, WORDS},
 };
 
@@ -88,16 +86,6 @@ impl<B> Counting<B> {
     fn count(&self, counter: usize, by: usize) {
         self.counters[counter].fetch_add(by as u64, Relaxed);
     }
-
-    fn operator(&self) -> &B {
-        self.count(OPERATORS, 1);
-        &self.inner
-    }
-}
-
-/// The same store, for the backend inside.
-fn inside<'a, B: Backend>(y: Store<'a, Counting<B>>) -> Store<'a, B> {
-    Store { y: y.y, table: y.table, from: y.from, to: y.to, detail: y.detail, add: y.add }
 }
 
 impl<B: Backend> Backend for Counting<B> {
@@ -154,64 +142,8 @@ impl<B: Backend> Backend for Counting<B> {
         self.count(REPEATS, 1);
         self.inner.repeat(step)
     }
-    fn unary(&self, op: Unary, x: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().unary(op, x, inside(y))
-    }
-    fn binary(&self, p: &Binary, a: &B::Buffer, b: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().binary(p, a, b, inside(y))
-    }
-    fn sum(&self, terms: &[Scaled<&B::Buffer, Slot>], y: Store<'_, Self>) -> Done<Self> {
-        self.operator().sum(terms, inside(y))
-    }
-    fn reduce(&self, p: &Reduce, x: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().reduce(p, x, inside(y))
-    }
-    fn copy(&self, p: &Strided, x: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().copy(p, x, inside(y))
-    }
-    fn gemm(&self, p: &Gemm, a: &B::Buffer, b: &B::Buffer, bias: Option<&B::Buffer>, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().gemm(p, a, b, bias, inside(y))
-    }
-    fn conv(
-        &self, p: &Conv2d, pass: Pass, a: &B::Buffer, b: &B::Buffer, bias: Option<&B::Buffer>, y: Store<'_, Self>,
-    ) -> Done<Self> {
-        self.operator().conv(p, pass, a, b, bias, inside(y))
-    }
-    fn pool(&self, p: &Pool, x: &B::Buffer, at: Option<&mut B::Buffer>, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().pool(p, x, at, inside(y))
-    }
-    fn unpool(&self, p: &Pool, way: Way, x: &B::Buffer, at: Option<&B::Buffer>, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().unpool(p, way, x, at, inside(y))
-    }
-    fn rows(&self, p: &Rows, way: Way, x: &B::Buffer, index: &B::Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.operator().rows(p, way, x, index, inside(y))
-    }
-    fn norm(
-        &self, p: &Norm, x: &B::Buffer, affine: Option<[&B::Buffer; 2]>, saved: &mut B::Buffer, y: Store<'_, Self>,
-    ) -> Done<Self> {
-        self.operator().norm(p, x, affine, saved, inside(y))
-    }
-    fn norm_vjp(
-        &self, p: &Norm, x: Normed<'_, B::Buffer>, dy: &B::Buffer, dx: Store<'_, Self>,
-        affine: Option<[Store<'_, Self>; 2]>,
-    ) -> Done<Self> {
-        self.operator().norm_vjp(p, x, dy, inside(dx), affine.map(|stores| stores.map(inside)))
-    }
-    fn xent(&self, p: &Xent, x: Scored<'_, B::Buffer>, out: &mut B::Buffer) -> Done<Self> {
-        self.operator().xent(p, x, out)
-    }
-    fn xent_vjp(
-        &self, p: &Xent, x: Scored<'_, B::Buffer>, out: &B::Buffer, g: &B::Buffer, dx: Store<'_, Self>,
-    ) -> Done<Self> {
-        self.operator().xent_vjp(p, x, out, g, inside(dx))
-    }
-    fn global_norm(&self, grads: &[&B::Buffer], norm: &mut B::Buffer) -> Done<Self> {
-        self.operator().global_norm(grads, norm)
-    }
-    fn optimize(
-        &self, p: &Optimizer, table: &B::Table, guard: Range<u16>, norm: Option<&B::Buffer>,
-        params: &mut [Param<'_, B::Buffer>],
-    ) -> Done<Self> {
-        self.operator().optimize(p, table, guard, norm, params)
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        self.count(OPERATORS, 1);
+        self.inner.launch(launch.inside())
     }
 }

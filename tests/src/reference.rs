@@ -54,7 +54,7 @@ impl Memory {
     }
 }
 
-fn weight(x: Scored<'_, Memory>, class: u32) -> f32 {
+fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
     x.weights.map_or(1.0, |weights| weights.get(class as usize))
 }
 
@@ -155,6 +155,30 @@ impl Backend for Reference {
         Ok(())
     }
 
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        match launch {
+            Launch::Unary { op, x, y } => self.unary(op, x, y),
+            Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),
+            Launch::Sum { terms, y } => self.sum(terms, y),
+            Launch::Reduce { p, x, y } => self.reduce(&p, x, y),
+            Launch::Copy { p, x, y } => self.copy(&p, x, y),
+            Launch::Gemm { p, a, b, bias, y } => self.gemm(&p, a, b, bias, y),
+            Launch::Conv { p, pass, a, b, bias, y } => self.conv(&p, pass, a, b, bias, y),
+            Launch::Pool { p, x, indices, y } => self.pool(&p, x, indices, y),
+            Launch::Unpool { p, way, x, indices, y } => self.unpool(&p, way, x, indices, y),
+            Launch::Rows { p, way, x, indices, y } => self.rows(&p, way, x, indices, y),
+            Launch::Norm { p, x, affine, saved, y } => self.norm(&p, x, affine, saved, y),
+            Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
+            Launch::CrossEntropy { p, x, out } => self.xent(&p, x, out),
+            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.xent_vjp(&p, x, out, g, dx),
+            Launch::GlobalNorm { gradients, norm } => self.global_norm(gradients, norm),
+            Launch::Optimize { p, table, guard, norm, parameters } => self.optimize(&p, table, guard, norm, parameters),
+        }
+    }
+}
+
+/// Operators, one loop each.
+impl Reference {
     fn unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let seed = y.table.seed;
         self.put(y, (0..x.len()).map(|i| op.eval(x.get(i), At { seed, index: i as u32 })))
@@ -305,14 +329,14 @@ impl Backend for Reference {
     }
 
     fn norm_vjp(
-        &self, p: &Norm, x: Normed<'_, Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
+        &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
     ) -> Done<Self> {
         let (len, groups, n) = (p.x().iter().product::<u32>() as usize, p.groups() as usize, p.size() as f32);
         let group = |i: usize| p.group_of(i as u32) as usize;
         let channels = p.x()[3] as usize;
         let inverse = |i: usize| 1.0 / (x.saved.get(groups + group(i)) + p.eps()).sqrt();
         let normal = |i: usize| (x.x.get(i) - x.saved.get(group(i))) * inverse(i);
-        let upstream = |i: usize| dy.get(i) * x.scale.map_or(1.0, |scale| scale.get(i % channels));
+        let upstream = |i: usize| dy.get(i) * x.weight.map_or(1.0, |scale| scale.get(i % channels));
         let mut means = vec![[0f32; 2]; groups];
         for i in (0..len).filter(|_| !p.is_given()) {
             let [plain, weighted] = means[group(i)];
@@ -329,7 +353,7 @@ impl Backend for Reference {
         self.put(shift, (0..channels).map(|c| column(c).map(|i| dy.get(i)).sum()))
     }
 
-    fn xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &mut Memory) -> Done<Self> {
+    fn xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &mut Memory) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let [mut loss, mut weights, mut counted] = [0f32; 3];
         for r in 0..rows {
@@ -349,7 +373,9 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn xent_vjp(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>) -> Done<Self> {
+    fn xent_vjp(
+        &self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
+    ) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let gradient = |i: usize| {
             let (r, c) = (i / classes, i % classes);

@@ -2,7 +2,7 @@
 
 use crate::peak::{copy, peak};
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, Slot, Store},
+    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
     descriptor::Unary,
     stats::Detail,
 };
@@ -76,7 +76,9 @@ impl<'a> Bench<'a> {
         let mut wide = self.cpu.alloc(DType::F32, len).expect("memory");
         self.cpu.write(Data::F32(&values), &mut wide).expect("fits");
         let mut y = self.cpu.alloc(dtype, len).expect("memory");
-        self.cpu.unary(Unary::Id, &wide, Store::keep(Slot::ONE, &table, &mut y)).expect("runs");
+        self.cpu
+            .launch(Launch::Unary { op: Unary::Id, x: &wide, y: Store::keep(Slot::ONE, &table, &mut y) })
+            .expect("runs");
         y
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{measure::Bench, plain};
 use gradscale_core::{
-    backend::{Backend, DType, Dial, Normed, Param, Scored, Slot, Store},
+    backend::{Backend, CrossEntropyArgs, DType, Dial, Launch, NormSaved, Param, Slot, Store},
     descriptor::{
         At, Binary, BinaryOp, Dim, Divisor, Norm, NormOver, Optimizer, Over, Pool, PoolOp, Reduce, ReduceOp, Rule,
         Strided, Unary, Way, Xent,
@@ -49,7 +49,10 @@ fn casts(bench: &Bench<'_>) {
         let table = bench.table(detail);
         let other = ("`half` crate, cast alone", || plain::cast(LEN));
         beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, || {
-            bench.cpu.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+            bench
+                .cpu
+                .launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+                .expect("runs");
         });
     }
 }
@@ -59,7 +62,8 @@ fn functions(bench: &Bench<'_>) {
     let (x, bytes) = (bench.filled(DType::F16, LEN), bench.bytes(LEN, 256));
     let mut y = memory(bench, DType::F16, LEN);
     let mut positive = memory(bench, DType::F16, LEN);
-    cpu.unary(Unary::Exp, &x, Store::keep(Slot::ONE, &table, &mut positive)).expect("runs");
+    cpu.launch(Launch::Unary { op: Unary::Exp, x: &x, y: Store::keep(Slot::ONE, &table, &mut positive) })
+        .expect("runs");
     for op in [
         Unary::Relu,
         Unary::Pow(-0.75),
@@ -75,12 +79,13 @@ fn functions(bench: &Bench<'_>) {
         let x = if matches!(op, Unary::Pow(_) | Unary::Ln) { &positive } else { &x };
         let other = ("core's function", || plain::function(LEN, move |x| op.eval(x, At::default())));
         beside(bench, &format!("unary {op:?}"), [LEN, 4], other, || {
-            cpu.unary(op, x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+            cpu.launch(Launch::Unary { op, x, y: Store::site(Slot(2), Slot(3), &table, &mut y) }).expect("runs");
         });
     }
     let affine = Unary::Affine { a: 1.0 / 255.0, b: -0.5 };
     each(bench, "unary Affine of bytes", LEN, 3, || {
-        cpu.unary(affine, &bytes, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        cpu.launch(Launch::Unary { op: affine, x: &bytes, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+            .expect("runs");
     });
     let [rows, cols] = [u32::try_from(LEN / 32).expect("small"), 32];
     for (op, over) in [
@@ -93,13 +98,14 @@ fn functions(bench: &Bench<'_>) {
     ] {
         let p = Binary::new(op, rows, cols, over).expect("valid");
         each(bench, &format!("binary {op:?} over {over:?}"), LEN, 6, || {
-            cpu.binary(&p, &x, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+            cpu.launch(Launch::Binary { p, a: &x, b: &x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+                .expect("runs");
         });
     }
     let other = bench.filled(DType::F16, LEN);
     each(bench, "sum of two", LEN, 6, || {
         let terms = [Scaled { alpha: Slot(1), data: &x }, Scaled { alpha: Slot(2), data: &other }];
-        cpu.sum(&terms, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        cpu.launch(Launch::Sum { terms: &terms, y: Store::site(Slot(2), Slot(3), &table, &mut y) }).expect("runs");
     });
 }
 
@@ -112,14 +118,15 @@ fn norms(bench: &Bench<'_>) {
     let other = ("plain loops", || plain::norm(LEN / 32, 32));
     beside(bench, "norm", [LEN, 6], other, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-        cpu.norm(&p, &x, Some([&scale, &shift]), &mut saved, store).expect("runs");
+        cpu.launch(Launch::Norm { p, x: &x, affine: Some([&scale, &shift]), saved: &mut saved, y: store })
+            .expect("runs");
     });
     let (mut dscale, mut dshift) = (memory(bench, DType::F32, 32), memory(bench, DType::F32, 32));
     each(bench, "norm_vjp", LEN, 10, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         let affine = [&mut dscale, &mut dshift].map(|y| Store::param(Slot(2), Slot(1), false, &table, y));
-        let normed = Normed { x: &x, saved: &saved, scale: Some(&scale) };
-        cpu.norm_vjp(&p, normed, &dy, store, Some(affine)).expect("runs");
+        let normed = NormSaved { x: &x, saved: &saved, weight: Some(&scale) };
+        cpu.launch(Launch::NormVjp { p, x: normed, dy: &dy, dx: store, affine: Some(affine) }).expect("runs");
     });
 }
 
@@ -135,14 +142,15 @@ fn group_norms(bench: &Bench<'_>) {
         let (mut saved, mut y) = (memory(bench, DType::F32, count), memory(bench, DType::F16, LEN));
         each(bench, name, LEN, 6, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-            cpu.norm(&p, &x, Some([&scale, &shift]), &mut saved, store).expect("runs");
+            cpu.launch(Launch::Norm { p, x: &x, affine: Some([&scale, &shift]), saved: &mut saved, y: store })
+                .expect("runs");
         });
         let (mut dscale, mut dshift) = (memory(bench, DType::F32, channels), memory(bench, DType::F32, channels));
         each(bench, &format!("{name}, vjp"), LEN, 10, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
             let affine = [&mut dscale, &mut dshift].map(|y| Store::param(Slot(2), Slot(1), false, &table, y));
-            let normed = Normed { x: &x, saved: &saved, scale: Some(&scale) };
-            cpu.norm_vjp(&p, normed, &dy, store, Some(affine)).expect("runs");
+            let normed = NormSaved { x: &x, saved: &saved, weight: Some(&scale) };
+            cpu.launch(Launch::NormVjp { p, x: normed, dy: &dy, dx: store, affine: Some(affine) }).expect("runs");
         });
     }
 }
@@ -153,16 +161,17 @@ fn pools(bench: &Bench<'_>) {
     let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, small));
     let (mut at, mut y) = (memory(bench, DType::U8, small), memory(bench, DType::F16, small));
     each(bench, "pool 2×2, of the large tensor", LEN, 3, || {
-        cpu.pool(&p, &x, Some(&mut at), Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        cpu.launch(Launch::Pool { p, x: &x, indices: Some(&mut at), y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+            .expect("runs");
     });
     each(bench, "unpool Gather, of the large tensor", LEN, 3, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-        cpu.unpool(&p, Way::Gather, &x, Some(&at), store).expect("runs");
+        cpu.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at), y: store }).expect("runs");
     });
     let mut y = memory(bench, DType::F16, LEN);
     each(bench, "unpool Scatter, of the large tensor", LEN, 3, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-        cpu.unpool(&p, Way::Scatter, &dy, Some(&at), store).expect("runs");
+        cpu.launch(Launch::Unpool { p, way: Way::Scatter, x: &dy, indices: Some(&at), y: store }).expect("runs");
     });
 }
 
@@ -174,12 +183,21 @@ fn losses(bench: &Bench<'_>) {
     let (logits, labels) = (bench.filled(DType::F16, ROWS * 11), bench.bytes(ROWS, 12));
     let (weights, g) = (bench.filled(DType::F32, 11), bench.filled(DType::F32, 1));
     let (mut out, mut y) = (memory(bench, DType::F32, ROWS + 2), memory(bench, DType::F16, ROWS * 11));
-    let scored = Scored { logits: &logits, labels: &labels, weights: Some(&weights) };
+    let scored = CrossEntropyArgs { logits: &logits, labels: &labels, weights: Some(&weights) };
     let other = ("plain loops", || plain::cross_entropy(ROWS, 11));
-    beside(bench, "xent, 11 classes", [ROWS * 11, 2], other, || cpu.xent(&p, scored, &mut out).expect("runs"));
+    beside(bench, "xent, 11 classes", [ROWS * 11, 2], other, || {
+        cpu.launch(Launch::CrossEntropy { p, x: scored, out: &mut out }).expect("runs")
+    });
     let other = ("plain loops", || plain::cross_entropy_vjp(ROWS, 11));
     beside(bench, "xent_vjp, 11 classes", [ROWS * 11, 4], other, || {
-        cpu.xent_vjp(&p, scored, &out, &g, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        cpu.launch(Launch::CrossEntropyVjp {
+            p,
+            x: scored,
+            out: &out,
+            g: &g,
+            dx: Store::site(Slot(2), Slot(3), &table, &mut y),
+        })
+        .expect("runs");
     });
 }
 
@@ -191,7 +209,8 @@ fn rest(bench: &Bench<'_>) {
         let p = Reduce::new(ReduceOp::Sum, 1, u32::try_from(rows).expect("small"), inner).expect("valid");
         let mut y = memory(bench, DType::F32, inner as usize);
         each(bench, &format!("reduce to {inner}"), LEN, 2, || {
-            cpu.reduce(&p, &x, Store::param(Slot(2), Slot(3), false, &table, &mut y)).expect("runs");
+            cpu.launch(Launch::Reduce { p, x: &x, y: Store::param(Slot(2), Slot(3), false, &table, &mut y) })
+                .expect("runs");
         });
     }
     let mut y = memory(bench, DType::F16, LEN);
@@ -200,7 +219,8 @@ fn rest(bench: &Bench<'_>) {
     let dims = [Dim { len: rows / 2, x: 64, y: 128 }, Dim { len: half, x: 1, y: 1 }];
     let p = Strided::new(&dims, 0, 64).expect("valid");
     each(bench, "copy of channels", LEN / 2, 4, || {
-        cpu.copy(&p, &x, Store::site(Slot(2), Slot(3), &table, &mut y)).expect("runs");
+        cpu.launch(Launch::Copy { p: p.clone(), x: &x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+            .expect("runs");
     });
     update(bench, cpu);
 }
@@ -215,16 +235,19 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let base = ("a plain loop", || plain::sgd(COUNT));
     beside(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
         let param = Param { master: &mut master, grad: &grad, state: [Some(&mut state), None], half: Some(&mut half) };
-        cpu.optimize(&p, &table, 0..1, None, &mut [param]).expect("runs");
+        cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })
+            .expect("runs");
     });
     // Squares are not negative.
-    cpu.unary(Unary::Abs, &grad, Store::keep(Slot::ONE, &table, &mut other)).expect("runs");
+    cpu.launch(Launch::Unary { op: Unary::Abs, x: &grad, y: Store::keep(Slot::ONE, &table, &mut other) })
+        .expect("runs");
     let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Dial(0); 2], decoupled: false };
     let p = Optimizer::new(rule, Dial(0)).expect("valid");
     let base = ("a plain loop", || plain::adam(COUNT));
     beside(bench, "optimize, Adam", [COUNT, 30], base, || {
         let state = [Some(&mut state), Some(&mut other)];
         let param = Param { master: &mut master, grad: &grad, state, half: Some(&mut half) };
-        cpu.optimize(&p, &table, 0..1, None, &mut [param]).expect("runs");
+        cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })
+            .expect("runs");
     });
 }

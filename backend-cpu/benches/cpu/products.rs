@@ -2,7 +2,7 @@
 
 use crate::measure::Bench;
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass},
     stats::Detail,
 };
@@ -47,7 +47,7 @@ fn product(bench: &Bench<'_>, size: u32) {
     let other = ("`gemm` crate, f32", || baseline([n; 3], 1));
     bench.beside(&format!("gemm {n}³, f16"), (n * n * n) as f64, "GMAC/s", bench.peak, other, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-        bench.cpu.gemm(&p, black_box(&a), &b, None, store).expect("runs");
+        bench.cpu.launch(Launch::Gemm { p, a: black_box(&a), b: &b, bias: None, y: store }).expect("runs");
     });
 }
 
@@ -76,7 +76,7 @@ fn convolution(bench: &Bench<'_>, x: [u32; 4], outs: u32, kernel: u32) {
         let other = ("`gemm` crate, f32", || baseline(product, n as usize));
         bench.beside(&name, amount, "GMAC/s", bench.peak, other, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-            bench.cpu.conv(&p, pass, black_box(a), b, None, store).expect("runs");
+            bench.cpu.launch(Launch::Conv { p, pass, a: black_box(a), b, bias: None, y: store }).expect("runs");
         });
     }
 }

@@ -5,7 +5,7 @@ mod sums;
 
 use crate::{Cpu, Memory, channels::Pattern, elementwise::load, epilogue::BLOCK};
 use gradscale_core::{
-    backend::{Normed, Store},
+    backend::{NormSaved, Store},
     descriptor::Norm,
 };
 use shape::{Numbers, Shape};
@@ -46,12 +46,12 @@ impl Cpu {
     }
 
     pub(crate) fn run_norm_vjp(
-        &self, p: &Norm, x: Normed<'_, Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
+        &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
     ) {
         let (isa, shape, groups, n) = (self.isa(), Shape::of(p), p.groups() as usize, f64::from(p.size()));
         let saved = &x.saved.f32()[..2 * groups];
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
-        let scale = x.scale.map_or(vec![1.0; shape.channels], |scale| scale.f32()[..shape.channels].to_vec());
+        let scale = x.weight.map_or(vec![1.0; shape.channels], |scale| scale.f32()[..shape.channels].to_vec());
         let numbers = Numbers::new(shape, [means, &inverses]);
         // Σ dy and Σ dy · x̂.
         let sums = self.sums(shape, &scale, |start, [plain, weighted]| {

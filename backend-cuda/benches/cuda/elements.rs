@@ -2,7 +2,7 @@
 
 use crate::measure::Bench;
 use cudarc::driver::result;
-use gradscale_core::backend::{Data, Normed, Scored};
+use gradscale_core::backend::{CrossEntropyArgs, Data, Launch, NormSaved};
 use gradscale_core::{
     backend::{Backend, DType, Dial, Param, Slot, Store},
     descriptor::{Norm, NormOver, Optimizer, Rule, Unary, Xent},
@@ -65,7 +65,7 @@ fn casts(bench: &mut Bench<'_>) -> Result<(), Error> {
         let table = bench.sites(detail)?;
         let run = |_| {
             let mut y = y.borrow_mut();
-            device.unary(Unary::Id, &x, Store::site(Slot(2), Slot(3), &table, &mut *y))
+            device.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::site(Slot(2), Slot(3), &table, &mut *y) })
         };
         let times = bench.medians(vec![Box::new(run)])?;
         line(bench, name, 6.0 * len as f64, times[0], if detail == Detail::Counts { "≥ 0.90" } else { "" });
@@ -88,14 +88,26 @@ fn norms(bench: &mut Bench<'_>) -> Result<(), Error> {
     let forward = |_| {
         let (mut saved, mut y) = (saved.borrow_mut(), y.borrow_mut());
         let store = Store::site(Slot::ONE, Slot(3), &table, &mut *y);
-        device.norm(&p, &input, Some([&affine[0], &affine[1]]), &mut saved, store)
+        device.launch(Launch::Norm {
+            p,
+            x: &input,
+            affine: Some([&affine[0], &affine[1]]),
+            saved: &mut saved,
+            y: store,
+        })
     };
     let backward = |_| {
         let (saved, mut y, mut parameters) = (saved.borrow(), y.borrow_mut(), parameters.borrow_mut());
         let [scale, shift] = &mut *parameters;
         let stores = [scale, shift].map(|y| Store::param(Slot(2), Slot(2), false, &table, y));
-        let normed = Normed { x: &input, saved: &*saved, scale: Some(&affine[0]) };
-        device.norm_vjp(&p, normed, &upstream, Store::site(Slot(2), Slot(3), &table, &mut *y), Some(stores))
+        let normed = NormSaved { x: &input, saved: &*saved, weight: Some(&affine[0]) };
+        device.launch(Launch::NormVjp {
+            p,
+            x: normed,
+            dy: &upstream,
+            dx: Store::site(Slot(2), Slot(3), &table, &mut *y),
+            affine: Some(stores),
+        })
     };
     let times = bench.medians(vec![Box::new(forward), Box::new(backward)])?;
     line(bench, "batch norm forward, 6 bytes an element", 6.0 * len as f64, times[0], "");
@@ -120,9 +132,15 @@ fn losses(bench: &mut Bench<'_>) -> Result<(), Error> {
     let table = bench.sites(Detail::Counts)?;
     let both = |_| {
         let (mut out, mut dx) = (out.borrow_mut(), dx.borrow_mut());
-        let scored = || Scored { logits: &logits, labels: &labels, weights: None };
-        device.xent(&p, scored(), &mut out)?;
-        device.xent_vjp(&p, scored(), &*out, &g, Store::site(Slot::ONE, Slot(3), &table, &mut *dx))
+        let scored = || CrossEntropyArgs { logits: &logits, labels: &labels, weights: None };
+        device.launch(Launch::CrossEntropy { p, x: scored(), out: &mut out })?;
+        device.launch(Launch::CrossEntropyVjp {
+            p,
+            x: scored(),
+            out: &*out,
+            g: &g,
+            dx: Store::site(Slot::ONE, Slot(3), &table, &mut *dx),
+        })
     };
     let times = bench.medians(vec![Box::new(both)])?;
     // Logits twice, their gradient once, label and sum for each row.
@@ -160,7 +178,7 @@ fn updates(bench: &mut Bench<'_>) -> Result<(), Error> {
                     Param { master, grad, state, half: Some(half) }
                 })
                 .collect();
-            device.optimize(&p, table, 2..3, None, &mut params)
+            device.launch(Launch::Optimize { p, table, guard: 2..3, norm: None, parameters: &mut params })
         }
     };
     let times = bench.medians(vec![Box::new(run(sgd)), Box::new(run(adam))])?;

@@ -5,7 +5,7 @@ use crate::{
     measure::{Bench, Work},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
@@ -35,7 +35,13 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
             let (a, b, y) = (&a, &b, &y);
             move |i: usize| {
                 let mut y = y[i % sets].borrow_mut();
-                device.gemm(&p, &a[i % sets], &b[i % sets], None, Store::site(Slot(2), Slot(3), table, &mut *y))
+                device.launch(Launch::Gemm {
+                    p,
+                    a: &a[i % sets],
+                    b: &b[i % sets],
+                    bias: None,
+                    y: Store::site(Slot(2), Slot(3), table, &mut *y),
+                })
             }
         };
         let workspace = device.alloc(DType::U8, blas::Product::workspace())?;
@@ -51,7 +57,11 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
             works.push(Box::new(|i| {
                 theirs.run(device, addresses(i))?;
                 let y = y[i % sets].borrow();
-                device.unary(Unary::Id, &y, Store::site(Slot(2), Slot(3), &on, &mut observed))
+                device.launch(Launch::Unary {
+                    op: Unary::Id,
+                    x: &y,
+                    y: Store::site(Slot(2), Slot(3), &on, &mut observed),
+                })
             }));
         }
         let times = bench.medians(works)?;
@@ -116,7 +126,14 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
                 let (a, b, y): (&Memory<_>, &Memory<_>, _) = (&a, &b, &y);
                 move |_: usize| {
                     let mut y = y.borrow_mut();
-                    device.conv(&p, pass, a, b, None, Store::site(Slot(2), Slot(3), table, &mut *y))
+                    device.launch(Launch::Conv {
+                        p,
+                        pass,
+                        a,
+                        b,
+                        bias: None,
+                        y: Store::site(Slot(2), Slot(3), table, &mut *y),
+                    })
                 }
             };
             let times = bench.medians(vec![Box::new(run(&on)), Box::new(run(&off))])?;

@@ -6,7 +6,7 @@ use crate::{
     launch::{Call, strided},
 };
 use gradscale_core::{
-    backend::{Normed, Store},
+    backend::{NormSaved, Store},
     descriptor::{Norm, NormOver},
 };
 
@@ -37,8 +37,8 @@ fn over_groups(p: &Norm) -> Split {
 }
 
 /// The scale of channels, or nothing in its place.
-fn scale<'a>(x: &Normed<'a, Memory>, call: Call<'a>) -> Call<'a> {
-    match x.scale {
+fn scale<'a>(x: &NormSaved<&'a Memory>, call: Call<'a>) -> Call<'a> {
+    match x.weight {
         Some(scale) => call.buffer(7, &scale.buffer),
         None => call.unused(7, &x.x.buffer),
     }
@@ -93,13 +93,13 @@ impl Wgpu {
     }
 
     pub(crate) fn run_norm_vjp(
-        &self, p: &Norm, x: Normed<'_, Memory>, dy: &Memory, dx: &Store<'_, Self>,
+        &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: &Store<'_, Self>,
         affine: Option<&[Store<'_, Self>; 2]>,
     ) -> Result<(), Error> {
         let [n, h, w, channels] = p.x();
         let len = n * h * w * channels;
         let is_batch = p.over() == NormOver::Batch;
-        let scaled = u32::from(x.scale.is_some());
+        let scaled = u32::from(x.weight.is_some());
         let numbers = if p.groups() == 0 { self.numbers(NUMBERS)? } else { self.group_numbers(p, x.saved)? };
         // Sums over channels serve as those over groups where a group is a channel.
         let weigh = |split: Split, over_channels: bool| {

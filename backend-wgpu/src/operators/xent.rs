@@ -5,7 +5,7 @@ use crate::{
     launch::{Call, GROUP, strided},
 };
 use gradscale_core::{
-    backend::{Scored, Store},
+    backend::{CrossEntropyArgs, Store},
     descriptor::{Divisor, Xent},
 };
 
@@ -22,7 +22,7 @@ fn meaning(p: &Xent) -> [u32; 4] {
 }
 
 /// The weights of classes, or nothing in their place.
-fn weights<'a>(x: &Scored<'a, Memory>, call: Call<'a>) -> Call<'a> {
+fn weights<'a>(x: &CrossEntropyArgs<&'a Memory>, call: Call<'a>) -> Call<'a> {
     match x.weights {
         Some(weights) => call.buffer(7, &weights.buffer),
         None => call.unused(7, &x.logits.buffer),
@@ -30,7 +30,7 @@ fn weights<'a>(x: &Scored<'a, Memory>, call: Call<'a>) -> Call<'a> {
 }
 
 impl Wgpu {
-    pub(crate) fn run_xent(&self, p: &Xent, x: Scored<'_, Memory>, out: &Memory) -> Result<(), Error> {
+    pub(crate) fn run_xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         // Eight classes for each invocation before a second one helps.
         let threads = classes.div_ceil(8).clamp(1, GROUP).next_power_of_two();
@@ -51,7 +51,7 @@ impl Wgpu {
     }
 
     pub(crate) fn run_xent_vjp(
-        &self, p: &Xent, x: Scored<'_, Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
+        &self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         // Their numbers fit one binding.

@@ -64,40 +64,37 @@ pub struct Param<'a, T> {
 }
 
 /// What a normalisation leaves for its vjp.
-#[derive(Debug)]
-pub struct Normed<'a, T> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NormSaved<R> {
     /// Its input.
-    pub x: &'a T,
-    /// Means and biased variances.
-    pub saved: &'a T,
-    /// Scale of each channel.
-    pub scale: Option<&'a T>,
+    pub x: R,
+    /// F32: means and biased variances.
+    pub saved: R,
+    /// F32: weight of each channel.
+    pub weight: Option<R>,
 }
 
 /// What a classification loss compares.
-#[derive(Debug)]
-pub struct Scored<'a, T> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrossEntropyArgs<R> {
     /// `[rows, classes]`.
-    pub logits: &'a T,
+    pub logits: R,
     /// `[rows]`, U8 or U32.
-    pub labels: &'a T,
+    pub labels: R,
     /// `[classes]`, F32.
-    pub weights: Option<&'a T>,
+    pub weights: Option<R>,
 }
 
-// Derived, these would ask that memory itself can be copied.
-impl<T> Clone for Normed<'_, T> {
-    fn clone(&self) -> Self {
-        *self
+impl<R> NormSaved<R> {
+    /// The same with other operands.
+    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> NormSaved<T> {
+        NormSaved { x: f(self.x), saved: f(self.saved), weight: self.weight.map(f) }
     }
 }
 
-impl<T> Copy for Normed<'_, T> {}
-
-impl<T> Clone for Scored<'_, T> {
-    fn clone(&self) -> Self {
-        *self
+impl<R> CrossEntropyArgs<R> {
+    /// The same with other operands.
+    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CrossEntropyArgs<T> {
+        CrossEntropyArgs { logits: f(self.logits), labels: f(self.labels), weights: self.weights.map(f) }
     }
 }
-
-impl<T> Copy for Scored<'_, T> {}

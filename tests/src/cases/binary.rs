@@ -11,7 +11,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::{At, Binary, BinaryOp, Over, Unary},
 };
 use proptest::prelude::*;
@@ -96,7 +96,7 @@ fn shapes<B: Backend>(b: &B, op: BinaryOp) -> Check {
             let x = operands(ta, rows * cols, 1);
             let y = operands(tb, b_len(over, rows, cols), 2);
             let (a, other) = (rig.padded(ta, &x)?, rig.padded(tb, &y)?);
-            let got = rig.plain(x.len(), |store| b.binary(&p, &a, &other, store))?;
+            let got = rig.plain(x.len(), |store| b.launch(Launch::Binary { p, a: &a, b: &other, y: store }))?;
             let pairs: Vec<[f32; 2]> = x.iter().enumerate().map(|(i, &x)| [x, y[place(over, cols, i)]]).collect();
             let what = format!("{op:?} {ta:?} {tb:?} over {over:?} of {rows} x {cols}");
             merge(&mut measured, &check(&what, b, op, &pairs, &got)?);
@@ -132,7 +132,7 @@ fn edge_pairs<B: Backend>(b: &B, op: BinaryOp) -> Check {
         let p = Binary::new(op, 1, pairs.len() as u32, Over::All).expect("small");
         let x = rig.input(ta, &pairs.iter().map(|pair| pair[0]).collect::<Vec<_>>())?;
         let y = rig.input(tb, &pairs.iter().map(|pair| pair[1]).collect::<Vec<_>>())?;
-        let got = rig.plain(pairs.len(), |store| b.binary(&p, &x, &y, store))?;
+        let got = rig.plain(pairs.len(), |store| b.launch(Launch::Binary { p, a: &x, b: &y, y: store }))?;
         merge(&mut measured, &check(&format!("{op:?} {ta:?} {tb:?}"), b, op, &pairs, &got)?);
     }
     Ok(measured)
@@ -151,7 +151,7 @@ fn stores<B: Backend>(b: &B, op: BinaryOp) -> Check {
             .collect();
         let x = rig.padded(ta, &small)?;
         let y = rig.padded(tb, &operands(tb, p.b_len() as usize, 4))?;
-        epilogue::check(&mut rig, small.len(), |b, store| b.binary(&p, &x, &y, store))?;
+        epilogue::check(&mut rig, small.len(), |b, store| b.launch(Launch::Binary { p, a: &x, b: &y, y: store }))?;
     }
     Ok(vec![])
 }
@@ -163,10 +163,14 @@ fn lengths<B: Backend>(b: &B) -> Check {
         let (a, other) = (rig.padded(DType::F16, &x)?, rig.padded(DType::F16, &y)?);
         let p = Binary::new(BinaryOp::Sub, 1, len as u32, Over::All).expect("small");
         let want: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
-        same_bits(&format!("length {len}"), &rig.plain(len, |store| b.binary(&p, &a, &other, store))?, &want)?;
+        same_bits(
+            &format!("length {len}"),
+            &rig.plain(len, |store| b.launch(Launch::Binary { p, a: &a, b: &other, y: store }))?,
+            &want,
+        )?;
         // In half, so that the last word may be half full.
         let mut z = rig.output(DType::F16, len)?;
-        b.binary(&p, &a, &other, Store::keep(Slot::ONE, &rig.table, &mut z.buffer))?;
+        b.launch(Launch::Binary { p, a: &a, b: &other, y: Store::keep(Slot::ONE, &rig.table, &mut z.buffer) })?;
         let stored = epilogue::stored(&rig, DType::F16, &want);
         same_bits(&format!("length {len} in half"), &rig.take(&z)?, &stored)?;
     }
@@ -187,7 +191,7 @@ fn masks<B: Backend>(b: &B) -> Check {
     {
         let p = Binary::new(BinaryOp::Grad(op), 1, pairs.len() as u32, Over::All).expect("small");
         let (a, g) = (rig.input(ta, &kept)?, rig.input(tb, &dy)?);
-        let got = rig.plain(pairs.len(), |store| b.binary(&p, &a, &g, store))?;
+        let got = rig.plain(pairs.len(), |store| b.launch(Launch::Binary { p, a: &a, b: &g, y: store }))?;
         let want: Vec<f32> = pairs
             .iter()
             .enumerate()
@@ -220,7 +224,7 @@ fn any_shape<B: Backend>(b: &B) -> Check {
         let (x, y) = (integers(rows * cols), integers(b_len(over, rows, cols)));
         let (a, other) = (rig.padded(ta, &x)?, rig.padded(tb, &y)?);
         let p = Binary::new(op, rows as u32, cols as u32, over).map_err(|e| Fail::new(e.to_string()))?;
-        let got = rig.plain(rows * cols, |store| b.binary(&p, &a, &other, store))?;
+        let got = rig.plain(rows * cols, |store| b.launch(Launch::Binary { p, a: &a, b: &other, y: store }))?;
         let want: Vec<f32> = x.iter().enumerate().map(|(i, &x)| exact(op, x, y[place(over, cols, i)]) as f32).collect();
         same_bits(&format!("{op:?} over {over:?}"), &got, &want)?;
         Ok(vec![])

@@ -9,7 +9,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Done, Slot, Store},
+    backend::{Backend, DType, Done, Launch, Slot, Store},
     descriptor::{Conv2d, Pass, ShapeError},
     stats::Detail,
 };
@@ -40,7 +40,7 @@ pub struct Loaded<B: Backend> {
 
 impl<B: Backend> Loaded<B> {
     pub fn run(&self, backend: &B, y: Store<'_, B>) -> Done<B> {
-        backend.conv(&self.p, self.pass, &self.a, &self.b, self.bias.as_ref(), y)
+        backend.launch(Launch::Conv { p: self.p, pass: self.pass, a: &self.a, b: &self.b, bias: self.bias.as_ref(), y })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     rig::{Output, Rig, wait},
 };
 use gradscale_core::{
-    backend::{Backend, Buffer, DType, Data, DataMut, Slot, Store},
+    backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
     descriptor::{Dim, Strided},
     scale::Factor,
     stats::Detail,
@@ -36,7 +36,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
         let mut rig = Rig::new(b)?;
         let x = rig.padded(DType::F16, &Random(8).many(61 * 83, |random| random.normal() * 1e-2))?;
         let p = transposed(61, 83).build();
-        epilogue::check(&mut rig, 61 * 83, |b, y| b.copy(&p, &x, y))?;
+        epilogue::check(&mut rig, 61 * 83, |b, y| b.launch(Launch::Copy { p: p.clone(), x: &x, y }))?;
         Ok(vec![])
     }));
     cases.push(Case::new("copy::any", any_copy::<B>));
@@ -185,7 +185,7 @@ fn moves_bits<B: Backend>(b: &B, dtype: DType, layout: &Layout, seed: u64) -> Re
     write(b, &source, &mut x)?;
     let mut y = rig.output(dtype, want.len())?;
     write(b, &want, &mut y.buffer)?;
-    b.copy(&p, &x, Store::keep(Slot(2), &rig.table, &mut y.buffer))?;
+    b.launch(Launch::Copy { p: p.clone(), x: &x, y: Store::keep(Slot(2), &rig.table, &mut y.buffer) })?;
     layout.moves().iter().for_each(|&[from, to]| want[to] = source[from]);
     expect("copy", dtype, &take(&rig, &y, want.len())?, &want)?;
     same_row("an unobserved copy", &rig, Slot(2), &[], Detail::None)
@@ -206,7 +206,7 @@ fn concatenate<B: Backend>(b: &B) -> Check {
             let mut x = b.alloc(dtype, source.len())?;
             write(b, &source, &mut x)?;
             let layout = Layout::new(&[(rows, part.into(), width.into()), (part, 1, 1)], [0, start]);
-            b.copy(&layout.build(), &x, Store::keep(Slot::ONE, &rig.table, &mut y.buffer))?;
+            b.launch(Launch::Copy { p: layout.build(), x: &x, y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer) })?;
             layout.moves().iter().for_each(|&[from, to]| want[to] = source[from]);
             expect("a part", dtype, &take(&rig, &y, want.len())?, &want)?;
             start += part;
@@ -236,7 +236,7 @@ fn every_value<B: Backend>(b: &B) -> Check {
         write(b, &bits, &mut x)?;
         let mut y = rig.output(dtype, bits.len())?;
         let p = Layout::new(&[(bits.len() as u32, 1, 1)], [0, 0]).build();
-        b.copy(&p, &x, Store::keep(Slot::ONE, &rig.table, &mut y.buffer))?;
+        b.launch(Launch::Copy { p: p.clone(), x: &x, y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer) })?;
         expect("every value", dtype, &take(&rig, &y, bits.len())?, &bits)?;
     }
     Ok(vec![])
@@ -258,7 +258,7 @@ fn types<B: Backend>(b: &B) -> Check {
     for (from, to, values) in pairs {
         let x = rig.padded(from, &values)?;
         let mut y = rig.output(to, 256)?;
-        b.copy(&layout.build(), &x, Store::keep(Slot::ONE, &rig.table, &mut y.buffer))?;
+        b.launch(Launch::Copy { p: layout.build(), x: &x, y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer) })?;
         let (values, mut want) = (held(from, &values), vec![0f32; 256]);
         layout.moves().iter().for_each(|&[from, to]| want[to] = values[from]);
         same_bits(&format!("{from:?} to {to:?}"), &rig.take(&y)?, &stored(&rig, to, &want))?;
@@ -283,7 +283,11 @@ fn part_scaled<B: Backend>(b: &B) -> Check {
                 random.many(x_len, |random| if tx == DType::U8 { random.below(256) as f32 } else { random.normal() });
             let x = rig.padded(tx, &values)?;
             let mut y = rig.output_over(ty, &before)?;
-            b.copy(&layout.build(), &x, Store { add, ..Store::site(Slot(2), Slot(3), &rig.table, &mut y.buffer) })?;
+            b.launch(Launch::Copy {
+                p: layout.build(),
+                x: &x,
+                y: Store { add, ..Store::site(Slot(2), Slot(3), &rig.table, &mut y.buffer) },
+            })?;
             let mut want = held(ty, &before);
             let mut sums = Vec::new();
             for [source, place] in layout.moves() {
@@ -300,7 +304,11 @@ fn part_scaled<B: Backend>(b: &B) -> Check {
         let bytes = Random(9).many(x_len, |random| random.below(256) as f32);
         let x = rig.input(DType::U8, &bytes)?;
         let mut y = rig.output_over(DType::U8, &vec![7.0; y_len])?;
-        b.copy(&layout.build(), &x, Store::site(Slot(2), Slot(3), &rig.table, &mut y.buffer))?;
+        b.launch(Launch::Copy {
+            p: layout.build(),
+            x: &x,
+            y: Store::site(Slot(2), Slot(3), &rig.table, &mut y.buffer),
+        })?;
         let mut want = vec![7.0; y_len];
         layout.moves().iter().for_each(|&[from, to]| want[to] = bytes[from]);
         same_bits("bytes", &rig.take(&y)?, &want)?;

@@ -8,7 +8,7 @@ use crate::{
     property::{merge, property},
     rig::Rig,
 };
-use gradscale_core::backend::{Backend, DType};
+use gradscale_core::backend::{Backend, DType, Launch};
 use proptest::prelude::*;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
@@ -40,7 +40,7 @@ fn norm<B: Backend>(b: &B, grads: &[Vec<f32>]) -> Result<f32, Fail> {
     let rig = Rig::new(b)?;
     let buffers: Vec<B::Buffer> = grads.iter().map(|g| rig.input(DType::F32, g)).collect::<Result<_, _>>()?;
     let mut y = rig.output(DType::F32, 1)?;
-    b.global_norm(&buffers.iter().collect::<Vec<_>>(), &mut y.buffer)?;
+    b.launch(Launch::GlobalNorm { gradients: &buffers.iter().collect::<Vec<_>>(), norm: &mut y.buffer })?;
     Ok(rig.take(&y)?[0])
 }
 

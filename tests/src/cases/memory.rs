@@ -7,7 +7,7 @@ use crate::{
     rig::{Rig, wait},
 };
 use gradscale_core::{
-    backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind, Slot, Store},
+    backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind, Launch, Slot, Store},
     descriptor::Unary,
 };
 use half::f16;
@@ -86,10 +86,12 @@ fn prefetch<B: Backend>(b: &B) -> Check {
         for round in 0..3 {
             // Work that takes a while, so that what must wait has something to wait for.
             let work = |rig: &Rig<'_, B>, y: &mut B::Buffer| {
-                (0..16).try_for_each(|_| b.unary(Unary::Exp, &x, Store::keep(Slot::ONE, &rig.table, y)))
+                (0..16).try_for_each(|_| {
+                    b.launch(Launch::Unary { op: Unary::Exp, x: &x, y: Store::keep(Slot::ONE, &rig.table, y) })
+                })
             };
             work(&rig, &mut y)?;
-            b.unary(Unary::Id, &ahead, Store::keep(Slot::ONE, &rig.table, &mut seen[0]))?;
+            b.launch(Launch::Unary { op: Unary::Id, x: &ahead, y: Store::keep(Slot::ONE, &rig.table, &mut seen[0]) })?;
             rig.upload()?;
             work(&rig, &mut y)?;
             let new = round as f32;
@@ -97,7 +99,7 @@ fn prefetch<B: Backend>(b: &B) -> Check {
                 let values = vec![value; len];
                 b.prefetch(Data::F32(&values), &mut ahead)?;
             }
-            b.unary(Unary::Id, &ahead, Store::keep(Slot::ONE, &rig.table, &mut seen[1]))?;
+            b.launch(Launch::Unary { op: Unary::Id, x: &ahead, y: Store::keep(Slot::ONE, &rig.table, &mut seen[1]) })?;
             for (seen, value, when) in
                 [(&seen[0], old, "before"), (&seen[1], new, "after"), (&ahead, new, "at the end")]
             {

@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType},
+    backend::{Backend, DType, Launch},
     descriptor::{Norm, NormOver},
 };
 
@@ -196,7 +196,9 @@ fn check<B: Backend>(b: &B, spec: &Spec, dtype: DType, x: &[f32]) -> Check {
     for affine in [false, true] {
         let mut saved = rig.output(DType::F32, 2 * statistics[0].len())?;
         let operands = affine.then_some([&buffers[0], &buffers[1]]);
-        let got = rig.plain(x.len(), |y| b.norm(&p, &input, operands, &mut saved.buffer, y))?;
+        let got = rig.plain(x.len(), |y| {
+            b.launch(Launch::Norm { p, x: &input, affine: operands, saved: &mut saved.buffer, y })
+        })?;
         let want = spec.want_saved(&values, &statistics);
         let first = compare("norm_saved", DType::F32, &b.caps(), &rig.take(&saved)?, &want)?;
         let want = spec.want(&values, &statistics, affine.then_some([&scale, &shift]));
@@ -240,7 +242,9 @@ fn given<B: Backend>(b: &B) -> Check {
             (rig.padded(dtype, &x)?, [rig.padded(DType::F32, &scale)?, rig.padded(DType::F32, &shift)?]);
         let before = [means.clone(), vars.clone()].concat();
         let mut saved = rig.output_over(DType::F32, &before)?;
-        let got = rig.plain(x.len(), |y| b.norm(&p, &input, Some([&both[0], &both[1]]), &mut saved.buffer, y))?;
+        let got = rig.plain(x.len(), |y| {
+            b.launch(Launch::Norm { p, x: &input, affine: Some([&both[0], &both[1]]), saved: &mut saved.buffer, y })
+        })?;
         same_bits("given statistics", &rig.take(&saved)?, &before)?;
         let want = spec.want(&wide(&x), &[wide(&means), wide(&vars)], Some([&scale, &shift]));
         merge(&mut measured, &[compare("norm", DType::F32, &b.caps(), &got, &want)?]);
@@ -270,7 +274,9 @@ fn constant<B: Backend>(b: &B) -> Check {
         let x = rig.padded(DType::F16, &values)?;
         let both = [rig.padded(DType::F32, &scale)?, rig.padded(DType::F32, &shift)?];
         let mut saved = rig.output(DType::F32, 2 * groups)?;
-        let got = rig.plain(spec.len(), |y| b.norm(&p, &x, Some([&both[0], &both[1]]), &mut saved.buffer, y))?;
+        let got = rig.plain(spec.len(), |y| {
+            b.launch(Launch::Norm { p, x: &x, affine: Some([&both[0], &both[1]]), saved: &mut saved.buffer, y })
+        })?;
         same_bits("statistics", &rig.take(&saved)?, &[vec![3.0; groups], vec![0.0; groups]].concat())?;
         let want = spec.want(&wide(&values), &[vec![3.0; groups], vec![0.0; groups]], Some([&scale, &shift]));
         merge(&mut measured, &[compare("norm", DType::F32, &b.caps(), &got, &want)?]);
@@ -291,7 +297,9 @@ fn not_finite<B: Backend>(b: &B) -> Check {
         x[groups[1][groups[1].len() / 2]] = bad;
         let input = rig.padded(DType::F16, &x)?;
         let mut saved = rig.output(DType::F32, 2 * groups.len())?;
-        let got = rig.plain(x.len(), |y| b.norm(&spec.build(), &input, None, &mut saved.buffer, y))?;
+        let got = rig.plain(x.len(), |y| {
+            b.launch(Launch::Norm { p: spec.build(), x: &input, affine: None, saved: &mut saved.buffer, y })
+        })?;
         for (i, group) in spec.group_of().into_iter().enumerate() {
             if got[i].is_finite() != (group != 1) {
                 return Err(Fail::new(format!("{bad} in group 1: element {i} of group {group} became {}", got[i])));
@@ -313,7 +321,7 @@ fn stores<B: Backend>(b: &B) -> Check {
         // The same statistics each time; a device that computes them writes over these.
         let saved = core::cell::RefCell::new(rig.input(DType::F32, &statistics)?);
         epilogue::check(&mut rig, spec.len(), |b, y| {
-            b.norm(&p, &x, Some([&both[0], &both[1]]), &mut saved.borrow_mut(), y)
+            b.launch(Launch::Norm { p, x: &x, affine: Some([&both[0], &both[1]]), saved: &mut saved.borrow_mut(), y })
         })?;
     }
     Ok(vec![])

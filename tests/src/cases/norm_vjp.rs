@@ -13,7 +13,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Normed, Slot, Store},
+    backend::{Backend, DType, Launch, NormSaved, Slot, Store},
     descriptor::NormOver,
     scale::Factor,
     stats::Detail,
@@ -110,8 +110,8 @@ impl<B: Backend> Operands<B> {
         })
     }
 
-    fn normed(&self, scaled: bool) -> Normed<'_, B::Buffer> {
-        Normed { x: &self.x, saved: &self.saved, scale: scaled.then_some(&self.scale) }
+    fn normed(&self, scaled: bool) -> NormSaved<&B::Buffer> {
+        NormSaved { x: &self.x, saved: &self.saved, weight: scaled.then_some(&self.scale) }
     }
 }
 
@@ -124,7 +124,7 @@ fn run<B: Backend>(
         [rig.output(DType::F32, spec.len())?, rig.output(DType::F32, channels)?, rig.output(DType::F32, channels)?];
     let [dx, scale, shift] = outputs.each_mut().map(|output| Store::keep(Slot::ONE, table, &mut output.buffer));
     let affine = parameters.then_some([scale, shift]);
-    b.norm_vjp(&spec.build(), operands.normed(scaled), &operands.dy, dx, affine)?;
+    b.launch(Launch::NormVjp { p: spec.build(), x: operands.normed(scaled), dy: &operands.dy, dx, affine })?;
     let [dx, scale, shift] = &outputs;
     Ok([rig.take(dx)?, rig.take(scale)?, rig.take(shift)?])
 }
@@ -210,7 +210,13 @@ fn parameters<B: Backend>(b: &B) -> Check {
                 Store::param(Slot(3), Slot(5), add, &rig.table, &mut scale.buffer),
                 Store::param(Slot(3), Slot(6), add, &rig.table, &mut shift.buffer),
             ];
-            b.norm_vjp(&spec.build(), operands.normed(true), &operands.dy, store, Some(affine))?;
+            b.launch(Launch::NormVjp {
+                p: spec.build(),
+                x: operands.normed(true),
+                dy: &operands.dy,
+                dx: store,
+                affine: Some(affine),
+            })?;
             let what = format!("{spec:?} from 2^{alpha}, add {add}");
             let scaled: Vec<f32> = plain[0].iter().map(|&v| Factor::between(alpha, to).apply(v)).collect();
             same_bits(&format!("dx, {what}"), &rig.take(&dx)?, &stored(&rig, DType::F16, &scaled))?;
@@ -233,7 +239,9 @@ fn stores<B: Backend>(b: &B) -> Check {
     for spec in [spec([3, 4, 5, 7], NormOver::Batch, 1e-5), layer(30, 17), rms(30, 17), layer(30, 17).given()] {
         let operands = Operands::new(&rig, &spec, [DType::F16, DType::F16], 53)?;
         let p = spec.build();
-        epilogue::check(&mut rig, spec.len(), |b, y| b.norm_vjp(&p, operands.normed(true), &operands.dy, y, None))?;
+        epilogue::check(&mut rig, spec.len(), |b, y| {
+            b.launch(Launch::NormVjp { p, x: operands.normed(true), dy: &operands.dy, dx: y, affine: None })
+        })?;
         // Each of the other two in the place of the store that is looked at.
         for place in [0, 1] {
             epilogue::check(&mut rig, spec.channels(), |b, y| {
@@ -243,7 +251,7 @@ fn stores<B: Backend>(b: &B) -> Check {
                 let other = Store::keep(Slot::ONE, table, &mut other);
                 let affine = if place == 0 { [y, other] } else { [other, y] };
                 let dx = Store::keep(Slot::ONE, table, &mut dx);
-                b.norm_vjp(&p, operands.normed(true), &operands.dy, dx, Some(affine))
+                b.launch(Launch::NormVjp { p, x: operands.normed(true), dy: &operands.dy, dx, affine: Some(affine) })
             })?;
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, DType, Dial, Param},
+    backend::{Backend, DType, Dial, Launch, Param},
     descriptor::{Optimizer, Rule},
 };
 
@@ -226,7 +226,13 @@ pub(super) fn launch<B: Backend>(
             half: parameter.half.as_mut().map(|half| &mut half.buffer),
         })
         .collect();
-    Ok(rig.backend.optimize(&setup.build(), &rig.table, guard, norm, &mut params)?)
+    Ok(rig.backend.launch(Launch::Optimize {
+        p: setup.build(),
+        table: &rig.table,
+        guard,
+        norm,
+        parameters: &mut params,
+    })?)
 }
 
 /// Two sets of parameters, bit for bit.

@@ -13,7 +13,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::Unary,
     stats::Detail,
 };
@@ -81,7 +81,7 @@ fn store<B: Backend>(rig: &Rig<'_, B>, row: &Row, detail: Detail) -> Result<(), 
     let x = rig.input(DType::F32, &row.values)?;
     let mut y = rig.output(DType::F32, row.values.len())?;
     let store = Store::param(Slot(7), Slot(row.slot), false, &rig.table, &mut y.buffer);
-    Ok(rig.backend.unary(Unary::Id, &x, Store { detail, ..store })?)
+    Ok(rig.backend.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store { detail, ..store } })?)
 }
 
 /// A new step with some rows stored, and no other.
@@ -219,7 +219,7 @@ fn measured_norm<B: Backend>(b: &B) -> Check {
         let grads: Vec<B::Buffer> =
             before.iter().map(|values| rig.input(DType::F32, &values.grad)).collect::<Result<_, _>>()?;
         let mut norm = rig.output(DType::F32, 1)?;
-        b.global_norm(&grads.iter().collect::<Vec<_>>(), &mut norm.buffer)?;
+        b.launch(Launch::GlobalNorm { gradients: &grads.iter().collect::<Vec<_>>(), norm: &mut norm.buffer })?;
         let mut parameters = place(&rig, &before)?;
         launch(&rig, &setup, GUARD, Some(&norm.buffer), &mut parameters)?;
         let after = take(&rig, &parameters)?;

@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType},
+    backend::{Backend, DType, Launch},
     descriptor::{Pool, PoolOp, Way},
 };
 use proptest::prelude::*;
@@ -146,10 +146,14 @@ fn max_is<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType, x: &[f32]) 
     let won: Vec<(u32, usize)> = windows.iter().map(|window| winner(window, &values)).collect();
     let want: Vec<f32> = won.iter().map(|&(_, i)| values[i]).collect();
     let mut at = rig.output(DType::U8, windows.len())?;
-    let got = rig.plain(windows.len(), |y| b.pool(&p, &x, Some(&mut at.buffer), y))?;
+    let got = rig.plain(windows.len(), |y| b.launch(Launch::Pool { p, x: &x, indices: Some(&mut at.buffer), y }))?;
     same_bits("offsets", &rig.take(&at)?, &won.iter().map(|&(o, _)| o as f32).collect::<Vec<_>>())?;
     same_bits("largest", &got, &want)?;
-    same_bits("largest, without offsets", &rig.plain(windows.len(), |y| b.pool(&p, &x, None, y))?, &want)
+    same_bits(
+        "largest, without offsets",
+        &rig.plain(windows.len(), |y| b.launch(Launch::Pool { p, x: &x, indices: None, y }))?,
+        &want,
+    )
 }
 
 fn check_max<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check {
@@ -166,7 +170,7 @@ fn check_average<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
     // Integers have exact sums; shares of a power of two are exact too.
     let values = random.many(shape.x_len(), |random| random.integer(100));
     let x = rig.padded(dtype, &values)?;
-    let got = rig.plain(windows.len(), |y| b.pool(&p, &x, None, y))?;
+    let got = rig.plain(windows.len(), |y| b.launch(Launch::Pool { p, x: &x, indices: None, y }))?;
     if shape.area().is_power_of_two() {
         let sum = |window: &Vec<(u32, usize)>| window.iter().map(|&(_, i)| values[i]).sum::<f32>();
         let want: Vec<f32> = windows.iter().map(|window| sum(window) / shape.area() as f32).collect();
@@ -174,7 +178,7 @@ fn check_average<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
     }
     let values = readable(dtype, &random.many(shape.x_len(), |random| random.normal() * 1.1));
     let x = rig.padded(dtype, &values)?;
-    let got = rig.plain(windows.len(), |y| b.pool(&p, &x, None, y))?;
+    let got = rig.plain(windows.len(), |y| b.launch(Launch::Pool { p, x: &x, indices: None, y }))?;
     let want: Vec<Want> = windows
         .iter()
         .map(|window| Want::sum(window.iter().map(|&(_, i)| f64::from(values[i]))).times(1.0 / shape.area() as f64))
@@ -198,7 +202,8 @@ fn ties<B: Backend>(b: &B) -> Check {
         let (p, windows) = (shape.build(PoolOp::Max), shape.windows());
         let x = rig.input(dtype, &zeros)?;
         let mut at = rig.output(DType::U8, windows.len())?;
-        let got = rig.plain(windows.len(), |y| b.pool(&p, &x, Some(&mut at.buffer), y))?;
+        let got =
+            rig.plain(windows.len(), |y| b.launch(Launch::Pool { p, x: &x, indices: Some(&mut at.buffer), y }))?;
         let first: Vec<f32> = windows.iter().map(|window| window[0].0 as f32).collect();
         same_bits("offsets among zeros", &rig.take(&at)?, &first)?;
         if got.iter().any(|&v| v != 0.0) {
@@ -222,7 +227,9 @@ fn offset_255<B: Backend>(b: &B) -> Check {
         shape.windows().iter().zip(&values).for_each(|(window, &v)| want[place(window, 255.0)] = v);
         let y = rig.input(DType::F16, &values)?;
         let p = shape.build(PoolOp::Max);
-        let got = rig.plain(want.len(), |store| b.unpool(&p, Way::Scatter, &y, Some(&at), store))?;
+        let got = rig.plain(want.len(), |store| {
+            b.launch(Launch::Unpool { p, way: Way::Scatter, x: &y, indices: Some(&at), y: store })
+        })?;
         same_bits("scattered to offset 255", &got, &want)?;
     }
     Ok(vec![])
@@ -233,7 +240,7 @@ fn pool_epilogue<B: Backend>(b: &B) -> Check {
     for (shape, op) in [(SHAPES[4], PoolOp::Max), (SHAPES[4], PoolOp::Average), (SHAPES[0], PoolOp::Average)] {
         let (p, len) = (shape.build(op), shape.windows().len());
         let x = rig.padded(DType::F16, &Random(8).many(shape.x_len(), |random| random.normal() * 1e-2))?;
-        epilogue::check(&mut rig, len, |b, y| b.pool(&p, &x, None, y))?;
+        epilogue::check(&mut rig, len, |b, y| b.launch(Launch::Pool { p, x: &x, indices: None, y }))?;
     }
     Ok(vec![])
 }

@@ -9,7 +9,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Done, Slot, Store},
+    backend::{Backend, DType, Done, Launch, Slot, Store},
     descriptor::{Gemm, ShapeError},
     stats::Detail,
 };
@@ -43,7 +43,7 @@ pub struct Loaded<B: Backend> {
 
 impl<B: Backend> Loaded<B> {
     pub fn run(&self, backend: &B, y: Store<'_, B>) -> Done<B> {
-        backend.gemm(&self.p, &self.a, &self.b, self.bias.as_ref(), y)
+        backend.launch(Launch::Gemm { p: self.p, a: &self.a, b: &self.b, bias: self.bias.as_ref(), y })
     }
 }
 

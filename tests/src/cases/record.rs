@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Dial, Param, Slot, Store},
+    backend::{Backend, DType, Dial, Launch, Param, Slot, Store},
     descriptor::{Gemm, Optimizer, Rule, Unary},
     stats::Stats,
 };
@@ -53,13 +53,25 @@ impl<B: Backend> Work<B> {
     fn step(&mut self, b: &B, table: &B::Table) -> Result<(), B::Error> {
         let (data, weight) =
             (descriptor(Gemm::new(M, N, K)), descriptor(Gemm::new(K, N, M).and_then(Gemm::transpose_a)));
-        b.gemm(&data, &self.dy, &self.w, None, Store::site(FROM, SITE, table, &mut self.dx))?;
+        b.launch(Launch::Gemm {
+            p: data,
+            a: &self.dy,
+            b: &self.w,
+            bias: None,
+            y: Store::site(FROM, SITE, table, &mut self.dx),
+        })?;
         let dropout = descriptor(Unary::dropout(0.5, 7));
-        b.unary(dropout, &self.dx, Store::keep(SITE, table, &mut self.dropped))?;
-        b.gemm(&weight, &self.dy, &self.dropped, None, Store::param(FROM, PARAM, false, table, &mut self.dw))?;
+        b.launch(Launch::Unary { op: dropout, x: &self.dx, y: Store::keep(SITE, table, &mut self.dropped) })?;
+        b.launch(Launch::Gemm {
+            p: weight,
+            a: &self.dy,
+            b: &self.dropped,
+            bias: None,
+            y: Store::param(FROM, PARAM, false, table, &mut self.dw),
+        })?;
         let sgd = descriptor(Optimizer::new(Rule::Sgd { momentum: 0.0, nesterov: false }, Dial(1)));
         let param = Param { master: &mut self.master, grad: &self.dw, state: [None, None], half: Some(&mut self.half) };
-        b.optimize(&sgd, table, PARAM.0..PARAM.0 + 1, None, &mut [param])
+        b.launch(Launch::Optimize { p: sgd, table, guard: PARAM.0..PARAM.0 + 1, norm: None, parameters: &mut [param] })
     }
 
     fn results(&self, rig: &Rig<'_, B>) -> Result<(Vec<f32>, Vec<Stats>), Fail> {

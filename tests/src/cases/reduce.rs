@@ -13,7 +13,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::{Reduce, ReduceOp},
     stats::Detail,
 };
@@ -97,7 +97,7 @@ fn check<B: Backend>(b: &B, op: ReduceOp, shape: [usize; 3], from: DType, seed: 
         rig.upload()?;
         let mut y = rig.output(dtype, want.len())?;
         let site = Store::site(Slot::ONE, Slot::FIRST, &rig.table, &mut y.buffer);
-        b.reduce(&p, &x, Store { detail: Detail::Full, ..site })?;
+        b.launch(Launch::Reduce { p, x: &x, y: Store { detail: Detail::Full, ..site } })?;
         let what = format!("{op:?} over {shape:?} of {from:?} as {dtype:?}");
         let named = of(&what);
         let got = rig.take(&y).map_err(&named)?;
@@ -129,7 +129,7 @@ fn epilogue<B: Backend>(b: &B, op: ReduceOp) -> Check {
         let mut rig = Rig::new(b)?;
         let x = Random(4).many(shape.iter().product(), |random| Numbers::Any.next(random, DType::F16));
         let (p, x) = (describe(op, shape)?, rig.padded(DType::F16, &x)?);
-        epilogue::check(&mut rig, shape[0] * shape[2], |b, y| b.reduce(&p, &x, y))?;
+        epilogue::check(&mut rig, shape[0] * shape[2], |b, y| b.launch(Launch::Reduce { p, x: &x, y }))?;
     }
     Ok(vec![])
 }
@@ -151,7 +151,7 @@ fn indices<B: Backend>(b: &B, shape: [usize; 3], from: DType, x: &[f32]) -> Chec
             continue;
         }
         let mut y = rig.output(dtype, want.len())?;
-        b.reduce(&p, &x, Store::keep(Slot::ONE, &rig.table, &mut y.buffer))?;
+        b.launch(Launch::Reduce { p, x: &x, y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer) })?;
         same_bits(&format!("ArgMax over {shape:?} of {from:?} as {dtype:?}"), &rig.take(&y)?, &want)?;
     }
     Ok(vec![])
@@ -199,7 +199,11 @@ fn integers<B: Backend>(b: &B) -> Check {
     let x = rig.padded(DType::F16, &x)?;
     for dtype in [DType::U8, DType::U32] {
         let mut y = rig.output(dtype, 50)?;
-        b.reduce(&describe(ReduceOp::ArgMax, shape)?, &x, Store::site(Slot(2), Slot(3), &rig.table, &mut y.buffer))?;
+        b.launch(Launch::Reduce {
+            p: describe(ReduceOp::ArgMax, shape)?,
+            x: &x,
+            y: Store::site(Slot(2), Slot(3), &rig.table, &mut y.buffer),
+        })?;
         same_bits("indices", &rig.take(&y)?, &want)?;
         same_row("indices", &rig, Slot(3), &[], Detail::None)?;
     }
@@ -231,7 +235,9 @@ fn not_finite<B: Backend>(b: &B) -> Check {
                 let x = rig.padded(from, &x)?;
                 for op in VALUES {
                     let want: Vec<Want> = lanes.iter().map(|lane| exact(op, lane)).collect();
-                    let got = rig.plain(want.len(), |y| b.reduce(&describe(op, shape).expect("valid"), &x, y))?;
+                    let got = rig.plain(want.len(), |y| {
+                        b.launch(Launch::Reduce { p: describe(op, shape).expect("valid"), x: &x, y })
+                    })?;
                     compare("reduce", DType::F32, &b.caps(), &got, &want)?;
                 }
             }
@@ -246,7 +252,8 @@ fn not_finite<B: Backend>(b: &B) -> Check {
         (ReduceOp::SumSquares, [-1e30, 0.0, 0.0], f32::INFINITY),
     ] {
         let x = rig.padded(DType::F32, &values)?;
-        let got = rig.plain(1, |y| b.reduce(&describe(op, [1, 3, 1]).expect("valid"), &x, y))?;
+        let got =
+            rig.plain(1, |y| b.launch(Launch::Reduce { p: describe(op, [1, 3, 1]).expect("valid"), x: &x, y }))?;
         same_bits(&format!("{op:?} of {values:?}"), &got, &[want])?;
     }
     Ok(vec![])
@@ -287,13 +294,13 @@ fn sums_in_f32<B: Backend>(b: &B) -> Check {
             let (x, p) = (rig.padded(DType::F16, &values)?, describe(ReduceOp::Sum, [1, row.len(), inner])?);
             let want = row.iter().map(|&v| f64::from(v)).sum::<f64>() as f32;
             let what = format!("a sum of {} from {:?}", row.len(), row[0]);
-            same_bits(&what, &rig.plain(inner, |y| b.reduce(&p, &x, y))?, &vec![want; inner])?;
+            same_bits(&what, &rig.plain(inner, |y| b.launch(Launch::Reduce { p, x: &x, y }))?, &vec![want; inner])?;
         }
     }
     // Squares beyond half, and below it.
     for v in [300.0, 2f32.powi(-14)] {
         let (x, p) = (rig.padded(DType::F16, &[v; 64])?, describe(ReduceOp::SumSquares, [1, 64, 1])?);
-        same_bits("squares", &rig.plain(1, |y| b.reduce(&p, &x, y))?, &[v * v * 64.0])?;
+        same_bits("squares", &rig.plain(1, |y| b.launch(Launch::Reduce { p, x: &x, y }))?, &[v * v * 64.0])?;
     }
     Ok(vec![])
 }
@@ -305,7 +312,8 @@ fn deterministic<B: Backend>(b: &B) -> Check {
             let mut rig = Rig::new(b)?;
             let x = Random(13).many(shape.iter().product(), |random| Numbers::Any.next(random, DType::F16));
             let (p, x) = (describe(op, shape)?, rig.padded(DType::F16, &x)?);
-            same_each_time(&mut rig, shape[0] * shape[2], |b, y| b.reduce(&p, &x, y)).map_err(of(format!("{op:?}")))?;
+            same_each_time(&mut rig, shape[0] * shape[2], |b, y| b.launch(Launch::Reduce { p, x: &x, y }))
+                .map_err(of(format!("{op:?}")))?;
         }
     }
     Ok(vec![])

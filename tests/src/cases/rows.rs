@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::{Rows, Way},
     scale::Factor,
     stats::Detail,
@@ -52,7 +52,7 @@ fn check<B: Backend>(rig: &Rig<'_, B>, way: Way, shape: [usize; 3], dtype: DType
     // Behind the indices stand others that must not be followed.
     let longer: Vec<u32> = index.iter().copied().chain([0; 9]).collect();
     let (x, index) = (rig.padded(dtype, x)?, rig.words(&longer)?);
-    let got = rig.plain(want.len(), |y| rig.backend.rows(&p, way, &x, &index, y))?;
+    let got = rig.plain(want.len(), |y| rig.backend.launch(Launch::Rows { p, way, x: &x, indices: &index, y }))?;
     same_bits(&format!("{way:?} {count} of {table} rows of {width}, {dtype:?}"), &got, &want)?;
     Ok(vec![])
 }
@@ -155,7 +155,7 @@ fn parameter<B: Backend>(b: &B) -> Check {
         rig.set(&[alpha, 0])?;
         let mut y = rig.output_over(DType::F32, &before)?;
         let store = Store::param(Slot(2), Slot(3), add, &rig.table, &mut y.buffer);
-        b.rows(&p, Way::Scatter, &gradient, &indices, store)?;
+        b.launch(Launch::Rows { p, way: Way::Scatter, x: &gradient, indices: &indices, y: store })?;
         let factor = Factor::between(alpha, 0);
         let sum = |(&v, &before): (&f32, &f32)| if add { before + factor.apply(v) } else { factor.apply(v) };
         let want: Vec<f32> = sums.iter().zip(&before).map(sum).collect();
@@ -171,7 +171,7 @@ fn stores<B: Backend>(b: &B) -> Check {
     let indices = rig.words(&(0..90).map(|_| random.below(75) as u32).collect::<Vec<_>>())?;
     for (way, rows, len) in [(Way::Gather, 70, 90 * 33), (Way::Scatter, 90, 70 * 33)] {
         let x = rig.padded(DType::F16, &random.many(rows * 33, |random| random.normal() * 1e-2))?;
-        epilogue::check(&mut rig, len, |b, y| b.rows(&p, way, &x, &indices, y))?;
+        epilogue::check(&mut rig, len, |b, y| b.launch(Launch::Rows { p, way, x: &x, indices: &indices, y }))?;
     }
     Ok(vec![])
 }

@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, Buffer, DType, Slot, Store},
+    backend::{Backend, Buffer, DType, Launch, Slot, Store},
     scaled::Scaled,
     stats::Detail,
 };
@@ -82,7 +82,7 @@ fn run<B: Backend>(
     let slots = (Slot::FIRST.0..).map(Slot);
     let list: Vec<Scaled<&B::Buffer, Slot>> = data.zip(slots).map(|(data, slot)| Scaled::new(data, slot)).collect();
     let store = Store { detail, add, ..Store::site(Slot::PROBE, TO, &rig.table, y) };
-    Ok(rig.backend.sum(&list, store)?)
+    Ok(rig.backend.launch(Launch::Sum { terms: &list, y: store })?)
 }
 
 /// Compares a sum with the exact one in f32 and half, bit for bit, and its row.
@@ -135,7 +135,7 @@ fn many_terms<B: Backend>(b: &B) -> Check {
             buffers.iter().enumerate().map(|(i, data)| Scaled::new(data, slot(i))).collect();
         let want = exact(&list, 2);
         let mut y = rig.output(DType::F32, want.len())?;
-        b.sum(&list_of, Store::site(Slot::PROBE, TO, &rig.table, &mut y.buffer))?;
+        b.launch(Launch::Sum { terms: &list_of, y: Store::site(Slot::PROBE, TO, &rig.table, &mut y.buffer) })?;
         let what = format!("a sum of {count} terms");
         same_numbers(&what, &rig.take(&y)?, &want)?;
         same_row(&what, &rig, TO, &want, Detail::Moments)?;
@@ -264,7 +264,9 @@ fn twice<B: Backend>(b: &B) -> Check {
     let x = rig.input(DType::F16, &values)?;
     rig.set(&[1, 0])?;
     for (second, factor) in [(Slot(2), 1.0), (Slot(3), 1.5)] {
-        let got = rig.plain(x.len(), |y| b.sum(&[Scaled::new(&x, Slot(2)), Scaled::new(&x, second)], y))?;
+        let got = rig.plain(x.len(), |y| {
+            b.launch(Launch::Sum { terms: &[Scaled::new(&x, Slot(2)), Scaled::new(&x, second)], y })
+        })?;
         same_numbers("x + x", &got, &values.iter().map(|v| v * factor).collect::<Vec<_>>())?;
     }
     Ok(vec![])

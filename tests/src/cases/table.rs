@@ -7,7 +7,7 @@ use crate::{
     rig::{Rig, SLOTS, wait},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::Unary,
     stats::{Detail, Stats},
 };
@@ -37,7 +37,11 @@ fn empty_rows<B: Backend>(b: &B) -> Check {
 fn store<B: Backend>(rig: &Rig<'_, B>, values: &[f32], to: Slot, detail: Detail) -> Result<(), Fail> {
     let x = rig.input(DType::F32, values)?;
     let mut y = rig.output(DType::F16, values.len())?;
-    rig.backend.unary(Unary::Id, &x, Store { detail, ..Store::site(Slot::ONE, to, &rig.table, &mut y.buffer) })?;
+    rig.backend.launch(Launch::Unary {
+        op: Unary::Id,
+        x: &x,
+        y: Store { detail, ..Store::site(Slot::ONE, to, &rig.table, &mut y.buffer) },
+    })?;
     rig.take(&y).map(|_| ())
 }
 

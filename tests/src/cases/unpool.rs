@@ -13,7 +13,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType},
+    backend::{Backend, DType, Launch},
     descriptor::{PoolOp, Way},
 };
 use proptest::prelude::*;
@@ -39,11 +39,19 @@ fn unpool_is<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType, seed: u6
     let x = rig.padded(dtype, &pooled)?;
     let mut want = vec![0f32; shape.x_len()];
     places.iter().zip(&pooled).for_each(|(&place, v)| want[place] += v);
-    same_bits("scatter", &rig.plain(want.len(), |y| b.unpool(&p, Way::Scatter, &x, Some(&at), y))?, &want)?;
+    same_bits(
+        "scatter",
+        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &x, indices: Some(&at), y }))?,
+        &want,
+    )?;
     let full = random.many(shape.x_len(), Random::normal);
     let x = rig.padded(dtype, &full)?;
     let want: Vec<f32> = places.iter().map(|&place| full[place]).collect();
-    same_bits("gather", &rig.plain(want.len(), |y| b.unpool(&p, Way::Gather, &x, Some(&at), y))?, &want)
+    same_bits(
+        "gather",
+        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at), y }))?,
+        &want,
+    )
 }
 
 fn check_max<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check {
@@ -52,8 +60,9 @@ fn check_max<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check
     let (p, b, len) = (shape.build(PoolOp::Max), rig.backend, shape.windows().len());
     let x = rig.padded(dtype, &Random(6).many(shape.x_len(), Random::normal))?;
     let mut at = rig.output(DType::U8, len)?;
-    let pooled = rig.plain(len, |y| b.pool(&p, &x, Some(&mut at.buffer), y))?;
-    let gathered = rig.plain(len, |y| b.unpool(&p, Way::Gather, &x, Some(&at.buffer), y))?;
+    let pooled = rig.plain(len, |y| b.launch(Launch::Pool { p, x: &x, indices: Some(&mut at.buffer), y }))?;
+    let gathered =
+        rig.plain(len, |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at.buffer), y }))?;
     same_bits("gather where pooling found the largest", &gathered, &pooled)?;
     Ok(vec![])
 }
@@ -70,13 +79,13 @@ fn check_average<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
             want[i] = Want { value: want[i].value + term, scale: want[i].scale + term.abs(), terms: want[i].terms + 1 };
         }
     }
-    let got = rig.plain(want.len(), |y| b.unpool(&p, Way::Scatter, &x, None, y))?;
+    let got = rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &x, indices: None, y }))?;
     let scattered = compare("average", DType::F32, &b.caps(), &got, &want)?;
     let full = random.many(shape.x_len(), Random::normal);
     let x = rig.padded(dtype, &full)?;
     let mean = |window: &Vec<(u32, usize)>| Want::sum(window.iter().map(|&(_, i)| f64::from(full[i]))).times(share);
     let want: Vec<Want> = windows.iter().map(mean).collect();
-    let got = rig.plain(want.len(), |y| b.unpool(&p, Way::Gather, &x, None, y))?;
+    let got = rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: None, y }))?;
     let gathered = compare("average", DType::F32, &b.caps(), &got, &want)?;
     Ok(vec![scattered, gathered])
 }
@@ -94,8 +103,10 @@ fn check_adjoint<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
             continue;
         }
         let (p, at) = (shape.build(op), (op == PoolOp::Max).then_some(&at));
-        let scattered = rig.plain(x.len(), |y| b.unpool(&p, Way::Scatter, &pooled, at, y))?;
-        let gathered = rig.plain(len, |y| b.unpool(&p, Way::Gather, &full, at, y))?;
+        let scattered =
+            rig.plain(x.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &pooled, indices: at, y }))?;
+        let gathered =
+            rig.plain(len, |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &full, indices: at, y }))?;
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
         let (left, right) = (dot(&scattered, &x), dot(&d, &gathered));
         if left != right {
@@ -112,12 +123,14 @@ fn check_vjp<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check
     let values = random.many(shape.x_len(), |random| random.integer(2));
     let x = rig.padded(dtype, &values)?;
     let mut at = rig.output(DType::U8, windows.len())?;
-    rig.plain(windows.len(), |y| b.pool(&p, &x, Some(&mut at.buffer), y))?;
+    rig.plain(windows.len(), |y| b.launch(Launch::Pool { p, x: &x, indices: Some(&mut at.buffer), y }))?;
     let dy = random.many(windows.len(), |random| random.integer(20));
     let gradient = rig.padded(dtype, &dy)?;
     let mut want = vec![0f32; values.len()];
     windows.iter().zip(&dy).for_each(|(window, dy)| want[winner(window, &values).1] += dy);
-    let got = rig.plain(want.len(), |y| b.unpool(&p, Way::Scatter, &gradient, Some(&at.buffer), y))?;
+    let got = rig.plain(want.len(), |y| {
+        b.launch(Launch::Unpool { p, way: Way::Scatter, x: &gradient, indices: Some(&at.buffer), y })
+    })?;
     same_bits("gradient", &got, &want)?;
     Ok(vec![])
 }
@@ -134,11 +147,19 @@ fn check_masks<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Che
     let x = rig.padded(dtype, &pooled)?;
     let mut want = vec![0f32; shape.x_len()];
     places.iter().zip(&pooled).for_each(|(&place, v)| want[place] += v);
-    same_bits("scatter", &rig.plain(want.len(), |y| b.unpool(&p, Way::Scatter, &x, Some(&at), y))?, &want)?;
+    same_bits(
+        "scatter",
+        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &x, indices: Some(&at), y }))?,
+        &want,
+    )?;
     let full = pick(shape.x_len());
     let x = rig.padded(dtype, &full)?;
     let want: Vec<f32> = places.iter().map(|&place| full[place]).collect();
-    same_bits("gather", &rig.plain(want.len(), |y| b.unpool(&p, Way::Gather, &x, Some(&at), y))?, &want)?;
+    same_bits(
+        "gather",
+        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at), y }))?,
+        &want,
+    )?;
     Ok(vec![])
 }
 
@@ -153,7 +174,7 @@ fn unpool_epilogue<B: Backend>(b: &B) -> Check {
             let (from, to) = if way == Way::Scatter { (from, to) } else { (to, from) };
             let x = rig.padded(DType::F16, &Random(13).many(from, |random| random.normal() * 1e-2))?;
             let (p, at) = (shape.build(op), (op == PoolOp::Max).then_some(&at));
-            epilogue::check(&mut rig, to, |b, y| b.unpool(&p, way, &x, at, y))?;
+            epilogue::check(&mut rig, to, |b, y| b.launch(Launch::Unpool { p, way, x: &x, indices: at, y }))?;
         }
     }
     Ok(vec![])

@@ -9,7 +9,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Scored},
+    backend::{Backend, CrossEntropyArgs, DType, Launch},
     descriptor::{Divisor, Xent},
 };
 
@@ -124,8 +124,8 @@ impl<B: Backend> Buffers<B> {
         Ok(Self { logits: rig.padded(batch.dtype, &batch.logits)?, labels, weights })
     }
 
-    pub(super) fn scored(&self) -> Scored<'_, B::Buffer> {
-        Scored { logits: &self.logits, labels: &self.labels, weights: self.weights.as_ref() }
+    pub(super) fn scored(&self) -> CrossEntropyArgs<&B::Buffer> {
+        CrossEntropyArgs { logits: &self.logits, labels: &self.labels, weights: self.weights.as_ref() }
     }
 }
 
@@ -133,7 +133,7 @@ impl<B: Backend> Buffers<B> {
 pub(super) fn run<B: Backend>(rig: &Rig<'_, B>, batch: &Batch) -> Result<Vec<f32>, Fail> {
     let buffers = Buffers::new(rig, batch)?;
     let mut out = rig.output(DType::F32, 2 + batch.shape[0])?;
-    rig.backend.xent(&batch.build(), buffers.scored(), &mut out.buffer)?;
+    rig.backend.launch(Launch::CrossEntropy { p: batch.build(), x: buffers.scored(), out: &mut out.buffer })?;
     rig.take(&out)
 }
 

@@ -13,7 +13,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot, Store},
+    backend::{Backend, DType, Launch, Slot, Store},
     descriptor::Divisor,
 };
 
@@ -64,7 +64,9 @@ fn out_of(batch: &Batch) -> Vec<f32> {
 fn gradient<B: Backend>(rig: &Rig<'_, B>, batch: &Batch, out: &[f32], g: f32) -> Result<Vec<f32>, Fail> {
     let buffers = Buffers::new(rig, batch)?;
     let (out, g) = (rig.padded(DType::F32, out)?, rig.padded(DType::F32, &[g])?);
-    rig.plain(batch.logits.len(), |dx| rig.backend.xent_vjp(&batch.build(), buffers.scored(), &out, &g, dx))
+    rig.plain(batch.logits.len(), |dx| {
+        rig.backend.launch(Launch::CrossEntropyVjp { p: batch.build(), x: buffers.scored(), out: &out, g: &g, dx })
+    })
 }
 
 fn check<B: Backend>(rig: &Rig<'_, B>, batch: &Batch, g: f32) -> Check {
@@ -162,7 +164,13 @@ fn tiny<B: Backend>(b: &B) -> Check {
         let g_buffer = rig.padded(DType::F32, &[g])?;
         let mut dx = rig.output(DType::F16, batch.logits.len())?;
         let store = Store::site(Slot::ONE, Slot(2), &rig.table, &mut dx.buffer);
-        b.xent_vjp(&batch.build(), buffers.scored(), &out, &g_buffer, store)?;
+        b.launch(Launch::CrossEntropyVjp {
+            p: batch.build(),
+            x: buffers.scored(),
+            out: &out,
+            g: &g_buffer,
+            dx: store,
+        })?;
         let (got, row) = (rig.take(&dx)?, rig.row(Slot(2))?);
         let flushed = row.counts().flushed;
         if to == 0 {
@@ -192,7 +200,7 @@ fn shift_invariant<B: Backend>(b: &B) -> Check {
         let g = rig.padded(DType::F32, &[2f32.powi(-shift)])?;
         let mut dx = rig.output(DType::F16, batch.logits.len())?;
         let store = Store::site(Slot::ONE, Slot(2), &rig.table, &mut dx.buffer);
-        b.xent_vjp(&batch.build(), buffers.scored(), &out, &g, store)?;
+        b.launch(Launch::CrossEntropyVjp { p: batch.build(), x: buffers.scored(), out: &out, g: &g, dx: store })?;
         bits.push(rig.take(&dx)?);
     }
     same_bits("loss times 2^-30", &bits[1], &bits[0])?;
@@ -207,7 +215,9 @@ fn stores<B: Backend>(b: &B) -> Check {
         batch.weights = Some(weights(11));
         let (buffers, out) = (Buffers::new(&rig, &batch)?, rig.padded(DType::F32, &out_of(&batch))?);
         let (p, g) = (batch.build(), rig.padded(DType::F32, &[3.0])?);
-        epilogue::check(&mut rig, batch.logits.len(), |b, dx| b.xent_vjp(&p, buffers.scored(), &out, &g, dx))?;
+        epilogue::check(&mut rig, batch.logits.len(), |b, dx| {
+            b.launch(Launch::CrossEntropyVjp { p, x: buffers.scored(), out: &out, g: &g, dx })
+        })?;
     }
     Ok(vec![])
 }

@@ -4,8 +4,7 @@ use crate::corners::trainer;
 use gradscale::{
     Batch, Cpu, CrossEntropy, Error, Method, Parameters, Trainer,
     core::{
-        backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Store},
-        descriptor::{Gemm, Reduce, Strided, Unary},
+        backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
         stats::Stats,
     },
     nn::{GruCell, Linear, Module, SelfAttention},
@@ -116,10 +115,6 @@ struct Few(Reference);
 type Buffer = <Reference as Backend>::Buffer;
 type Table = <Reference as Backend>::Table;
 
-fn inside(y: Store<'_, Few>) -> Store<'_, Reference> {
-    Store { y: y.y, table: y.table, from: y.from, to: y.to, detail: y.detail, add: y.add }
-}
-
 impl Backend for Few {
     type Buffer = Buffer;
     type Table = Table;
@@ -149,17 +144,13 @@ impl Backend for Few {
     ) -> impl Future<Output = Done<Self>> {
         self.0.collect(table, rows, out, scalars, values)
     }
-    fn unary(&self, op: Unary, x: &Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.0.unary(op, x, inside(y))
-    }
-    fn copy(&self, p: &Strided, x: &Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.0.copy(p, x, inside(y))
-    }
-    fn reduce(&self, p: &Reduce, x: &Buffer, y: Store<'_, Self>) -> Done<Self> {
-        self.0.reduce(p, x, inside(y))
-    }
-    fn gemm(&self, p: &Gemm, a: &Buffer, b: &Buffer, bias: Option<&Buffer>, y: Store<'_, Self>) -> Done<Self> {
-        self.0.gemm(p, a, b, bias, inside(y))
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        match launch {
+            Launch::Unary { .. } | Launch::Copy { .. } | Launch::Reduce { .. } | Launch::Gemm { .. } => {
+                self.0.launch(launch.inside())
+            }
+            _ => Err(ErrorKind::unsupported(launch.name())),
+        }
     }
 }
 

@@ -102,18 +102,18 @@ fn through_many_calls(method: &str, micro: usize) -> (Vec<f32>, Vec<(String, i32
     let [first, shared] = ["first", "shared"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
     let mut trainer = trainer(parameters, method);
     let half: Vec<f32> = (0..16u8).map(|i| if i % 5 == 0 { 0.5 } else { 0.0 }).collect();
-    trainer.set_parameter("shared.weight", &half).unwrap();
-    trainer.set_parameter("shared.bias", &[0.0; 4]).unwrap();
+    trainer.set_parameter("shared.weight", &half).expect("16 weights");
+    trainer.set_parameter("shared.bias", &[0.0; 4]).expect("4 biases");
     let x: Vec<f32> = (0..16u8).map(|i| f32::from(i) + 1.0).collect();
     let mut found = Vec::new();
     for _ in 0..2 {
         let batch = || [Batch::f32([4, 4], &x)];
-        let mut gradients = trainer.backward(batch(), |[x]| called(&first, &shared, x)).unwrap();
+        let mut gradients = trainer.backward(batch(), |[x]| called(&first, &shared, x)).expect("gradients");
         for _ in 1..micro {
-            gradients = trainer.backward_more(gradients, batch(), |[x]| called(&first, &shared, x)).unwrap();
+            gradients = trainer.backward_more(gradients, batch(), |[x]| called(&first, &shared, x)).expect("gradients");
         }
-        found = trainer.gradient(&gradients, "first.weight").unwrap().unwrap().data;
-        assert!(trainer.step(gradients.clip_norm(1e-30)).unwrap().skipped.is_none());
+        found = trainer.gradient(&gradients, "first.weight").expect("a parameter").expect("its gradient").data;
+        assert!(trainer.step(gradients.clip_norm(1e-30)).expect("a step").skipped.is_none());
     }
     (found, trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect())
 }

@@ -3,11 +3,10 @@
 //! every site, from the first step on.
 
 mod nets;
-mod recorder;
 
 use gradscale::{Batch, Cpu, Init, Method, Parameters, Trainer, optim::Optimizer};
+use gradscale_conformance::Recorder;
 use nets::{Setting, Trained, mlp, segnet, sequence};
-use recorder::Recorder;
 
 const SHIFT: i32 = 30;
 
@@ -76,7 +75,7 @@ fn a_repeated_step_draws_anew() {
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [32, 32], Init::Constant(1.0));
     let recorder = Recorder::new(device());
-    let repeats = recorder.repeats.clone();
+    let repeats = recorder.repeats();
     let mut trainer = Trainer::new(recorder, parameters, Optimizer::sgd(0.0), Method::mixed()).expect("a trainer");
     let mut masks = Vec::new();
     for _ in 0..8 {
@@ -116,10 +115,10 @@ fn f32_is_shift_invariant() {
 fn recorded_steps_are_eager_ones() {
     for method in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3"] {
         let method: Method = method.parse().expect("a method");
-        for train in [mlp::<Recorder>, segnet::<Recorder>, sequence::<Recorder>] {
+        for train in [mlp::<Recorder<Cpu>>, segnet::<Recorder<Cpu>>, sequence::<Recorder<Cpu>>] {
             let eager = train(Recorder::new(device()), &method, Setting { shift: 0, recording: false });
             let recorder = Recorder::new(device());
-            let repeats = recorder.repeats.clone();
+            let repeats = recorder.repeats();
             let recorded = train(recorder, &method, Setting { shift: 0, recording: true });
             assert!(repeats.get() > 10, "{} steps were repeated", repeats.get());
             assert_eq!(eager.exponents, recorded.exponents);
@@ -127,7 +126,7 @@ fn recorded_steps_are_eager_ones() {
         }
     }
     let method: Method = "gs:exact".parse().expect("a method");
-    for train in [mlp::<Recorder>, segnet::<Recorder>, sequence::<Recorder>] {
+    for train in [mlp::<Recorder<Cpu>>, segnet::<Recorder<Cpu>>, sequence::<Recorder<Cpu>>] {
         let plain = train(Recorder::new(device()), &method, Setting { shift: 0, recording: true });
         let shifted = train(Recorder::new(device()), &method, Setting { shift: SHIFT, recording: true });
         assert_eq!(difference(&plain, &shifted), None);

@@ -3,9 +3,6 @@
 //! What a repeat must be is another training's step: one that stands where this one stood, and whose sites all decide
 //! at once by themselves, without an attempt that failed.
 
-#[path = "../../shift/recorder.rs"]
-mod recorder;
-
 use super::Data;
 use gradscale::{
     Batch, Cause, Cpu, Gradients, Method, Parameters, StepOutcome, TraceError, Trainer, Var,
@@ -13,7 +10,7 @@ use gradscale::{
     nn::{BatchNorm, Linear, Module},
     optim::{Optimizer, Schedule},
 };
-use recorder::Recorder;
+use gradscale_conformance::Recorder;
 use std::collections::BTreeMap;
 
 /// With all that a repeat could get wrong: dropout, running statistics, momentum, a schedule.

@@ -1,0 +1,379 @@
+//! Everything that a device computes, as one enum.
+
+use super::{Backend, CrossEntropyArgs, NormSaved, Param, Slot, Store};
+use crate::{
+    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    scaled::Scaled,
+};
+use core::{fmt, marker::PhantomData, ops::Range};
+
+/// What stands for the operands of a [`Launch`]: buffers where it runs ([`OnDevice`]), their numbers where it is planned.
+pub trait Operands {
+    /// A buffer that is read.
+    type Read;
+    /// A buffer that is written as it is, without an epilogue: offsets, statistics, losses.
+    type Write;
+    /// Where results go through the epilogue.
+    type Store;
+    /// The terms of a sum, each with the slot of its exponent.
+    type Terms;
+    /// The gradients of which a norm is taken.
+    type Gradients;
+    /// Parameters that are updated.
+    type Parameters;
+    /// The table that an update looks into.
+    type Table;
+}
+
+/// Operands that lie on a device.
+pub struct OnDevice<'a, B>(PhantomData<&'a B>);
+
+impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
+    type Read = &'a B::Buffer;
+    type Write = &'a mut B::Buffer;
+    type Store = Store<'a, B>;
+    type Terms = &'a [Scaled<&'a B::Buffer, Slot>];
+    type Gradients = &'a [&'a B::Buffer];
+    type Parameters = &'a mut [Param<'a, B::Buffer>];
+    type Table = &'a B::Table;
+}
+
+/// One operator with its operands.
+///
+/// Buffers hold at least the elements that a descriptor states; elements beyond are neither read nor written. Where no
+/// type is named, a buffer is F32 or F16, each by itself. Images are NHWC, weights OHWI, matrices row by row. Operators
+/// compute in f32 and store as [`Store`] says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Launch<O: Operands> {
+    // Element by element.
+    /// `y[i] = op(x[i])` for all i of x, which may also be U8 or U32. [`Unary::Id`] is the cast.
+    Unary {
+        /// The function.
+        op: Unary,
+        /// Its argument.
+        x: O::Read,
+        /// As many as x.
+        y: O::Store,
+    },
+    /// `y[i] = op(a[i], b[…])` with `b` broadcast as `p` says. [`crate::descriptor::BinaryOp::Grad`] is the vjp of a
+    /// unary function.
+    Binary {
+        /// Function and shape.
+        p: Binary,
+        /// The first argument, of the result's shape.
+        a: O::Read,
+        /// The second argument.
+        b: O::Read,
+        /// As many as a.
+        y: O::Store,
+    },
+    /// `y[i] = Σ terms[·][i]`, each from its own slot, in the order given, one rounding: branches, residuals. The
+    /// first term gives the length; `y.from` is not used.
+    Sum {
+        /// What is added.
+        terms: O::Terms,
+        /// As many as the first term.
+        y: O::Store,
+    },
+    /// `y[o, i] = op over l of x[o, l, i]`.
+    Reduce {
+        /// Operation and shape.
+        p: Reduce,
+        /// `[outer, len, inner]`.
+        x: O::Read,
+        /// `[outer, inner]`.
+        y: O::Store,
+    },
+    /// Strided copy, x of any type: permute, slice, concatenate, pad, flip, repeat. A y of the same type and slot
+    /// gets the same bits (a NaN: some NaN).
+    Copy {
+        /// Steps through x and y.
+        p: Strided,
+        /// From where.
+        x: O::Read,
+        /// To where; what no step meets stays.
+        y: O::Store,
+    },
+
+    // Products.
+    /// `y = op(a)·op(b) + bias`, batched.
+    Gemm {
+        /// Sizes, strides, what is transposed.
+        p: Gemm,
+        /// `[m, k]`, or `[k, m]` transposed.
+        a: O::Read,
+        /// `[k, n]`, or `[n, k]` transposed.
+        b: O::Read,
+        /// `[n]`.
+        bias: Option<O::Read>,
+        /// `[m, n]`.
+        y: O::Store,
+    },
+    /// A pass of a convolution. Forward: (x, w) → y; Data: (dy, w) → dx, also transposed convolution; Weight: (x, dy)
+    /// → dw.
+    Conv {
+        /// Shapes, strides, padding, dilation, groups.
+        p: Conv2d,
+        /// Which of the three.
+        pass: Pass,
+        /// The first operand of the pass.
+        a: O::Read,
+        /// The second.
+        b: O::Read,
+        /// One value for each channel of the result; none with Weight.
+        bias: Option<O::Read>,
+        /// The result of the pass.
+        y: O::Store,
+    },
+
+    // Windows and rows.
+    /// Largest or mean value of each window.
+    Pool {
+        /// Operation and shapes.
+        p: Pool,
+        /// The images.
+        x: O::Read,
+        /// U8: takes the offset of the largest inside its window, row by row (the lowest of several).
+        indices: Option<O::Write>,
+        /// One value for each window.
+        y: O::Store,
+    },
+    /// Scatter, x shaped as the pooled tensor and y as the unpooled one: `y[place] = Σ x` (average: x / area to each
+    /// place), 0 elsewhere; the vjp of pooling, and unpooling. Gather, the other way: `y = x[place]` (average: the
+    /// mean); the vjp of unpooling.
+    Unpool {
+        /// Operation and shapes, those of the pooling.
+        p: Pool,
+        /// Scatter or gather.
+        way: Way,
+        /// What is moved.
+        x: O::Read,
+        /// What [`Launch::Pool`] wrote; needed with max. With padding or an incomplete window all of them still point
+        /// into x.
+        indices: Option<O::Read>,
+        /// Where it goes.
+        y: O::Store,
+    },
+    /// Gather: embedding. Scatter: its vjp, added in the order of the indices.
+    Rows {
+        /// Shapes.
+        p: Rows,
+        /// Gather or scatter.
+        way: Way,
+        /// The table, or gradients of rows.
+        x: O::Read,
+        /// U32: the row of each; one beyond the table reads and adds nothing.
+        indices: O::Read,
+        /// The rows, or the table's gradient.
+        y: O::Store,
+    },
+
+    // Normalisation, loss.
+    /// Batch, layer, group, RMS.
+    Norm {
+        /// Shape, groups, ε, whether the statistics are given.
+        p: Norm,
+        /// What is normalised.
+        x: O::Read,
+        /// F32: weight and bias of each channel.
+        affine: Option<[O::Read; 2]>,
+        /// F32: takes mean and biased variance of each group, or gives them.
+        saved: O::Write,
+        /// Shaped as x.
+        y: O::Store,
+    },
+    /// vjp of a normalisation: of x, and of weight and bias. Given statistics are constants.
+    NormVjp {
+        /// As it was.
+        p: Norm,
+        /// What it left.
+        x: NormSaved<O::Read>,
+        /// The gradient of its result.
+        dy: O::Read,
+        /// The gradient of x.
+        dx: O::Store,
+        /// The gradients of weight and bias.
+        affine: Option<[O::Store; 2]>,
+    },
+    /// Softmax and weighted cross-entropy.
+    CrossEntropy {
+        /// Shape, divisor, what is ignored.
+        p: Xent,
+        /// What is compared.
+        x: CrossEntropyArgs<O::Read>,
+        /// F32: takes loss, divisor, then each row's log-sum-exp.
+        out: O::Write,
+    },
+    /// vjp of the cross-entropy: here ⟨α, ∇⟩ begins.
+    CrossEntropyVjp {
+        /// As it was.
+        p: Xent,
+        /// What was compared.
+        x: CrossEntropyArgs<O::Read>,
+        /// What [`Launch::CrossEntropy`] wrote.
+        out: O::Read,
+        /// F32: the upstream gradient, one number.
+        g: O::Read,
+        /// The gradient of the logits.
+        dx: O::Store,
+    },
+
+    // Update.
+    /// `norm[0] = √Σ‖g‖²` over all gradients (F32), right also where a square would leave f32; NaN or ∞ if a gradient
+    /// is not finite.
+    GlobalNorm {
+        /// All of them.
+        gradients: O::Gradients,
+        /// F32, one number.
+        norm: O::Write,
+    },
+    /// Updates all parameters, each as many elements as its gradient has, and refreshes their half copies; changes
+    /// nothing, bit for bit, if a row in `guard` counted a value that is not finite.
+    Optimize {
+        /// Rule and hyperparameters.
+        p: Optimizer,
+        /// Hyperparameters and rows.
+        table: O::Table,
+        /// The rows that must be finite.
+        guard: Range<u16>,
+        /// F32: what [`Launch::GlobalNorm`] wrote; needed where `p` clips by it.
+        norm: Option<O::Read>,
+        /// What is updated.
+        parameters: O::Parameters,
+    },
+}
+
+/// How operands of one kind become those of another: numbers of buffers become buffers, a decorator's become those of
+/// what it decorates.
+pub trait MapOperands<From: Operands, To: Operands> {
+    /// [`Operands::Read`].
+    fn read(&mut self, read: From::Read) -> To::Read;
+    /// [`Operands::Write`].
+    fn write(&mut self, write: From::Write) -> To::Write;
+    /// [`Operands::Store`].
+    fn store(&mut self, store: From::Store) -> To::Store;
+    /// [`Operands::Terms`].
+    fn terms(&mut self, terms: From::Terms) -> To::Terms;
+    /// [`Operands::Gradients`].
+    fn gradients(&mut self, gradients: From::Gradients) -> To::Gradients;
+    /// [`Operands::Parameters`].
+    fn parameters(&mut self, parameters: From::Parameters) -> To::Parameters;
+    /// [`Operands::Table`].
+    fn table(&mut self, table: From::Table) -> To::Table;
+}
+
+impl<O: Operands> Launch<O> {
+    /// The operator's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Unary { .. } => "unary",
+            Self::Binary { .. } => "binary",
+            Self::Sum { .. } => "sum",
+            Self::Reduce { .. } => "reduce",
+            Self::Copy { .. } => "copy",
+            Self::Gemm { .. } => "gemm",
+            Self::Conv { .. } => "conv",
+            Self::Pool { .. } => "pool",
+            Self::Unpool { .. } => "unpool",
+            Self::Rows { .. } => "rows",
+            Self::Norm { .. } => "norm",
+            Self::NormVjp { .. } => "norm_vjp",
+            Self::CrossEntropy { .. } => "cross_entropy",
+            Self::CrossEntropyVjp { .. } => "cross_entropy_vjp",
+            Self::GlobalNorm { .. } => "global_norm",
+            Self::Optimize { .. } => "optimize",
+        }
+    }
+
+    /// The same with other operands: reads first, in the order of the fields, then what is written.
+    pub fn map<To: Operands>(self, m: &mut impl MapOperands<O, To>) -> Launch<To> {
+        match self {
+            Self::Unary { op, x, y } => Launch::Unary { op, x: m.read(x), y: m.store(y) },
+            Self::Binary { p, a, b, y } => Launch::Binary { p, a: m.read(a), b: m.read(b), y: m.store(y) },
+            Self::Sum { terms, y } => Launch::Sum { terms: m.terms(terms), y: m.store(y) },
+            Self::Reduce { p, x, y } => Launch::Reduce { p, x: m.read(x), y: m.store(y) },
+            Self::Copy { p, x, y } => Launch::Copy { p, x: m.read(x), y: m.store(y) },
+            Self::Gemm { p, a, b, bias, y } => {
+                Launch::Gemm { p, a: m.read(a), b: m.read(b), bias: bias.map(|bias| m.read(bias)), y: m.store(y) }
+            }
+            Self::Conv { p, pass, a, b, bias, y } => {
+                let [a, b] = [a, b].map(|x| m.read(x));
+                Launch::Conv { p, pass, a, b, bias: bias.map(|bias| m.read(bias)), y: m.store(y) }
+            }
+            Self::Pool { p, x, indices, y } => {
+                Launch::Pool { p, x: m.read(x), indices: indices.map(|indices| m.write(indices)), y: m.store(y) }
+            }
+            Self::Unpool { p, way, x, indices, y } => {
+                Launch::Unpool { p, way, x: m.read(x), indices: indices.map(|indices| m.read(indices)), y: m.store(y) }
+            }
+            Self::Rows { p, way, x, indices, y } => {
+                Launch::Rows { p, way, x: m.read(x), indices: m.read(indices), y: m.store(y) }
+            }
+            Self::Norm { p, x, affine, saved, y } => {
+                let (x, affine) = (m.read(x), affine.map(|affine| affine.map(|x| m.read(x))));
+                Launch::Norm { p, x, affine, saved: m.write(saved), y: m.store(y) }
+            }
+            Self::NormVjp { p, x, dy, dx, affine } => {
+                let (x, dy) = (x.map(|x| m.read(x)), m.read(dy));
+                let (dx, affine) = (m.store(dx), affine.map(|affine| affine.map(|y| m.store(y))));
+                Launch::NormVjp { p, x, dy, dx, affine }
+            }
+            Self::CrossEntropy { p, x, out } => Launch::CrossEntropy { p, x: x.map(|x| m.read(x)), out: m.write(out) },
+            Self::CrossEntropyVjp { p, x, out, g, dx } => {
+                let (x, [out, g]) = (x.map(|x| m.read(x)), [out, g].map(|x| m.read(x)));
+                Launch::CrossEntropyVjp { p, x, out, g, dx: m.store(dx) }
+            }
+            Self::GlobalNorm { gradients, norm } => {
+                Launch::GlobalNorm { gradients: m.gradients(gradients), norm: m.write(norm) }
+            }
+            Self::Optimize { p, table, guard, norm, parameters } => {
+                let (table, norm) = (m.table(table), norm.map(|norm| m.read(norm)));
+                Launch::Optimize { p, table, guard, norm, parameters: m.parameters(parameters) }
+            }
+        }
+    }
+}
+
+impl<'a, D: Backend + 'a> Launch<OnDevice<'a, D>> {
+    /// The same for the device inside of a decorator.
+    pub fn inside<B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>(self) -> Launch<OnDevice<'a, B>> {
+        self.map(&mut Inside)
+    }
+}
+
+/// Operands that stay what they are.
+struct Inside;
+
+impl<'a, D: Backend + 'a, B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>
+    MapOperands<OnDevice<'a, D>, OnDevice<'a, B>> for Inside
+{
+    fn read(&mut self, read: &'a D::Buffer) -> &'a D::Buffer {
+        read
+    }
+    fn write(&mut self, write: &'a mut D::Buffer) -> &'a mut D::Buffer {
+        write
+    }
+    fn store(&mut self, store: Store<'a, D>) -> Store<'a, B> {
+        let Store { y, table, from, to, detail, add } = store;
+        Store { y, table, from, to, detail, add }
+    }
+    fn terms(&mut self, terms: &'a [Scaled<&'a D::Buffer, Slot>]) -> &'a [Scaled<&'a D::Buffer, Slot>] {
+        terms
+    }
+    fn gradients(&mut self, gradients: &'a [&'a D::Buffer]) -> &'a [&'a D::Buffer] {
+        gradients
+    }
+    fn parameters(&mut self, parameters: &'a mut [Param<'a, D::Buffer>]) -> &'a mut [Param<'a, D::Buffer>] {
+        parameters
+    }
+    fn table(&mut self, table: &'a D::Table) -> &'a D::Table {
+        table
+    }
+}
+
+impl<B> fmt::Debug for OnDevice<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnDevice")
+    }
+}
