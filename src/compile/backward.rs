@@ -1,12 +1,12 @@
 //! The backward pass: one walk over the tape, handing ⟨α, ∇X⟩ from rule to rule (paper, Algorithm 1).
 
-use super::{Buf, Compiler, Fixed, Gradient, Launch, Operation, Part, Purpose, Rule, Target, Traced, Value};
+use super::{Compiler, Fixed, Gradient, Launch, Operation, Part, Purpose, Rule, Target, Traced, Value, cast};
 use crate::{TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind, trace::Work};
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
-    descriptor::Unary,
     rules::Flow,
+    scaled::Scaled,
     stats::Detail,
 };
 
@@ -23,7 +23,7 @@ impl Compiler<'_, '_> {
         if let Work::Parameter(p) = output.work {
             // A loss that is a parameter.
             let target = self.parameter(p, one);
-            self.launches.push(Launch::new(Operation::Unary(Unary::Id), &[one.value.buf], target));
+            self.launches.push(cast(one.value.buf, target).into());
         }
         for (id, node) in trace.nodes.iter().enumerate().rev() {
             if !self.live[id] || !self.needs_gradient[id] {
@@ -50,8 +50,7 @@ impl Compiler<'_, '_> {
         // first part.
         let half = self.values[id].is_some_and(|value| value.dtype == DType::F16);
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
-        let slots = terms.iter().map(|term| term.slot).collect();
-        let reads: Vec<Buf> = terms.iter().map(|term| term.value.buf).collect();
+        let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
         let detail = if half { Detail::Moments } else { Detail::None };
         let target = Target { y: y.buf, from: first.slot, to, detail, add: false };
@@ -60,7 +59,7 @@ impl Compiler<'_, '_> {
             Work::Split => Rule::Split,
             _ => Rule::Branch,
         };
-        self.launches.push(Launch { rule, ..Launch::new(Operation::Sum(slots), &reads, target) });
+        self.launches.push(Launch { rule, operation: Operation::Sum { terms, y: target } });
         Ok(Some(Gradient { value: y, slot: to }))
     }
 
@@ -88,10 +87,9 @@ impl Compiler<'_, '_> {
         let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
         let to = self.slot(&name, SlotKind::Site)?;
         let rounded = Target { y: half.buf, from: dy.slot, to, detail: Detail::Moments, add: false };
-        let launch = Launch::new(Operation::Unary(Unary::Id), &[single.buf], rounded);
-        self.casts_behind.push(Launch { rule: Rule::Cast, ..launch });
+        self.casts_behind.push(Launch { rule: Rule::Cast, operation: cast(single.buf, rounded) });
         let unscaled = self.parameter(p, Gradient { value: half, slot: to });
-        self.casts_behind.push(Launch::new(Operation::Unary(Unary::Id), &[half.buf], unscaled));
+        self.casts_behind.push(cast(half.buf, unscaled).into());
         Ok(Target::keep(single.buf, dy.slot))
     }
 
@@ -142,8 +140,7 @@ impl Compiler<'_, '_> {
         let parameter = matches!(self.trace.nodes[input].work, Work::Parameter(_));
         if parameter || half && dy.value.dtype == DType::F32 {
             let (target, rule) = self.destination(id, i, dy, Flow::Site, Rule::Cast)?;
-            let launch = Launch::new(Operation::Unary(Unary::Id), &[dy.value.buf], target);
-            self.launches.push(Launch { rule, ..launch });
+            self.launches.push(Launch { rule, operation: cast(dy.value.buf, target) });
         } else {
             self.gradients[input].push(dy);
         }
@@ -151,17 +148,20 @@ impl Compiler<'_, '_> {
     }
 
     /// An f32 buffer at the exponent of `at`, filled by an operation that is not a site.
-    pub(super) fn temporary(&mut self, operation: Operation, reads: &[Buf], len: usize, at: Gradient) -> Gradient {
-        let buf = self.inside(operation, reads, len, at.slot);
+    pub(super) fn temporary(
+        &mut self, len: usize, at: Gradient, operation: impl FnOnce(Target) -> Operation,
+    ) -> Gradient {
+        let buf = self.inside(len, at.slot, operation);
         Gradient { value: Value { buf, dtype: DType::F32 }, slot: at.slot }
     }
 
     /// Emits an operation whose result is the gradient of input `i` of node `id`.
     pub(super) fn contribute(
-        &mut self, (id, i): (usize, usize), operation: Operation, reads: &[Buf], dy: Gradient, flow: Flow, rule: Rule,
+        &mut self, (id, i): (usize, usize), dy: Gradient, flow: Flow, rule: Rule,
+        operation: impl FnOnce(Target) -> Operation,
     ) -> Result<(), TraceError> {
         let (target, rule) = self.destination(id, i, dy, flow, rule)?;
-        self.launches.push(Launch { rule, ..Launch::new(operation, reads, target) });
+        self.launches.push(Launch { rule, operation: operation(target) });
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The forward pass.
 
-use super::{Compiler, Fixed, Launch, Operation, Part, Purpose, Rule, Target, Value};
+use super::{Buf, Compiler, Fixed, Operation, Part, Purpose, Target, Value, cast};
 use crate::{
     TraceError,
     error::TraceErrorKind,
@@ -9,14 +9,14 @@ use crate::{
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{DType, Slot},
-    descriptor::{Binary, BinaryOp, Dim, Gemm, Over, Pass, PoolOp, Reduce, ReduceOp, Strided, Unary, Way},
+    backend::{CrossEntropyArgs, DType, Slot},
+    descriptor::{Binary, BinaryOp, Dim, Gemm, Over, Pass, PoolOp, Reduce, ReduceOp, Strided, Way},
     stats::Detail,
 };
 
 impl Compiler<'_, '_> {
     /// Emits all live nodes; returns the buffers of the inputs.
-    pub(super) fn forward(&mut self) -> Result<Vec<super::Buf>, TraceError> {
+    pub(super) fn forward(&mut self) -> Result<Vec<Buf>, TraceError> {
         let trace = self.trace;
         let mut inputs = Vec::new();
         for (id, node) in trace.nodes.iter().enumerate() {
@@ -51,21 +51,21 @@ impl Compiler<'_, '_> {
                 self.values[id] = Some(Value { buf: Fixed::part(*p, Part::Master), dtype: DType::F32 })
             }
             Work::Linear => {
-                let read = self.products(id, node)?;
+                let (a, b, bias) = self.products(id, node)?;
                 let depth = self.trace.nodes[node.inputs[0]].shape.channels();
                 let name = &node.name;
                 let p = Gemm::new(size(name, rows)?, size(name, channels)?, size(name, depth)?)
                     .and_then(Gemm::transpose_b)
                     .map_err(|error| TraceError::new(name, error))?;
-                self.store(id, node, Operation::Gemm(p), &read, None)?;
+                self.store(id, node, |y| Operation::Gemm { p, a, b, bias, y })?;
             }
             Work::Conv(p) => {
-                let read = self.products(id, node)?;
-                self.store(id, node, Operation::Conv(*p, Pass::Forward), &read, None)?;
+                let ((p, pass), (a, b, bias)) = ((*p, Pass::Forward), self.products(id, node)?);
+                self.store(id, node, |y| Operation::Conv { p, pass, a, b, bias, y })?;
             }
             Work::ConvTranspose(p) => {
-                let read = self.products(id, node)?;
-                self.store(id, node, Operation::Conv(*p, Pass::Data), &read, None)?;
+                let ((p, pass), (a, b, bias)) = ((*p, Pass::Data), self.products(id, node)?);
+                self.store(id, node, |y| Operation::Conv { p, pass, a, b, bias, y })?;
             }
             Work::Matmul { transposed } => self.matmul(id, node, *transposed)?,
             Work::Softplus => self.softplus(id, node)?,
@@ -73,40 +73,40 @@ impl Compiler<'_, '_> {
             Work::Softmax { causal } => self.softmax(id, node, *causal)?,
             Work::Resample(p) => self.resample(id, node, p)?,
             Work::Repeat(factor) => self.repeat(id, node, *factor)?,
-            Work::Unary(function) => {
-                let x = self.element_wise(id, node, 0)?;
-                self.store(id, node, Operation::Unary(*function), &[Some(x)], None)?;
+            Work::Unary(op) => {
+                let x = self.element_wise(id, node, 0)?.buf;
+                self.store(id, node, |y| Operation::Unary { op: *op, x, y })?;
             }
             Work::Binary(function, over) => {
-                let (a, b) = (self.element_wise(id, node, 0)?, self.element_wise(id, node, 1)?);
+                let (a, b) = (self.element_wise(id, node, 0)?.buf, self.element_wise(id, node, 1)?.buf);
                 let p = binary(&node.name, *function, rows, channels, *over)?;
-                self.store(id, node, Operation::Binary(p), &[Some(a), Some(b)], None)?;
+                self.store(id, node, |y| Operation::Binary { p, a, b, y })?;
             }
             Work::Pool(p) => {
-                let x = self.element_wise(id, node, 0)?;
-                let at = (p.op() == PoolOp::Max).then(|| self.new_buffer(DType::U8, node.shape.len()));
-                self.extra[id] = at;
-                self.store(id, node, Operation::Pool(*p), &[Some(x)], at)?;
+                let x = self.element_wise(id, node, 0)?.buf;
+                self.extra[id] = (p.op() == PoolOp::Max).then(|| self.new_buffer(DType::U8, node.shape.len()));
+                let indices = self.extra[id].map(|indices| indices.buf);
+                self.store(id, node, |y| Operation::Pool { p: *p, x, indices, y })?;
             }
             Work::Unpool(p, pooled) => {
-                let x = self.element_wise(id, node, 0)?;
-                let at = self.extra[*pooled];
-                self.store(id, node, Operation::Unpool(*p, Way::Scatter), &[Some(x), at], None)?;
+                let x = self.element_wise(id, node, 0)?.buf;
+                let indices = self.extra[*pooled].map(|indices| indices.buf);
+                self.store(id, node, |y| Operation::Unpool { p: *p, way: Way::Scatter, x, indices, y })?;
             }
             Work::Norm(p, running) => self.norm(id, node, p, *running)?,
             Work::Concat(axis) => self.concat(id, node, *axis)?,
             Work::Slice { axis, start } => {
-                let x = self.element_wise(id, node, 0)?;
+                let x = self.element_wise(id, node, 0)?.buf;
                 let whole = self.trace.nodes[node.inputs[0]].shape;
                 let p =
                     part(&node.name, sizes(&node.name, whole)?, sizes(&node.name, node.shape)?, *axis, *start, true)?;
-                self.store(id, node, Operation::Copy(p), &[Some(x)], None)?;
+                self.store(id, node, |y| Operation::Copy { p, x, y })?;
             }
             Work::Permute(order) => {
-                let x = self.element_wise(id, node, 0)?;
+                let x = self.element_wise(id, node, 0)?.buf;
                 let whole = sizes(&node.name, self.trace.nodes[node.inputs[0]].shape)?;
                 let p = permutation(&node.name, whole, *order)?;
-                self.store(id, node, Operation::Copy(p), &[Some(x)], None)?;
+                self.store(id, node, |y| Operation::Copy { p, x, y })?;
             }
             Work::Rows(p) => {
                 let table = self.operand(node.inputs[0], self.precision[id])?;
@@ -116,23 +116,24 @@ impl Compiler<'_, '_> {
                     return Err(TraceError::new(&node.name, kind));
                 }
                 self.operands[id] = vec![table, indices];
-                self.store(id, node, Operation::Rows(*p, Way::Gather), &[Some(table), Some(indices)], None)?;
+                let (x, indices) = (table.buf, indices.buf);
+                self.store(id, node, |y| Operation::Rows { p: *p, way: Way::Gather, x, indices, y })?;
             }
             Work::Reshape | Work::Detach | Work::Split => {
                 // The same memory under another shape, unless a list asks for another type.
                 let x = self.element_wise(id, node, 0)?;
                 match (x.dtype, self.precision[id]) {
                     (DType::F16, Some(Precision::Single)) | (DType::F32, Some(Precision::Half)) => {
-                        self.store(id, node, Operation::Unary(Unary::Id), &[Some(x)], None)?;
+                        self.store(id, node, |y| cast(x.buf, y))?;
                     }
                     _ => self.values[id] = Some(x),
                 }
             }
             Work::Reduce(function) => {
-                let x = self.element_wise(id, node, 0)?;
+                let x = self.element_wise(id, node, 0)?.buf;
                 let len = size(&node.name, self.trace.nodes[node.inputs[0]].shape.len())?;
                 let p = Reduce::new(*function, 1, len, 1).map_err(|error| TraceError::new(&node.name, error))?;
-                self.store(id, node, Operation::Reduce(p), &[Some(x)], None)?;
+                self.store(id, node, |y| Operation::Reduce { p, x, y })?;
             }
             Work::ArgMax => {
                 let x = self.operand(node.inputs[0], None)?;
@@ -145,7 +146,8 @@ impl Compiler<'_, '_> {
                 )
                 .map_err(|error| TraceError::new(&node.name, error))?;
                 let y = self.new_buffer(DType::U32, node.shape.len());
-                self.launches.push(Launch::new(Operation::Reduce(p), &[x.buf], Target::keep(y.buf, Slot::ONE)));
+                let target = Target::keep(y.buf, Slot::ONE);
+                self.launches.push(Operation::Reduce { p, x: x.buf, y: target }.into());
                 self.values[id] = Some(y);
             }
             Work::Xent(p) => {
@@ -162,17 +164,13 @@ impl Compiler<'_, '_> {
                 };
                 let out = self.new_buffer(DType::F32, 2 + p.shape()[0] as usize);
                 self.operands[id] = [Some(logits), Some(labels), weights].into_iter().flatten().collect();
-                self.launches.push(Launch {
-                    operation: Operation::Xent(*p),
-                    reads: vec![Some(logits.buf), Some(labels.buf), weights.map(|weights| weights.buf)],
-                    writes: Some(out.buf),
-                    targets: Vec::new(),
-                    rule: Rule::None,
-                });
+                let x = CrossEntropyArgs { logits, labels, weights }.map(|value| value.buf);
+                self.launches.push(Operation::CrossEntropy { p: *p, x, out: out.buf }.into());
                 self.extra[id] = Some(out);
                 let loss = self.new_buffer(DType::F32, 1);
                 let first = Strided::new(&[], 0, 0).map_err(|error| TraceError::new(&node.name, error))?;
-                self.launches.push(Launch::new(Operation::Copy(first), &[out.buf], Target::keep(loss.buf, Slot::ONE)));
+                let target = Target::keep(loss.buf, Slot::ONE);
+                self.launches.push(Operation::Copy { p: first, x: out.buf, y: target }.into());
                 self.values[id] = Some(loss);
             }
         }
@@ -180,13 +178,15 @@ impl Compiler<'_, '_> {
     }
 
     /// x, weights and bias of a product, in its precision.
-    pub(super) fn products(&mut self, id: usize, node: &Node) -> Result<Vec<Option<Value>>, TraceError> {
-        let mut read = Vec::new();
-        for &input in &node.inputs {
-            read.push(Some(self.operand(input, self.precision[id])?));
-        }
-        self.operands[id] = read.iter().flatten().copied().collect();
-        Ok(read)
+    pub(super) fn products(&mut self, id: usize, node: &Node) -> Result<(Buf, Buf, Option<Buf>), TraceError> {
+        let mut read = |input: usize| {
+            let value = self.operand(input, self.precision[id])?;
+            self.operands[id].push(value);
+            Ok(value.buf)
+        };
+        let (a, b) = (read(node.inputs[0])?, read(node.inputs[1])?);
+        let bias = node.inputs.get(2).map(|&bias| read(bias)).transpose()?;
+        Ok((a, b, bias))
     }
 
     /// Input `i` as its type is where operators of any type may read it.
@@ -239,7 +239,7 @@ impl Compiler<'_, '_> {
         let y = self.new_buffer(to, self.trace.nodes[node].shape.len());
         let name = format!("{}/cast/forward", self.trace.nodes[node].name);
         let target = self.observed(&name, y)?;
-        self.launches.push(Launch::new(Operation::Unary(Unary::Id), &[from.buf], target));
+        self.launches.push(cast(from.buf, target).into());
         self.casts.insert((node, to), y);
         Ok(y)
     }
@@ -255,18 +255,12 @@ impl Compiler<'_, '_> {
 
     /// Emits the launch of a node and its result.
     pub(super) fn store(
-        &mut self, id: usize, node: &Node, operation: Operation, read: &[Option<Value>], writes: Option<Value>,
+        &mut self, id: usize, node: &Node, operation: impl FnOnce(Target) -> Operation,
     ) -> Result<(), TraceError> {
         let half = self.precision[id] == Some(Precision::Half) && node.shape.len() != 1;
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
         let target = self.observed(&format!("{}/forward", node.name), y)?;
-        self.launches.push(Launch {
-            operation,
-            reads: read.iter().map(|value| value.map(|value| value.buf)).collect(),
-            writes: writes.map(|value| value.buf),
-            targets: vec![target],
-            rule: Rule::None,
-        });
+        self.launches.push(operation(target).into());
         self.values[id] = Some(y);
         Ok(())
     }
@@ -287,7 +281,8 @@ impl Compiler<'_, '_> {
             _ => self.new_buffer(DType::F32, 2 * groups),
         };
         self.extra[id] = Some(saved);
-        self.store(id, node, Operation::Norm(*p), &[Some(x), Some(scale), Some(shift)], Some(saved))?;
+        let (x, affine) = (x.buf, Some([scale.buf, shift.buf]));
+        self.store(id, node, |y| Operation::Norm { p: *p, x, affine, saved: saved.buf, y })?;
         if let Some(running) = running.filter(|_| self.purpose.is_training() && !p.is_given()) {
             // The running variance is the unbiased one: times n / (n − 1), as PyTorch's.
             let n = f64::from(p.size());
@@ -303,7 +298,7 @@ impl Compiler<'_, '_> {
                 None => self.statistics.push((running, 1)),
             }
             let target = Target { add, ..Target::keep(Fixed::part(running, self.purpose.statistics()), Slot::ONE) };
-            self.launches.push(Launch::new(Operation::Binary(p), &[saved.buf, factors], target));
+            self.launches.push(Operation::Binary { p, a: saved.buf, b: factors, y: target }.into());
         }
         Ok(())
     }
@@ -317,7 +312,8 @@ impl Compiler<'_, '_> {
             let shape = self.trace.nodes[node.inputs[i]].shape;
             let p = part(&node.name, sizes(&node.name, node.shape)?, sizes(&node.name, shape)?, axis, start, false)?;
             start += shape.sizes()[axis];
-            self.launches.push(Launch::new(Operation::Copy(p), &[x.buf], Target::keep(y.buf, Slot::ONE)));
+            let target = Target::keep(y.buf, Slot::ONE);
+            self.launches.push(Operation::Copy { p, x: x.buf, y: target }.into());
         }
         self.values[id] = Some(y);
         Ok(())

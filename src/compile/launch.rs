@@ -1,9 +1,10 @@
 //! What a device is asked to do, as data.
 
 use gradscale_core::{
-    backend::{DType, Slot},
-    descriptor::{Binary, Conv2d, Gemm, Norm, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    backend::{self, DType, MapOperands, Operands, Slot},
+    descriptor::Unary,
     model::terms::Terms,
+    scaled::Scaled,
     stats::Detail,
 };
 
@@ -32,36 +33,31 @@ pub(crate) struct Gradient {
     pub slot: Slot,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Operation {
-    /// x.
-    Unary(Unary),
-    /// a, b.
-    Binary(Binary),
-    /// Terms, with the slot of each.
-    Sum(Vec<Slot>),
-    /// x.
-    Reduce(Reduce),
-    /// x.
-    Copy(Strided),
-    /// a, b, bias.
-    Gemm(Gemm),
-    /// a, b, bias.
-    Conv(Conv2d, Pass),
-    /// x; writes offsets.
-    Pool(Pool),
-    /// x, offsets.
-    Unpool(Pool, Way),
-    /// x, indices.
-    Rows(Rows, Way),
-    /// x, scale, shift; writes or reads statistics.
-    Norm(Norm),
-    /// x, statistics, scale, dy; stores dx, dscale, dshift.
-    NormVjp(Norm),
-    /// Logits, labels, weights; writes loss and what its vjp needs.
-    Xent(Xent),
-    /// Logits, labels, weights, what `Xent` wrote, g.
-    XentVjp(Xent),
+/// Operands of a program: numbers of buffers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Planned;
+
+impl Operands for Planned {
+    type Read = Buf;
+    type Write = Buf;
+    type Store = Target;
+    type Terms = Vec<Scaled<Buf, Slot>>;
+    type Gradients = Vec<Buf>;
+    type Parameters = Vec<Updated>;
+    /// There is one.
+    type Table = ();
+}
+
+/// What a device is asked to do, as data.
+pub(crate) type Operation = backend::Launch<Planned>;
+
+/// A parameter in an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Updated {
+    pub master: Buf,
+    pub grad: Buf,
+    pub state: [Option<Buf>; 2],
+    pub half: Option<Buf>,
 }
 
 /// Where results go: a store without its table.
@@ -98,36 +94,122 @@ pub(crate) enum Rule {
     Split,
 }
 
+/// An operation, and how the exponent of its first store is decided.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
     pub operation: Operation,
-    pub reads: Vec<Option<Buf>>,
-    /// Results that are not stored through an epilogue: offsets, statistics, losses.
-    pub writes: Option<Buf>,
-    pub targets: Vec<Target>,
     pub rule: Rule,
 }
 
+impl From<Operation> for Launch {
+    fn from(operation: Operation) -> Self {
+        Self { operation, rule: Rule::None }
+    }
+}
+
+/// The cast from one place to another.
+pub(crate) fn cast(x: Buf, y: Target) -> Operation {
+    Operation::Unary { op: Unary::Id, x, y }
+}
+
 impl Launch {
-    pub fn new(operation: Operation, reads: &[Buf], target: Target) -> Self {
-        let reads = reads.iter().copied().map(Some).collect();
-        Self { operation, reads, writes: None, targets: vec![target], rule: Rule::None }
-    }
-
     /// All buffers that are read or written.
-    pub fn buffers(&self) -> impl Iterator<Item = Buf> + '_ {
-        let targets = self.targets.iter().map(|target| target.y);
-        self.reads.iter().flatten().copied().chain(self.writes).chain(targets)
+    pub fn buffers(&self) -> Vec<Buf> {
+        let mut all = Vec::new();
+        let _ = self.operation.clone().map(&mut EachBuffer(|buf| {
+            all.push(buf);
+            buf
+        }));
+        all
     }
 
-    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut Buf> {
-        let rule: Box<dyn Iterator<Item = &mut Buf>> = match &mut self.rule {
-            Rule::Product { dy, w, .. } => Box::new([&mut dy.value.buf, &mut w.buf].into_iter()),
-            _ => Box::new(std::iter::empty()),
-        };
-        let targets = self.targets.iter_mut().map(|target| &mut target.y);
-        self.reads.iter_mut().flatten().chain(&mut self.writes).chain(targets).chain(rule)
+    /// Gives each buffer another name.
+    pub fn rename(&mut self, mut name: impl FnMut(Buf) -> Buf) {
+        self.operation = self.operation.clone().map(&mut EachBuffer(&mut name));
+        if let Rule::Product { dy, w, .. } = &mut self.rule {
+            for value in [&mut dy.value, w] {
+                value.buf = name(value.buf);
+            }
+        }
     }
+
+    /// Where the operation stores, in the order of its fields.
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        let _ = self.operation.clone().map(&mut EachTarget(|target| {
+            targets.push(target);
+            target
+        }));
+        targets
+    }
+
+    /// The site that a rule decides, and whose exponent the values come with.
+    pub fn site(&self) -> Option<Target> {
+        if self.rule == Rule::None { None } else { self.targets().first().copied() }
+    }
+
+    /// The same into another place.
+    pub fn stored_at(&self, first: Target) -> Self {
+        let mut place = Some(first);
+        let operation = self.operation.clone().map(&mut EachTarget(|target| place.take().unwrap_or(target)));
+        Self { operation, rule: self.rule }
+    }
+}
+
+/// Changes every buffer.
+struct EachBuffer<F>(F);
+
+impl<F: FnMut(Buf) -> Buf> MapOperands<Planned, Planned> for EachBuffer<F> {
+    fn read(&mut self, read: Buf) -> Buf {
+        self.0(read)
+    }
+    fn write(&mut self, write: Buf) -> Buf {
+        self.0(write)
+    }
+    fn store(&mut self, store: Target) -> Target {
+        Target { y: self.0(store.y), ..store }
+    }
+    fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
+        terms.into_iter().map(|term| term.map(&mut self.0)).collect()
+    }
+    fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
+        gradients.into_iter().map(&mut self.0).collect()
+    }
+    fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
+        let each = |Updated { master, grad, state, half }| Updated {
+            master: self.0(master),
+            grad: self.0(grad),
+            state: state.map(|state| state.map(&mut self.0)),
+            half: half.map(&mut self.0),
+        };
+        parameters.into_iter().map(each).collect()
+    }
+    fn table(&mut self, (): ()) {}
+}
+
+/// Changes every store.
+struct EachTarget<F>(F);
+
+impl<F: FnMut(Target) -> Target> MapOperands<Planned, Planned> for EachTarget<F> {
+    fn read(&mut self, read: Buf) -> Buf {
+        read
+    }
+    fn write(&mut self, write: Buf) -> Buf {
+        write
+    }
+    fn store(&mut self, store: Target) -> Target {
+        self.0(store)
+    }
+    fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
+        terms
+    }
+    fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
+        gradients
+    }
+    fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
+        parameters
+    }
+    fn table(&mut self, (): ()) {}
 }
 
 /// Parts of a parameter, each a fixed buffer.

@@ -46,8 +46,11 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
         }
     }
     for (at, launch) in program.launches.iter().enumerate() {
-        let used: Vec<usize> =
-            launch.buffers().filter_map(|buf| if let Buf::Arena(i) = buf { Some(i) } else { None }).collect();
+        let used: Vec<usize> = launch
+            .buffers()
+            .into_iter()
+            .filter_map(|buf| if let Buf::Arena(i) = buf { Some(i) } else { None })
+            .collect();
         used.iter().for_each(|&i| take(i, &mut place, &mut free));
         for i in used {
             if last[i] == Some(at)
@@ -59,11 +62,7 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
             }
         }
     }
-    for buf in program.buffers_mut() {
-        if let Buf::Arena(i) = buf {
-            *i = place[*i].unwrap_or_default();
-        }
-    }
+    program.rename(|i| place[i].unwrap_or_default());
     debug_assert!(matches!(program.purpose, Purpose::Train { .. }) || program.gradients.is_empty());
     program.arena = arena;
 }

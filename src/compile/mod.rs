@@ -13,7 +13,7 @@ mod resample;
 mod softmax;
 mod vjp;
 
-pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Rule, Target, Value};
+pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, Target, Updated, Value, cast};
 pub use plan::PlanRow;
 pub(crate) use plan::plan;
 
@@ -26,7 +26,6 @@ use crate::{
 use gradscale_core::{
     amp::{AmpPolicy, Precision},
     backend::{DType, Slot},
-    descriptor::Unary,
 };
 use std::collections::HashMap;
 
@@ -115,11 +114,15 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Every name of a buffer, to be given another.
-    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut Buf> {
-        let launches = self.launches.iter_mut().flat_map(Launch::buffers_mut);
+    /// Gives each buffer of the arena another place.
+    pub fn rename(&mut self, place: impl Fn(usize) -> usize) {
+        let name = |buf: Buf| match buf {
+            Buf::Arena(i) => Buf::Arena(place(i)),
+            Buf::Fixed(_) | Buf::Ahead(_) => buf,
+        };
+        self.launches.iter_mut().for_each(|launch| launch.rename(name));
         let gradients = self.gradients.iter_mut().map(|traced| &mut traced.gradient.value.buf);
-        self.inputs.iter_mut().chain(launches).chain([&mut self.output.buf]).chain(gradients)
+        self.inputs.iter_mut().chain([&mut self.output.buf]).chain(gradients).for_each(|buf| *buf = name(*buf));
     }
 }
 
@@ -197,7 +200,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
     if let Purpose::Train { later } = purpose {
         compiler.backward()?;
         let target = Target { add: later, ..Target::keep(fixed.loss(), Slot::ONE) };
-        compiler.launches.push(Launch::new(Operation::Unary(Unary::Id), &[output.buf], target));
+        compiler.launches.push(cast(output.buf, target).into());
         output = Value { buf: fixed.loss(), dtype: DType::F32 };
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
@@ -262,9 +265,9 @@ impl Compiler<'_, '_> {
     }
 
     /// f32 values between two launches of one operator, at the exponent of `at`.
-    fn inside(&mut self, operation: Operation, reads: &[Buf], len: usize, at: Slot) -> Buf {
+    fn inside(&mut self, len: usize, at: Slot, operation: impl FnOnce(Target) -> Operation) -> Buf {
         let value = self.new_buffer(DType::F32, len);
-        self.launches.push(Launch::new(operation, reads, Target::keep(value.buf, at)));
+        self.launches.push(operation(Target::keep(value.buf, at)).into());
         value.buf
     }
 

@@ -1,10 +1,10 @@
 //! Functions of which losses are made, whose derivatives must keep their digits where two branches meet and in the
 //! tails: composed of operators of the contract, differentiated by hand.
 
-use super::{Buf, Compiler, Gradient, Operation, Rule, Value, forward::binary};
+use super::{Buf, Compiler, Gradient, Operation, Rule, forward::binary};
 use crate::{TraceError, trace::Node};
 use gradscale_core::{
-    backend::{DType, Slot},
+    backend::Slot,
     descriptor::{BinaryOp, Over, Unary},
     rules::Flow,
 };
@@ -48,36 +48,36 @@ impl Compiler<'_, '_> {
     /// One function after the other.
     fn chain(&mut self, node: &Node, x: Buf, functions: &[Unary]) -> Buf {
         let len = node.shape.len();
-        functions.iter().fold(x, |x, &function| self.inside(Operation::Unary(function), &[x], len, Slot::ONE))
+        functions.iter().fold(x, |x, &op| self.inside(len, Slot::ONE, |y| Operation::Unary { op, x, y }))
     }
 
     /// x, at least −`most` and at most `most`.
     fn clamp(&mut self, node: &Node, x: Buf, most: f32) -> Result<Buf, TraceError> {
         let least = self.constant(vec![-most]);
         let (rows, channels) = (node.shape.rows(), node.shape.channels());
-        let max = Operation::Binary(binary(&node.name, BinaryOp::Max, rows, channels, Over::One)?);
+        let p = binary(&node.name, BinaryOp::Max, rows, channels, Over::One)?;
         let mut x = x;
         for _ in 0..2 {
-            let above = self.inside(max.clone(), &[x, least], node.shape.len(), Slot::ONE);
+            let above = self.inside(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: least, y });
             x = self.chain(node, above, &[Unary::Neg]);
         }
         Ok(x)
     }
 
-    fn both(&mut self, node: &Node, op: BinaryOp, reads: [Buf; 2]) -> Result<Buf, TraceError> {
+    fn both(&mut self, node: &Node, op: BinaryOp, [a, b]: [Buf; 2]) -> Result<Buf, TraceError> {
         let p = binary(&node.name, op, node.shape.rows(), node.shape.channels(), Over::All)?;
-        Ok(self.inside(Operation::Binary(p), &reads, node.shape.len(), Slot::ONE))
+        Ok(self.inside(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
     }
 
-    fn store_binary(&mut self, id: usize, node: &Node, op: BinaryOp, reads: [Buf; 2]) -> Result<(), TraceError> {
+    fn store_binary(&mut self, id: usize, node: &Node, op: BinaryOp, [a, b]: [Buf; 2]) -> Result<(), TraceError> {
         let p = binary(&node.name, op, node.shape.rows(), node.shape.channels(), Over::All)?;
-        let reads = reads.map(|buf| Some(Value { buf, dtype: DType::F32 }));
-        self.store(id, node, Operation::Binary(p), &reads, None)
+        self.store(id, node, |y| Operation::Binary { p, a, b, y })
     }
 
     /// dx = dy·slope.
     fn times(&mut self, id: usize, node: &Node, dy: Gradient, slope: Buf) -> Result<(), TraceError> {
         let p = binary(&node.name, BinaryOp::Mul, node.shape.rows(), node.shape.channels(), Over::All)?;
-        self.contribute((id, 0), Operation::Binary(p), &[dy.value.buf, slope], dy, Flow::Site, Rule::Cast)
+        let (a, b) = (dy.value.buf, slope);
+        self.contribute((id, 0), dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a, b, y })
     }
 }

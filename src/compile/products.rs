@@ -19,24 +19,24 @@ impl Compiler<'_, '_> {
         let operands = self.operands[id].clone();
         let dy_buf = dy.value.buf;
         if self.wants(id, 1) {
-            let reads = [dy_buf, operands[0].buf];
-            self.contribute((id, 1), Operation::Conv(*p, Pass::Weight), &reads, dy, Flow::Site, Rule::Cast)?;
+            let (p, pass, a, b) = (*p, Pass::Weight, dy_buf, operands[0].buf);
+            self.contribute((id, 1), dy, Flow::Site, Rule::Cast, |y| Operation::Conv { p, pass, a, b, bias: None, y })?;
         }
         self.bias_vjp(id, node, dy, node.shape.rows(), node.shape.channels())?;
         if self.wants(id, 0) {
             let shape = ConvShape { out_channels: p.x()[3], ..p.terms_shape() };
             let terms = Terms::conv_transpose(shape).map_err(|error| TraceError::new(&node.name, error))?;
             let rule = Rule::Product { dy, w: operands[1], terms };
-            let reads = [dy_buf, operands[1].buf];
-            self.contribute((id, 0), Operation::Conv(*p, Pass::Forward), &reads, dy, Flow::Site, rule)?;
+            let (p, pass, a, b) = (*p, Pass::Forward, dy_buf, operands[1].buf);
+            self.contribute((id, 0), dy, Flow::Site, rule, |y| Operation::Conv { p, pass, a, b, bias: None, y })?;
         }
         Ok(())
     }
 
     pub(super) fn matmul(&mut self, id: usize, node: &Node, transposed: bool) -> Result<(), TraceError> {
-        let read = self.products(id, node)?;
+        let (a, b, bias) = self.products(id, node)?;
         let p = self.matrices(node)?.forward(transposed).map_err(|error| TraceError::new(&node.name, error))?;
-        self.store(id, node, Operation::Gemm(p), &read, None)
+        self.store(id, node, |y| Operation::Gemm { p, a, b, bias, y })
     }
 
     /// Both operands may have been computed: then both gradients are sites.
@@ -49,14 +49,15 @@ impl Compiler<'_, '_> {
         let error = |error| TraceError::new(&node.name, error);
         if self.wants(id, 1) {
             let p = matrices.of_b(transposed).map_err(error)?;
-            let reads = if transposed { [g, a.buf] } else { [a.buf, g] };
             let rule = Rule::Product { dy, w: a, terms: Terms::linear(matrices.m) };
-            self.contribute((id, 1), Operation::Gemm(p), &reads, dy, Flow::Site, rule)?;
+            let (a, b) = if transposed { (g, a.buf) } else { (a.buf, g) };
+            self.contribute((id, 1), dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         if self.wants(id, 0) {
             let p = matrices.of_a(transposed).map_err(error)?;
             let rule = Rule::Product { dy, w: b, terms: Terms::linear(matrices.p) };
-            self.contribute((id, 0), Operation::Gemm(p), &[g, b.buf], dy, Flow::Site, rule)?;
+            let (a, b) = (g, b.buf);
+            self.contribute((id, 0), dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         Ok(())
     }

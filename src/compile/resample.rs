@@ -1,6 +1,6 @@
 //! Images of another size: in f32 inside, and a site.
 
-use super::{Buf, Compiler, Gradient, Operation, Rule, Value, forward::strides};
+use super::{Buf, Compiler, Gradient, Operation, Rule, Target, forward::strides};
 use crate::{
     TraceError,
     trace::{Node, Resample, sizes},
@@ -11,18 +11,19 @@ use gradscale_core::{
     rules::Flow,
 };
 
-/// One product of a resampling, or one sum.
-struct Step {
-    operation: Operation,
-    /// What is read before the values.
-    matrix: Option<Buf>,
-    /// Elements of the result.
-    len: usize,
+/// One product of a resampling with a matrix, or one sum.
+#[derive(Clone, Copy)]
+enum Step {
+    Product(Gemm, Buf),
+    Sum(Reduce),
 }
 
 impl Step {
-    fn reads(&self, x: Buf) -> Vec<Buf> {
-        self.matrix.into_iter().chain([x]).collect()
+    const fn of(self, x: Buf, y: Target) -> Operation {
+        match self {
+            Self::Product(p, matrix) => Operation::Gemm { p, a: matrix, b: x, bias: None, y },
+            Self::Sum(p) => Operation::Reduce { p, x, y },
+        }
     }
 }
 
@@ -30,21 +31,20 @@ impl Compiler<'_, '_> {
     pub(super) fn resample(&mut self, id: usize, node: &Node, p: &Resample) -> Result<(), TraceError> {
         let x = self.element_wise(id, node, 0)?;
         let steps = self.resampling(node, p, false)?;
-        let Some((operation, reads)) = self.all_but_last(steps, x.buf, Slot::ONE) else { return Ok(()) };
-        let reads: Vec<Option<Value>> = reads.into_iter().map(|buf| Some(Value { buf, ..x })).collect();
-        self.store(id, node, operation, &reads, None)
+        let Some((last, x)) = self.all_but_last(steps, x.buf, Slot::ONE) else { return Ok(()) };
+        self.store(id, node, |y| last.of(x, y))
     }
 
     pub(super) fn resample_vjp(
         &mut self, id: usize, node: &Node, dy: Gradient, p: &Resample,
     ) -> Result<(), TraceError> {
         let steps = self.resampling(node, p, true)?;
-        let Some((operation, reads)) = self.all_but_last(steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        self.contribute((id, 0), operation, &reads, dy, Flow::Site, Rule::Cast)
+        let Some((last, x)) = self.all_but_last(steps, dy.value.buf, dy.slot) else { return Ok(()) };
+        self.contribute((id, 0), dy, Flow::Site, Rule::Cast, |y| last.of(x, y))
     }
 
     /// The products of a resampling, or of its transpose: along h, then along w; back in the other order.
-    fn resampling(&mut self, node: &Node, p: &Resample, back: bool) -> Result<Vec<Step>, TraceError> {
+    fn resampling(&mut self, node: &Node, p: &Resample, back: bool) -> Result<Vec<(Step, usize)>, TraceError> {
         let error = |error: ShapeError| TraceError::new(&node.name, error);
         let [n, .., c] = sizes(&node.name, node.shape)?;
         let mut steps = Vec::new();
@@ -62,7 +62,7 @@ impl Compiler<'_, '_> {
                 Gemm::new(to, inner, from).and_then(|gemm| gemm.batched(batch, [0, from * inner, to * inner]))
             };
             let len = batch as usize * inner as usize * if back { from } else { to } as usize;
-            steps.push(Step { operation: Operation::Gemm(gemm.map_err(error)?), matrix: Some(matrix), len });
+            steps.push((Step::Product(gemm.map_err(error)?, matrix), len));
         }
         if back {
             steps.reverse();
@@ -70,16 +70,12 @@ impl Compiler<'_, '_> {
         Ok(steps)
     }
 
-    /// Emits all steps but the last, which stores: that one, and what it reads. None where there is none.
-    fn all_but_last(&mut self, mut steps: Vec<Step>, from: Buf, at: Slot) -> Option<(Operation, Vec<Buf>)> {
-        let last = steps.pop()?;
-        let mut x = from;
-        for step in steps {
-            let reads = step.reads(x);
-            x = self.inside(step.operation, &reads, step.len, at);
-        }
-        let reads = last.reads(x);
-        Some((last.operation, reads))
+    /// Emits all steps, each with the elements of its result, but the last, which stores: that one, and what it reads.
+    /// None where there is none.
+    fn all_but_last(&mut self, mut steps: Vec<(Step, usize)>, from: Buf, at: Slot) -> Option<(Step, Buf)> {
+        let (last, _) = steps.pop()?;
+        let all = steps.into_iter().fold(from, |x, (step, len)| self.inside(len, at, |y| step.of(x, y)));
+        Some((last, all))
     }
 
     /// Each pixel so often along h and w: a copy.
@@ -97,7 +93,7 @@ impl Compiler<'_, '_> {
             Dim { len: c, x: 1, y: 1 },
         ];
         let p = Strided::new(&dims, 0, 0).map_err(|error| TraceError::new(&node.name, error))?;
-        self.store(id, node, Operation::Copy(p), &[Some(x)], None)
+        self.store(id, node, |y| Operation::Copy { p, x: x.buf, y })
     }
 
     /// The sum over the copies of each pixel.
@@ -111,10 +107,10 @@ impl Compiler<'_, '_> {
                 let p = Reduce::new(ReduceOp::Sum, outer, factor, inner);
                 let p = p.map_err(|error| TraceError::new(&node.name, error))?;
                 let len = outer as usize * inner as usize;
-                steps.push(Step { operation: Operation::Reduce(p), matrix: None, len });
+                steps.push((Step::Sum(p), len));
             }
         }
-        let Some((operation, reads)) = self.all_but_last(steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        self.contribute((id, 0), operation, &reads, dy, Flow::Site, Rule::Cast)
+        let Some((last, x)) = self.all_but_last(steps, dy.value.buf, dy.slot) else { return Ok(()) };
+        self.contribute((id, 0), dy, Flow::Site, Rule::Cast, |y| last.of(x, y))
     }
 }

@@ -1,12 +1,12 @@
 //! Softmax over channels, in f32.
 
-use super::{Buf, Compiler, Gradient, Operation, Rule, Value, forward::binary};
+use super::{Buf, Compiler, Gradient, Operation, Rule, Target, forward::binary};
 use crate::{
     TraceError,
     trace::{Node, size},
 };
 use gradscale_core::{
-    backend::{DType, Slot},
+    backend::Slot,
     descriptor::{BinaryOp, Over, Reduce, ReduceOp, Unary},
     rules::Flow,
 };
@@ -21,25 +21,25 @@ impl Compiler<'_, '_> {
         let (rows, channels, len) = (node.shape.rows(), node.shape.channels(), node.shape.len());
         let scores = if causal { self.hide(node, x.buf)? } else { x.buf };
         let most = self.of_rows(node, ReduceOp::Max, scores, Slot::ONE)?;
-        let below = binary(&node.name, BinaryOp::Sub, rows, channels, Over::PerRow)?;
-        let below = self.inside(Operation::Binary(below), &[scores, most], len, Slot::ONE);
-        let exp = self.inside(Operation::Unary(Unary::Exp), &[below], len, Slot::ONE);
+        let p = binary(&node.name, BinaryOp::Sub, rows, channels, Over::PerRow)?;
+        let below = self.inside(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
+        let exp = self.inside(len, Slot::ONE, |y| Operation::Unary { op: Unary::Exp, x: below, y });
         let sum = self.of_rows(node, ReduceOp::Sum, exp, Slot::ONE)?;
         let p = binary(&node.name, BinaryOp::Div, rows, channels, Over::PerRow)?;
-        let reads = [exp, sum].map(|buf| Some(Value { buf, dtype: DType::F32 }));
-        self.store(id, node, Operation::Binary(p), &reads, None)
+        self.store(id, node, |y| Operation::Binary { p, a: exp, b: sum, y })
     }
 
     /// dx = y·(dy − Σ dy·y).
     pub(super) fn softmax_vjp(&mut self, id: usize, node: &Node, dy: Gradient) -> Result<(), TraceError> {
         let (rows, channels, len) = (node.shape.rows(), node.shape.channels(), node.shape.len());
         let Some(y) = self.values[id] else { return Ok(()) };
-        let product = Operation::Binary(binary(&node.name, BinaryOp::Mul, rows, channels, Over::All)?);
-        let weighted = self.inside(product.clone(), &[dy.value.buf, y.buf], len, dy.slot);
+        let mul = binary(&node.name, BinaryOp::Mul, rows, channels, Over::All)?;
+        let product = |a: Buf| move |to: Target| Operation::Binary { p: mul, a, b: y.buf, y: to };
+        let weighted = self.inside(len, dy.slot, product(dy.value.buf));
         let sum = self.of_rows(node, ReduceOp::Sum, weighted, dy.slot)?;
-        let rest = binary(&node.name, BinaryOp::Sub, rows, channels, Over::PerRow)?;
-        let rest = self.inside(Operation::Binary(rest), &[dy.value.buf, sum], len, dy.slot);
-        self.contribute((id, 0), product, &[rest, y.buf], dy, Flow::Site, Rule::Softmax)
+        let p = binary(&node.name, BinaryOp::Sub, rows, channels, Over::PerRow)?;
+        let rest = self.inside(len, dy.slot, |y| Operation::Binary { p, a: dy.value.buf, b: sum, y });
+        self.contribute((id, 0), dy, Flow::Site, Rule::Softmax, product(rest))
     }
 
     /// One number for each row.
@@ -47,7 +47,7 @@ impl Compiler<'_, '_> {
         let rows = node.shape.rows();
         let p = Reduce::new(op, size(&node.name, rows)?, size(&node.name, node.shape.channels())?, 1)
             .map_err(|error| TraceError::new(&node.name, error))?;
-        Ok(self.inside(Operation::Reduce(p), &[x], rows, at))
+        Ok(self.inside(rows, at, |y| Operation::Reduce { p, x, y }))
     }
 
     /// Adds [`HIDDEN`] above the diagonal of each matrix.
@@ -56,6 +56,6 @@ impl Compiler<'_, '_> {
         let mask = (0..w * c).map(|i| if i % c > i / c { HIDDEN } else { 0.0 }).collect();
         let mask = self.constant(mask);
         let p = binary(&node.name, BinaryOp::Add, n * h, w * c, Over::PerColumn)?;
-        Ok(self.inside(Operation::Binary(p), &[x, mask], node.shape.len(), Slot::ONE))
+        Ok(self.inside(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     trace::{Node, Work, size, sizes},
 };
 use gradscale_core::{
-    backend::{DType, Slot},
+    backend::{CrossEntropyArgs, DType, NormSaved, Slot},
     descriptor::{BinaryOp, Dim, Gemm, Kept, Over, Pass, Reduce, ReduceOp, Strided, Unary, Way},
     model::terms::Terms,
     rules::{Flow, data_gradient},
@@ -27,15 +27,16 @@ impl Compiler<'_, '_> {
             Work::Linear => self.linear_vjp(id, node, dy, &operands)?,
             Work::Conv(p) => {
                 if self.wants(id, 1) {
-                    let reads = [operands[0].buf, dy_buf];
-                    self.contribute((id, 1), Operation::Conv(*p, Pass::Weight), &reads, dy, Flow::Site, Rule::Cast)?;
+                    let (p, pass, a, b) = (*p, Pass::Weight, operands[0].buf, dy_buf);
+                    let weight = |y| Operation::Conv { p, pass, a, b, bias: None, y };
+                    self.contribute((id, 1), dy, Flow::Site, Rule::Cast, weight)?;
                 }
                 self.bias_vjp(id, node, dy, rows, channels)?;
                 if self.wants(id, 0) {
                     let terms = Terms::conv(p.terms_shape()).map_err(|error| TraceError::new(&node.name, error))?;
                     let rule = Rule::Product { dy, w: operands[1], terms };
-                    let reads = [dy_buf, operands[1].buf];
-                    self.contribute((id, 0), Operation::Conv(*p, Pass::Data), &reads, dy, flow, rule)?;
+                    let (p, pass, a, b) = (*p, Pass::Data, dy_buf, operands[1].buf);
+                    self.contribute((id, 0), dy, flow, rule, |y| Operation::Conv { p, pass, a, b, bias: None, y })?;
                 }
             }
             Work::ConvTranspose(p) => self.conv_transpose_vjp(id, node, dy, p)?,
@@ -49,11 +50,11 @@ impl Compiler<'_, '_> {
                 let mut back = [0; 4];
                 order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
                 let p = permutation(&node.name, sizes(&node.name, node.shape)?, back)?;
-                self.contribute((id, 0), Operation::Copy(p), &[dy_buf], dy, flow, Rule::Cast)?;
+                self.contribute((id, 0), dy, flow, Rule::Cast, |y| Operation::Copy { p, x: dy_buf, y })?;
             }
             Work::Rows(p) => {
-                let reads = [dy_buf, operands[1].buf];
-                self.contribute((id, 0), Operation::Rows(*p, Way::Scatter), &reads, dy, Flow::Site, Rule::Cast)?;
+                let (p, way, x, indices) = (*p, Way::Scatter, dy_buf, operands[1].buf);
+                self.contribute((id, 0), dy, Flow::Site, Rule::Cast, |y| Operation::Rows { p, way, x, indices, y })?;
             }
             Work::Unary(function) => {
                 let kept = match function.keeps() {
@@ -62,16 +63,29 @@ impl Compiler<'_, '_> {
                     Kept::Output => self.values[id].unwrap_or(dy.value),
                 };
                 let p = binary(&node.name, BinaryOp::Grad(*function), rows, channels, Over::All)?;
-                self.contribute((id, 0), Operation::Binary(p), &[kept.buf, dy_buf], dy, flow, Rule::Cast)?;
+                let (a, b) = (kept.buf, dy_buf);
+                self.contribute((id, 0), dy, flow, Rule::Cast, |y| Operation::Binary { p, a, b, y })?;
             }
             Work::Binary(function, over) => self.binary_vjp(id, node, dy, *function, *over)?,
             Work::Pool(p) => {
-                let at = self.extra[id];
-                self.window(id, Operation::Unpool(*p, Way::Scatter), at, dy, flow)?;
+                let (p, way, indices) = (*p, Way::Scatter, self.extra[id].map(|indices| indices.buf));
+                self.contribute((id, 0), dy, flow, Rule::Cast, |y| Operation::Unpool {
+                    p,
+                    way,
+                    x: dy_buf,
+                    indices,
+                    y,
+                })?;
             }
             Work::Unpool(p, pooled) => {
-                let at = self.extra[*pooled];
-                self.window(id, Operation::Unpool(*p, Way::Gather), at, dy, flow)?;
+                let (p, way, indices) = (*p, Way::Gather, self.extra[*pooled].map(|indices| indices.buf));
+                self.contribute((id, 0), dy, flow, Rule::Cast, |y| Operation::Unpool {
+                    p,
+                    way,
+                    x: dy_buf,
+                    indices,
+                    y,
+                })?;
             }
             Work::Norm(p, _) => {
                 let Some(saved) = self.extra[id] else { return Ok(()) };
@@ -82,18 +96,16 @@ impl Compiler<'_, '_> {
                     let unused = self.new_buffer(operands[0].dtype, node.shape.len());
                     (Target::keep(unused.buf, dy.slot), Rule::None)
                 };
-                let mut targets = vec![dx];
-                for i in [1, 2] {
-                    targets.push(if self.wants(id, i) {
-                        self.destination(id, i, dy, Flow::Site, Rule::None)?.0
-                    } else {
-                        let unused = self.new_buffer(DType::F32, channels);
-                        Target::keep(unused.buf, dy.slot)
-                    });
-                }
-                let reads = [operands[0].buf, saved.buf, operands[1].buf, dy_buf];
-                let launch = Launch::new(Operation::NormVjp(*p), &reads, targets[0]);
-                self.launches.push(Launch { targets, rule, ..launch });
+                let mut of_channels = |i: usize| {
+                    if self.wants(id, i) {
+                        return Ok(self.destination(id, i, dy, Flow::Site, Rule::None)?.0);
+                    }
+                    let unused = self.new_buffer(DType::F32, channels);
+                    Ok(Target::keep(unused.buf, dy.slot))
+                };
+                let affine = Some([of_channels(1)?, of_channels(2)?]);
+                let x = NormSaved { x: operands[0].buf, saved: saved.buf, weight: Some(operands[1].buf) };
+                self.launches.push(Launch { rule, operation: Operation::NormVjp { p: *p, x, dy: dy_buf, dx, affine } });
             }
             Work::Concat(axis) => {
                 let (mut start, whole) = (0, sizes(&node.name, node.shape)?);
@@ -101,7 +113,7 @@ impl Compiler<'_, '_> {
                     let shape = self.trace.nodes[input].shape;
                     if self.wants(id, i) {
                         let p = part(&node.name, whole, sizes(&node.name, shape)?, *axis, start, true)?;
-                        self.contribute((id, i), Operation::Copy(p), &[dy_buf], dy, flow, Rule::Cast)?;
+                        self.contribute((id, i), dy, flow, Rule::Cast, |y| Operation::Copy { p, x: dy_buf, y })?;
                     }
                     start += shape.sizes()[*axis];
                 }
@@ -110,11 +122,13 @@ impl Compiler<'_, '_> {
                 // Zeros, and the part in its place: as f32 or half, whatever dy is; the cast behind it is the site.
                 let shape = self.trace.nodes[node.inputs[0]].shape;
                 let whole = self.new_buffer(dy.value.dtype, shape.len());
-                let zeros = Operation::Copy(repeat(&node.name, shape.len())?);
-                self.launches.push(Launch::new(zeros, &[self.fixed.zero()], Target::keep(whole.buf, Slot::ONE)));
+                let (p, x, y) =
+                    (repeat(&node.name, shape.len())?, self.fixed.zero(), Target::keep(whole.buf, Slot::ONE));
+                self.launches.push(Operation::Copy { p, x, y }.into());
                 let p =
                     part(&node.name, sizes(&node.name, shape)?, sizes(&node.name, node.shape)?, *axis, *start, false)?;
-                self.launches.push(Launch::new(Operation::Copy(p), &[dy_buf], Target::keep(whole.buf, dy.slot)));
+                let y = Target::keep(whole.buf, dy.slot);
+                self.launches.push(Operation::Copy { p, x: dy_buf, y }.into());
                 self.hand_on(id, 0, Gradient { value: whole, slot: dy.slot })?;
             }
             Work::Reshape | Work::Split => self.hand_on(id, 0, dy)?,
@@ -124,33 +138,21 @@ impl Compiler<'_, '_> {
                 if *function == ReduceOp::Mean {
                     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
                     let a = (1.0 / len as f64) as f32;
-                    g = self.temporary(Operation::Unary(Unary::Affine { a, b: 0.0 }), &[dy_buf], 1, dy);
+                    let op = Unary::Affine { a, b: 0.0 };
+                    g = self.temporary(1, dy, |y| Operation::Unary { op, x: dy_buf, y });
                 }
-                let spread = Operation::Copy(repeat(&node.name, len)?);
-                self.contribute((id, 0), spread, &[g.value.buf], g, Flow::Site, Rule::Cast)?;
+                let (p, x) = (repeat(&node.name, len)?, g.value.buf);
+                self.contribute((id, 0), g, Flow::Site, Rule::Cast, |y| Operation::Copy { p, x, y })?;
             }
             Work::Xent(p) => {
                 let Some(out) = self.extra[id] else { return Ok(()) };
-                let (target, rule) = self.destination(id, 0, dy, Flow::Site, Rule::Softmax)?;
                 let weights = operands.get(2).map(|weights| weights.buf);
-                self.launches.push(Launch {
-                    operation: Operation::XentVjp(*p),
-                    reads: vec![Some(operands[0].buf), Some(operands[1].buf), weights, Some(out.buf), Some(dy_buf)],
-                    writes: None,
-                    targets: vec![target],
-                    rule,
-                });
+                let x = CrossEntropyArgs { logits: operands[0].buf, labels: operands[1].buf, weights };
+                let (p, out) = (*p, out.buf);
+                let vjp = |dx| Operation::CrossEntropyVjp { p, x, out, g: dy_buf, dx };
+                self.contribute((id, 0), dy, Flow::Site, Rule::Softmax, vjp)?;
             }
         }
-        Ok(())
-    }
-
-    fn window(
-        &mut self, id: usize, operation: Operation, at: Option<Value>, dy: Gradient, flow: Flow,
-    ) -> Result<(), TraceError> {
-        let (target, rule) = self.destination(id, 0, dy, flow, Rule::Cast)?;
-        let reads = vec![Some(dy.value.buf), at.map(|at| at.buf)];
-        self.launches.push(Launch { operation, reads, writes: None, targets: vec![target], rule });
         Ok(())
     }
 
@@ -161,7 +163,8 @@ impl Compiler<'_, '_> {
         if self.wants(id, 2) {
             let p = Reduce::new(ReduceOp::Sum, 1, size(&node.name, rows)?, size(&node.name, channels)?)
                 .map_err(|error| TraceError::new(&node.name, error))?;
-            self.contribute((id, 2), Operation::Reduce(p), &[dy.value.buf], dy, Flow::Site, Rule::Cast)?;
+            let x = dy.value.buf;
+            self.contribute((id, 2), dy, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })?;
         }
         Ok(())
     }
@@ -174,15 +177,15 @@ impl Compiler<'_, '_> {
         let error = |error| TraceError::new(name, error);
         if self.wants(id, 1) {
             let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(error)?;
-            let reads = [dy.value.buf, operands[0].buf];
-            self.contribute((id, 1), Operation::Gemm(p), &reads, dy, Flow::Site, Rule::Cast)?;
+            let (a, b) = (dy.value.buf, operands[0].buf);
+            self.contribute((id, 1), dy, Flow::Site, Rule::Cast, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         self.bias_vjp(id, node, dy, rows, out)?;
         if self.wants(id, 0) {
             let p = Gemm::new(m, k, n).map_err(error)?;
             let rule = Rule::Product { dy, w: operands[1], terms: Terms::linear(n) };
-            let reads = [dy.value.buf, operands[1].buf];
-            self.contribute((id, 0), Operation::Gemm(p), &reads, dy, Flow::Site, rule)?;
+            let (a, b) = (dy.value.buf, operands[1].buf);
+            self.contribute((id, 0), dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         Ok(())
     }
@@ -193,16 +196,12 @@ impl Compiler<'_, '_> {
         let (rows, channels, name) = (node.shape.rows(), node.shape.channels(), &node.name);
         let operands = self.operands[id].clone();
         let (a, b, g) = (operands[0].buf, operands[1].buf, dy.value.buf);
-        let of = |function: BinaryOp, over: Over| -> Result<Operation, TraceError> {
-            Ok(Operation::Binary(binary(name, function, rows, channels, over)?))
-        };
+        let of = |function: BinaryOp, over: Over| binary(name, function, rows, channels, over);
         if self.wants(id, 0) {
             match function {
-                BinaryOp::Mul => {
-                    self.contribute((id, 0), of(BinaryOp::Mul, over)?, &[g, b], dy, Flow::Site, Rule::Cast)?
-                }
-                BinaryOp::Div => {
-                    self.contribute((id, 0), of(BinaryOp::Div, over)?, &[g, b], dy, Flow::Site, Rule::Cast)?
+                BinaryOp::Mul | BinaryOp::Div => {
+                    let p = of(function, over)?;
+                    self.contribute((id, 0), dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a: g, b, y })?;
                 }
                 _ => self.hand_on(id, 0, dy)?,
             }
@@ -210,31 +209,35 @@ impl Compiler<'_, '_> {
         if !self.wants(id, 1) {
             return Ok(());
         }
-        // The gradient of b before it is summed over what b was spread over.
+        // The gradient of b before it is summed over what b was spread over; none where it is dy.
         let len = node.shape.len();
-        let (operation, reads) = match function {
-            BinaryOp::Mul => (Some(of(BinaryOp::Mul, Over::All)?), vec![g, a]),
+        let operation: Option<Box<dyn FnOnce(Target) -> Operation>> = match function {
+            BinaryOp::Mul => {
+                let p = of(BinaryOp::Mul, Over::All)?;
+                Some(Box::new(move |y| Operation::Binary { p, a: g, b: a, y }))
+            }
             BinaryOp::Div => {
                 // −dy·y / b.
-                let y = self.values[id].map_or(g, |y| y.buf);
-                let product = self.temporary(of(BinaryOp::Mul, Over::All)?, &[g, y], len, dy);
-                let quotient = self.temporary(of(BinaryOp::Div, over)?, &[product.value.buf, b], len, dy);
-                (Some(Operation::Unary(Unary::Neg)), vec![quotient.value.buf])
+                let (mul, div) = (of(BinaryOp::Mul, Over::All)?, of(BinaryOp::Div, over)?);
+                let result = self.values[id].map_or(g, |y| y.buf);
+                let product = self.temporary(len, dy, |y| Operation::Binary { p: mul, a: g, b: result, y });
+                let quotient = self.temporary(len, dy, |y| Operation::Binary { p: div, a: product.value.buf, b, y });
+                Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: quotient.value.buf, y }))
             }
-            BinaryOp::Sub => (Some(Operation::Unary(Unary::Neg)), vec![g]),
-            _ => (None, vec![g]),
+            BinaryOp::Sub => Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: g, y })),
+            _ => None,
         };
         if over == Over::All {
             return match operation {
                 Some(operation) => {
                     let flow = if function == BinaryOp::Sub { Flow::Pass } else { Flow::Site };
-                    self.contribute((id, 1), operation, &reads, dy, flow, Rule::Cast)
+                    self.contribute((id, 1), dy, flow, Rule::Cast, operation)
                 }
                 None => self.hand_on(id, 1, dy),
             };
         }
         let full = match operation {
-            Some(operation) => self.temporary(operation, &reads, len, dy),
+            Some(operation) => self.temporary(len, dy, operation),
             None => dy,
         };
         let (outer, length, inner) = match over {
@@ -244,7 +247,8 @@ impl Compiler<'_, '_> {
         };
         let p = Reduce::new(ReduceOp::Sum, size(name, outer)?, size(name, length)?, size(name, inner)?)
             .map_err(|error| TraceError::new(name, error))?;
-        self.contribute((id, 1), Operation::Reduce(p), &[full.value.buf], full, Flow::Site, Rule::Cast)
+        let x = full.value.buf;
+        self.contribute((id, 1), full, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
     }
 }
 

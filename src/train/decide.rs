@@ -9,11 +9,10 @@ use super::{
 };
 use crate::{
     Preset, Scaling,
-    compile::{Buf, Gradient, Launch, Operation, Rule, Target, Value},
+    compile::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, Slot},
-    descriptor::Unary,
     scaled::Scaled,
     solve::{NoDecision, Operand},
     stats::{Convention, Detail, Stats},
@@ -23,9 +22,9 @@ const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 
 impl<B: Backend> Trainer<B> {
     /// Runs a launch whose first target is a site that decides now.
-    pub(super) fn run_deciding(&mut self, launch: &Launch) -> Result<(), B::Error> {
-        let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.run_one(launch) };
-        let (preset, target) = (scaling.preset, launch.targets[0]);
+    pub(super) fn run_deciding(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
+        let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.run_one(&launch.operation) };
+        let preset = scaling.preset;
         let incoming = self.incoming(launch, target);
         match (preset, launch.rule) {
             (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
@@ -40,7 +39,7 @@ impl<B: Backend> Trainer<B> {
                 });
                 self.sites.decide(target.to, verdict, incoming, incoming);
                 self.send(0..0)?;
-                self.run_one(launch)
+                self.run_one(&launch.operation)
             }
             _ => self.run_probing(launch, preset, target, incoming),
         }
@@ -49,21 +48,21 @@ impl<B: Backend> Trainer<B> {
     /// The exponent of what comes in; of several parts, the largest.
     fn incoming(&self, launch: &Launch, target: Target) -> i32 {
         match &launch.operation {
-            Operation::Sum(slots) => slots.iter().map(|&slot| self.sites.exponent(slot)).max().unwrap_or(0),
+            Operation::Sum { terms, .. } => terms.iter().map(|term| self.sites.exponent(term.alpha)).max().unwrap_or(0),
             _ => self.sites.exponent(target.from),
         }
     }
 
     fn run_probing(&mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32) -> Result<(), B::Error> {
         let parts = if preset == Preset::Exact { Vec::new() } else { self.observe_parts(launch)? };
-        let (mut scratch, mut row) = self.probe_launch(launch, incoming)?;
-        if let (Operation::Sum(slots), Preset::Exact) = (&launch.operation, preset)
+        let (mut scratch, mut row) = self.probe_launch(launch, target, incoming)?;
+        if let (Operation::Sum { terms, .. }, Preset::Exact) = (&launch.operation, preset)
             && row.counts().non_finite() != 0
         {
             // Parts of very unlike exponents: at the largest, those with the least may be beyond f32. At the least they
             // all fit, and what is lost of the others is nothing beside these.
-            let least = slots.iter().map(|&slot| self.sites.exponent(slot)).min().unwrap_or(incoming);
-            (scratch, row) = self.probe_launch(launch, least)?;
+            let least = terms.iter().map(|term| self.sites.exponent(term.alpha)).min().unwrap_or(incoming);
+            (scratch, row) = self.probe_launch(launch, target, least)?;
         }
         let verdict = match (preset, launch.rule) {
             (Preset::Exact, _) => self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
@@ -78,19 +77,19 @@ impl<B: Backend> Trainer<B> {
         self.sites.decide(target.to, verdict, row.exponent(), incoming);
         self.send(0..0)?;
         let store = Target { from: Slot::PROBE, ..target };
-        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[scratch], store))
+        self.run_one(&cast(scratch, store))
     }
 
     /// Runs a launch with its first target in f32 scratch, at the exponent that came in: the scratch, and its row.
-    pub(super) fn probe_launch(&mut self, launch: &Launch, incoming: i32) -> Result<(Buf, Stats), B::Error> {
-        let target = launch.targets[0];
+    pub(super) fn probe_launch(
+        &mut self, launch: &Launch, target: Target, incoming: i32,
+    ) -> Result<(Buf, Stats), B::Error> {
         let len = self.memory.get(target.y).len();
         let scratch = self.memory.scratch(&self.device, len)?;
         self.sites.set_probe(incoming);
         self.send(PROBE)?;
-        let mut probing = launch.clone();
-        probing.targets[0] = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
-        self.run_one(&probing)?;
+        let probing = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
+        self.run_one(&launch.stored_at(probing).operation)?;
         Ok((scratch, self.probe()?))
     }
 
@@ -101,10 +100,10 @@ impl<B: Backend> Trainer<B> {
 
     /// The largest magnitude of each part of a sum, with its exponent.
     pub(super) fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
-        let Operation::Sum(slots) = &launch.operation else { return Ok(Vec::new()) };
+        let Operation::Sum { terms, .. } = &launch.operation else { return Ok(Vec::new()) };
         let mut parts = Vec::new();
-        for (buf, &slot) in launch.reads.iter().flatten().zip(slots) {
-            let row = self.observe(*buf, slot)?;
+        for &Scaled { data: buf, alpha: slot } in terms {
+            let row = self.observe(buf, slot)?;
             parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
         }
         Ok(parts)
@@ -116,7 +115,7 @@ impl<B: Backend> Trainer<B> {
         self.send(PROBE)?;
         let scratch = self.memory.scratch(&self.device, self.memory.get(buf).len())?;
         let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
-        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[buf], target))?;
+        self.run_one(&cast(buf, target))?;
         self.probe()
     }
 
@@ -134,8 +133,8 @@ impl<B: Backend> Trainer<B> {
         self.table.as_mut().map_or(Ok(()), |table| self.device.upload(&control, clear, table))
     }
 
-    pub(super) fn run_one(&mut self, launch: &Launch) -> Result<(), B::Error> {
+    pub(super) fn run_one(&mut self, operation: &Operation) -> Result<(), B::Error> {
         let table = self.table.as_ref().expect("a step has a table");
-        run(&self.device, table, &mut self.memory, launch)
+        run(&self.device, table, &mut self.memory, operation)
     }
 }

@@ -3,7 +3,7 @@
 use super::{Recorded, Trainer, prefetch::check_labels, run::run};
 use crate::{
     Error, Inputs,
-    compile::{Launch, Purpose, Rule},
+    compile::{Launch, Purpose},
 };
 use gradscale_core::backend::{Backend, Slot};
 
@@ -61,20 +61,20 @@ impl<B: Backend> Trainer<B> {
             let mut stored: Vec<Slot> = Vec::new();
             for (i, launch) in launches.iter().enumerate() {
                 *at = Some(i);
-                let site = launch.targets.first().filter(|_| launch.rule != Rule::None).map(|target| target.to);
+                let site = launch.site();
                 // Of several calls in a step, the first.
-                let new = site.filter(|slot| !stored.contains(slot));
-                if let Some(slot) = new
+                let new = site.filter(|target| !stored.contains(&target.to));
+                if let Some(target) = new
                     && self.observed.is_some()
                 {
-                    let operands = self.operands_of(launch)?;
-                    self.observed.get_or_insert_default().push((slot, operands));
+                    let operands = self.operands_of(launch, target)?;
+                    self.observed.get_or_insert_default().push((target.to, operands));
                 }
                 match new {
-                    Some(slot) if self.sites.at_once(slot) => self.run_deciding(launch)?,
-                    _ => self.run_one(launch)?,
+                    Some(target) if self.sites.at_once(target.to) => self.run_deciding(launch, target)?,
+                    _ => self.run_one(&launch.operation)?,
                 }
-                stored.extend(site);
+                stored.extend(site.map(|target| target.to));
             }
             *at = None;
             // What has been recorded names the same places and the same table.
@@ -87,7 +87,9 @@ impl<B: Backend> Trainer<B> {
         let Self { device, table, memory, recorded, .. } = self;
         let Some(table) = table.as_ref() else { return Ok(()) };
         let mut all = || {
-            let one = |(i, launch)| run(device, table, memory, launch).inspect_err(|_| *at = Some(i));
+            let one = |(i, launch): (usize, &Launch)| {
+                run(device, table, memory, &launch.operation).inspect_err(|_| *at = Some(i))
+            };
             launches.iter().enumerate().try_for_each(one)
         };
         match &recorded[program] {

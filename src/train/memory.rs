@@ -105,11 +105,7 @@ impl<B: Backend> Memory<B> {
         }
         holding.retain(|place| !self.held.contains(place));
         self.held.extend(holding);
-        for buf in program.buffers_mut() {
-            if let Buf::Arena(i) = buf {
-                *i = places[*i];
-            }
-        }
+        program.rename(|i| places[i]);
         Ok(())
     }
 

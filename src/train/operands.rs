@@ -1,7 +1,7 @@
 //! What the paper's rules decide from, observed in every step whatever rule is in force: for traces that are replayed.
 
 use super::Trainer;
-use crate::compile::{Launch, Operation, Rule};
+use crate::compile::{Launch, Operation, Rule, Target};
 use gradscale_core::{
     backend::{Backend, Slot},
     model::terms::Terms,
@@ -64,17 +64,16 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Of a site's launch, before it runs.
-    pub(super) fn operands_of(&mut self, launch: &Launch) -> Result<Operands, B::Error> {
+    pub(super) fn operands_of(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
         // Sums are wanted here; what the step's own rows hold stays as it is.
         let detail = std::mem::replace(&mut self.detail, Detail::Moments);
-        let operands = self.look_at(launch);
+        let operands = self.look_at(launch, target);
         self.detail = detail;
         self.send(0..0)?;
         operands
     }
 
-    fn look_at(&mut self, launch: &Launch) -> Result<Operands, B::Error> {
-        let target = launch.targets[0];
+    fn look_at(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
         Ok(match (launch.rule, &launch.operation) {
             (Rule::Product { dy, w, terms }, _) => {
                 let (seen, weights) = self.observe_product(dy, w)?;
@@ -82,12 +81,12 @@ impl<B: Backend> Trainer<B> {
                 Operands::Product { from: self.source(dy.slot), dy: operand(&seen), w: operand(&weights), terms }
             }
             (Rule::Softmax, _) => {
-                let (_, row) = self.probe_launch(launch, self.sites.exponent(target.from))?;
+                let (_, row) = self.probe_launch(launch, target, self.sites.exponent(target.from))?;
                 Operands::Softmax { from: self.source(target.from), row: Box::new(row) }
             }
-            (_, Operation::Sum(slots)) => {
+            (_, Operation::Sum { terms, .. }) => {
                 let parts = self.observe_parts(launch)?;
-                let named = slots.iter().zip(parts).map(|(&slot, Scaled { data, .. })| (self.source(slot), data));
+                let named = terms.iter().zip(parts).map(|(term, Scaled { data, .. })| (self.source(term.alpha), data));
                 let named = named.collect();
                 if launch.rule == Rule::Split { Operands::Split(named) } else { Operands::Sum(named) }
             }

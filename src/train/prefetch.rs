@@ -3,7 +3,7 @@
 use super::Trainer;
 use crate::{
     Batch, Error, Shape, TraceError,
-    compile::{Buf, Launch, Operation, Target},
+    compile::{Buf, Operation, Target},
     error::TraceErrorKind,
     trace::{Trace, Work},
 };
@@ -158,8 +158,8 @@ impl<B: Backend> Trainer<B> {
                 written
             }),
             Inputs::Ahead(batch) => places.iter().zip(batch.kinds).enumerate().try_for_each(|(i, (&place, kind))| {
-                let copy = Operation::Copy(whole(kind.0));
-                self.run_one(&Launch::new(copy, &[Buf::Ahead(i)], Target::keep(place, Slot::ONE)))
+                let y = Target::keep(place, Slot::ONE);
+                self.run_one(&Operation::Copy { p: whole(kind.0), x: Buf::Ahead(i), y })
             }),
         }
     }

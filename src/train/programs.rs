@@ -3,14 +3,13 @@
 use super::{Recorded, Trainer};
 use crate::{
     Error,
-    compile::{Buf, Fixed, Launch, Operation, Part, Program, Purpose, Shared, Target, compile},
+    compile::{Buf, Fixed, Part, Program, Purpose, Shared, Target, cast, compile},
     parameters::Role,
     trace::Trace,
 };
 use gradscale_core::{
     amp::Level,
     backend::{Backend, DType, Data, Slot},
-    descriptor::Unary,
 };
 
 impl<B: Backend> Trainer<B> {
@@ -92,6 +91,6 @@ impl<B: Backend> Trainer<B> {
 
     /// Copies one buffer into another of another type.
     pub(super) fn convert(&mut self, from: Buf, to: Buf) -> Result<(), B::Error> {
-        self.run_one(&Launch::new(Operation::Unary(Unary::Id), &[from], Target::keep(to, Slot::ONE)))
+        self.run_one(&cast(from, Target::keep(to, Slot::ONE)))
     }
 }

@@ -1,14 +1,15 @@
 //! Launches on a device.
 
 use super::memory::Memory;
-use crate::compile::{Launch, Operation, Target};
+use crate::compile::{Buf, Operation, Planned, Target, Updated};
 use gradscale_core::{
-    backend::{Backend, CrossEntropyArgs, Done, Launch as DeviceLaunch, NormSaved, Store},
+    backend::{Backend, Done, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
 };
 use std::{
     future::Future,
     pin::pin,
+    slice::IterMut,
     task::{Context, Poll, Waker},
 };
 
@@ -23,67 +24,124 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Enqueues one launch.
-pub(super) fn run<B: Backend>(device: &B, table: &B::Table, memory: &mut Memory<B>, launch: &Launch) -> Done<B> {
-    let mut ys: Vec<B::Buffer> = launch.targets.iter().map(|target| memory.take(target.y)).collect();
-    let mut written = launch.writes.map(|buf| memory.take(buf));
-    let result = dispatch(device, table, memory, launch, &mut ys, written.as_mut());
-    for (target, y) in launch.targets.iter().zip(ys) {
-        memory.put(target.y, y);
-    }
-    if let (Some(buf), Some(buffer)) = (launch.writes, written) {
+/// Enqueues one operation.
+pub(super) fn run<B: Backend>(device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation) -> Done<B> {
+    // What is written is taken out of memory, so that the rest of it can be lent beside.
+    let mut listed = Listed::default();
+    // Its lists stay there.
+    let operation = operation.clone().map(&mut listed);
+    let updated = listed.parameters.iter().flat_map(written);
+    let written_bufs: Vec<Buf> = updated.chain(listed.writes.iter().copied()).collect();
+    let mut taken: Vec<B::Buffer> = written_bufs.iter().map(|&buf| memory.take(buf)).collect();
+    let done = {
+        let memory = &*memory;
+        let mut places = taken.iter_mut();
+        let mut parameters: Vec<Param<'_, B::Buffer>> =
+            listed.parameters.iter().map(|one| param(one, memory, &mut places)).collect();
+        let terms: Vec<_> = listed.terms.iter().map(|term| term.map(|buf| memory.get(buf))).collect();
+        let gradients: Vec<&B::Buffer> = listed.gradients.iter().map(|&buf| memory.get(buf)).collect();
+        device.launch(operation.map(&mut Lent {
+            memory,
+            places,
+            table,
+            terms: &terms,
+            gradients: &gradients,
+            parameters: Some(&mut parameters),
+        }))
+    };
+    for (buf, buffer) in written_bufs.into_iter().zip(taken) {
         memory.put(buf, buffer);
     }
-    result
+    done
 }
 
-fn dispatch<B: Backend>(
-    device: &B, table: &B::Table, memory: &Memory<B>, launch: &Launch, ys: &mut [B::Buffer],
-    written: Option<&mut B::Buffer>,
-) -> Done<B> {
-    let read = |i: usize| launch.reads.get(i).copied().flatten().map(|buf| memory.get(buf));
-    let need = |i: usize| read(i).expect("operators are compiled with all of their operands");
-    let mut stores = ys.iter_mut().zip(&launch.targets).map(|(y, target)| store(y, table, target));
-    let mut next = || stores.next().expect("operators are compiled with all of their destinations");
-    let device_launch = match &launch.operation {
-        Operation::Unary(op) => DeviceLaunch::Unary { op: *op, x: need(0), y: next() },
-        Operation::Binary(p) => DeviceLaunch::Binary { p: *p, a: need(0), b: need(1), y: next() },
-        Operation::Sum(slots) => {
-            let terms: Vec<_> = slots.iter().enumerate().map(|(i, &slot)| Scaled::new(need(i), slot)).collect();
-            return device.launch(DeviceLaunch::Sum { terms: &terms, y: next() });
-        }
-        Operation::Reduce(p) => DeviceLaunch::Reduce { p: *p, x: need(0), y: next() },
-        Operation::Copy(p) => DeviceLaunch::Copy { p: p.clone(), x: need(0), y: next() },
-        Operation::Gemm(p) => DeviceLaunch::Gemm { p: *p, a: need(0), b: need(1), bias: read(2), y: next() },
-        Operation::Conv(p, pass) => {
-            DeviceLaunch::Conv { p: *p, pass: *pass, a: need(0), b: need(1), bias: read(2), y: next() }
-        }
-        Operation::Pool(p) => DeviceLaunch::Pool { p: *p, x: need(0), indices: written, y: next() },
-        Operation::Unpool(p, way) => DeviceLaunch::Unpool { p: *p, way: *way, x: need(0), indices: read(1), y: next() },
-        Operation::Rows(p, way) => DeviceLaunch::Rows { p: *p, way: *way, x: need(0), indices: need(1), y: next() },
-        Operation::Norm(p) => {
-            let saved = written.expect("a normalisation has statistics");
-            let affine = read(1).zip(read(2)).map(|(weight, bias)| [weight, bias]);
-            DeviceLaunch::Norm { p: *p, x: need(0), affine, saved, y: next() }
-        }
-        Operation::NormVjp(p) => {
-            let x = NormSaved { x: need(0), saved: need(1), weight: read(2) };
-            let (dx, weight, bias) = (next(), next(), next());
-            DeviceLaunch::NormVjp { p: *p, x, dy: need(3), dx, affine: Some([weight, bias]) }
-        }
-        Operation::Xent(p) => {
-            let x = CrossEntropyArgs { logits: need(0), labels: need(1), weights: read(2) };
-            DeviceLaunch::CrossEntropy { p: *p, x, out: written.expect("a loss is written") }
-        }
-        Operation::XentVjp(p) => {
-            let x = CrossEntropyArgs { logits: need(0), labels: need(1), weights: read(2) };
-            DeviceLaunch::CrossEntropyVjp { p: *p, x, out: need(3), g: need(4), dx: next() }
-        }
-    };
-    device.launch(device_launch)
+/// What an update writes of a parameter.
+fn written(one: &Updated) -> impl Iterator<Item = Buf> + use<> {
+    let Updated { master, state: [first, second], half, .. } = *one;
+    [Some(master), first, second, half].into_iter().flatten()
 }
 
-fn store<'a, B: Backend>(y: &'a mut B::Buffer, table: &'a B::Table, target: &Target) -> Store<'a, B> {
-    let Target { from, to, detail, add, .. } = *target;
-    Store { y, table, from, to, detail, add }
+fn param<'a, B: Backend>(
+    one: &Updated, memory: &'a Memory<B>, places: &mut IterMut<'a, B::Buffer>,
+) -> Param<'a, B::Buffer> {
+    let mut next = || places.next().expect(TAKEN);
+    Param {
+        master: next(),
+        grad: memory.get(one.grad),
+        state: one.state.map(|state| state.map(|_| next())),
+        half: one.half.map(|_| next()),
+    }
+}
+
+const TAKEN: &str = "all that is written was taken";
+
+/// What an operation writes, and its lists.
+#[derive(Default)]
+struct Listed {
+    /// In the order of its fields.
+    writes: Vec<Buf>,
+    terms: Vec<Scaled<Buf, Slot>>,
+    gradients: Vec<Buf>,
+    parameters: Vec<Updated>,
+}
+
+impl MapOperands<Planned, Planned> for Listed {
+    fn read(&mut self, read: Buf) -> Buf {
+        read
+    }
+    fn write(&mut self, write: Buf) -> Buf {
+        self.writes.push(write);
+        write
+    }
+    fn store(&mut self, store: Target) -> Target {
+        self.writes.push(store.y);
+        store
+    }
+    fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
+        self.terms = terms;
+        Vec::new()
+    }
+    fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
+        self.gradients = gradients;
+        Vec::new()
+    }
+    fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
+        self.parameters = parameters;
+        Vec::new()
+    }
+    fn table(&mut self, (): ()) {}
+}
+
+/// The buffers of these operands.
+struct Lent<'a, B: Backend> {
+    memory: &'a Memory<B>,
+    places: IterMut<'a, B::Buffer>,
+    table: &'a B::Table,
+    terms: &'a [Scaled<&'a B::Buffer, Slot>],
+    gradients: &'a [&'a B::Buffer],
+    parameters: Option<&'a mut [Param<'a, B::Buffer>]>,
+}
+
+impl<'a, B: Backend> MapOperands<Planned, OnDevice<'a, B>> for Lent<'a, B> {
+    fn read(&mut self, read: Buf) -> &'a B::Buffer {
+        self.memory.get(read)
+    }
+    fn write(&mut self, _: Buf) -> &'a mut B::Buffer {
+        self.places.next().expect(TAKEN)
+    }
+    fn store(&mut self, Target { from, to, detail, add, .. }: Target) -> Store<'a, B> {
+        Store { y: self.places.next().expect(TAKEN), table: self.table, from, to, detail, add }
+    }
+    fn terms(&mut self, _: Vec<Scaled<Buf, Slot>>) -> &'a [Scaled<&'a B::Buffer, Slot>] {
+        self.terms
+    }
+    fn gradients(&mut self, _: Vec<Buf>) -> &'a [&'a B::Buffer] {
+        self.gradients
+    }
+    fn parameters(&mut self, _: Vec<Updated>) -> &'a mut [Param<'a, B::Buffer>] {
+        self.parameters.take().unwrap_or_default()
+    }
+    fn table(&mut self, (): ()) -> &'a B::Table {
+        self.table
+    }
 }

@@ -3,13 +3,13 @@
 use super::{Gradients, Skipped, StepOutcome, Trainer, run::wait};
 use crate::{
     Error,
-    compile::{Buf, Fixed, Launch, Operation, Part, Target},
+    compile::{Fixed, Operation, Part, Target, Updated},
     optim::Optimizer,
     sites::{Attempt, Cause, Finished},
 };
 use gradscale_core::{
     amp::Level,
-    backend::{Backend, DType, Launch as DeviceLaunch, Param, Slot},
+    backend::{Backend, DType, Slot},
     descriptor::{Optimizer as Descriptor, Unary},
     stats::{Convention, Detail, Stats},
     step::found_inf,
@@ -111,11 +111,8 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn global_norm(&mut self, weights: &[usize]) -> Result<(), B::Error> {
-        let mut norm = self.memory.take(self.fixed.norm());
-        let all: Vec<&B::Buffer> = weights.iter().map(|&id| self.memory.get(Fixed::part(id, Part::Gradient))).collect();
-        let done = self.device.launch(DeviceLaunch::GlobalNorm { gradients: &all, norm: &mut norm });
-        self.memory.put(self.fixed.norm(), norm);
-        done
+        let gradients = weights.iter().map(|&id| Fixed::part(id, Part::Gradient)).collect();
+        self.run_one(&Operation::GlobalNorm { gradients, norm: self.fixed.norm() })
     }
 
     /// New running statistics from those that wait in `source`: the mean over calls and micro-batches.
@@ -133,9 +130,8 @@ impl<B: Backend> Trainer<B> {
             }
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let a = (1.0 / f64::from(calls)) as f32;
-            let operation = Operation::Unary(Unary::Affine { a, b: 0.0 });
-            let reads = [Fixed::part(id, source)];
-            self.run_one(&Launch::new(operation, &reads, Target::keep(mean, Slot::ONE)))?;
+            let (op, x) = (Unary::Affine { a, b: 0.0 }, Fixed::part(id, source));
+            self.run_one(&Operation::Unary { op, x, y: Target::keep(mean, Slot::ONE) })?;
         }
         for (members, source) in [(single, source), (several, Part::State0)] {
             let members: Vec<usize> = members.iter().map(|(id, _)| *id).collect();
@@ -151,47 +147,15 @@ impl<B: Backend> Trainer<B> {
         &mut self, descriptor: &Descriptor, guard: Range<u16>, members: &[usize], source: Part, clips: bool,
     ) -> Result<(), B::Error> {
         let weights = descriptor.states() > 0;
-        let parts = |id: usize| {
-            let states: &[Part] = if weights { &[Part::State0, Part::State1] } else { &[] };
-            let first = [Part::Master, Part::Half];
-            first.into_iter().chain(states.iter().copied()).map(move |part| Fixed::part(id, part)).collect::<Vec<Buf>>()
+        let mut there = |id: usize, part: Part| Some(Fixed::part(id, part)).filter(|&buf| self.memory.has(buf));
+        let updated = |&id: &usize| Updated {
+            master: Fixed::part(id, Part::Master),
+            grad: Fixed::part(id, source),
+            state: [Part::State0, Part::State1].map(|part| there(id, part).filter(|_| weights)),
+            half: there(id, Part::Half),
         };
-        // What is written is lent to the launch.
-        let mut lent: Vec<[Option<B::Buffer>; 4]> = Vec::new();
-        for &id in members {
-            let mut buffers = [None, None, None, None];
-            for (buffer, buf) in buffers.iter_mut().zip(parts(id)) {
-                if self.memory.has(buf) {
-                    *buffer = Some(self.memory.take(buf));
-                }
-            }
-            lent.push(buffers);
-        }
-        let mut params = Vec::new();
-        for (&id, [master, half, state0, state1]) in members.iter().zip(&mut lent) {
-            if let Some(master) = master {
-                let grad = self.memory.get(Fixed::part(id, source));
-                params.push(Param { master, grad, state: [state0.as_mut(), state1.as_mut()], half: half.as_mut() });
-            }
-        }
-        let norm = clips.then(|| self.memory.get(self.fixed.norm()));
-        let done = match &self.table {
-            Some(table) => self.device.launch(DeviceLaunch::Optimize {
-                p: *descriptor,
-                table,
-                guard,
-                norm,
-                parameters: &mut params,
-            }),
-            None => Ok(()),
-        };
-        for (&id, buffers) in members.iter().zip(lent) {
-            for (buffer, buf) in buffers.into_iter().zip(parts(id)) {
-                if let Some(buffer) = buffer {
-                    self.memory.put(buf, buffer);
-                }
-            }
-        }
-        done
+        let parameters = members.iter().map(updated).collect();
+        let norm = clips.then(|| self.fixed.norm());
+        self.run_one(&Operation::Optimize { p: *descriptor, table: (), guard, norm, parameters })
     }
 }
