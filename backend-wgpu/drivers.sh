@@ -45,17 +45,26 @@ training=$(scripts/built.sh gradscale-wgpu training)
 # four, no f16) shows in casts, tables, stores, functions, sums and updates; tiles try its products.
 readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool xent xent_vjp)
 
+# Runs a part and says how long it took.
+timed() {
+    local name=$1 before=$SECONDS
+    shift
+    "$@" || fail "$name"
+    echo "-- $name: $((SECONDS - before)) s"
+}
+
 # Everything on one driver. What takes long is compiling shaders, whatever the inputs: SwiftShader takes minutes.
 on() {
     export VK_DRIVER_FILES=$1
     printf -- '-- %s\n' "$1"
     if [[ -n "$all" || "$1" == *lvp* ]]; then
-        "$conformance" || fail "the suite on $1"
-        "$training" --nocapture ${without[@]+"${without[@]}"} || fail "training on $1"
+        timed "the suite on $1" "$conformance"
+        timed "training on $1" "$training" --nocapture ${without[@]+"${without[@]}"}
     else
-        GRADSCALE_BRIEF=1 "$conformance" $(printf -- '--skip wgpu::%s:: ' "${ALIKE[@]}") || fail "the suite on $1"
+        export GRADSCALE_BRIEF=1
+        timed "the suite on $1" "$conformance" $(printf -- '--skip wgpu::%s:: ' "${ALIKE[@]}")
     fi
-    "$tiles" --nocapture || fail "tiles on $1"
+    timed "tiles on $1" "$tiles" --nocapture
 }
 
 # As if bindings were small and there were no subgroups: larger tensors are seen through several bindings, of which a
@@ -67,7 +76,7 @@ small() {
     export VK_DRIVER_FILES=$1 GRADSCALE_BINDING=262144 GRADSCALE_BRIEF=1 GRADSCALE_CASTS=sparse
     local skip=(--skip reduce::any_shape)
     [[ -n "$all" ]] || skip+=($(printf -- '--skip wgpu::%s ' "${SEEN_ALIKE[@]}"))
-    "$conformance" "${skip[@]}" || fail "small bindings on $1"
+    timed "small bindings on $1" "$conformance" "${skip[@]}"
 }
 
 # Compiling kernels is what takes longest, on one thread: the drivers run side by side.
