@@ -68,7 +68,6 @@ impl Cpu {
                 self.isa().adam(master, grad, [first, second], step);
             }
             Rule::Ema { .. } => self.isa().ema(master, grad, third),
-            rule => panic!("an update by {rule:?}"),
         }
         if let Some(half) = half {
             self.isa().narrow(master, half);

@@ -67,7 +67,9 @@ impl Cpu {
                     match op {
                         ReduceOp::Max => self.isa().zip(totals, block, |best, v| next(ReduceOp::Max, best, v)),
                         ReduceOp::SumSquares => self.isa().zip(totals, block, |sum, v| sum + v * v),
-                        _ => self.isa().zip(totals, block, |sum, v| sum + v),
+                        ReduceOp::Sum | ReduceOp::Mean | ReduceOp::ArgMax => {
+                            self.isa().zip(totals, block, |sum, v| sum + v)
+                        }
                     }
                 }
             }
@@ -119,7 +121,8 @@ fn next(op: ReduceOp, best: f32, v: f32) -> f32 {
                 best
             }
         }
-        _ => best + v,
+        // An index is not looked for by values alone: its loop is another.
+        ReduceOp::Sum | ReduceOp::Mean | ReduceOp::ArgMax => best + v,
     }
 }
 

@@ -68,7 +68,7 @@ impl Module {
     #[must_use]
     pub fn source(&self, machine: File) -> String {
         let mut text = String::new();
-        let types = [DType::F32, DType::F16, DType::U8, DType::U32].map(kind);
+        let types = [DType::F32, DType::F16, DType::U8, DType::U32].map(DType::code);
         let half = Convention::FP16;
         let own = [
             ("TYPE_F32", types[0]),
@@ -97,17 +97,6 @@ impl Module {
 #[expect(clippy::cast_possible_truncation, reason = "below 2^32 by far")]
 const fn small(number: usize) -> u32 {
     number as u32
-}
-
-/// The number by which kernels know a type.
-#[must_use]
-pub const fn kind(dtype: DType) -> u32 {
-    match dtype {
-        DType::F32 => 0,
-        DType::F16 => 1,
-        DType::U8 => 2,
-        _ => 3,
-    }
 }
 
 const STORE: File = file!("store.cuh");
@@ -149,23 +138,16 @@ pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
 /// Strided copy of words.
 pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_words" };
 
-const REDUCES: &[(&str, u32)] =
-    &[("REDUCE_SUM", 0), ("REDUCE_MEAN", 1), ("REDUCE_MAX", 2), ("REDUCE_SQUARES", 3), ("REDUCE_PLACE", 4)];
+const REDUCES: &[(&str, u32)] = &[
+    ("REDUCE_SUM", ReduceOp::Sum.code()),
+    ("REDUCE_MEAN", ReduceOp::Mean.code()),
+    ("REDUCE_MAX", ReduceOp::Max.code()),
+    ("REDUCE_SQUARES", ReduceOp::SumSquares.code()),
+    ("REDUCE_PLACE", ReduceOp::ArgMax.code()),
+];
 const REDUCE_MODULE: Module = Module { defines: REDUCES, ..Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]) };
 /// Reduction along one axis, or of parts of it.
 pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
-
-/// The number by which kernels know a reduction.
-#[must_use]
-pub const fn reduction(op: ReduceOp) -> u32 {
-    match op {
-        ReduceOp::Sum => 0,
-        ReduceOp::Mean => 1,
-        ReduceOp::Max => 2,
-        ReduceOp::SumSquares => 3,
-        _ => 4,
-    }
-}
 
 const ROWS_MODULE: Module = Module::new("rows", &[STORE, DENSE, file!("rows.cu")]);
 /// Rows out of a table.
@@ -252,12 +234,11 @@ pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimiz
 
 /// The number by which kernels know a rule.
 #[must_use]
-pub const fn rule(rule: Rule) -> Option<u32> {
+pub const fn rule(rule: Rule) -> u32 {
     match rule {
-        Rule::Sgd { .. } => Some(0),
-        Rule::Adam { .. } => Some(1),
-        Rule::Ema { .. } => Some(2),
-        _ => None,
+        Rule::Sgd { .. } => 0,
+        Rule::Adam { .. } => 1,
+        Rule::Ema { .. } => 2,
     }
 }
 

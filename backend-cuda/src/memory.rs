@@ -30,7 +30,7 @@ impl<D: Driver> Memory<D> {
 
     /// Its type as kernels know it.
     pub(crate) const fn kind(&self) -> u32 {
-        crate::kernels::kind(self.dtype)
+        self.dtype.code()
     }
 
     /// The address, of memory that holds `dtype`.

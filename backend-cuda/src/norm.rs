@@ -6,7 +6,7 @@
 use crate::{
     Device, Error,
     driver::{Driver, Params},
-    kernels::{self, Kernel, kind},
+    kernels::{self, Kernel},
     memory::Memory,
     scratch::Use,
     store::StoreParams,
@@ -355,8 +355,8 @@ impl<D: Driver> Device<D> {
             unsafe { self.launch(&kernels::NORM_VJP_APPLY, dense, &params)? };
         }
         if let Some([scale, shift]) = affine {
-            self.unary_at(Unary::Id, scales, kind(DType::F32), channels as usize, scale)?;
-            self.unary_at(Unary::Id, shifts, kind(DType::F32), channels as usize, shift)?;
+            self.unary_at(Unary::Id, scales, DType::F32.code(), channels as usize, scale)?;
+            self.unary_at(Unary::Id, shifts, DType::F32.code(), channels as usize, shift)?;
         }
         Ok(())
     }

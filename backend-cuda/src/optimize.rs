@@ -132,7 +132,7 @@ impl<D: Driver> Device<D> {
             guard: u32::from(guard.end.saturating_sub(guard.start)),
             pieces: 0,
             count: 0,
-            rule: kernels::rule(p.rule()).ok_or(Error::Unsupported("this rule of optimize"))?,
+            rule: kernels::rule(p.rule()),
             lr,
             correction: [lr; 2],
             nesterov: 0,
@@ -151,7 +151,6 @@ impl<D: Driver> Device<D> {
                 step.correction = correction.map(|dial| table.dial(dial));
             }
             Rule::Ema { keep } => step.correction = [table.dial(keep); 2],
-            _ => {}
         }
         let mut params: Vec<&mut Param<'_, Memory<D>>> =
             params.iter_mut().filter(|param| param.grad.len() != 0).collect();

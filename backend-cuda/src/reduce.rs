@@ -3,7 +3,7 @@
 use crate::{
     Device, Error,
     driver::{Driver, Params},
-    kernels::{self, kind},
+    kernels,
     memory::Memory,
     scratch::Use,
     store::StoreParams,
@@ -85,7 +85,7 @@ impl<D: Driver> Device<D> {
             from: 0,
             places: 0,
             kind: x.kind(),
-            op: kernels::reduction(p.op()),
+            op: p.op().code(),
             shape,
             part,
             lanes,
@@ -98,7 +98,7 @@ impl<D: Driver> Device<D> {
             let places = if p.op() == ReduceOp::ArgMax { scratch + bytes } else { 0 };
             // A sum is divided once.
             let op = if p.op() == ReduceOp::Mean { ReduceOp::Sum } else { p.op() };
-            let first = ReduceParams { y: store.into_scratch(scratch), places, op: kernels::reduction(op), ..params };
+            let first = ReduceParams { y: store.into_scratch(scratch), places, op: op.code(), ..params };
             // SAFETY: x holds its shape, and the scratch memory the results of all parts.
             unsafe { self.launch(&kernels::REDUCE, blocks, &first)? };
             let shape = [1, parts, results];
@@ -107,8 +107,8 @@ impl<D: Driver> Device<D> {
             params = ReduceParams {
                 x: scratch,
                 from: places,
-                kind: kind(DType::F32),
-                op: kernels::reduction(op),
+                kind: DType::F32.code(),
+                op: op.code(),
                 shape,
                 part: parts.next_multiple_of(8),
                 lanes,

@@ -24,7 +24,7 @@ pub struct StoreParams {
 impl StoreParams {
     /// The same launch into memory of f32, as the values are, unseen.
     pub(crate) const fn into_scratch(self, y: u64) -> Self {
-        Self { y, kind: crate::kernels::kind(DType::F32), add: 0, detail: 0, to: self.from, ..self }
+        Self { y, kind: DType::F32.code(), add: 0, detail: 0, to: self.from, ..self }
     }
 }
 
@@ -40,7 +40,7 @@ impl<D: Driver> Device<D> {
             rows: y.table.rows(),
             sums: self.scratch(Use::Sums, sums)?,
             done: self.scratch(Use::Done, 4096)?,
-            kind: crate::kernels::kind(y.y.dtype()),
+            kind: y.y.dtype().code(),
             add: u32::from(y.add),
             detail: y.detail.code(),
             from: y.table.slot(y.from),

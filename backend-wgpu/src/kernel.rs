@@ -7,7 +7,7 @@
 use crate::{Error, Wgpu};
 use core::fmt::Write;
 use gradscale_core::{
-    backend::ABI,
+    backend::{ABI, DType},
     scale,
     stats::{Convention, LIGHT_WORDS},
 };
@@ -110,10 +110,10 @@ pub(crate) fn prelude() -> String {
         ("STORE_KEY_CONSTANT", convention.key_constant()),
         ("ROW_FIRST_SUM", crate::memory::word_of(LIGHT_WORDS)),
         ("ROW_FIRST_BIN", crate::memory::word_of(LIGHT_WORDS) + 8),
-        ("TYPE_F32", 0),
-        ("TYPE_F16", 1),
-        ("TYPE_U8", 2),
-        ("TYPE_U32", 3),
+        ("TYPE_F32", DType::F32.code()),
+        ("TYPE_F16", DType::F16.code()),
+        ("TYPE_U8", DType::U8.code()),
+        ("TYPE_U32", DType::U32.code()),
     ];
     let mut text = String::new();
     for (name, value) in ABI.iter().chain(&own) {

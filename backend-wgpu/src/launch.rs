@@ -3,7 +3,6 @@
 use crate::{
     Error, Memory, Table, Wgpu,
     kernel::{self, FIRST_OPERAND, Kernel},
-    memory::type_code,
     queue::Launch,
 };
 use gradscale_core::{
@@ -80,7 +79,7 @@ impl<'a> Call<'a> {
 
     fn operand_as(mut self, buffer: &'a wgpu::Buffer, dtype: DType) -> Self {
         let name = self.kernel.operands[self.operands as usize];
-        self.constants.push((upper(name), type_code(dtype)));
+        self.constants.push((upper(name), dtype.code()));
         self.operands += 1;
         let binding = FIRST_OPERAND + self.operands - 1;
         self.buffer(binding, buffer)
@@ -106,7 +105,7 @@ impl<'a> Call<'a> {
     pub fn store(mut self, store: &'a Store<'_, Wgpu>) -> Self {
         let Store { y, table, from, to, detail, add } = store;
         self.params.splice(0..0, [u32::from(from.0), u32::from(to.0), detail.code(), u32::from(*add)]);
-        self.constants.push(("Y", type_code(y.dtype())));
+        self.constants.push(("Y", y.dtype().code()));
         self.store = Some(Seen { table, slot: u32::from(to.0), detail: *detail });
         self.buffer(1, &table.control).buffer(2, &table.rows).buffer(3, &y.buffer)
     }

@@ -30,16 +30,6 @@ impl Buffer for Memory {
     }
 }
 
-/// The number by which kernels know a type.
-pub(crate) fn type_code(dtype: DType) -> u32 {
-    match dtype {
-        DType::F32 => 0,
-        DType::F16 => 1,
-        DType::U8 => 2,
-        _ => 3,
-    }
-}
-
 /// Waits for a future of wgpu that is ready, or becomes so while the device is polled.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);

@@ -7,7 +7,6 @@ macro_rules! ops {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
         /// An operator of a network.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
         pub enum Op { $($(#[$doc])* $variant,)* }
 
         impl Op {

@@ -203,7 +203,8 @@ impl Compiler<'_, '_> {
                     let p = of(function, over)?;
                     self.contribute((id, 0), dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a: g, b, y })?;
                 }
-                _ => self.hand_on(id, 0, dy)?,
+                BinaryOp::Add | BinaryOp::Sub => self.hand_on(id, 0, dy)?,
+                BinaryOp::Max | BinaryOp::Grad(_) => unreachable!("no network says these"),
             }
         }
         if !self.wants(id, 1) {
@@ -225,7 +226,7 @@ impl Compiler<'_, '_> {
                 Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: quotient.value.buf, y }))
             }
             BinaryOp::Sub => Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: g, y })),
-            _ => None,
+            BinaryOp::Add | BinaryOp::Max | BinaryOp::Grad(_) => None,
         };
         if over == Over::All {
             return match operation {
@@ -243,7 +244,7 @@ impl Compiler<'_, '_> {
         let (outer, length, inner) = match over {
             Over::PerColumn => (1, rows, channels),
             Over::PerRow => (rows, channels, 1),
-            _ => (1, len, 1),
+            Over::All | Over::One => (1, len, 1),
         };
         let p = Reduce::new(ReduceOp::Sum, size(name, outer)?, size(name, length)?, size(name, inner)?)
             .map_err(|error| TraceError::new(name, error))?;

@@ -93,7 +93,7 @@ impl<'t> Var<'t> {
             Unary::Recip => ("recip", Op::Div),
             Unary::Pow(_) => ("pow", Op::Pow),
             Unary::Dropout { .. } => ("dropout", Op::Dropout),
-            _ => ("scale", Op::Scale),
+            Unary::Affine { .. } => ("scale", Op::Scale),
         };
         self.then(kind, op, Work::Unary(function), &[], self.shape())
     }

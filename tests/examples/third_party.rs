@@ -111,7 +111,6 @@ impl Backend for Tiny {
             DType::F16 => Memory::F16(vec![f16::ZERO; len]),
             DType::U8 => Memory::U8(vec![0; len]),
             DType::U32 => Memory::U32(vec![0; len]),
-            _ => return Err(ErrorKind::Unsupported),
         })
     }
 

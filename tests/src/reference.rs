@@ -207,7 +207,7 @@ impl Reference {
             ReduceOp::Mean => (0..len).map(|l| value(i, l)).sum::<f32>() / len as f32,
             ReduceOp::SumSquares => (0..len).map(|l| value(i, l) * value(i, l)).sum(),
             ReduceOp::Max => value(i, best(i)),
-            _ => best(i) as f32,
+            ReduceOp::ArgMax => best(i) as f32,
         };
         self.put(y, (0..outer * inner).map(eval))
     }

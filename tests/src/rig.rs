@@ -115,7 +115,9 @@ impl<'b, B: Backend> Rig<'b, B> {
                 self.backend.write(Data::F16(&half), buffer)?;
             }
             DType::U8 => self.backend.write(Data::U8(&values.iter().map(|&v| v as u8).collect::<Vec<_>>()), buffer)?,
-            _ => self.backend.write(Data::U32(&values.iter().map(|&v| v as u32).collect::<Vec<_>>()), buffer)?,
+            DType::U32 => {
+                self.backend.write(Data::U32(&values.iter().map(|&v| v as u32).collect::<Vec<_>>()), buffer)?
+            }
         }
         Ok(())
     }
@@ -158,7 +160,7 @@ impl<'b, B: Backend> Rig<'b, B> {
                 wait(self.backend.read(buffer, DataMut::U8(&mut values)))?;
                 values.iter().map(|&v| f32::from(v)).collect()
             }
-            _ => self.read_words(buffer)?.iter().map(|&v| v as f32).collect(),
+            DType::U32 => self.read_words(buffer)?.iter().map(|&v| v as f32).collect(),
         })
     }
 
@@ -207,6 +209,6 @@ fn canary(dtype: DType) -> f32 {
         DType::U8 => 165.0,
         // Exact in f32.
         DType::U32 => 11_141_120.0,
-        _ => -1.536_25e20,
+        DType::F32 => -1.536_25e20,
     }
 }

@@ -2,26 +2,12 @@
 
 use super::split::Split;
 use crate::{Error, Memory, Wgpu, kernel, launch::Call};
-use gradscale_core::{
-    backend::Store,
-    descriptor::{Reduce, ReduceOp},
-};
+use gradscale_core::{backend::Store, descriptor::Reduce};
 
 /// Results of one launch, for which there is scratch memory.
 const RESULTS: u32 = 1 << 22;
 /// Bytes of `Total`.
 const TOTAL: u64 = 8;
-
-/// The number by which kernels know the function.
-fn code(op: ReduceOp) -> u32 {
-    match op {
-        ReduceOp::Mean => 1,
-        ReduceOp::Max => 2,
-        ReduceOp::SumSquares => 3,
-        ReduceOp::ArgMax => 4,
-        _ => 0,
-    }
-}
 
 impl Wgpu {
     pub(crate) fn run_reduce(&self, p: &Reduce, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
@@ -32,11 +18,11 @@ impl Wgpu {
             let end = split.of_parts();
             let parts = self.totals(split.bytes(TOTAL))?;
             let (name, along) = split.along();
-            let call = Call::new(&kernel::REDUCE).constant("OP", code(p.op())).constant(name, along);
+            let call = Call::new(&kernel::REDUCE).constant("OP", p.op().code()).constant(name, along);
             let call = call.params(split.params()).params([inner, start]).operand(x).buffer(8, &parts);
             self.launch(call, split.groups())?;
             let (name, along) = end.along();
-            let call = Call::new(&kernel::REDUCE_END).constant("OP", code(p.op())).constant(name, along);
+            let call = Call::new(&kernel::REDUCE_END).constant("OP", p.op().code()).constant(name, along);
             let call = call.params(end.params()).params([len, start]).buffer(8, &parts);
             self.launch(call.store(y), end.groups())?;
             start += RESULTS.min(p.y_len() - start);

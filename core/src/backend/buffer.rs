@@ -4,7 +4,6 @@ use half::f16;
 
 /// What a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum DType {
     /// Masters, parameter gradients, saved statistics.
     F32,
@@ -24,6 +23,17 @@ impl DType {
             Self::F32 | Self::U32 => 4,
             Self::F16 => 2,
             Self::U8 => 1,
+        }
+    }
+
+    /// The number by which kernels know the type.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::U8 => 2,
+            Self::U32 => 3,
         }
     }
 }

@@ -4,7 +4,6 @@ use super::{At, ShapeError, Unary, elements};
 
 /// A function of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum BinaryOp {
     /// a + b.
     Add,

@@ -5,7 +5,6 @@ use crate::backend::Dial;
 
 /// An update rule. What a schedule moves is a [`Dial`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Rule {
     /// v ← momentum·v + g; w ← w − lr·v, with Nesterov's w ← w − lr·(g + momentum·v). One state: v, from 0; none
     /// without momentum.

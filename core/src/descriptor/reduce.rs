@@ -4,7 +4,6 @@ use super::{ShapeError, elements};
 
 /// What becomes of many values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ReduceOp {
     /// Σx.
     Sum,
@@ -21,6 +20,18 @@ pub enum ReduceOp {
 impl ReduceOp {
     /// All of them.
     pub const ALL: &'static [Self] = &[Self::Sum, Self::Mean, Self::Max, Self::SumSquares, Self::ArgMax];
+
+    /// The number by which kernels know the function.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Sum => 0,
+            Self::Mean => 1,
+            Self::Max => 2,
+            Self::SumSquares => 3,
+            Self::ArgMax => 4,
+        }
+    }
 }
 
 /// `[outer, len, inner] → [outer, inner]`. Sums are f32, in an order fixed by the shape.

@@ -5,7 +5,6 @@ use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// An element-wise function.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Unary {
     /// x: the cast.
     Id,
@@ -126,7 +125,19 @@ impl Unary {
             Self::Pow(p) => [p, 0.0],
             Self::Affine { a, b } => [a, b],
             Self::Dropout { keep, .. } => [keep, 0.0],
-            _ => [0.0; 2],
+            Self::Id
+            | Self::Neg
+            | Self::Abs
+            | Self::Relu
+            | Self::Tanh
+            | Self::Sigmoid
+            | Self::Gelu
+            | Self::Silu
+            | Self::Erf
+            | Self::Exp
+            | Self::Ln
+            | Self::Sqrt
+            | Self::Recip => [0.0; 2],
         }
     }
 

@@ -40,8 +40,9 @@ fn exact(op: BinaryOp, a: f32, b: f32) -> f64 {
         BinaryOp::Sub => a - b,
         BinaryOp::Mul => a * b,
         BinaryOp::Div => a / b,
-        _ if a.is_nan() || b.is_nan() => f64::NAN,
-        _ => a.max(b),
+        BinaryOp::Max if a.is_nan() || b.is_nan() => f64::NAN,
+        BinaryOp::Max => a.max(b),
+        BinaryOp::Grad(_) => unreachable!("derivatives have cases of their own"),
     }
 }
 

@@ -115,7 +115,7 @@ fn write<B: Backend>(b: &B, bits: &[u32], buffer: &mut B::Buffer) -> Result<(), 
             b.write(Data::F16(&bits.iter().map(|&x| f16::from_bits(x as u16)).collect::<Vec<_>>()), buffer)?
         }
         DType::U8 => b.write(Data::U8(&bits.iter().map(|&x| x as u8).collect::<Vec<_>>()), buffer)?,
-        _ => b.write(Data::U32(bits), buffer)?,
+        DType::U32 => b.write(Data::U32(bits), buffer)?,
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ fn take<B: Backend>(rig: &Rig<'_, B>, output: &Output<B>, len: usize) -> Result<
             wait(rig.backend.read(&output.buffer, DataMut::U8(&mut values)))?;
             values.iter().map(|&v| v.into()).collect()
         }
-        _ => {
+        DType::U32 => {
             let mut values = vec![0u32; len];
             wait(rig.backend.read(&output.buffer, DataMut::U32(&mut values)))?;
             values
@@ -159,7 +159,7 @@ fn one(dtype: DType, bits: u32) -> u32 {
         DType::F16 if f16::from_bits(bits as u16).is_nan() => f16::NAN.to_bits().into(),
         DType::F16 => bits & 0xFFFF,
         DType::U8 => bits & 0xFF,
-        _ => bits,
+        DType::F32 | DType::U32 => bits,
     }
 }
 

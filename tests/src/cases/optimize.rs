@@ -100,7 +100,7 @@ impl Setup {
         match self.rule {
             Rule::Sgd { momentum, .. } => [momentum != 0.0, false],
             Rule::Adam { .. } => [true; 2],
-            _ => [false; 2],
+            Rule::Ema { .. } => [false; 2],
         }
     }
 
@@ -139,7 +139,7 @@ impl Setup {
                 let d_size = d_size + if v > 0.0 { d.abs() * 0.5 * (v_size / v - 1.0) } else { 0.0 };
                 [want(kept - lr * d, w.abs() + lr * d_size), want(m, m_size), want(v, v_size)]
             }
-            _ => unreachable!("returned above"),
+            Rule::Ema { .. } => unreachable!("returned above"),
         }
     }
 }

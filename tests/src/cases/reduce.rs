@@ -77,7 +77,7 @@ fn exact(op: ReduceOp, lane: &[f32]) -> Want {
         ReduceOp::SumSquares => Want::sum(wide.map(|v| v * v)),
         ReduceOp::Max if lane.iter().any(|v| v.is_nan()) => Want::one(f64::NAN),
         ReduceOp::Max => Want::one(wide.fold(f64::NEG_INFINITY, f64::max)),
-        _ => Want::sum(wide),
+        ReduceOp::Sum | ReduceOp::ArgMax => Want::sum(wide),
     }
 }
 
