@@ -1,18 +1,13 @@
 //! Strided copies.
 
-use crate::{
-    Device, Error,
-    driver::{Driver, Params},
-    kernels,
-    memory::Memory,
-    store::StoreParams,
-};
+use crate::{Device, Error, driver::Driver, kernels, memory::Memory, store::StoreParams};
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
     descriptor::{Dim, MAX_DIMS, Strided},
 };
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct CopyParams {
     y: StoreParams,
@@ -26,9 +21,6 @@ struct CopyParams {
     wide: u32,
     unused: u32,
 }
-
-// SAFETY: as `copy.cu` says, without padding.
-unsafe impl Params for CopyParams {}
 
 /// The same copy with dimensions in the order in which they lie in y, outermost first, all rising there, and those that
 /// are one in both merged.

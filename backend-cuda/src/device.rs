@@ -2,12 +2,13 @@
 
 use crate::{
     Error,
-    driver::{Driver, Params},
+    driver::Driver,
     kernels::Kernel,
     memory::Memory,
     scratch::{Scratch, Use},
     table::Table,
 };
+use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
@@ -91,7 +92,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Safety
     /// As [`Driver::launch`].
-    pub(crate) unsafe fn launch<P: Params>(
+    pub(crate) unsafe fn launch<P: NoUninit>(
         &self, kernel: &'static Kernel, blocks: [u32; 3], params: &P,
     ) -> Result<(), Error> {
         if blocks.contains(&0) {
@@ -141,10 +142,10 @@ impl<D: Driver> Backend for Device<D> {
     async fn read(&self, src: &Memory<D>, dst: DataMut<'_>) -> Done<Self> {
         let at = src.holds(dst.len()).of(dst.dtype());
         let bytes: &mut [u8] = match dst {
-            DataMut::F32(dst) => bytes_mut(dst),
-            DataMut::F16(dst) => bytes_mut(dst.reinterpret_cast_mut()),
+            DataMut::F32(dst) => cast_slice_mut(dst),
+            DataMut::F16(dst) => cast_slice_mut(dst.reinterpret_cast_mut()),
             DataMut::U8(dst) => dst,
-            DataMut::U32(dst) => bytes_mut(dst),
+            DataMut::U32(dst) => cast_slice_mut(dst),
         };
         // SAFETY: `src` holds as many elements of that type.
         unsafe { self.driver.copy_out(&mut [(at, bytes)]) }
@@ -166,7 +167,7 @@ impl<D: Driver> Backend for Device<D> {
         let mut bytes = vec![0; len];
         let mut parts = vec![(at, &mut bytes[..])];
         let scalars = values.chunks_mut(1).zip(scalars);
-        parts.extend(scalars.map(|(value, scalar)| (scalar.holds(1).of(DType::F32), bytes_mut(value))));
+        parts.extend(scalars.map(|(value, scalar)| (scalar.holds(1).of(DType::F32), cast_slice_mut(value))));
         parts.retain(|(_, part)| !part.is_empty());
         // SAFETY: these rows are in the table, and scalars have a first element.
         unsafe { self.driver.copy_out(&mut parts)? };
@@ -212,27 +213,11 @@ impl<D: Driver> Backend for Device<D> {
     }
 }
 
-/// Numbers without padding, of which every pattern of bits is one.
-trait Plain {}
-impl Plain for f32 {}
-impl Plain for u32 {}
-impl Plain for u16 {}
-
 fn bytes_of(data: Data<'_>) -> &[u8] {
     match data {
-        Data::F32(data) => bytes(data),
-        Data::F16(data) => bytes(data.reinterpret_cast()),
+        Data::F32(data) => cast_slice(data),
+        Data::F16(data) => cast_slice(data.reinterpret_cast()),
         Data::U8(data) => data,
-        Data::U32(data) => bytes(data),
+        Data::U32(data) => cast_slice(data),
     }
-}
-
-fn bytes<T: Plain>(data: &[T]) -> &[u8] {
-    // SAFETY: plain numbers are bytes, and no type is aligned less.
-    unsafe { core::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
-}
-
-fn bytes_mut<T: Plain>(data: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above; any bytes are plain numbers.
-    unsafe { core::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
 }

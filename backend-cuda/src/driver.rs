@@ -2,13 +2,8 @@
 //! kernels on the CPU.
 
 use crate::{Error, kernels::Kernel};
+use bytemuck::{NoUninit, Pod, Zeroable};
 use core::fmt::Debug;
-
-/// Bytes of a kernel's parameters.
-///
-/// # Safety
-/// The type is `repr(C)`, has no padding, and is laid out as the kernel's own structure.
-pub unsafe trait Params: Copy {}
 
 /// Matrices of halves, one behind the other, as the copy engine is to see them: sizes and the box's sides innermost first.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +59,7 @@ impl Windows {
 }
 
 /// The same in the copy engine's own words (PTX ISA, "Tensors").
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct TensorMap(pub [u64; 16]);
 
@@ -143,11 +138,11 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// Launches a kernel; compiles it first where it is new.
     ///
     /// # Safety
-    /// `params` are what the kernel takes, and all memory it names is there and as long as the kernel expects.
+    /// `params` are laid out as what the kernel takes (`repr(C)`), and all memory it names is there and as long as the kernel expects.
     ///
     /// # Errors
     /// [`Error::Compile`], and the driver's.
-    unsafe fn launch<P: Params>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error>;
+    unsafe fn launch<P: NoUninit>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error>;
 
     /// What kernels hand to the copy engine.
     ///

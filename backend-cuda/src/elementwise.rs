@@ -1,13 +1,7 @@
 //! Element by element: unary and binary functions, sums of several sources.
 
-use crate::{
-    Device, Error,
-    driver::{Driver, Params},
-    kernels,
-    memory::Memory,
-    scratch::Use,
-    store::StoreParams,
-};
+use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, Slot, Store},
     descriptor::{Binary, BinaryOp, Unary, dropout_threshold},
@@ -15,7 +9,7 @@ use gradscale_core::{
 };
 
 /// `Function` of `functions.cuh`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Function {
     code: u32,
@@ -35,7 +29,7 @@ impl Function {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct UnaryParams {
     y: StoreParams,
@@ -45,10 +39,7 @@ struct UnaryParams {
     f: Function,
 }
 
-// SAFETY: as `unary.cu` says, without padding.
-unsafe impl Params for UnaryParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct BinaryParams {
     y: StoreParams,
@@ -62,10 +53,7 @@ struct BinaryParams {
     f: Function,
 }
 
-// SAFETY: as `binary.cu` says, without padding.
-unsafe impl Params for BinaryParams {}
-
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 struct Term {
     x: u64,
@@ -73,7 +61,7 @@ struct Term {
     slot: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct SumParams {
     y: StoreParams,
@@ -82,9 +70,6 @@ struct SumParams {
     count: u32,
     len: u32,
 }
-
-// SAFETY: as `sum.cu` says, without padding.
-unsafe impl Params for SumParams {}
 
 impl<D: Driver> Device<D> {
     pub(crate) fn run_unary(&self, op: Unary, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {

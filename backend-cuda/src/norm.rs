@@ -5,19 +5,20 @@
 
 use crate::{
     Device, Error,
-    driver::{Driver, Params},
+    driver::Driver,
     kernels::{self, Kernel},
     memory::Memory,
     scratch::Use,
     store::StoreParams,
 };
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, NormSaved, Store},
     descriptor::{Norm, NormOver, Unary},
 };
 
 /// `Layout` of `norm.cuh`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Layout {
     pixels: u32,
@@ -26,7 +27,7 @@ struct Layout {
     groups: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ColumnsParams {
     x: u64,
@@ -40,10 +41,7 @@ struct ColumnsParams {
     lanes: u32,
 }
 
-// SAFETY: as `norm.cuh` says, without padding.
-unsafe impl Params for ColumnsParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct MomentsParams {
     x: u64,
@@ -58,10 +56,7 @@ struct MomentsParams {
     unused: u32,
 }
 
-// SAFETY: as `norm.cu` says, without padding.
-unsafe impl Params for MomentsParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct InversesParams {
     variances: u64,
@@ -70,10 +65,7 @@ struct InversesParams {
     eps: f32,
 }
 
-// SAFETY: as `norm.cu` says, without padding.
-unsafe impl Params for InversesParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct NormParams {
     y: StoreParams,
@@ -91,10 +83,7 @@ struct NormParams {
     eps: f32,
 }
 
-// SAFETY: as `norm.cu` says, without padding.
-unsafe impl Params for NormParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct TotalsParams {
     sums: u64,
@@ -107,10 +96,7 @@ struct TotalsParams {
     unused: u32,
 }
 
-// SAFETY: as `norm_vjp.cu` says, without padding.
-unsafe impl Params for TotalsParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct NormVjpParams {
     dx: StoreParams,
@@ -130,9 +116,6 @@ struct NormVjpParams {
     eps: f32,
     unused: u32,
 }
-
-// SAFETY: as `norm_vjp.cu` says, without padding.
-unsafe impl Params for NormVjpParams {}
 
 /// Threads of a block.
 const THREADS: u32 = 256;

@@ -3,18 +3,19 @@
 
 use crate::{
     Device, Error, Table,
-    driver::{Driver, Params},
+    driver::Driver,
     kernels::{self, LIST_PIECE, LIST_TENSORS},
     memory::Memory,
     scratch::Use,
 };
+use bytemuck::{Pod, Zeroable};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Buffer, DType, Param},
     descriptor::{Optimizer, Rule},
 };
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 struct Parameter {
     master: u64,
@@ -25,7 +26,7 @@ struct Parameter {
     first: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct OptimizeParams {
     rows: u64,
@@ -47,10 +48,7 @@ struct OptimizeParams {
     parameters: [Parameter; LIST_TENSORS],
 }
 
-// SAFETY: as `optimize.cu` says, without padding.
-unsafe impl Params for OptimizeParams {}
-
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 struct Listed {
     x: u64,
@@ -58,7 +56,7 @@ struct Listed {
     first: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct GlobalNormParams {
     sums: u64,
@@ -69,10 +67,7 @@ struct GlobalNormParams {
     tensors: [Listed; LIST_TENSORS],
 }
 
-// SAFETY: as `global_norm.cu` says, without padding.
-unsafe impl Params for GlobalNormParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct GlobalNormEnd {
     sums: u64,
@@ -80,9 +75,6 @@ struct GlobalNormEnd {
     count: u32,
     unused: u32,
 }
-
-// SAFETY: as `global_norm.cu` says, without padding.
-unsafe impl Params for GlobalNormEnd {}
 
 fn small(n: usize) -> u32 {
     u32::try_from(n).expect("fewer than 2^32 elements")

@@ -6,10 +6,11 @@ use crate::{
     driver::{Driver, TensorMap, Tiled, Windows},
     kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
 };
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::descriptor::{Conv2d, Gemm, Pass};
 
 /// Elements from one m, k, z to the next in a, and from one k, n, z in b.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Steps {
     pub a: [u32; 3],
@@ -17,7 +18,7 @@ pub struct Steps {
 }
 
 /// Shape of a convolution.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct ConvParams {
     pub x: [u32; 3],

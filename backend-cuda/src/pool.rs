@@ -2,17 +2,18 @@
 
 use crate::{
     Device, Error,
-    driver::{Driver, Params},
+    driver::Driver,
     kernels::{self, Kernel},
     memory::Memory,
     store::StoreParams,
 };
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
     descriptor::{Pool, PoolOp, Way},
 };
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct PoolParams {
     y: StoreParams,
@@ -28,9 +29,6 @@ struct PoolParams {
     pad: [u32; 2],
     max: u32,
 }
-
-// SAFETY: as `pool.cu` says, without padding.
-unsafe impl Params for PoolParams {}
 
 impl<D: Driver> Device<D> {
     pub(crate) fn run_pool(

@@ -2,7 +2,7 @@
 
 use crate::{
     Device, Error,
-    driver::{Driver, Params, TensorMap},
+    driver::{Driver, TensorMap},
     kernels::{BULK, BULK_CONVOLUTIONS, BULK_TILES, FINISH, GROUP, Kernel, TILES},
     memory::Memory,
     plan::{ConvParams, Kind, Plan, Steps},
@@ -10,13 +10,14 @@ use crate::{
     scratch::Use,
     store::StoreParams,
 };
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
     descriptor::{Conv2d, Gemm, Pass},
 };
 
 /// `Product` of `product.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ProductParams {
     y: StoreParams,
@@ -35,14 +36,13 @@ struct ProductParams {
     steps: Steps,
     conv: ConvParams,
     wide: u32,
+    unused: u32,
 }
 
-// SAFETY: as `product.cuh` says, without padding: 4 · 8 bytes, then 13 + 6 + 16 words.
-unsafe impl Params for ProductParams {}
 const _: () = assert!(size_of::<ProductParams>() == size_of::<StoreParams>() + 4 * 8 + 36 * 4);
 
 /// `Bulk` of `boxes.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct BulkParams {
     maps: [TensorMap; 2],
@@ -50,8 +50,6 @@ struct BulkParams {
     unused: [u32; 2],
 }
 
-// SAFETY: as `boxes.cuh` says; with what is unused a multiple of 64 bytes.
-unsafe impl Params for BulkParams {}
 const _: () = assert!(size_of::<BulkParams>() == 2 * 128 + size_of::<ProductParams>() + 8);
 
 /// How a product runs: the kernel, and the results of one of its blocks.
@@ -126,6 +124,7 @@ impl<D: Driver> Device<D> {
             steps: plan.steps,
             conv: plan.conv,
             wide: u32::from(wide),
+            unused: 0,
         };
         // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; boxes that
         // leave a matrix are cut.

@@ -1,19 +1,13 @@
 //! Reductions along one axis.
 
-use crate::{
-    Device, Error,
-    driver::{Driver, Params},
-    kernels,
-    memory::Memory,
-    scratch::Use,
-    store::StoreParams,
-};
+use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
     descriptor::{Reduce, ReduceOp},
 };
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ReduceParams {
     y: StoreParams,
@@ -27,9 +21,6 @@ struct ReduceParams {
     lanes: u32,
     divisor: f32,
 }
-
-// SAFETY: as `reduce.cu` says, without padding.
-unsafe impl Params for ReduceParams {}
 
 /// Threads of a block.
 const THREADS: u32 = 256;

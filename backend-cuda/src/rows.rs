@@ -1,19 +1,13 @@
 //! Rows of a table by index.
 
-use crate::{
-    Device, Error,
-    driver::{Driver, Params},
-    kernels,
-    memory::Memory,
-    scratch::Use,
-    store::StoreParams,
-};
+use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
     descriptor::{Rows, Way},
 };
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct RowsParams {
     y: StoreParams,
@@ -29,9 +23,6 @@ struct RowsParams {
     len: u32,
     unused: u32,
 }
-
-// SAFETY: as `rows.cu` says, without padding.
-unsafe impl Params for RowsParams {}
 
 impl<D: Driver> Device<D> {
     pub(crate) fn run_rows(

@@ -1,10 +1,11 @@
 //! The store of an operator as kernels take it.
 
 use crate::{Device, Error, driver::Driver, scratch::Use};
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Store};
 
 /// `Store` of `store.cuh`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct StoreParams {
     y: u64,

@@ -1,19 +1,13 @@
 //! Softmax and cross-entropy.
 
-use crate::{
-    Device, Error,
-    driver::{Driver, Params},
-    kernels,
-    memory::Memory,
-    scratch::Use,
-    store::StoreParams,
-};
+use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, CrossEntropyArgs, DType, Store},
     descriptor::Xent,
 };
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct XentParams {
     out: u64,
@@ -30,10 +24,7 @@ struct XentParams {
     blocks: u32,
 }
 
-// SAFETY: as `xent.cu` says, without padding.
-unsafe impl Params for XentParams {}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct XentVjpParams {
     dx: StoreParams,
@@ -47,9 +38,6 @@ struct XentVjpParams {
     classes: u32,
     ignored: [u32; 2],
 }
-
-// SAFETY: as `xent.cu` says, without padding.
-unsafe impl Params for XentVjpParams {}
 
 /// Threads of a block.
 const THREADS: u32 = 256;

@@ -7,10 +7,11 @@ pub mod nvrtc;
 
 use crate::{
     Error,
-    driver::{Driver, Params, TensorMap, Tiled, Windows},
+    driver::{Driver, TensorMap, Tiled, Windows},
     kernels::Kernel,
 };
 use beside::Beside;
+use bytemuck::NoUninit;
 use core::ffi::c_void;
 use cudarc::driver::{
     DriverError,
@@ -316,7 +317,7 @@ unsafe impl Driver for Gpu {
         unsafe { result::memset_d8_async(at, 0, bytes, self.stream) }.map_err(failed("fill memory"))
     }
 
-    unsafe fn launch<P: Params>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error> {
+    unsafe fn launch<P: NoUninit>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error> {
         self.enter()?;
         let function = self.function(kernel)?;
         let mut arguments = [(&raw const *params).cast::<c_void>().cast_mut()];

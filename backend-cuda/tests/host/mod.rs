@@ -2,9 +2,10 @@
 
 mod compiler;
 
+use bytemuck::NoUninit;
 use gradscale_cuda::{
     Device, Error,
-    driver::{Driver, Params, TensorMap, Tiled, Windows},
+    driver::{Driver, TensorMap, Tiled, Windows},
     kernels::Kernel,
 };
 use libloading::Library;
@@ -199,12 +200,9 @@ unsafe impl Driver for Host {
         Ok(())
     }
 
-    unsafe fn launch<P: Params>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error> {
+    unsafe fn launch<P: NoUninit>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error> {
         let mut words = vec![0u64; size_of::<P>().div_ceil(8)];
-        // SAFETY: parameters have no padding and no more bytes than the words.
-        unsafe {
-            words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping((&raw const *params).cast(), size_of::<P>())
-        };
+        bytemuck::cast_slice_mut(&mut words)[..size_of::<P>()].copy_from_slice(bytemuck::bytes_of(params));
         let launch = Launch { kernel, blocks, params: words };
         if let Some(kept) = &mut *lock(&self.recording) {
             kept.push(launch);
