@@ -65,6 +65,8 @@ pub enum TraceErrorKind {
         /// How many classes there are.
         classes: u32,
     },
+    /// A parameter of other [`crate::Parameters`] than the trainer's.
+    Foreign(Shape),
     /// The loss is not one number, or does not depend on any parameter.
     Loss(Shape),
     /// No theorem holds for this shape.
@@ -107,6 +109,12 @@ impl fmt::Display for TraceError {
             }
             TraceErrorKind::Label { label, row, classes } => {
                 write!(f, "label {row} of the batch is {label}, and there are {classes} classes, from 0")
+            }
+            TraceErrorKind::Foreign(shape) => {
+                write!(
+                    f,
+                    "a parameter of {shape} is of other Parameters than this trainer's; build the network from those"
+                )
             }
             TraceErrorKind::Loss(shape) => match shape.len() {
                 1 => f.write_str("the loss depends on no weight, so there is nothing to train"),

@@ -7,13 +7,30 @@ pub use init::{Fan, Init};
 pub use load::LoadError;
 
 use crate::Shape;
-use std::f64::consts::TAU;
+use std::{
+    f64::consts::TAU,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-/// A handle of one parameter, kept by the layer that uses it.
+/// A handle of one parameter, kept by the layer that uses it. It is of the [`Parameters`] that made it, and of their
+/// clones: with a trainer of others a network is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
+    pub(crate) owner: Owner,
     pub(crate) id: usize,
     pub(crate) shape: Shape,
+}
+
+/// Which [`Parameters`] a parameter is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    /// Another one each time.
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
 }
 
 /// What becomes of a parameter.
@@ -48,6 +65,7 @@ pub(crate) struct Definition {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Parameters {
+    pub(crate) owner: Owner,
     pub(crate) all: Vec<Definition>,
     random: Random,
 }
@@ -56,7 +74,7 @@ impl Parameters {
     /// None yet. The seed decides all first values.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { all: Vec::new(), random: Random(seed) }
+        Self { owner: Owner::new(), all: Vec::new(), random: Random(seed) }
     }
 
     /// The part of the network that is called `name`.
@@ -116,7 +134,7 @@ impl Scope<'_> {
     fn add(&mut self, name: &str, shape: Shape, role: Role, values: Vec<f32>) -> Parameter {
         let id = self.parameters.all.len();
         self.parameters.all.push(Definition { name: format!("{}.{name}", self.path), shape, role, values });
-        Parameter { id, shape }
+        Parameter { owner: self.parameters.owner, id, shape }
     }
 }
 

@@ -16,13 +16,16 @@ pub(crate) use attention::Matrices;
 pub use loss::CrossEntropy;
 pub(crate) use resample::Resample;
 
-use crate::{Parameter, Shape, TraceError, error::TraceErrorKind};
+use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, parameters::Owner};
 use gradscale_core::{
     backend::DType,
     descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Rows, ShapeError, Unary, Xent},
     op::Op,
 };
-use std::{cell::RefCell, collections::HashMap};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +108,12 @@ pub struct Tape {
     trace: RefCell<Trace>,
     names: RefCell<HashMap<&'static str, u32>>,
     training: bool,
+    /// Whose parameters a network may use.
+    owner: Owner,
+    /// How many there are.
+    parameters: usize,
+    /// The first parameter of somebody else's.
+    foreign: Cell<Option<Shape>>,
 }
 
 /// A value of the network being traced. It can be used as often as wanted: gradients of several uses add.
@@ -115,8 +124,9 @@ pub struct Var<'t> {
 }
 
 impl Tape {
-    pub(crate) fn new(training: bool) -> Self {
-        Self { trace: RefCell::default(), names: RefCell::default(), training }
+    pub(crate) fn new(training: bool, owner: Owner, parameters: usize) -> Self {
+        let (trace, names) = Default::default();
+        Self { trace, names, training, owner, parameters, foreign: Cell::new(None) }
     }
 
     /// Whether this is a training step; layers that behave otherwise in evaluation ask this.
@@ -126,7 +136,10 @@ impl Tape {
     }
 
     /// A parameter as a value.
+    ///
+    /// One of other [`crate::Parameters`] than the trainer's makes the step an error.
     pub fn parameter(&self, parameter: &Parameter) -> Var<'_> {
+        self.check(parameter);
         let work = Work::Parameter(parameter.id);
         let known = self.trace.borrow().nodes.iter().position(|node| node.work == work);
         let id = known.unwrap_or_else(|| {
@@ -152,9 +165,21 @@ impl Tape {
         Var { tape: self, id: self.push(node) }
     }
 
-    /// Ends the tracing.
-    pub(crate) fn finish(self, output: usize) -> Trace {
-        Trace { output, ..self.trace.into_inner() }
+    /// Remembers a parameter that is somebody else's, or was added to a clone.
+    fn check(&self, parameter: &Parameter) {
+        let own = parameter.owner == self.owner && parameter.id < self.parameters;
+        if !own && self.foreign.get().is_none() {
+            self.foreign.set(Some(parameter.shape));
+        }
+    }
+
+    /// Ends the tracing with what the closure said.
+    pub(crate) fn finish(self, output: Result<usize, TraceError>) -> Result<Trace, TraceError> {
+        // Before whatever came of it.
+        if let Some(shape) = self.foreign.get() {
+            return Err(TraceError::new("parameter", TraceErrorKind::Foreign(shape)));
+        }
+        Ok(Trace { output: output?, ..self.trace.into_inner() })
     }
 
     fn push(&self, node: Node) -> usize {

@@ -132,6 +132,7 @@ impl<'t> Var<'t> {
             return Err(TraceError::new(name, TraceErrorKind::Range(words)));
         }
         let p = if running.is_some() && !self.tape.training() { p.given() } else { p };
+        running.into_iter().for_each(|running| self.tape.check(running));
         let work = Work::Norm(p, running.map(|running| running.id));
         Ok(self.then_named(name.to_owned(), op, work, affine, self.shape()))
     }

@@ -1,6 +1,6 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
-use super::{Trainer, gradients::trace, run::wait};
+use super::{Trainer, run::wait};
 use crate::{Error, Inputs, Tensor, TraceError, Var, compile::Purpose};
 use gradscale_core::{
     backend::{Backend, DType, DataMut, Slot},
@@ -18,7 +18,7 @@ impl<B: Backend> Trainer<B> {
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Tensor, Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = trace(&batch, false, net)?;
+        let trace = self.trace(&batch, false, net)?;
         let shape = trace.nodes[trace.output].shape;
         let program = self.program(trace, Purpose::Evaluate, "")?;
         self.run_program(program, &batch, 0..0)?;
@@ -38,7 +38,7 @@ impl<B: Backend> Trainer<B> {
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<(), Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = trace(&batch, true, net)?;
+        let trace = self.trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Statistics, "")?;
         let (dials, detail) = (self.optimizer.dials(self.taken, keep), Detail::None);
         let (dials, detail) = (std::mem::replace(&mut self.dials, dials), std::mem::replace(&mut self.detail, detail));

@@ -70,7 +70,7 @@ impl<B: Backend> Trainer<B> {
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Gradients, Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = trace(&batch, true, net)?;
+        let trace = self.trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
         self.last = Some((program, loss.to_owned()));
         self.first(program, &batch, loss)
@@ -145,7 +145,7 @@ impl<B: Backend> Trainer<B> {
         self.check_gradients(&gradients)?;
         let mut gradients = gradients;
         let batch = self.checked(batch)?;
-        let trace = trace(&batch, true, net)?;
+        let trace = self.trace(&batch, true, net)?;
         let slots = self.sites.len();
         let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
         if self.sites.len() != slots {
@@ -189,18 +189,19 @@ impl<B: Backend> Trainer<B> {
         let fits = gradients.trainer == self.id && gradients.serial == self.serial;
         if fits { Ok(()) } else { Err(Error::Gradients) }
     }
-}
 
-/// Traces a network over a batch.
-pub(super) fn trace<const N: usize>(
-    batch: &Inputs<'_, N>, training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
-) -> Result<Trace, TraceError> {
-    let tape = Tape::new(training);
-    let mut index = 0;
-    let inputs = batch.kinds().map(|(shape, dtype)| {
-        index += 1;
-        tape.input(index - 1, shape, dtype)
-    });
-    let output = net(inputs)?.id();
-    Ok(tape.finish(output))
+    /// Traces a network over a batch.
+    pub(super) fn trace<const N: usize>(
+        &self, batch: &Inputs<'_, N>, training: bool,
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    ) -> Result<Trace, TraceError> {
+        let tape = Tape::new(training, self.owner, self.known.len());
+        let mut index = 0;
+        let inputs = batch.kinds().map(|(shape, dtype)| {
+            index += 1;
+            tape.input(index - 1, shape, dtype)
+        });
+        let output = net(inputs).map(Var::id);
+        tape.finish(output)
+    }
 }

@@ -124,7 +124,7 @@ impl<B: Backend> Trainer<B> {
         &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
-        let trace = super::gradients::trace(&batch.into(), true, net)?;
+        let trace = self.trace(&batch.into(), true, net)?;
         Ok(plan(&self.policy, &self.layers, &trace)?.0)
     }
 

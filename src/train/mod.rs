@@ -28,7 +28,7 @@ use crate::{
     Error, Layers, Method, Parameters, Scaling,
     compile::{Buf, Fixed, Known, Part, Program},
     optim::Optimizer,
-    parameters::{Definition, Role},
+    parameters::{Definition, Owner, Role},
     sites::{Sites, SlotKind},
 };
 use gradscale_core::{
@@ -101,6 +101,8 @@ pub struct Trainer<B: Backend> {
     policy: AmpPolicy,
     layers: Layers,
     weight_gradients: Precision,
+    /// Whose parameters these are.
+    owner: Owner,
     definitions: Vec<Definition>,
     known: Vec<Known>,
     groups: Vec<usize>,
@@ -195,6 +197,7 @@ impl<B: Backend> Trainer<B> {
             policy: method.amp,
             layers: method.layers,
             weight_gradients: method.weight_gradients,
+            owner: parameters.owner,
             definitions: parameters.all,
             known,
             groups,

@@ -171,3 +171,29 @@ fn an_operator_that_a_device_lacks_is_named() {
         assert!(matches!(said, Error::Operator { error: ErrorKind::Unsupported, backward: true, .. }));
     }
 }
+
+/// A network of other parameters is refused, whatever their number and shapes.
+#[test]
+fn parameters_of_somebody_else() {
+    let net = |count: usize| {
+        let mut parameters = Parameters::seeded(1);
+        let layers: Vec<Linear> = (0..count).map(|i| Linear::new(&mut parameters.at(&format!("{i}")), 4, 4)).collect();
+        (parameters, layers)
+    };
+    let ((own, layers), (_, others)) = (net(1), net(3));
+    let mut clone = own.clone();
+    let added = Linear::new(&mut clone.at("added"), 4, 4);
+    let mut trainer = trainer(own, "gs");
+    let batch = || [Batch::f32([2, 4], &[0.5; 8])];
+    for layer in others.iter().chain([&added]) {
+        let said = trainer.backward(batch(), |[x]| layer.forward(x)?.mean()).expect_err("not its own").to_string();
+        assert_eq!(
+            said,
+            "parameter: a parameter of 4×4 is of other Parameters than this trainer's; build the network from those"
+        );
+        assert!(trainer.evaluate(batch(), |[x]| layer.forward(x)).is_err());
+        assert!(trainer.plan(batch(), |[x]| layer.forward(x)?.mean()).is_err());
+    }
+    let gradients = trainer.backward(batch(), |[x]| layers[0].forward(x)?.mean()).expect("its own");
+    assert!(trainer.step(gradients).expect("a step").skipped.is_none());
+}
