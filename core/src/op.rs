@@ -41,6 +41,8 @@ ops! {
     Log "log",
     /// x^p.
     Pow "pow",
+    /// √x.
+    Sqrt "sqrt",
     /// Sum over many values.
     Sum "sum",
     /// Mean over many values.
@@ -83,12 +85,18 @@ ops! {
     Div "div",
     /// −x.
     Neg "neg",
+    /// |x|.
+    Abs "abs",
+    /// 1 / x.
+    Reciprocal "reciprocal",
     /// A constant times x.
     Scale "scale",
     /// max(x, 0).
     Relu "relu",
     /// Gaussian error linear unit.
     Gelu "gelu",
+    /// Error function.
+    Erf "erf",
     /// x·sigmoid(x).
     Silu "silu",
     /// Logistic function.
@@ -119,6 +127,8 @@ ops! {
     Split "split",
     /// Rows of a table.
     Embedding "embedding",
+    /// Index of the largest.
+    ArgMax "argmax",
     /// Change of precision.
     Cast "cast",
 }

@@ -32,17 +32,18 @@ pub const fn data_gradient(op: Op) -> Flow {
         // f32 inside.
         Op::BatchNorm | Op::LayerNorm | Op::GroupNorm | Op::RmsNorm | Op::LocalResponseNorm => Flow::Site,
         Op::Exp | Op::Log | Op::Pow | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => Flow::Site,
+        Op::Sqrt | Op::Reciprocal | Op::Erf => Flow::Site,
         Op::Mul | Op::Div | Op::Scale | Op::Gelu | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => Flow::Site,
         Op::AveragePool | Op::MaxPoolOverlapping | Op::Interpolate => Flow::Site,
         // Backward it concatenates parts that may have different exponents.
         Op::Split => Flow::Site,
         // Copies, signs and zeros. Backward a concatenation splits, and its parts take the exponent.
         Op::Relu | Op::MaxPool | Op::Unpool | Op::Reshape | Op::Transpose | Op::Slice | Op::Concat => Flow::Pass,
-        Op::Add | Op::Sub | Op::Neg | Op::Sum => Flow::Pass,
+        Op::Add | Op::Sub | Op::Neg | Op::Abs | Op::Sum => Flow::Pass,
         Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MseLoss | Op::L1Loss | Op::SmoothL1Loss | Op::FocalLoss => {
             Flow::Start
         }
-        Op::Embedding => Flow::Nothing,
+        Op::Embedding | Op::ArgMax => Flow::Nothing,
     }
 }
 

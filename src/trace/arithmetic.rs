@@ -80,17 +80,17 @@ impl<'t> Var<'t> {
         let (kind, op) = match function {
             Unary::Id => ("copy", Op::Reshape),
             Unary::Neg => ("neg", Op::Neg),
-            Unary::Abs => ("abs", Op::Neg),
+            Unary::Abs => ("abs", Op::Abs),
             Unary::Relu => ("relu", Op::Relu),
             Unary::Tanh => ("tanh", Op::Tanh),
             Unary::Sigmoid => ("sigmoid", Op::Sigmoid),
             Unary::Gelu => ("gelu", Op::Gelu),
             Unary::Silu => ("silu", Op::Silu),
-            Unary::Erf => ("erf", Op::Gelu),
+            Unary::Erf => ("erf", Op::Erf),
             Unary::Exp => ("exp", Op::Exp),
             Unary::Ln => ("ln", Op::Log),
-            Unary::Sqrt => ("sqrt", Op::Pow),
-            Unary::Recip => ("recip", Op::Div),
+            Unary::Sqrt => ("sqrt", Op::Sqrt),
+            Unary::Recip => ("recip", Op::Reciprocal),
             Unary::Pow(_) => ("pow", Op::Pow),
             Unary::Dropout { .. } => ("dropout", Op::Dropout),
             Unary::Affine { .. } => ("scale", Op::Scale),
@@ -205,6 +205,6 @@ impl<'t> Var<'t> {
         if self.shape().channels() == 0 {
             return Err(TraceError::new("argmax", gradscale_core::descriptor::ShapeError::Empty));
         }
-        Ok(self.then("argmax", Op::Slice, Work::ArgMax, &[], Shape::from([n, h, w, 1])))
+        Ok(self.then("argmax", Op::ArgMax, Work::ArgMax, &[], Shape::from([n, h, w, 1])))
     }
 }

@@ -51,15 +51,18 @@ impl fmt::Display for List {
 pub const fn default_list(op: Op) -> List {
     match op {
         Op::Matmul | Op::BatchedMatmul | Op::Linear | Op::Conv | Op::ConvTranspose | Op::Recurrent => List::Allow,
-        Op::Exp | Op::Log | Op::Pow | Op::Sum | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => List::Deny,
+        Op::Exp | Op::Log | Op::Pow | Op::Sqrt | Op::Sum | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => {
+            List::Deny
+        }
         Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MseLoss | Op::L1Loss | Op::SmoothL1Loss | Op::FocalLoss => {
             List::Deny
         }
         Op::BatchNorm | Op::LayerNorm | Op::GroupNorm | Op::RmsNorm | Op::LocalResponseNorm => List::Inside,
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Neg | Op::Scale => List::Infer,
-        Op::Relu | Op::Gelu | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => List::Infer,
+        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Neg | Op::Abs | Op::Reciprocal | Op::Scale => List::Infer,
+        Op::Relu | Op::Gelu | Op::Erf | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => List::Infer,
         Op::MaxPool | Op::MaxPoolOverlapping | Op::AveragePool | Op::Unpool | Op::Interpolate => List::Infer,
         Op::Reshape | Op::Transpose | Op::Slice | Op::Concat | Op::Split | Op::Embedding | Op::Cast => List::Infer,
+        Op::ArgMax => List::Infer,
     }
 }
 
