@@ -7,6 +7,7 @@ use gradscale_core::{
     scaled::Scaled,
     stats::Detail,
 };
+use std::cell::RefCell;
 
 /// A buffer of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +72,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// The same into another buffer.
+    fn renamed(self, name: impl Fn(Buf) -> Buf) -> Self {
+        Self { y: name(self.y), ..self }
+    }
+
     /// As the exponent is, unobserved.
     pub const fn keep(y: Buf, at: Slot) -> Self {
         Self { y, from: at, to: at, detail: Detail::None, add: false }
@@ -115,17 +121,18 @@ pub(crate) fn cast(x: Buf, y: Target) -> Operation {
 impl Launch {
     /// All buffers that are read or written.
     pub fn buffers(&self) -> Vec<Buf> {
-        let mut all = Vec::new();
-        let _ = self.operation.clone().map(&mut EachBuffer(|buf| {
-            all.push(buf);
+        let all = RefCell::new(Vec::new());
+        let seen = |buf| {
+            all.borrow_mut().push(buf);
             buf
-        }));
-        all
+        };
+        let _ = self.operation.clone().map(&mut Each { buffer: seen, store: |y: Target| y.renamed(seen) });
+        all.into_inner()
     }
 
     /// Gives each buffer another name.
-    pub fn rename(&mut self, mut name: impl FnMut(Buf) -> Buf) {
-        self.operation = self.operation.clone().map(&mut EachBuffer(&mut name));
+    pub fn rename(&mut self, name: impl Fn(Buf) -> Buf) {
+        self.operation = self.operation.clone().map(&mut Each { buffer: &name, store: |y: Target| y.renamed(&name) });
         if let Rule::Product { dy, w, .. } = &mut self.rule {
             for value in [&mut dy.value, w] {
                 value.buf = name(value.buf);
@@ -133,81 +140,55 @@ impl Launch {
         }
     }
 
-    /// Where the operation stores, in the order of its fields.
-    pub fn targets(&self) -> Vec<Target> {
-        let mut targets = Vec::new();
-        let _ = self.operation.clone().map(&mut EachTarget(|target| {
-            targets.push(target);
-            target
-        }));
-        targets
-    }
-
-    /// The site that a rule decides, and whose exponent the values come with.
+    /// The site that a rule decides, and whose exponent the values come with: the first store.
     pub fn site(&self) -> Option<Target> {
-        if self.rule == Rule::None { None } else { self.targets().first().copied() }
+        let mut first = None;
+        if self.rule != Rule::None {
+            let store = |y| *first.get_or_insert(y);
+            let _ = self.operation.clone().map(&mut Each { buffer: |buf| buf, store });
+        }
+        first
     }
 
-    /// The same into another place.
+    /// The same with another first store.
     pub fn stored_at(&self, first: Target) -> Self {
         let mut place = Some(first);
-        let operation = self.operation.clone().map(&mut EachTarget(|target| place.take().unwrap_or(target)));
+        let store = |y| place.take().unwrap_or(y);
+        let operation = self.operation.clone().map(&mut Each { buffer: |buf| buf, store });
         Self { operation, rule: self.rule }
     }
 }
 
-/// Changes every buffer.
-struct EachBuffer<F>(F);
+/// Changes every buffer that is not stored to, and every store.
+struct Each<F, G> {
+    buffer: F,
+    store: G,
+}
 
-impl<F: FnMut(Buf) -> Buf> MapOperands<Planned, Planned> for EachBuffer<F> {
+impl<F: FnMut(Buf) -> Buf, G: FnMut(Target) -> Target> MapOperands<Planned, Planned> for Each<F, G> {
     fn read(&mut self, read: Buf) -> Buf {
-        self.0(read)
+        (self.buffer)(read)
     }
     fn write(&mut self, write: Buf) -> Buf {
-        self.0(write)
+        (self.buffer)(write)
     }
     fn store(&mut self, store: Target) -> Target {
-        Target { y: self.0(store.y), ..store }
+        (self.store)(store)
     }
     fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
-        terms.into_iter().map(|term| term.map(&mut self.0)).collect()
+        terms.into_iter().map(|term| term.map(&mut self.buffer)).collect()
     }
     fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
-        gradients.into_iter().map(&mut self.0).collect()
+        gradients.into_iter().map(&mut self.buffer).collect()
     }
     fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
         let each = |Updated { master, grad, state, half }| Updated {
-            master: self.0(master),
-            grad: self.0(grad),
-            state: state.map(|state| state.map(&mut self.0)),
-            half: half.map(&mut self.0),
+            master: (self.buffer)(master),
+            grad: (self.buffer)(grad),
+            state: state.map(|state| state.map(&mut self.buffer)),
+            half: half.map(&mut self.buffer),
         };
         parameters.into_iter().map(each).collect()
-    }
-    fn table(&mut self, (): ()) {}
-}
-
-/// Changes every store.
-struct EachTarget<F>(F);
-
-impl<F: FnMut(Target) -> Target> MapOperands<Planned, Planned> for EachTarget<F> {
-    fn read(&mut self, read: Buf) -> Buf {
-        read
-    }
-    fn write(&mut self, write: Buf) -> Buf {
-        write
-    }
-    fn store(&mut self, store: Target) -> Target {
-        self.0(store)
-    }
-    fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
-        terms
-    }
-    fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
-        gradients
-    }
-    fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
-        parameters
     }
     fn table(&mut self, (): ()) {}
 }

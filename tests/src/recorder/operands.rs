@@ -1,0 +1,236 @@
+//! Launches that are kept: what their operands are, and how they are lent to a device again.
+
+use super::{Recorder, Shared, SharedTable};
+use core::cell::{Ref, RefCell};
+use gradscale_core::{
+    backend::{Backend, Done, Launch, MapOperands, OnDevice, Operands, Param, Slot, Store},
+    scaled::Scaled,
+    stats::Detail,
+};
+use std::{marker::PhantomData, rc::Rc, vec::IntoIter};
+
+/// Operands that own what they refer to.
+pub(super) struct Kept<B>(PhantomData<B>);
+
+pub(super) type Memory<B> = Rc<RefCell<<B as Backend>::Buffer>>;
+
+impl<B: Backend> Operands for Kept<B> {
+    type Read = Memory<B>;
+    type Write = Memory<B>;
+    type Store = KeptStore<B>;
+    type Terms = Vec<(Memory<B>, Slot)>;
+    type Gradients = Vec<Memory<B>>;
+    type Parameters = Vec<KeptParam<B>>;
+    type Table = Rc<RefCell<B::Table>>;
+}
+
+pub(super) struct KeptStore<B: Backend> {
+    y: Memory<B>,
+    table: Rc<RefCell<B::Table>>,
+    slots: [Slot; 2],
+    detail: Detail,
+    add: bool,
+}
+
+pub(super) struct KeptParam<B: Backend> {
+    master: Memory<B>,
+    grad: Memory<B>,
+    state: [Option<Memory<B>>; 2],
+    half: Option<Memory<B>>,
+}
+
+/// From the operands of a call to those that are kept.
+pub(super) struct Keep;
+
+impl<'a, B: Backend + 'a> MapOperands<OnDevice<'a, Recorder<B>>, Kept<B>> for Keep {
+    fn read(&mut self, read: &'a Shared<B::Buffer>) -> Memory<B> {
+        read.memory.clone()
+    }
+    fn write(&mut self, write: &'a mut Shared<B::Buffer>) -> Memory<B> {
+        write.memory.clone()
+    }
+    fn store(&mut self, store: Store<'a, Recorder<B>>) -> KeptStore<B> {
+        let Store { y, table, from, to, detail, add } = store;
+        KeptStore { y: y.memory.clone(), table: table.0.clone(), slots: [from, to], detail, add }
+    }
+    fn terms(&mut self, terms: &'a [Scaled<&'a Shared<B::Buffer>, Slot>]) -> Vec<(Memory<B>, Slot)> {
+        terms.iter().map(|term| (term.data.memory.clone(), term.alpha)).collect()
+    }
+    fn gradients(&mut self, gradients: &'a [&'a Shared<B::Buffer>]) -> Vec<Memory<B>> {
+        gradients.iter().map(|gradient| gradient.memory.clone()).collect()
+    }
+    fn parameters(&mut self, parameters: &'a mut [Param<'a, Shared<B::Buffer>>]) -> Vec<KeptParam<B>> {
+        let keep = |param: &Param<'_, Shared<B::Buffer>>| KeptParam {
+            master: param.master.memory.clone(),
+            grad: param.grad.memory.clone(),
+            state: param.state.each_ref().map(|state| state.as_ref().map(|state| state.memory.clone())),
+            half: param.half.as_ref().map(|half| half.memory.clone()),
+        };
+        parameters.iter().map(keep).collect()
+    }
+    fn table(&mut self, table: &'a SharedTable<B::Table>) -> Rc<RefCell<B::Table>> {
+        table.0.clone()
+    }
+}
+
+/// The operands of a kept launch in the order of its fields. They are borrowed first, all at once, and lent then.
+struct Listed<B: Backend> {
+    reads: Vec<Memory<B>>,
+    writes: Vec<Memory<B>>,
+    stores: Vec<KeptStore<B>>,
+    terms: Vec<(Memory<B>, Slot)>,
+    gradients: Vec<Memory<B>>,
+    parameters: Vec<KeptParam<B>>,
+    table: Option<Rc<RefCell<B::Table>>>,
+}
+
+/// A launch without its operands.
+struct Bare;
+
+impl Operands for Bare {
+    type Read = ();
+    type Write = ();
+    type Store = ();
+    type Terms = ();
+    type Gradients = ();
+    type Parameters = ();
+    type Table = ();
+}
+
+impl<B: Backend> MapOperands<Kept<B>, Bare> for Listed<B> {
+    fn read(&mut self, read: Memory<B>) {
+        self.reads.push(read);
+    }
+    fn write(&mut self, write: Memory<B>) {
+        self.writes.push(write);
+    }
+    fn store(&mut self, store: KeptStore<B>) {
+        self.stores.push(store);
+    }
+    fn terms(&mut self, terms: Vec<(Memory<B>, Slot)>) {
+        self.terms = terms;
+    }
+    fn gradients(&mut self, gradients: Vec<Memory<B>>) {
+        self.gradients = gradients;
+    }
+    fn parameters(&mut self, parameters: Vec<KeptParam<B>>) {
+        self.parameters = parameters;
+    }
+    fn table(&mut self, table: Rc<RefCell<B::Table>>) {
+        self.table = Some(table);
+    }
+}
+
+/// What was borrowed, in the same order.
+struct Lent<'a, B: Backend> {
+    reads: IntoIter<&'a B::Buffer>,
+    writes: IntoIter<&'a mut B::Buffer>,
+    stores: IntoIter<Store<'a, B>>,
+    terms: &'a [Scaled<&'a B::Buffer, Slot>],
+    gradients: &'a [&'a B::Buffer],
+    parameters: Option<&'a mut [Param<'a, B::Buffer>]>,
+    table: Option<&'a B::Table>,
+}
+
+const LISTED: &str = "as many were listed";
+
+impl<'a, B: Backend> MapOperands<Bare, OnDevice<'a, B>> for Lent<'a, B> {
+    fn read(&mut self, (): ()) -> &'a B::Buffer {
+        self.reads.next().expect(LISTED)
+    }
+    fn write(&mut self, (): ()) -> &'a mut B::Buffer {
+        self.writes.next().expect(LISTED)
+    }
+    fn store(&mut self, (): ()) -> Store<'a, B> {
+        self.stores.next().expect(LISTED)
+    }
+    fn terms(&mut self, (): ()) -> &'a [Scaled<&'a B::Buffer, Slot>] {
+        self.terms
+    }
+    fn gradients(&mut self, (): ()) -> &'a [&'a B::Buffer] {
+        self.gradients
+    }
+    fn parameters(&mut self, (): ()) -> &'a mut [Param<'a, B::Buffer>] {
+        self.parameters.take().expect(LISTED)
+    }
+    fn table(&mut self, (): ()) -> &'a B::Table {
+        self.table.expect(LISTED)
+    }
+}
+
+fn borrowed<T>(memories: &[Rc<RefCell<T>>]) -> Vec<Ref<'_, T>> {
+    memories.iter().map(|memory| memory.borrow()).collect()
+}
+
+/// Runs a kept launch.
+pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> Done<B> {
+    let mut listed = Listed {
+        reads: Vec::new(),
+        writes: Vec::new(),
+        stores: Vec::new(),
+        terms: Vec::new(),
+        gradients: Vec::new(),
+        parameters: Vec::new(),
+        table: None,
+    };
+    let bare = launch.map(&mut listed);
+    let reads = borrowed(&listed.reads);
+    let mut writes: Vec<_> = listed.writes.iter().map(|memory| memory.borrow_mut()).collect();
+    let tables: Vec<_> = listed.stores.iter().map(|store| store.table.borrow()).collect();
+    let mut ys: Vec<_> = listed.stores.iter().map(|store| store.y.borrow_mut()).collect();
+    let stores = listed.stores.iter().zip(&tables).zip(&mut ys).map(|((store, table), y)| {
+        let &KeptStore { slots: [from, to], detail, add, .. } = store;
+        Store { y: &mut **y, table: &**table, from, to, detail, add }
+    });
+    let table = listed.table.as_ref().map(|table| table.borrow());
+    let terms: Vec<_> = listed.terms.iter().map(|(memory, slot)| (memory.borrow(), *slot)).collect();
+    let terms: Vec<_> = terms.iter().map(|(memory, slot)| Scaled::new(&**memory, *slot)).collect();
+    let gradients = borrowed(&listed.gradients);
+    let gradients: Vec<&B::Buffer> = gradients.iter().map(|gradient| &**gradient).collect();
+    let mut held: Vec<_> = listed
+        .parameters
+        .iter()
+        .map(|KeptParam { master, grad, state, half }| {
+            let state = state.each_ref().map(|state| state.as_ref().map(|state| state.borrow_mut()));
+            (master.borrow_mut(), grad.borrow(), state, half.as_ref().map(|half| half.borrow_mut()))
+        })
+        .collect();
+    let mut parameters: Vec<Param<'_, B::Buffer>> = held
+        .iter_mut()
+        .map(|(master, grad, state, half)| {
+            let state = state.each_mut().map(|state| state.as_deref_mut());
+            Param { master: &mut **master, grad: &**grad, state, half: half.as_deref_mut() }
+        })
+        .collect();
+    let mut lent = Lent {
+        reads: reads.iter().map(|read| &**read).collect::<Vec<_>>().into_iter(),
+        writes: writes.iter_mut().map(|write| &mut **write).collect::<Vec<_>>().into_iter(),
+        stores: stores.collect::<Vec<_>>().into_iter(),
+        terms: &terms,
+        gradients: &gradients,
+        parameters: Some(&mut parameters),
+        table: table.as_deref(),
+    };
+    inner.launch(bare.map(&mut lent))
+}
+
+// Derived, these would ask that the device itself can be copied.
+impl<B> Clone for Kept<B> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<B: Backend> Clone for KeptStore<B> {
+    fn clone(&self) -> Self {
+        let Self { y, table, slots, detail, add } = self;
+        Self { y: y.clone(), table: table.clone(), slots: *slots, detail: *detail, add: *add }
+    }
+}
+
+impl<B: Backend> Clone for KeptParam<B> {
+    fn clone(&self) -> Self {
+        let Self { master, grad, state, half } = self;
+        Self { master: master.clone(), grad: grad.clone(), state: state.clone(), half: half.clone() }
+    }
+}
