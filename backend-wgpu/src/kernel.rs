@@ -3,6 +3,9 @@
 //! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the functions of its tensors, the files that
 //! it includes in order, `operand.wgsl` once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes
 //! `X`, its binding 5, 6, … in order), and its own file. There is no other preprocessing: every file is plain WGSL.
+//!
+//! An operand's type is a constant, so that a kernel has a variant for each type of each operand. Where that would be many
+//! for little, as of a bias, it is a parameter: `"bias" = "p.output.bias"` in the table below.
 
 use crate::{Error, Wgpu};
 use core::fmt::Write;
@@ -20,9 +23,33 @@ pub(crate) struct Kernel {
     pub name: &'static str,
     pub source: &'static str,
     pub includes: &'static [&'static str],
-    pub operands: &'static [&'static str],
+    pub operands: &'static [Operand],
     /// Tensors that are no operands.
     pub others: &'static [Tensor],
+}
+
+/// An operand of a kernel.
+#[derive(Debug)]
+pub(crate) struct Operand {
+    pub name: &'static str,
+    /// The parameter that holds its type, where that is no constant.
+    pub dtype: Option<&'static str>,
+}
+
+impl Operand {
+    /// operand.wgsl for it.
+    fn text(&self) -> String {
+        let named = OPERAND.replace("operand", self.name);
+        match self.dtype {
+            Some(parameter) => named.replace("override OPERAND: u32;", "").replace("OPERAND", parameter),
+            None => named.replace("OPERAND", &self.name.to_uppercase()),
+        }
+    }
+}
+
+/// The parameter named, or none.
+const fn parameter(named: &[&'static str]) -> Option<&'static str> {
+    if named.is_empty() { None } else { Some(named[0]) }
 }
 
 pub(crate) const HALF: &str = include_str!("kernels/half.wgsl");
@@ -49,12 +76,12 @@ const OPERAND: &str = include_str!("kernels/operand.wgsl");
 pub(crate) const FIRST_OPERAND: u32 = 5;
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $id:ident = $name:literal [$($include:expr),*] ($($operand:literal),*) $($other:ident)*;)*) => {
+    ($($(#[$doc:meta])* $id:ident = $name:literal [$($include:expr),*] ($($operand:literal $(= $dtype:literal)?),*) $($other:ident)*;)*) => {
         $($(#[$doc])* pub(crate) static $id: Kernel = Kernel {
             name: $name,
             source: include_str!(concat!("kernels/", $name, ".wgsl")),
             includes: &[$($include),*],
-            operands: &[$($operand),*],
+            operands: &[$(Operand { name: $operand, dtype: parameter(&[$($dtype)?]) }),*],
             others: &[$(tensor::$other),*],
         };)*
         /// All of them.
@@ -69,15 +96,15 @@ kernels! {
     MOMENTS = "moments" [HALF] ();
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x") Y;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
-    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias") SHARED_Y;
-    COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias") SHARED_Y;
-    COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias") SHARED_Y;
-    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias") SHARED_Y;
-    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias") SHARED_Y;
+    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
+    COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
+    COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
+    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
+    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias" = "p.output.bias") SHARED_Y;
     POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x") Y OFFSETS;
     UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset") Y;
     BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b") Y;
-    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a", "b", "c", "d") Y;
+    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a" = "p.types.x", "b" = "p.types.y", "c" = "p.types.z", "d" = "p.types.w") Y;
     GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x") Y INDICES;
     SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y INDICES;
     REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
@@ -126,7 +153,8 @@ pub(crate) fn prelude() -> String {
 impl Kernel {
     /// All its tensors.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> {
-        let operands = (FIRST_OPERAND..).zip(self.operands).map(|(binding, name)| Tensor::operand(name, binding));
+        let operands =
+            (FIRST_OPERAND..).zip(self.operands).map(|(binding, operand)| Tensor::operand(operand.name, binding));
         operands.chain(self.others.iter().copied())
     }
 
@@ -146,9 +174,7 @@ impl Kernel {
                 text += MERGE[usize::from(subgroups)];
             }
         }
-        for name in self.operands {
-            text += &OPERAND.replace("operand", name).replace("OPERAND", &name.to_uppercase());
-        }
+        self.operands.iter().for_each(|operand| text += &operand.text());
         text + source
     }
 }

@@ -72,14 +72,16 @@ impl<'a> Call<'a> {
         self.part(binding, any, 0, any.size().min(ALIGNMENT))
     }
 
-    /// The next operand, and its type.
+    /// The next operand, and its type where that is a constant.
     pub fn operand(self, memory: &'a Memory) -> Self {
         self.operand_as(&memory.buffer, memory.dtype())
     }
 
     fn operand_as(mut self, buffer: &'a wgpu::Buffer, dtype: DType) -> Self {
-        let name = self.kernel.operands[self.operands as usize];
-        self.constants.push((upper(name), dtype.code()));
+        let operand = &self.kernel.operands[self.operands as usize];
+        if operand.dtype.is_none() {
+            self.constants.push((upper(operand.name), dtype.code()));
+        }
         self.operands += 1;
         let binding = FIRST_OPERAND + self.operands - 1;
         self.buffer(binding, buffer)
@@ -117,10 +119,7 @@ fn upper(name: &str) -> &'static str {
         "x" => "X",
         "a" => "A",
         "b" => "B",
-        "bias" => "BIAS",
         "offset" => "OFFSET",
-        "c" => "C",
-        "d" => "D",
         "dy" => "DY",
         "labels" => "LABELS",
         other => panic!("no constant for an operand {other}"),

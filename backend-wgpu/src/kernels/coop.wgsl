@@ -103,7 +103,7 @@ fn put_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
             let at = start + 4u * i;
             var sum = vec4<f32>(results[at], results[at + 1u], results[at + 2u], results[at + 3u]);
             let live = min(o.n - column, 4u);
-            if o.has_bias != 0u {
+            if o.bias != NO_BIAS {
                 let from_bias = z * o.bias_stride + column;
                 sum.x += bias_at(from_bias);
                 if live > 1u { sum.y += bias_at(from_bias + 1u); }

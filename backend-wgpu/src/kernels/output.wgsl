@@ -10,9 +10,12 @@ struct Output {
     stride: u32,
     lead: u32,
     bias_stride: u32,
-    has_bias: u32,
+    /// The type of the bias, or NO_BIAS.
+    bias: u32,
     depth: u32,
     slices: u32,
     tiles_m: u32,
     tiles_n: u32,
 }
+
+const NO_BIAS: u32 = 0xffffffffu;

@@ -27,7 +27,7 @@ fn main(
         let c = i % o.n;
         let r = (i / o.n) % o.m;
         let z = i / (o.n * o.m);
-        if o.has_bias != 0u {
+        if o.bias != NO_BIAS {
             sum += bias_at(z * o.bias_stride + c);
         }
         put(e, z * o.stride + r * o.lead + c, sum);

@@ -4,6 +4,7 @@
 struct Params {
     store: Store,
     slots: vec4<u32>,
+    types: vec4<u32>,
     len: u32,
 }
 

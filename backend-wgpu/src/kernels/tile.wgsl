@@ -128,7 +128,7 @@ fn finish_row(e: Epilogue, slice: u32, z: u32, r: u32, c: u32, v: vec4<f32>, liv
         return;
     }
     var sum = v;
-    if o.has_bias != 0u {
+    if o.bias != NO_BIAS {
         let i = z * o.bias_stride + c;
         sum.x += bias_at(i);
         if live > 1u { sum.y += bias_at(i + 1u); }

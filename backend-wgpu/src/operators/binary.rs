@@ -27,9 +27,8 @@ impl Wgpu {
             Over::PerRow => 2,
             Over::One => 3,
         };
-        let call =
-            Call::new(&kernel::BINARY).constant("KIND", kind).constant("OP", unary.code()).constant("OVER", over);
-        let call = call.params(function(unary)).params([len, cols]).operand(a).operand(b);
+        let call = Call::new(&kernel::BINARY).constant("KIND", kind).constant("OP", unary.code());
+        let call = call.params(function(unary)).params([len, cols, over]).operand(a).operand(b);
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     kernel::{self, Kernel},
     launch::Call,
     memory::now,
+    operators::product::bias_type,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, DataMut, Slot, Store},
@@ -116,7 +117,7 @@ impl Wgpu {
             .constant("ROWS", coop.subgroups[0])
             .constant("COLUMNS", coop.subgroups[1])
             .constant("SIZE", coop.size)
-            .params([m, n, k, p.batch(), stride, lead, 0, u32::from(bias.is_some()), k, 1, tiles_m, tiles_n])
+            .params([m, n, k, p.batch(), stride, lead, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
             .params([lead_a, lead_b, stride_a, stride_b])
             .maybe(bias, &a.buffer)
             .buffer(16, &a.buffer)

@@ -13,6 +13,8 @@ const TILES: [u32; 2] = [16, 64];
 const NARROW: u32 = 32;
 /// Fewer workgroups than this leave a device idle.
 const FEW: u32 = 256;
+/// In place of a bias' type where there is none, as in output.wgsl.
+const NO_BIAS: u32 = u32::MAX;
 /// Least terms of a slice.
 const LEAST_DEPTH: u32 = 1024;
 
@@ -58,6 +60,11 @@ impl Product<'_> {
     }
 }
 
+/// The member `bias` of `Output` in output.wgsl.
+pub(crate) fn bias_type(bias: Option<&Memory>) -> u32 {
+    bias.map_or(NO_BIAS, |bias| bias.dtype().code())
+}
+
 impl Wgpu {
     pub(crate) fn run_product(&self, p: &Product<'_>, y: &Store<'_, Self>) -> Result<(), Error> {
         let [m, n, k] = p.mnk;
@@ -67,8 +74,8 @@ impl Wgpu {
         let depth = p.depth();
         let slices = k.div_ceil(depth).max(1);
         let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(p.tile()));
-        let has_bias = u32::from(p.bias.is_some());
-        let output = [m, n, k, p.batch, p.stride, p.lead, p.bias_stride, has_bias, depth, slices, tiles_m, tiles_n];
+        let bias = bias_type(p.bias);
+        let output = [m, n, k, p.batch, p.stride, p.lead, p.bias_stride, bias, depth, slices, tiles_m, tiles_n];
         let bytes =
             if slices > 1 { 4 * u64::from(slices) * u64::from(p.batch) * u64::from(m) * u64::from(n) } else { 16 };
         let parts = self.slices(bytes)?;

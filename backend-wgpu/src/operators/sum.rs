@@ -42,9 +42,10 @@ impl Wgpu {
     fn add_up(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: &Store<'_, Self>) -> Result<(), Error> {
         let slot = |i: usize| terms.get(i).map_or(0, |term| u32::from(term.alpha.0));
         let mut call = Call::new(&kernel::SUM).constant("TERMS", word_of(terms.len()));
-        call = call.params([slot(0), slot(1), slot(2), slot(3), len]);
+        let data = |i: usize| terms.get(i).unwrap_or(&terms[0]).data;
+        call = call.params([0, 1, 2, 3].map(slot)).params([0, 1, 2, 3].map(|i| data(i).dtype().code())).params([len]);
         for i in 0..TERMS {
-            call = call.operand(terms.get(i).unwrap_or(&terms[0]).data);
+            call = call.operand(data(i));
         }
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
