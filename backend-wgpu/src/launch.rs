@@ -103,11 +103,11 @@ impl<'a> Call<'a> {
         call
     }
 
-    /// Destination and epilogue: the first four words of `Params`, control, rows, y and its type.
+    /// Destination and epilogue: the first four words of `Params`, control, rows and y.
     pub fn store(mut self, store: &'a Store<'_, Wgpu>) -> Self {
         let Store { y, table, from, to, detail, add } = store;
-        self.params.splice(0..0, [u32::from(from.0), u32::from(to.0), detail.code(), u32::from(*add)]);
-        self.constants.push(("Y", y.dtype().code()));
+        let how = 2 * y.dtype().code() + u32::from(*add);
+        self.params.splice(0..0, [u32::from(from.0), u32::from(to.0), detail.code(), how]);
         self.store = Some(Seen { table, slot: u32::from(to.0), detail: *detail });
         self.buffer(1, &table.control).buffer(2, &table.rows).buffer(3, &y.buffer)
     }

@@ -33,10 +33,10 @@ fn main(
             from_x += at * dim.y;
             to_y += at * dim.z;
         }
-        if Y == TYPE_U8 {
+        if e.dtype == TYPE_U8 {
             let shift = 8u * (to_y & 3u);
             put_bits(to_y >> 2u, 0xffu << shift, (x_raw(from_x) & 0xffu) << shift);
-        } else if Y == TYPE_U32 {
+        } else if e.dtype == TYPE_U32 {
             y_store(to_y, x_raw(from_x));
         } else {
             put(e, to_y, x_at(from_x));

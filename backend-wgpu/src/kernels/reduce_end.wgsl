@@ -31,7 +31,7 @@ fn main(
         let i = p.start + s.result;
         if OP == REDUCE_ARGMAX {
             // Integers are neither scaled nor observed.
-            if Y == TYPE_U8 {
+            if e.dtype == TYPE_U8 {
                 let shift = 8u * (i & 3u);
                 put_bits(i >> 2u, 0xffu << shift, (total.y & 0xffu) << shift);
             } else {

@@ -2,12 +2,12 @@
 // with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl, and merge.wgsl or merge_subgroups.wgsl; a kernel declares `p: Params`, whose first member is
 // `store: Store`, and calls `begin_store`, some `put…` of dense.wgsl or shared.wgsl, and `end_store`.
 
-/// Slots, greatest detail, whether to add (0 or 1).
+/// Slots, greatest detail, and the type of y, twice, plus whether to add to it (0 or 1).
 struct Store {
     origin: u32,
     site: u32,
     detail: u32,
-    add: u32,
+    how: u32,
 }
 
 /// Detail, seed (low, high), number of slots; then the exponents, then the dials.
@@ -35,6 +35,8 @@ struct Epilogue {
     step: i32,
     detail: u32,
     add: bool,
+    /// The type of y.
+    dtype: u32,
 }
 
 fn store_detail() -> u32 {
@@ -42,7 +44,8 @@ fn store_detail() -> u32 {
 }
 
 fn epilogue() -> Epilogue {
-    return Epilogue(exponent_step(exponent(p.store.origin), exponent(p.store.site)), store_detail(), p.store.add != 0u);
+    let step = exponent_step(exponent(p.store.origin), exponent(p.store.site));
+    return Epilogue(step, store_detail(), (p.store.how & 1u) != 0u, p.store.how >> 1u);
 }
 
 /// What an invocation has seen.
@@ -105,6 +108,16 @@ fn finish(e: Epilogue, v: f32, before: f32) -> u32 {
     if e.detail != 0u {
         observe(s, e.detail);
     }
+    return s;
+}
+
+/// As `finish`, for `live` results side by side, at most 4.
+fn finish4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
+    var s = vec4<u32>();
+    if live > 0u { s.x = finish(e, v.x, before.x); }
+    if live > 1u { s.y = finish(e, v.y, before.y); }
+    if live > 2u { s.z = finish(e, v.z, before.z); }
+    if live > 3u { s.w = finish(e, v.w, before.w); }
     return s;
 }
 
