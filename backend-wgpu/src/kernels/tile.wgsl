@@ -93,10 +93,10 @@ fn product(lane: u32, number_of_group: u32) {
             let c = 4u * (tile_n * FOURS + lane % SIDE);
             if c < o.n {
                 let live = min(o.n - c, 4u);
-                finish_row(e, slice, z, r, c, c0, live);
-                finish_row(e, slice, z, r + 1u, c, c1, live);
-                finish_row(e, slice, z, r + 2u, c, c2, live);
-                finish_row(e, slice, z, r + 3u, c, c3, live);
+                let sums = array<vec4<f32>, 4>(c0, c1, c2, c3);
+                for (var j = 0u; j < 4u; j += 1u) {
+                    finish_row(e, slice, z, r + j, c, sums[j], live);
+                }
             }
         } else {
             let c = 4u * tile_n * FOURS + lane % SIDE;
