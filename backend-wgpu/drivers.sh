@@ -16,8 +16,8 @@ fail() {
     exit 1
 }
 
-# Nearly every random shape is a shader of its own, and compiling shaders is what takes long: fewer shapes than on other
-# devices, others each time.
+# Each set of operand types, functions and layouts is a shader of its own, and compiling shaders is what takes long: fewer
+# random inputs than on other devices, others each time.
 all= without=(--skip recorded --skip shift_invariance_of_segnet)
 export GRADSCALE_CASTS=sparse GRADSCALE_INPUTS=32
 case "${1-}" in
