@@ -2,24 +2,23 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
-mod compile;
 mod device;
 mod error;
+mod graph;
 pub mod guide;
 mod import;
 mod method;
 pub mod models;
 pub mod nn;
+mod ops;
 pub mod optim;
 mod parameters;
 mod shape;
 mod sites;
 mod tensor;
-mod trace;
 mod train;
 
 pub use checkpoint::{CheckpointError, checkpoint_metadata};
-pub use compile::PlanRow;
 #[cfg(feature = "wgpu")]
 pub use device::{Adapter, Wgpu, WgpuError, adapters};
 #[cfg(feature = "cpu")]
@@ -28,13 +27,14 @@ pub use device::{Cpu, CpuError, Isa};
 pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use gradscale_core as core;
+pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers};
+pub use ops::CrossEntropy;
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Batch, Tensor};
-pub use trace::{CrossEntropy, Tape, Var};
 pub use train::{
     Attempt, Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Repeated, Skipped, Source, StepOutcome,
     Trainer, wait,

@@ -73,7 +73,7 @@ impl Module for ResNet {
         let x = self.first.1.forward(self.first.0.forward(x)?)?.relu();
         let x = self.blocks.forward(x)?;
         let [_, h, w, _] = x.shape().sizes();
-        let size = |size| crate::trace::size("average_pool", size);
+        let size = |size| crate::graph::size("average_pool", size);
         let x = x.average_pool([size(h)?, size(w)?])?;
         self.last.forward(x)
     }

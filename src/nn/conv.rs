@@ -60,7 +60,7 @@ impl Conv2d {
 impl Module for Conv2d {
     fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
         let tape = x.tape();
-        let size = |size| crate::trace::size(&self.name, size);
+        let size = |size| crate::graph::size(&self.name, size);
         let (outputs, kernel, stride) = (size(self.outputs)?, size(self.kernel)?, self.stride);
         let descriptor = |x| {
             let pad = kernel.saturating_sub(1) / 2;

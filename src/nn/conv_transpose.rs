@@ -78,7 +78,7 @@ impl ConvTranspose2d {
 impl Module for ConvTranspose2d {
     fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
         let tape = x.tape();
-        let size = |size| crate::trace::size(&self.name, size);
+        let size = |size| crate::graph::size(&self.name, size);
         let (outputs, kernel) = (size(self.outputs)?, size(self.kernel)?);
         let descriptor = |[n, h, w, c]: [u32; 4]| {
             let size = |inputs: u32| {

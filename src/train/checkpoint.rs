@@ -7,7 +7,7 @@ use super::Trainer;
 use crate::{
     Error, Scaling,
     checkpoint::{self, CheckpointError, Contents, MASTER},
-    compile::{Fixed, Part},
+    graph::{Fixed, Part},
     parameters::Role,
     sites::SavedSite,
 };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Preset, Scaling,
-    compile::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
+    graph::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, Slot},

@@ -1,7 +1,7 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
 use super::{Trainer, run::wait};
-use crate::{Error, Inputs, Tensor, TraceError, Var, compile::Purpose};
+use crate::{Error, Inputs, Tensor, TraceError, Var, graph::Purpose};
 use gradscale_core::{
     backend::{Backend, DType, DataMut, Slot},
     stats::Detail,
@@ -53,7 +53,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Values of a buffer as f32.
-    pub(super) fn read(&self, buf: crate::compile::Buf, dtype: DType, len: usize) -> Result<Vec<f32>, B::Error> {
+    pub(super) fn read(&self, buf: crate::graph::Buf, dtype: DType, len: usize) -> Result<Vec<f32>, B::Error> {
         let buffer = self.memory.get(buf);
         match dtype {
             DType::F16 => {

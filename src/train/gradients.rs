@@ -3,9 +3,8 @@
 use super::{Trainer, zeros};
 use crate::{
     Error, Inputs, TraceError, Var,
-    compile::{Fixed, Part, Purpose},
     error::TraceErrorKind,
-    trace::{Tape, Trace, Work},
+    graph::{Fixed, Part, Purpose, Tape, Trace, Work},
 };
 use gradscale_core::{
     backend::{Backend, Slot},

@@ -3,7 +3,7 @@
 use super::{Gradients, MemoryReport, Trainer};
 use crate::{
     Batch, Error, PlanRow, SiteReport, Tensor, TraceError, Var,
-    compile::{Fixed, Part, plan},
+    graph::{Fixed, Part, plan},
     parameters::Role,
 };
 use gradscale_core::{
@@ -107,7 +107,7 @@ impl<B: Backend> Trainer<B> {
             return Ok(Vec::new());
         }
         let traced = self.programs[gradients.program].gradients.iter();
-        let read = |traced: &crate::compile::Traced| {
+        let read = |traced: &crate::graph::Traced| {
             let value = traced.gradient.value;
             let data = self.read(value.buf, value.dtype, traced.shape.len()).map_err(Error::Device)?;
             let tensor = Tensor { shape: traced.shape, data };

@@ -1,9 +1,9 @@
 //! Running a program: deciding at once, launch by launch, or as it was recorded.
 
-use super::{Recorded, Trainer, prefetch::check_labels, run::run};
+use super::{Recorded, Trainer, prefetch::check_values, run::run};
 use crate::{
     Error, Inputs,
-    compile::{Launch, Purpose},
+    graph::{Launch, Purpose},
 };
 use gradscale_core::backend::{Backend, Slot};
 
@@ -13,7 +13,7 @@ impl<B: Backend> Trainer<B> {
         &mut self, program: usize, batch: &Inputs<'_, N>, clear: std::ops::Range<u16>,
     ) -> Result<(), Error<B::Error>> {
         if let Inputs::Host(batch) = batch {
-            check_labels(&self.programs[program].trace, batch)?;
+            check_values(&self.programs[program].trace, batch)?;
         }
         self.place(&self.programs[program].inputs.clone(), batch).map_err(Error::Device)?;
         self.run_placed(program, clear)

@@ -1,6 +1,6 @@
 //! Device memory of a training: fixed buffers, and an arena that all programs share.
 
-use crate::compile::{Buf, Program};
+use crate::graph::{Buf, Program};
 use gradscale_core::backend::{Backend, Buffer, DType};
 
 /// Where memory goes, in bytes.

@@ -26,7 +26,7 @@ pub use run::wait;
 
 use crate::{
     Error, Layers, Method, Parameters, Scaling,
-    compile::{Buf, Fixed, Known, Part, Program},
+    graph::{Buf, Fixed, ParameterInfo, Part, Program},
     optim::Optimizer,
     parameters::{Definition, Owner, Role},
     sites::{Sites, SlotKind},
@@ -104,7 +104,7 @@ pub struct Trainer<B: Backend> {
     /// Whose parameters these are.
     owner: Owner,
     definitions: Vec<Definition>,
-    known: Vec<Known>,
+    known: Vec<ParameterInfo>,
     groups: Vec<usize>,
     optimizer: Optimizer,
     sites: Sites,
@@ -188,7 +188,7 @@ impl<B: Backend> Trainer<B> {
         let mut known = Vec::new();
         for definition in &parameters.all {
             let slot = sites.slot(&definition.name, SlotKind::Parameter)?;
-            known.push(Known { role: definition.role, slot });
+            known.push(ParameterInfo { role: definition.role, slot });
         }
         let groups = parameters.all.iter().map(|one| optimizer.group_of(&one.name)).collect();
         let fixed = Fixed { parameters: parameters.all.len() };

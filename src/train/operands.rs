@@ -1,7 +1,7 @@
 //! What the paper's rules decide from, observed in every step whatever rule is in force: for traces that are replayed.
 
 use super::Trainer;
-use crate::compile::{Launch, Operation, Rule, Target};
+use crate::graph::{Launch, Operation, Rule, Target};
 use gradscale_core::{
     backend::{Backend, Slot},
     model::terms::Terms,

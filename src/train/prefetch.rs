@@ -3,13 +3,12 @@
 use super::Trainer;
 use crate::{
     Batch, Error, Shape, TraceError,
-    compile::{Buf, Operation, Target},
     error::TraceErrorKind,
-    trace::{Trace, Work},
+    graph::{Buf, Operation, Target, Trace},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Data, Slot},
-    descriptor::{Dim, Strided, XentRow},
+    backend::{Backend, DType, Slot},
+    descriptor::{Dim, Strided},
 };
 
 /// A batch that is on its way to the device, or there already; one step takes it.
@@ -60,7 +59,7 @@ fn kinds<const N: usize>(batch: &[Batch<'_>; N]) -> [(Shape, DType); N] {
 pub(super) fn check(batch: &[Batch<'_>]) -> Result<(), TraceError> {
     for (i, input) in batch.iter().enumerate() {
         let name = format!("input{i}");
-        crate::trace::sizes(&name, input.shape)?;
+        crate::graph::sizes(&name, input.shape)?;
         if input.data.len() != input.shape.len() {
             return Err(TraceError::new(&name, TraceErrorKind::Length { got: input.data.len(), shape: input.shape }));
         }
@@ -68,24 +67,14 @@ pub(super) fn check(batch: &[Batch<'_>]) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// That labels which come straight from the host are classes, or ignored: a device can only answer NaN to others, which
-/// names no label. One pass over the labels of each cross-entropy.
-pub(super) fn check_labels(trace: &Trace, batch: &[Batch<'_>]) -> Result<(), TraceError> {
+/// That data which comes straight from the host is what operators take, as far as they can say: labels of a
+/// cross-entropy are classes, or ignored.
+pub(super) fn check_values(trace: &Trace, batch: &[Batch<'_>]) -> Result<(), TraceError> {
     for node in &trace.nodes {
+        let Some(operator) = node.operator() else { continue };
         // The first values of a trace are its inputs.
-        if let Work::Xent(p) = &node.work
-            && let Some(labels) = node.inputs.get(1).and_then(|&id| batch.get(id))
-        {
-            let invalid = |label: u32| p.row(label) == XentRow::Invalid;
-            let found = match labels.data {
-                Data::U8(all) => all.iter().map(|&label| label.into()).enumerate().find(|(_, label)| invalid(*label)),
-                Data::U32(all) => all.iter().copied().enumerate().find(|(_, label)| invalid(*label)),
-                Data::F32(_) | Data::F16(_) => None,
-            };
-            if let Some((row, label)) = found {
-                let [_, classes] = p.shape();
-                return Err(TraceError::new(&node.name, TraceErrorKind::Label { label, row, classes }));
-            }
+        for (i, input) in node.inputs.iter().enumerate().filter_map(|(i, &id)| Some((i, batch.get(id)?))) {
+            operator.check(i, input.data).map_err(|kind| node.error(kind))?;
         }
     }
     Ok(())

@@ -3,9 +3,8 @@
 use super::{Recorded, Trainer};
 use crate::{
     Error,
-    compile::{Buf, Fixed, Part, Program, Purpose, Shared, Target, cast, compile},
+    graph::{Buf, Fixed, Part, Program, Purpose, Shared, Target, Trace, cast, compile},
     parameters::Role,
-    trace::Trace,
 };
 use gradscale_core::{
     amp::Level,
@@ -59,7 +58,8 @@ impl<B: Backend> Trainer<B> {
         }
         // O3 has no masters: what the optimizer updates is rounded to half each time.
         let rounds = self.level() == Level::O3;
-        let weights = |(id, one): (usize, &crate::compile::Known)| (rounds && one.role == Role::Weight).then_some(id);
+        let weights =
+            |(id, one): (usize, &crate::graph::ParameterInfo)| (rounds && one.role == Role::Weight).then_some(id);
         let halves: Vec<usize> =
             program.halves.iter().copied().chain(self.known.iter().enumerate().filter_map(weights)).collect();
         for id in halves {

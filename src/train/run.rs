@@ -1,7 +1,7 @@
 //! Launches on a device.
 
 use super::memory::Memory;
-use crate::compile::{Buf, Operation, Planned, Target, Updated};
+use crate::graph::{Buf, Operation, Planned, Target, Updated};
 use gradscale_core::{
     backend::{Backend, Done, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,

@@ -3,7 +3,7 @@
 use super::{Gradients, Skipped, StepOutcome, Trainer, run::wait};
 use crate::{
     Error,
-    compile::{Fixed, Operation, Part, Target, Updated},
+    graph::{Fixed, Operation, Part, Target, Updated},
     optim::Optimizer,
     sites::{Attempt, Cause, Finished},
 };

@@ -1,10 +1,14 @@
 //! Products of matrices that the network computes, and attention.
 
-use super::{Var, Work, mismatch};
-use crate::{Shape, TraceError};
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Node, Operation, Operator, Rule, mismatch, sizes},
+};
 use gradscale_core::{
     descriptor::{Gemm, ShapeError},
+    model::terms::Terms,
     op::Op,
+    rules::Flow,
 };
 
 impl<'t> Var<'t> {
@@ -33,34 +37,10 @@ impl<'t> Var<'t> {
         }
         let shape = Shape::from([n, h, m, p]);
         for of in [self.shape(), b.shape(), shape] {
-            super::sizes("matmul", of)?;
+            sizes("matmul", of)?;
         }
         let op = if n * h == 1 { Op::Matmul } else { Op::BatchedMatmul };
-        Ok(self.then("matmul", op, Work::Matmul { transposed }, &[b], shape))
-    }
-
-    /// e^x / Σ e^x over channels, in f32.
-    ///
-    /// # Errors
-    /// No channels, or too many elements.
-    pub fn softmax(self) -> Result<Self, TraceError> {
-        self.weights(false)
-    }
-
-    /// [`Var::softmax`] in which row i of each `[w, c]` matrix sees its first i + 1 columns only; the others are 0.
-    ///
-    /// # Errors
-    /// No channels, or too many elements.
-    pub fn causal_softmax(self) -> Result<Self, TraceError> {
-        self.weights(true)
-    }
-
-    fn weights(self, causal: bool) -> Result<Self, TraceError> {
-        self.sizes("softmax")?;
-        if self.shape().channels() == 0 {
-            return Err(TraceError::new("softmax", ShapeError::Empty));
-        }
-        Ok(self.then("softmax", Op::Softmax, Work::Softmax { causal }, &[], self.shape()))
+        Ok(self.then("matmul", op, Matmul { transposed }, &[b], shape))
     }
 
     /// Scaled dot-product attention: softmax(q·kᵀ / √d)·v, of queries `[n, heads, t, d]`, keys `[n, heads, s, d]` and
@@ -79,38 +59,72 @@ impl<'t> Var<'t> {
     }
 }
 
+/// a, b: one product for each n and h; b perhaps transposed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Matmul {
+    transposed: bool,
+}
+
+impl Operator for Matmul {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (a, b, bias) = at.read_product()?;
+        let p = Matrices::new(at.node, at.input(0))?.forward(self.transposed).map_err(|error| at.node.error(error))?;
+        at.store(|y| Operation::Gemm { p, a, b, bias, y })
+    }
+
+    /// Both operands may have been computed: then both gradients are sites.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (node, transposed) = (at.node, self.transposed);
+        let (a, b, g) = (at.operand(0), at.operand(1), dy.value.buf);
+        let matrices = Matrices::new(node, at.input(0))?;
+        if at.wants(1) {
+            let p = matrices.of_b(transposed).map_err(|error| node.error(error))?;
+            let rule = Rule::Product { dy, w: a, terms: Terms::linear(matrices.m) };
+            let (a, b) = if transposed { (g, a.buf) } else { (a.buf, g) };
+            at.emit_gradient(1, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+        }
+        if at.wants(0) {
+            let p = matrices.of_a(transposed).map_err(|error| node.error(error))?;
+            let rule = Rule::Product { dy, w: b, terms: Terms::linear(matrices.p) };
+            let (a, b) = (g, b.buf);
+            at.emit_gradient(0, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+        }
+        Ok(())
+    }
+}
+
 /// The products of a node: of a `[m, k]`, b `[k, p]` or its transpose, one for each of `batch`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Matrices {
-    pub batch: u32,
-    pub m: u32,
-    pub p: u32,
-    pub k: u32,
+struct Matrices {
+    batch: u32,
+    m: u32,
+    p: u32,
+    k: u32,
 }
 
 impl Matrices {
     /// From the shapes of a and the result, which were checked when the node was written.
-    pub fn new(name: &str, a: Shape, y: Shape) -> Result<Self, TraceError> {
-        let ([n, h, m, k], [.., p]) = (super::sizes(name, a)?, super::sizes(name, y)?);
+    fn new(node: &Node, a: Shape) -> Result<Self, TraceError> {
+        let ([n, h, m, k], [.., p]) = (sizes(&node.name, a)?, node.sizes()?);
         Ok(Self { batch: n * h, m, p, k })
     }
 
     /// y = a·b.
-    pub fn forward(self, transposed: bool) -> Result<Gemm, ShapeError> {
+    fn forward(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = Gemm::new(m, p, k)?.batched(batch, [m * k, k * p, m * p])?;
         if transposed { gemm.transpose_b() } else { Ok(gemm) }
     }
 
     /// da = dy·bᵀ.
-    pub fn of_a(self, transposed: bool) -> Result<Gemm, ShapeError> {
+    fn of_a(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = Gemm::new(m, k, p)?.batched(batch, [m * p, k * p, m * k])?;
         if transposed { Ok(gemm) } else { gemm.transpose_b() }
     }
 
     /// db = aᵀ·dy (of a, dy), or, transposed, dyᵀ·a (of dy, a).
-    pub fn of_b(self, transposed: bool) -> Result<Gemm, ShapeError> {
+    fn of_b(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = if transposed {
             Gemm::new(p, k, m)?.batched(batch, [m * p, m * k, p * k])?

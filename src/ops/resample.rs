@@ -1,22 +1,30 @@
 //! Images of another size.
 
-use super::{Var, Work, size};
-use crate::{Shape, TraceError};
-use gradscale_core::{descriptor::ShapeError, op::Op};
+use super::strides;
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, size, sizes},
+};
+use gradscale_core::{
+    backend::Slot,
+    descriptor::{Dim, Gemm, Reduce, ReduceOp, ShapeError, Strided},
+    op::Op,
+    rules::Flow,
+};
 
 /// A product with a constant matrix along each of two axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Resample {
-    pub weights: Weights,
+struct Resample {
+    weights: Weights,
     /// Height and width before.
-    pub from: [u32; 2],
+    from: [u32; 2],
     /// Height and width after.
-    pub to: [u32; 2],
+    to: [u32; 2],
 }
 
 /// What a place of the result is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weights {
+enum Weights {
     /// Its two neighbours along an axis.
     Linear { align_corners: bool },
     /// The mean of a window.
@@ -25,7 +33,7 @@ pub(crate) enum Weights {
 
 impl Resample {
     /// The matrix along axis 0 (h) or 1 (w), `[to, from]`; none where nothing changes.
-    pub fn matrix(&self, axis: usize) -> Option<Vec<f32>> {
+    fn matrix(&self, axis: usize) -> Option<Vec<f32>> {
         let (from, to) = (self.from[axis], self.to[axis]);
         if from == to {
             return None;
@@ -81,12 +89,8 @@ impl<'t> Var<'t> {
         let too_large = || TraceError::new("upsample", ShapeError::TooLarge);
         let times = |size: u32, factor: u32| size.checked_mul(factor).ok_or_else(too_large);
         let shape = Shape::from([n, times(h, factor[0])?, times(w, factor[1])?, c].map(|size| size as usize));
-        super::sizes("upsample", shape)?;
-        Ok(if factor == [1, 1] {
-            self
-        } else {
-            self.then("upsample", Op::Interpolate, Work::Repeat(factor), &[], shape)
-        })
+        sizes("upsample", shape)?;
+        Ok(if factor == [1, 1] { self } else { self.then("upsample", Op::Interpolate, Repeat(factor), &[], shape) })
     }
 
     /// An image of height and width `size`, each value interpolated linearly between its neighbours, along h and along
@@ -155,12 +159,125 @@ impl<'t> Var<'t> {
         let shape = Shape::from([n, to[0], to[1], c].map(|size| size as usize));
         // What lies between both products, too.
         for of in [shape, Shape::from([n, to[0], w, c].map(|size| size as usize))] {
-            super::sizes(kind, of)?;
+            sizes(kind, of)?;
         }
         for (from, to) in [(h, to[0]), (w, to[1])] {
-            super::sizes(kind, Shape::from([from as usize, to as usize]))?;
+            sizes(kind, Shape::from([from as usize, to as usize]))?;
         }
         let p = Resample { weights, from: [h, w], to };
-        Ok(if p.from == p.to { self } else { self.then(kind, op, Work::Resample(p), &[], shape) })
+        Ok(if p.from == p.to { self } else { self.then(kind, op, p, &[], shape) })
     }
+}
+
+impl Operator for Resample {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read(0)?.buf;
+        let steps = self.steps(at, false)?;
+        let Some((last, x)) = all_but_last(at, steps, x, Slot::ONE) else { return Ok(()) };
+        at.store(|y| last.of(x, y))
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let steps = self.steps(at, true)?;
+        let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
+        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.of(x, y))
+    }
+}
+
+impl Resample {
+    /// Its products, or those of its transpose: along h, then along w; back in the other order.
+    fn steps(&self, at: &mut Context<'_, '_, '_>, back: bool) -> Result<Vec<(Step, usize)>, TraceError> {
+        let node = at.node;
+        let [n, .., c] = node.sizes()?;
+        let mut steps = Vec::new();
+        for axis in [0, 1] {
+            let Some(matrix) = self.matrix(axis) else { continue };
+            let matrix = at.constant(matrix);
+            // One product for each image, or for each row of each image that has its new height.
+            let (batch, inner) = if axis == 0 { (n, self.from[1] * c) } else { (n * self.to[0], c) };
+            let (to, from) = (self.to[axis], self.from[axis]);
+            let gemm = if back {
+                Gemm::new(from, inner, to)
+                    .and_then(|gemm| gemm.batched(batch, [0, to * inner, from * inner]))
+                    .and_then(Gemm::transpose_a)
+            } else {
+                Gemm::new(to, inner, from).and_then(|gemm| gemm.batched(batch, [0, from * inner, to * inner]))
+            };
+            let len = batch as usize * inner as usize * if back { from } else { to } as usize;
+            steps.push((Step::Product(gemm.map_err(|error| node.error(error))?, matrix), len));
+        }
+        if back {
+            steps.reverse();
+        }
+        Ok(steps)
+    }
+}
+
+/// Each pixel so often in a row and in a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Repeat([u32; 2]);
+
+impl Operator for Repeat {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (node, x, [down, right]) = (at.node, at.read(0)?.buf, self.0);
+        let from = self.from(at)?;
+        let ([n, h, w, c], of_x, of_y) = (from, strides(from), strides(node.sizes()?));
+        let dims = [
+            Dim { len: n, x: of_x[0], y: of_y[0] },
+            Dim { len: h, x: of_x[1], y: of_y[1] * i64::from(down) },
+            Dim { len: down, x: 0, y: of_y[1] },
+            Dim { len: w, x: of_x[2], y: of_y[2] * i64::from(right) },
+            Dim { len: right, x: 0, y: of_y[2] },
+            Dim { len: c, x: 1, y: 1 },
+        ];
+        let p = Strided::new(&dims, 0, 0).map_err(|error| node.error(error))?;
+        at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    /// The sum over the copies of each pixel.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let [n, h, w, c] = self.from(at)?;
+        let [down, right] = self.0;
+        let mut steps = Vec::new();
+        for (factor, outer, inner) in [(down, n * h, w * right * c), (right, n * h * w, c)] {
+            if factor != 1 {
+                let p = Reduce::new(ReduceOp::Sum, outer, factor, inner).map_err(|error| at.node.error(error))?;
+                steps.push((Step::Sum(p), outer as usize * inner as usize));
+            }
+        }
+        let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
+        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.of(x, y))
+    }
+}
+
+impl Repeat {
+    fn from(self, at: &Context<'_, '_, '_>) -> Result<[u32; 4], TraceError> {
+        sizes(&at.node.name, at.input(0))
+    }
+}
+
+/// One product of a resampling with a matrix, or one sum.
+#[derive(Clone, Copy)]
+enum Step {
+    Product(Gemm, Buf),
+    Sum(Reduce),
+}
+
+impl Step {
+    const fn of(self, x: Buf, y: Target) -> Operation {
+        match self {
+            Self::Product(p, matrix) => Operation::Gemm { p, a: matrix, b: x, bias: None, y },
+            Self::Sum(p) => Operation::Reduce { p, x, y },
+        }
+    }
+}
+
+/// Emits all steps, each with the elements of its result, but the last, which stores: that one, and what it reads.
+/// None where there is none.
+fn all_but_last(
+    at: &mut Context<'_, '_, '_>, mut steps: Vec<(Step, usize)>, from: Buf, slot: Slot,
+) -> Option<(Step, Buf)> {
+    let (last, _) = steps.pop()?;
+    let all = steps.into_iter().fold(from, |x, (step, len)| at.emit_temporary(len, slot, |y| step.of(x, y)));
+    Some((last, all))
 }

@@ -1,64 +1,13 @@
-//! Losses: one number, in f32.
+//! Losses that are composed of other operators: one number, in f32.
 
-use super::{Var, Work, mismatch, size};
-use crate::{Shape, TraceError};
+use super::smooth::{Huber, Softplus};
+use crate::{TraceError, Var};
 use gradscale_core::{
-    descriptor::{BinaryOp, Divisor, ReduceOp, ShapeError, Unary, Xent},
+    descriptor::{BinaryOp, ReduceOp, ShapeError, Unary},
     op::Op,
 };
 
-/// What a cross-entropy counts, and by what it divides.
-#[derive(Clone, Copy, Debug)]
-pub struct CrossEntropy<'t> {
-    /// Weight of each class, `[classes]`.
-    pub weights: Option<Var<'t>>,
-    /// A label that does not count.
-    pub ignore: Option<u32>,
-    /// By what the sum is divided.
-    pub divisor: Divisor,
-}
-
-impl Default for CrossEntropy<'_> {
-    /// The mean over all rows.
-    fn default() -> Self {
-        Self { weights: None, ignore: None, divisor: Divisor::Rows }
-    }
-}
-
 impl<'t> Var<'t> {
-    /// Mean cross-entropy of the softmax over channels; labels `[n, h, w]` or `[n]` (u8 or u32), one for each row.
-    ///
-    /// A label that is no class is an error of the step if it came from the host as it is; one that was computed, or sent
-    /// ahead, makes the loss NaN.
-    ///
-    /// # Errors
-    /// Shapes that do not fit.
-    pub fn cross_entropy(self, labels: Self) -> Result<Self, TraceError> {
-        self.cross_entropy_with(labels, &CrossEntropy::default())
-    }
-
-    /// Cross-entropy with class weights, an ignored label or another divisor.
-    ///
-    /// # Errors
-    /// Shapes that do not fit, a divisor that is not positive.
-    pub fn cross_entropy_with(self, labels: Self, options: &CrossEntropy<'t>) -> Result<Self, TraceError> {
-        let name = "cross_entropy";
-        let (rows, classes) = (self.shape().rows(), self.shape().channels());
-        if labels.shape().len() != rows {
-            return Err(mismatch(name, labels.shape(), self.shape()));
-        }
-        if let Some(weights) = options.weights.filter(|weights| weights.shape().len() != classes) {
-            return Err(mismatch(name, weights.shape(), self.shape()));
-        }
-        let build = || {
-            let p = Xent::new(size(name, rows)?, size(name, classes)?).map_err(|error| TraceError::new(name, error))?;
-            let p = options.ignore.map_or(p, |label| p.ignoring(label));
-            p.divided_by(options.divisor).map_err(|error| TraceError::new(name, error))
-        };
-        let others: Vec<Self> = std::iter::once(labels).chain(options.weights).collect();
-        Ok(self.then(name, Op::CrossEntropy, Work::Xent(build()?), &others, Shape::SCALAR))
-    }
-
     /// Mean of (x − target)².
     ///
     /// # Errors
@@ -75,9 +24,10 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     pub fn l1_loss(self, target: Self) -> Result<Self, TraceError> {
         let difference = self.binary("l1_loss", Op::L1Loss, BinaryOp::Sub, target)?;
-        let size = difference.then("l1_loss", Op::L1Loss, Work::Unary(Unary::Abs), &[], difference.shape());
+        let size = difference.then("l1_loss", Op::L1Loss, Unary::Abs, &[], difference.shape());
         size.reduce("l1_loss", Op::L1Loss, ReduceOp::Mean)
     }
+
     /// Mean of d²/2β where |d| < β and of |d| − β/2 elsewhere, d = x − target: smooth L1, for β = 1 the Huber loss.
     ///
     /// # Errors
@@ -88,7 +38,7 @@ impl<'t> Var<'t> {
             return Err(TraceError::new(name, ShapeError::Value(beta)));
         }
         let difference = self.binary(name, op, BinaryOp::Sub, target)?;
-        let loss = difference.then(name, op, Work::Huber(beta), &[], difference.shape());
+        let loss = difference.then(name, op, Huber(beta), &[], difference.shape());
         loss.reduce(name, op, ReduceOp::Mean)
     }
 
@@ -100,8 +50,8 @@ impl<'t> Var<'t> {
     pub fn bce_with_logits(self, target: Self) -> Result<Self, TraceError> {
         let (name, op) = ("binary_cross_entropy", Op::BinaryCrossEntropy);
         // Both terms nearly cancel where the network is right. Their gradients meet at this f32 copy, before the cast.
-        let x = self.then(name, op, Work::Unary(Unary::Id), &[], self.shape());
-        let log = x.then(name, op, Work::Softplus, &[], x.shape());
+        let x = self.then(name, op, Unary::Id, &[], self.shape());
+        let log = x.then(name, op, Softplus, &[], x.shape());
         let product = x.binary(name, op, BinaryOp::Mul, target)?;
         log.binary(name, op, BinaryOp::Sub, product)?.reduce(name, op, ReduceOp::Mean)
     }
@@ -119,9 +69,9 @@ impl<'t> Var<'t> {
         if !(gamma >= 0.0 && gamma.is_finite()) {
             return Err(TraceError::new(name, ShapeError::Value(gamma)));
         }
-        let unary = |var: Self, function: Unary| var.then(name, op, Work::Unary(function), &[], var.shape());
+        let unary = |var: Self, function: Unary| var.then(name, op, function, &[], var.shape());
         let affine = |var: Self, a: f32, b: f32| unary(var, Unary::Affine { a, b });
-        let softplus = |var: Self| var.then(name, op, Work::Softplus, &[], var.shape());
+        let softplus = |var: Self| var.then(name, op, Softplus, &[], var.shape());
         // z = ±x, so that −ln p_t = ln(1 + e^z), and (1 − p_t)^γ = e^(−γ·ln(1 + e^-z)), which no logit makes NaN.
         let z = self.binary(name, op, BinaryOp::Mul, affine(target, -2.0, 1.0))?;
         let share = unary(affine(softplus(affine(z, -1.0, 0.0)), -gamma, 0.0), Unary::Exp);

@@ -1,8 +1,15 @@
 //! Rows of a table.
 
-use super::{Var, Work, mismatch, size};
-use crate::{Shape, TraceError};
-use gradscale_core::{descriptor::Rows, op::Op};
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
+};
+use gradscale_core::{
+    backend::DType,
+    descriptor::{Rows, Way},
+    op::Op,
+    rules::Flow,
+};
 
 impl<'t> Var<'t> {
     /// The row of a table `[rows, width]` for each index: embedding. Indices are words (u32), `[n, t]` or of another
@@ -24,6 +31,24 @@ impl<'t> Var<'t> {
         }
         let p = Rows::new(size(name, indices.shape().len())?, size(name, rows)?, size(name, width)?)
             .map_err(|error| TraceError::new(name, error))?;
-        Ok(self.then_named(name.to_owned(), Op::Embedding, Work::Rows(p), &[indices], Shape::from(shape)))
+        Ok(self.then_named(name.to_owned(), Op::Embedding, p, &[indices], Shape::from(shape)))
+    }
+}
+
+/// Table, indices.
+impl Operator for Rows {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (p, way, x) = (*self, Way::Gather, at.read(0)?.buf);
+        let indices = at.read_integers(1, "indices", &[DType::U32])?.buf;
+        at.store(|y| Operation::Rows { p, way, x, indices, y })
+    }
+
+    fn integers(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (p, way, x, indices) = (*self, Way::Scatter, dy.value.buf, at.operand(1).buf);
+        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Rows { p, way, x, indices, y })
     }
 }

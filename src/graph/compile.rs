@@ -2,26 +2,13 @@
 //!
 //! A compiled [`Program`] depends on shapes and policy only; exponents, learning rates and data are not in it.
 
-mod backward;
-mod forward;
-mod launch;
-mod memory;
-mod pieces;
-mod plan;
-mod products;
-mod resample;
-mod softmax;
-mod vjp;
-
-pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, Target, Updated, Value, cast};
-pub use plan::PlanRow;
-pub(crate) use plan::plan;
-
+use super::{
+    Buf, Fixed, Gradient, Launch, Operator, Part, PlanRow, Target, Trace, Value, Work, cast, memory, plan::plan,
+};
 use crate::{
     Layers, Shape, TraceError,
     parameters::Role,
     sites::{Sites, SlotKind},
-    trace::{Trace, Work},
 };
 use gradscale_core::{
     amp::{AmpPolicy, Precision},
@@ -56,7 +43,7 @@ impl Purpose {
 
 /// What a compiler needs to know of a parameter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct ParameterInfo {
     pub role: Role,
     pub slot: Slot,
 }
@@ -68,7 +55,7 @@ pub(crate) struct Shared<'a> {
     pub layers: &'a Layers,
     /// What gradients of weights that were read in half are stored as before they are f32.
     pub weight_gradients: Precision,
-    pub parameters: &'a [Known],
+    pub parameters: &'a [ParameterInfo],
     pub sites: &'a mut Sites,
     /// Constants of programs, by index.
     pub constants: &'a mut Vec<Vec<f32>>,
@@ -127,35 +114,35 @@ impl Program {
 }
 
 /// The state of a compilation.
-struct Compiler<'a, 's> {
-    trace: &'a Trace,
-    purpose: Purpose,
-    shared: &'a mut Shared<'s>,
-    fixed: Fixed,
+pub(super) struct Compiler<'a, 's> {
+    pub trace: &'a Trace,
+    pub purpose: Purpose,
+    pub shared: &'a mut Shared<'s>,
+    pub fixed: Fixed,
     /// Virtual buffers.
-    buffers: Vec<(DType, usize)>,
-    launches: Vec<Launch>,
-    origins: Vec<(usize, bool)>,
+    pub buffers: Vec<(DType, usize)>,
+    pub launches: Vec<Launch>,
+    pub origins: Vec<(usize, bool)>,
     /// Precision in which each node runs; none for integers.
-    precision: Vec<Option<Precision>>,
-    values: Vec<Option<Value>>,
+    pub precision: Vec<Option<Precision>>,
+    pub values: Vec<Option<Value>>,
     /// What each node has read.
-    operands: Vec<Vec<Value>>,
-    casts: HashMap<(usize, DType), Value>,
+    pub operands: Vec<Vec<Value>>,
+    pub casts: HashMap<(usize, DType), Value>,
     /// Offsets of a pooling, statistics of a norm, losses.
-    extra: Vec<Option<Value>>,
-    needs_gradient: Vec<bool>,
-    live: Vec<bool>,
-    gradients: Vec<Vec<Gradient>>,
-    contributes: Vec<usize>,
-    statistics: Vec<(usize, u32)>,
-    halves: Vec<usize>,
-    order: Vec<Slot>,
+    pub saved: Vec<Option<Value>>,
+    pub needs_gradient: Vec<bool>,
+    pub live: Vec<bool>,
+    pub gradients: Vec<Vec<Gradient>>,
+    pub contributes: Vec<usize>,
+    pub statistics: Vec<(usize, u32)>,
+    pub halves: Vec<usize>,
+    pub order: Vec<Slot>,
     /// How often a slot was asked for by its name.
-    calls: HashMap<Slot, u32>,
-    traced: Vec<Traced>,
+    pub calls: HashMap<Slot, u32>,
+    pub traced: Vec<Traced>,
     /// Casts of weight gradients that wait for the launch before them.
-    casts_behind: Vec<Launch>,
+    pub casts_behind: Vec<Launch>,
 }
 
 /// Compiles a trace.
@@ -164,7 +151,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
     let (plan, mut precision) = plan(shared.policy, shared.layers, trace)?;
     // Single numbers, losses above all, are f32 under every policy.
     for (precision, node) in precision.iter_mut().zip(&trace.nodes) {
-        if node.shape.len() == 1 && !matches!(node.work, Work::Xent(_)) {
+        if node.shape.len() == 1 && !node.operator().is_some_and(Operator::is_loss) {
             *precision = precision.map(|_| Precision::Single);
         }
     }
@@ -181,7 +168,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         values: vec![None; count],
         operands: vec![Vec::new(); count],
         casts: HashMap::new(),
-        extra: vec![None; count],
+        saved: vec![None; count],
         needs_gradient: vec![false; count],
         live: vec![false; count],
         gradients: vec![Vec::new(); count],
@@ -235,27 +222,29 @@ impl Compiler<'_, '_> {
         for (id, node) in self.trace.nodes.iter().enumerate().rev() {
             if self.live[id] {
                 node.inputs.iter().for_each(|&input| self.live[input] = true);
-                if let Work::Unpool(_, pooled) = node.work {
-                    self.live[pooled] = true;
+                if let Some(saved) = node.operator().and_then(Operator::reads_saved) {
+                    self.live[saved] = true;
                 }
             }
         }
         for (id, node) in self.trace.nodes.iter().enumerate() {
-            self.needs_gradient[id] = match node.work {
-                Work::Parameter(p) => self.shared.parameters[p].role == Role::Weight,
-                Work::Detach | Work::ArgMax => false,
-                _ => node.inputs.iter().any(|&input| self.needs_gradient[input]),
+            self.needs_gradient[id] = match &node.work {
+                Work::Input(_) => false,
+                Work::Parameter(p) => self.shared.parameters[*p].role == Role::Weight,
+                Work::Operator(operator) => {
+                    operator.is_differentiable() && node.inputs.iter().any(|&input| self.needs_gradient[input])
+                }
             };
         }
     }
 
-    fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
+    pub fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
         self.buffers.push((dtype, len));
         Value { buf: Buf::Arena(self.buffers.len() - 1), dtype }
     }
 
     /// Values that no step changes: f32.
-    fn constant(&mut self, values: Vec<f32>) -> Buf {
+    pub fn constant(&mut self, values: Vec<f32>) -> Buf {
         let known = self.shared.constants.iter().position(|constant| *constant == values);
         let index = known.unwrap_or_else(|| {
             self.shared.constants.push(values);
@@ -264,14 +253,7 @@ impl Compiler<'_, '_> {
         self.fixed.constant(index)
     }
 
-    /// f32 values between two launches of one operator, at the exponent of `at`.
-    fn inside(&mut self, len: usize, at: Slot, operation: impl FnOnce(Target) -> Operation) -> Buf {
-        let value = self.new_buffer(DType::F32, len);
-        self.launches.push(operation(Target::keep(value.buf, at)).into());
-        value.buf
-    }
-
-    fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
+    pub fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
         let name = format!("{}{name}", self.shared.prefix);
         let first = self.shared.sites.slot(&name, kind)?;
         let calls = self.calls.entry(first).or_default();

@@ -1,89 +1,34 @@
 //! The tape: what a network does, written down while its closure runs.
 //!
-//! Tracing computes nothing. The trace is compiled for a device once ([`crate::compile`]) and run as often as it
+//! Tracing computes nothing. The trace is compiled for a device once ([`super::compile`]) and run as often as it
 //! comes again, so a step knows all of its sites before its first launch, and memory is planned as a whole.
 
-mod arithmetic;
-mod attention;
-mod loss;
-mod moves;
-mod products;
-mod resample;
-mod rows;
-mod windows;
-
-pub(crate) use attention::Matrices;
-pub use loss::CrossEntropy;
-pub(crate) use resample::Resample;
-
+use super::Operator;
 use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, parameters::Owner};
-use gradscale_core::{
-    backend::DType,
-    descriptor::{BinaryOp, Conv2d, Norm, Over, Pool, ReduceOp, Rows, ShapeError, Unary, Xent},
-    op::Op,
-};
+use gradscale_core::{backend::DType, descriptor::ShapeError, op::Op};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    sync::Arc,
 };
 
-/// What a node computes.
-#[derive(Clone, Debug, PartialEq)]
+/// Where a node's values come from.
+#[derive(Clone, Debug)]
 pub(crate) enum Work {
     Input(DType),
     Parameter(usize),
-    /// x, weights `[out, in]`, perhaps bias.
-    Linear,
-    /// x, weights, perhaps bias.
-    Conv(Conv2d),
-    /// x, weights, perhaps bias: the convolution's data pass forward.
-    ConvTranspose(Conv2d),
-    /// a, b: one product for each n and h; b perhaps transposed.
-    Matmul {
-        transposed: bool,
-    },
-    Unary(Unary),
-    /// ln(1 + e^x).
-    Softplus,
-    /// x²/2β for |x| < β, else |x| − β/2.
-    Huber(f32),
-    /// Over channels; causal: row i of a matrix sees the first i + 1 columns.
-    Softmax {
-        causal: bool,
-    },
-    /// a, b.
-    Binary(BinaryOp, Over),
-    Pool(Pool),
-    /// x; the offsets are those of the pooling node named.
-    Unpool(Pool, usize),
-    /// x; a product with a constant matrix along h, and one along w.
-    Resample(Resample),
-    /// x; each pixel so often in a row and in a column.
-    Repeat([u32; 2]),
-    /// x, scale, perhaps shift; running statistics.
-    Norm(Norm, Option<usize>),
-    /// Parts, along an axis.
-    Concat(usize),
-    /// From where, along an axis.
-    Slice {
-        axis: usize,
-        start: usize,
-    },
-    Reshape,
-    /// The axis of x that each axis is.
-    Permute([usize; 4]),
-    /// What slices take apart: backward their gradients meet here.
-    Split,
-    /// Table, indices.
-    Rows(Rows),
-    /// The gradient stops here.
-    Detach,
-    /// All to one number: sum or mean.
-    Reduce(ReduceOp),
-    /// Index of the largest in each row.
-    ArgMax,
-    /// Logits, labels, perhaps class weights.
-    Xent(Xent),
+    Operator(Arc<dyn Operator>),
+}
+
+impl PartialEq for Work {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Input(one), Self::Input(two)) => one == two,
+            (Self::Parameter(one), Self::Parameter(two)) => one == two,
+            (Self::Operator(one), Self::Operator(two)) => one.same(&**two),
+            (Self::Input(_) | Self::Parameter(_) | Self::Operator(_), _) => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +38,31 @@ pub(crate) struct Node {
     pub work: Work,
     pub inputs: Vec<usize>,
     pub shape: Shape,
+}
+
+impl Node {
+    /// Its operator, if it is not given.
+    pub fn operator(&self) -> Option<&dyn Operator> {
+        match &self.work {
+            Work::Operator(operator) => Some(&**operator),
+            Work::Input(_) | Work::Parameter(_) => None,
+        }
+    }
+
+    /// What is wrong with it.
+    pub fn error(&self, kind: impl Into<TraceErrorKind>) -> TraceError {
+        TraceError::new(&self.name, kind)
+    }
+
+    /// A size as descriptors take it.
+    pub fn size(&self, len: usize) -> Result<u32, TraceError> {
+        size(&self.name, len)
+    }
+
+    /// n, h, w, c as descriptors take them.
+    pub fn sizes(&self) -> Result<[u32; 4], TraceError> {
+        sizes(&self.name, self.shape)
+    }
 }
 
 /// What has been written down.
@@ -166,7 +136,7 @@ impl Tape {
     }
 
     /// Remembers a parameter that is somebody else's, or was added to a clone.
-    fn check(&self, parameter: &Parameter) {
+    pub(crate) fn check(&self, parameter: &Parameter) {
         let own = parameter.owner == self.owner && parameter.id < self.parameters;
         if !own && self.foreign.get().is_none() {
             self.foreign.set(Some(parameter.shape));
@@ -182,6 +152,11 @@ impl Tape {
         Ok(Trace { output: output?, ..self.trace.into_inner() })
     }
 
+    /// Nodes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.trace.borrow().nodes.len()
+    }
+
     fn push(&self, node: Node) -> usize {
         let nodes = &mut self.trace.borrow_mut().nodes;
         nodes.push(node);
@@ -189,7 +164,7 @@ impl Tape {
     }
 
     /// `relu`, `relu2`, …
-    fn number(&self, kind: &'static str) -> String {
+    pub(crate) fn number(&self, kind: &'static str) -> String {
         let mut names = self.names.borrow_mut();
         let number = names.entry(kind).or_default();
         *number += 1;
@@ -221,19 +196,33 @@ impl<'t> Var<'t> {
         self
     }
 
-    /// Writes an operator without a name of its own.
-    fn then(self, kind: &'static str, op: Op, work: Work, others: &[Self], shape: Shape) -> Self {
-        let name = self.tape.number(kind);
-        self.then_named(name, op, work, others, shape)
+    /// Its operator, if it was computed.
+    pub(crate) fn operator(self) -> Option<Arc<dyn Operator>> {
+        match &self.tape.trace.borrow().nodes[self.id].work {
+            Work::Operator(operator) => Some(operator.clone()),
+            Work::Input(_) | Work::Parameter(_) => None,
+        }
     }
 
-    fn then_named(self, name: String, op: Op, work: Work, others: &[Self], shape: Shape) -> Self {
+    /// Writes an operator without a name of its own.
+    pub(crate) fn then(
+        self, kind: &'static str, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
+    ) -> Self {
+        let name = self.tape.number(kind);
+        self.then_named(name, op, operator, others, shape)
+    }
+
+    /// Writes an operator: of this value, of others, with a result of that shape.
+    pub(crate) fn then_named(
+        self, name: String, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
+    ) -> Self {
         let inputs = std::iter::once(&self).chain(others).map(|var| var.id).collect();
+        let work = Work::Operator(Arc::new(operator));
         Self { tape: self.tape, id: self.tape.push(Node { name, op, work, inputs, shape }) }
     }
 
     /// n, h, w, c as descriptors take them.
-    fn sizes(self, name: &str) -> Result<[u32; 4], TraceError> {
+    pub(crate) fn sizes(self, name: &str) -> Result<[u32; 4], TraceError> {
         sizes(name, self.shape())
     }
 }
@@ -252,11 +241,11 @@ pub(crate) fn size(name: &str, size: usize) -> Result<u32, TraceError> {
     u32::try_from(size).map_err(too_large)
 }
 
-fn mismatch(name: &str, got: Shape, with: Shape) -> TraceError {
+pub(crate) fn mismatch(name: &str, got: Shape, with: Shape) -> TraceError {
     TraceError::new(name, TraceErrorKind::Mismatch { got, with })
 }
 
 /// What is wrong with an operator for an input of this shape.
-fn input(name: &str, error: ShapeError, shape: Shape) -> TraceError {
+pub(crate) fn input(name: &str, error: ShapeError, shape: Shape) -> TraceError {
     TraceError::new(name, TraceErrorKind::Input { error, shape })
 }

@@ -1,11 +1,7 @@
 //! Which operator runs in which precision.
 
-use super::Value;
-use crate::{
-    Layers, TraceError,
-    method::is_of,
-    trace::{Trace, Work},
-};
+use super::{Trace, Value, Work};
+use crate::{Layers, TraceError, method::is_of};
 use gradscale_core::{
     amp::{AmpPolicy, Input, List, Node, PlanError, Planned, Precision, plan_with},
     backend::DType,
@@ -58,17 +54,18 @@ pub(crate) fn plan(
     let mut rows: Vec<usize> = vec![usize::MAX; trace.nodes.len()];
     let mut inputs: Vec<(usize, Vec<Input>)> = Vec::new();
     for (id, node) in trace.nodes.iter().enumerate() {
-        match node.work {
-            Work::Input(DType::U8 | DType::U32) | Work::ArgMax => {}
-            Work::Input(_) => precision[id] = Some(settings.data),
+        match &node.work {
+            Work::Input(DType::U8 | DType::U32) => {}
+            Work::Input(DType::F32 | DType::F16) => precision[id] = Some(settings.data),
             Work::Parameter(_) => precision[id] = Some(settings.parameters),
-            _ => {
-                let integers = matches!(node.work, Work::Xent(_) | Work::Rows(_));
-                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| !(integers && i == 1));
-                let sources = inside.map(|(_, &input)| match trace.nodes[input].work {
-                    Work::Input(_) | Work::ArgMax => Input::Data,
+            Work::Operator(operator) if operator.gives_integers() => {}
+            Work::Operator(operator) => {
+                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| operator.integers() != Some(i));
+                let sources = inside.map(|(_, &input)| match &trace.nodes[input].work {
+                    Work::Input(_) => Input::Data,
                     Work::Parameter(_) => Input::Parameter,
-                    _ => Input::Node(rows[input]),
+                    Work::Operator(operator) if operator.gives_integers() => Input::Data,
+                    Work::Operator(_) => Input::Node(rows[input]),
                 });
                 let sources = sources.collect();
                 rows[id] = inputs.len();

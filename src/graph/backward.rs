@@ -1,0 +1,76 @@
+//! The backward pass: one walk over the tape, handing ⟨α, ∇X⟩ from rule to rule (paper, Algorithm 1).
+
+use super::{
+    Compiler, Context, Fixed, Gradient, Launch, Operation, Operator, Part, Purpose, Rule, Target, Traced, Value, Work,
+    cast,
+};
+use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
+use gradscale_core::{
+    backend::{DType, Slot},
+    scaled::Scaled,
+    stats::Detail,
+};
+
+impl Compiler<'_, '_> {
+    pub(super) fn backward(&mut self) -> Result<(), TraceError> {
+        let trace = self.trace;
+        let output = &trace.nodes[trace.output];
+        if output.shape.len() != 1 || !self.needs_gradient[trace.output] {
+            return Err(TraceError::new(&output.name, TraceErrorKind::Loss(output.shape)));
+        }
+        // Here ⟨α₀, ∂L⟩ begins, with α₀ = 0 and ∂L = 1.
+        let one = Gradient { value: Value { buf: self.fixed.one(), dtype: DType::F32 }, slot: Slot::ONE };
+        self.gradients[trace.output].push(one);
+        if let Work::Parameter(p) = output.work {
+            // A loss that is a parameter.
+            let target = self.parameter(p, one);
+            self.launches.push(cast(one.value.buf, target).into());
+        }
+        for (id, node) in trace.nodes.iter().enumerate().rev() {
+            if !self.live[id] || !self.needs_gradient[id] {
+                continue;
+            }
+            let Some(dy) = self.combined(id)? else { continue };
+            self.traced.push(Traced { name: node.name.clone(), gradient: dy, shape: node.shape });
+            if let Work::Operator(operator) = &node.work {
+                operator.vjp(&mut Context::new(self, id, node), dy)?;
+            }
+            self.launches.append(&mut self.casts_behind);
+            self.origins.resize(self.launches.len(), (id, true));
+        }
+        Ok(())
+    }
+
+    /// The gradient of a node: the sum over its consumers.
+    fn combined(&mut self, id: usize) -> Result<Option<Gradient>, TraceError> {
+        let terms = std::mem::take(&mut self.gradients[id]);
+        let (Some(&first), more) = (terms.first(), terms.len() > 1) else { return Ok(None) };
+        if !more {
+            return Ok(Some(first));
+        }
+        let node = &self.trace.nodes[id];
+        // The f32 sum is a site like any other: one rounding. Behind an f32 value it stays f32, at the exponent of the
+        // first part.
+        let half = self.values[id].is_some_and(|value| value.dtype == DType::F16);
+        let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
+        let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
+        let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
+        let detail = if half { Detail::Moments } else { Detail::None };
+        let target = Target { y: y.buf, from: first.slot, to, detail, add: false };
+        let of_operator = node.operator().map_or(Rule::Branch, Operator::rule_of_sum);
+        let rule = if half { of_operator } else { Rule::None };
+        self.launches.push(Launch { rule, operation: Operation::Sum { terms, y: target } });
+        Ok(Some(Gradient { value: y, slot: to }))
+    }
+
+    /// A parameter's gradient: f32 at exponent 0, added to what this step has already stored there.
+    pub(super) fn parameter(&mut self, p: usize, dy: Gradient) -> Target {
+        let again = self.contributes.contains(&p);
+        if !again {
+            self.contributes.push(p);
+        }
+        let add = again || self.purpose == (Purpose::Train { later: true });
+        let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
+        Target { y, from: dy.slot, to, detail: Detail::Counts, add }
+    }
+}

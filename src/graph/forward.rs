@@ -1,0 +1,92 @@
+//! The forward pass: one walk along the tape, and what is read in which precision.
+
+use super::{Buf, Compiler, Context, Fixed, Part, Purpose, Target, Value, Work, cast};
+use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
+use gradscale_core::{
+    amp::Precision,
+    backend::{DType, Slot},
+    stats::Detail,
+};
+
+impl Compiler<'_, '_> {
+    /// Emits all live nodes; returns the buffers of the inputs.
+    pub(super) fn forward(&mut self) -> Result<Vec<Buf>, TraceError> {
+        let trace = self.trace;
+        let mut inputs = Vec::new();
+        for (id, node) in trace.nodes.iter().enumerate() {
+            if let Work::Input(dtype) = node.work {
+                let value = self.new_buffer(dtype, node.shape.len());
+                inputs.push(value.buf);
+                self.values[id] = Some(value);
+            }
+        }
+        for (id, node) in trace.nodes.iter().enumerate() {
+            if !self.live[id] {
+                continue;
+            }
+            match &node.work {
+                Work::Input(_) => self.input(id)?,
+                Work::Parameter(p) => {
+                    self.values[id] = Some(Value { buf: Fixed::part(*p, Part::Master), dtype: DType::F32 });
+                }
+                Work::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
+            }
+            self.origins.resize(self.launches.len(), (id, false));
+        }
+        Ok(inputs)
+    }
+
+    /// Half data under O2 and O3.
+    fn input(&mut self, id: usize) -> Result<(), TraceError> {
+        if let (Some(Precision::Half), Some(Value { dtype: DType::F32, .. })) = (self.precision[id], self.values[id]) {
+            let half = self.cast(id, DType::F16)?;
+            self.values[id] = Some(half);
+        }
+        Ok(())
+    }
+
+    /// A node's value to be read in a precision. Half is read as it is where f32 is wanted: the cast is exact, and
+    /// the site behind it lies where its gradient is stored.
+    pub(super) fn operand(&mut self, node: usize, want: Option<Precision>) -> Result<Value, TraceError> {
+        if let (Work::Parameter(p), Some(Precision::Half)) = (&self.trace.nodes[node].work, want) {
+            if !self.halves.contains(p) {
+                self.halves.push(*p);
+            }
+            return Ok(Value { buf: Fixed::part(*p, Part::Half), dtype: DType::F16 });
+        }
+        let value = self.value(node)?;
+        match (value.dtype, want) {
+            (DType::F32, Some(Precision::Half)) => self.cast(node, DType::F16),
+            (DType::U8 | DType::U32, Some(Precision::Half)) => self.cast(node, DType::F16),
+            (DType::U8 | DType::U32, Some(Precision::Single)) => self.cast(node, DType::F32),
+            _ => Ok(value),
+        }
+    }
+
+    fn value(&self, node: usize) -> Result<Value, TraceError> {
+        let missing = || TraceErrorKind::Range("is read before it is computed".to_owned());
+        self.values[node].ok_or_else(|| self.trace.nodes[node].error(missing()))
+    }
+
+    fn cast(&mut self, node: usize, to: DType) -> Result<Value, TraceError> {
+        if let Some(&value) = self.casts.get(&(node, to)) {
+            return Ok(value);
+        }
+        let from = self.value(node)?;
+        let y = self.new_buffer(to, self.trace.nodes[node].shape.len());
+        let name = format!("{}/cast/forward", self.trace.nodes[node].name);
+        let target = self.observed(&name, y)?;
+        self.launches.push(cast(from.buf, target).into());
+        self.casts.insert((node, to), y);
+        Ok(y)
+    }
+
+    /// A store of the forward pass: not scaled; halves are counted, so that what overflows has a name.
+    pub(super) fn observed(&mut self, name: &str, y: Value) -> Result<Target, TraceError> {
+        if y.dtype == DType::F16 && matches!(self.purpose, Purpose::Train { .. }) {
+            let to = self.slot(name, SlotKind::Forward)?;
+            return Ok(Target { y: y.buf, from: Slot::ONE, to, detail: Detail::Counts, add: false });
+        }
+        Ok(Target::keep(y.buf, Slot::ONE))
+    }
+}

@@ -1,0 +1,24 @@
+//! From what a network says to what a device does: the tape, and its compilation to launches, precisions and casts, the
+//! backward pass, memory.
+//!
+//! Operators are known here by what they say of themselves ([`Operator`]); each is a file of [`crate::ops`].
+
+mod backward;
+mod compile;
+mod context;
+mod forward;
+mod launch;
+mod memory;
+mod operator;
+mod plan;
+mod tape;
+
+use compile::Compiler;
+pub(crate) use compile::{ParameterInfo, Program, Purpose, Shared, Traced, compile};
+pub(crate) use context::Context;
+pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, Target, Updated, Value, cast};
+pub(crate) use operator::Operator;
+pub use plan::PlanRow;
+pub(crate) use plan::plan;
+pub(crate) use tape::{Node, Trace, Work, input, mismatch, size, sizes};
+pub use tape::{Tape, Var};

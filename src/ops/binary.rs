@@ -1,0 +1,157 @@
+//! Functions of two numbers, element by element.
+
+use crate::{
+    TraceError, Var,
+    graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size},
+};
+use gradscale_core::{
+    descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, Unary},
+    op::Op,
+    rules::Flow,
+};
+
+impl<'t> Var<'t> {
+    /// a + b. b may be as large as a, one value for each channel, or one number.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    #[expect(clippy::should_implement_trait, reason = "it can fail")]
+    pub fn add(self, b: Self) -> Result<Self, TraceError> {
+        self.binary("add", Op::Add, BinaryOp::Add, b)
+    }
+
+    /// a − b, as [`Var::add`].
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    #[expect(clippy::should_implement_trait, reason = "it can fail")]
+    pub fn sub(self, b: Self) -> Result<Self, TraceError> {
+        self.binary("sub", Op::Sub, BinaryOp::Sub, b)
+    }
+
+    /// a·b element by element, as [`Var::add`].
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    #[expect(clippy::should_implement_trait, reason = "it can fail")]
+    pub fn mul(self, b: Self) -> Result<Self, TraceError> {
+        self.binary("mul", Op::Mul, BinaryOp::Mul, b)
+    }
+
+    /// a / b, as [`Var::add`].
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    #[expect(clippy::should_implement_trait, reason = "it can fail")]
+    pub fn div(self, b: Self) -> Result<Self, TraceError> {
+        self.binary("div", Op::Div, BinaryOp::Div, b)
+    }
+
+    /// x², in f32.
+    ///
+    /// # Errors
+    /// More than 2^32 − 1 elements.
+    pub fn square(self) -> Result<Self, TraceError> {
+        self.binary("square", Op::Pow, BinaryOp::Mul, self)
+    }
+
+    pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Result<Self, TraceError> {
+        let (shape, with) = (self.shape(), b.shape());
+        let over = if with == shape {
+            Over::All
+        } else if with.len() == 1 {
+            Over::One
+        } else if with.len() == shape.channels()
+            && (with.channels() == shape.channels() || with.rows() == shape.channels())
+        {
+            Over::PerColumn
+        } else {
+            return Err(mismatch(kind, with, shape));
+        };
+        self.sizes(kind)?;
+        let p = Binary::new(function, size(kind, shape.rows())?, size(kind, shape.channels())?, over)
+            .map_err(|error| TraceError::new(kind, error))?;
+        Ok(self.then(kind, op, p, &[b], shape))
+    }
+}
+
+impl Operator for Binary {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (p, a, b) = (*self, at.read(0)?.buf, at.read(1)?.buf);
+        at.store(|y| Operation::Binary { p, a, b, y })
+    }
+
+    /// Of those that a network can say.
+    fn is_differentiable(&self) -> bool {
+        matches!(self.op(), BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div)
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        if at.wants(0) {
+            vjp_of_a(self, at, dy)?;
+        }
+        if at.wants(1) { vjp_of_b(self, at, dy) } else { Ok(()) }
+    }
+}
+
+/// Of a sum or difference dy itself, of a product or quotient the same function of dy.
+fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    match p.op() {
+        BinaryOp::Mul | BinaryOp::Div => {
+            let (p, a, b) = (*p, dy.value.buf, at.operand(1).buf);
+            at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a, b, y })
+        }
+        BinaryOp::Add | BinaryOp::Sub => at.pass_through(0, dy),
+        BinaryOp::Max | BinaryOp::Grad(_) => Ok(()),
+    }
+}
+
+/// As large as the result, then summed over what b was spread over.
+fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    let (node, over) = (at.node, p.over());
+    let (a, b, g) = (at.operand(0).buf, at.operand(1).buf, dy.value.buf);
+    let len = node.shape.len();
+    // None where it is dy.
+    let operation: Option<Box<dyn FnOnce(Target) -> Operation>> = match p.op() {
+        BinaryOp::Mul => {
+            let p = like(node, BinaryOp::Mul, Over::All)?;
+            Some(Box::new(move |y| Operation::Binary { p, a: g, b: a, y }))
+        }
+        BinaryOp::Div => {
+            // −dy·y / b.
+            let (mul, div) = (like(node, BinaryOp::Mul, Over::All)?, like(node, BinaryOp::Div, over)?);
+            let result = at.result().map_or(g, |y| y.buf);
+            let product = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p: mul, a: g, b: result, y });
+            let quotient = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p: div, a: product, b, y });
+            Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: quotient, y }))
+        }
+        BinaryOp::Sub => Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: g, y })),
+        BinaryOp::Add | BinaryOp::Max | BinaryOp::Grad(_) => None,
+    };
+    if over == Over::All {
+        let flow = if p.op() == BinaryOp::Sub { Flow::Pass } else { Flow::Site };
+        return match operation {
+            Some(operation) => at.emit_gradient(1, dy, flow, Rule::Cast, operation),
+            None => at.pass_through(1, dy),
+        };
+    }
+    let full = match operation {
+        Some(operation) => at.temporary_gradient(len, dy, operation),
+        None => dy,
+    };
+    let [rows, cols] = p.shape();
+    let (outer, len, inner) = match over {
+        Over::PerColumn => (1, rows, cols),
+        Over::PerRow => (rows, cols, 1),
+        Over::All | Over::One => (1, rows * cols, 1),
+    };
+    let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
+    let x = full.value.buf;
+    at.emit_gradient(1, full, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
+}
+
+/// A function of two numbers over a node's shape.
+pub(super) fn like(node: &Node, op: BinaryOp, over: Over) -> Result<Binary, TraceError> {
+    let (rows, cols) = (node.size(node.shape.rows())?, node.size(node.shape.channels())?);
+    Binary::new(op, rows, cols, over).map_err(|error| node.error(error))
+}

@@ -1,0 +1,119 @@
+//! Cross-entropy of a softmax: one number, in f32.
+
+use crate::{
+    Shape, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Context, Gradient, Operation, Operator, Rule, Target, mismatch, size},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::{CrossEntropyArgs, DType, Data, Slot},
+    descriptor::{Divisor, Strided, Xent, XentRow},
+    op::Op,
+    rules::Flow,
+};
+
+/// What a cross-entropy counts, and by what it divides.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy<'t> {
+    /// Weight of each class, `[classes]`.
+    pub weights: Option<Var<'t>>,
+    /// A label that does not count.
+    pub ignore: Option<u32>,
+    /// By what the sum is divided.
+    pub divisor: Divisor,
+}
+
+impl Default for CrossEntropy<'_> {
+    /// The mean over all rows.
+    fn default() -> Self {
+        Self { weights: None, ignore: None, divisor: Divisor::Rows }
+    }
+}
+
+impl<'t> Var<'t> {
+    /// Mean cross-entropy of the softmax over channels; labels `[n, h, w]` or `[n]` (u8 or u32), one for each row.
+    ///
+    /// A label that is no class is an error of the step if it came from the host as it is; one that was computed, or sent
+    /// ahead, makes the loss NaN.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn cross_entropy(self, labels: Self) -> Result<Self, TraceError> {
+        self.cross_entropy_with(labels, &CrossEntropy::default())
+    }
+
+    /// Cross-entropy with class weights, an ignored label or another divisor.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, a divisor that is not positive.
+    pub fn cross_entropy_with(self, labels: Self, options: &CrossEntropy<'t>) -> Result<Self, TraceError> {
+        let name = "cross_entropy";
+        let (rows, classes) = (self.shape().rows(), self.shape().channels());
+        if labels.shape().len() != rows {
+            return Err(mismatch(name, labels.shape(), self.shape()));
+        }
+        if let Some(weights) = options.weights.filter(|weights| weights.shape().len() != classes) {
+            return Err(mismatch(name, weights.shape(), self.shape()));
+        }
+        let build = || {
+            let p = Xent::new(size(name, rows)?, size(name, classes)?).map_err(|error| TraceError::new(name, error))?;
+            let p = options.ignore.map_or(p, |label| p.ignoring(label));
+            p.divided_by(options.divisor).map_err(|error| TraceError::new(name, error))
+        };
+        let others: Vec<Self> = std::iter::once(labels).chain(options.weights).collect();
+        Ok(self.then(name, Op::CrossEntropy, build()?, &others, Shape::SCALAR))
+    }
+}
+
+/// Logits, labels, perhaps class weights.
+impl Operator for Xent {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (p, node) = (*self, at.node);
+        let logits = at.read(0)?.buf;
+        let labels = at.read_integers(1, "labels", &[DType::U8, DType::U32])?.buf;
+        let weights = match node.inputs.get(2) {
+            Some(_) => Some(at.read_in(2, Some(Precision::Single))?.buf),
+            None => None,
+        };
+        let out = at.new_buffer(DType::F32, 2 + p.shape()[0] as usize);
+        at.emit(Operation::CrossEntropy { p, x: CrossEntropyArgs { logits, labels, weights }, out: out.buf });
+        at.save(out);
+        let loss = at.new_buffer(DType::F32, 1);
+        let first = Strided::new(&[], 0, 0).map_err(|error| node.error(error))?;
+        at.emit(Operation::Copy { p: first, x: out.buf, y: Target::keep(loss.buf, Slot::ONE) });
+        at.give(loss);
+        Ok(())
+    }
+
+    fn integers(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn is_loss(&self) -> bool {
+        true
+    }
+
+    /// Labels that are neither classes nor ignored: a device can only answer NaN to them, which names no label.
+    fn check(&self, i: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
+        if i != 1 {
+            return Ok(());
+        }
+        let invalid = |label: u32| self.row(label) == XentRow::Invalid;
+        let found = match data {
+            Data::U8(all) => all.iter().map(|&label| label.into()).enumerate().find(|(_, label)| invalid(*label)),
+            Data::U32(all) => all.iter().copied().enumerate().find(|(_, label)| invalid(*label)),
+            Data::F32(_) | Data::F16(_) => None,
+        };
+        let [_, classes] = self.shape();
+        found.map_or(Ok(()), |(row, label)| Err(TraceErrorKind::Label { label, row, classes }))
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let Some(out) = at.saved() else { return Ok(()) };
+        let weights = at.node.inputs.get(2).map(|_| at.operand(2).buf);
+        let x = CrossEntropyArgs { logits: at.operand(0).buf, labels: at.operand(1).buf, weights };
+        let (p, out, g) = (*self, out.buf, dy.value.buf);
+        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, |dx| Operation::CrossEntropyVjp { p, x, out, g, dx })
+    }
+}

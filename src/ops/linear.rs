@@ -1,0 +1,92 @@
+//! Products with a matrix of weights.
+
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
+};
+use gradscale_core::{
+    descriptor::{Gemm, Reduce, ReduceOp},
+    model::terms::Terms,
+    op::Op,
+    rules::Flow,
+};
+
+impl<'t> Var<'t> {
+    /// `x·weightᵀ + bias` over the channels of x, weights `[out, in]`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn linear(self, name: &str, weight: Self, bias: Option<Self>) -> Result<Self, TraceError> {
+        self.product(name, Op::Linear, weight, bias)
+    }
+
+    /// [`Var::linear`] under another operator's precision.
+    pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Result<Self, TraceError> {
+        let [n, h, w, c] = self.shape().sizes();
+        let [out, .., features] = weight.shape().sizes();
+        if features != c || weight.shape().len() != out * c {
+            return Err(mismatch(name, self.shape(), weight.shape()));
+        }
+        if let Some(bias) = bias.filter(|bias| bias.shape().len() != out) {
+            return Err(mismatch(name, bias.shape(), weight.shape()));
+        }
+        let rows = size(name, self.shape().rows())?;
+        Gemm::new(rows, size(name, out)?, size(name, c)?).map_err(|error| TraceError::new(name, error))?;
+        let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
+        Ok(self.then_named(name.to_owned(), op, Linear, &others, Shape::from([n, h, w, out])))
+    }
+}
+
+/// x, weights `[out, in]`, perhaps bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Linear;
+
+/// Rows of x, outputs, inputs.
+fn mnk(at: &Context<'_, '_, '_>) -> Result<[u32; 3], TraceError> {
+    let node = at.node;
+    Ok([node.size(node.shape.rows())?, node.size(node.shape.channels())?, node.size(at.input(0).channels())?])
+}
+
+impl Operator for Linear {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (a, b, bias) = at.read_product()?;
+        let [m, n, k] = mnk(at)?;
+        let p = Gemm::new(m, n, k).and_then(Gemm::transpose_b).map_err(|error| at.node.error(error))?;
+        at.store(|y| Operation::Gemm { p, a, b, bias, y })
+    }
+
+    fn bias(&self) -> Option<usize> {
+        Some(2)
+    }
+
+    /// dw = dyᵀ·x, db = Σ dy, dx = dy·w.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let node = at.node;
+        let [m, n, k] = mnk(at)?;
+        let (x, w, g) = (at.operand(0), at.operand(1), dy.value.buf);
+        if at.wants(1) {
+            let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(|error| node.error(error))?;
+            let (a, b) = (g, x.buf);
+            at.emit_gradient(1, dy, Flow::Site, Rule::Cast, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+        }
+        vjp_of_bias(at, dy)?;
+        if at.wants(0) {
+            let p = Gemm::new(m, k, n).map_err(|error| node.error(error))?;
+            let rule = Rule::Product { dy, w, terms: Terms::linear(n) };
+            let (a, b) = (g, w.buf);
+            at.emit_gradient(0, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+        }
+        Ok(())
+    }
+}
+
+/// Gradient of the bias of a product, its input 2: the sum over all rows.
+pub(super) fn vjp_of_bias(at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    if !at.wants(2) {
+        return Ok(());
+    }
+    let node = at.node;
+    let p = Reduce::new(ReduceOp::Sum, 1, node.size(node.shape.rows())?, node.size(node.shape.channels())?);
+    let (p, x) = (p.map_err(|error| node.error(error))?, dy.value.buf);
+    at.emit_gradient(2, dy, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
+}

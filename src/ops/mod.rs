@@ -1,0 +1,28 @@
+//! What a network can say: each family of operators is one file, with the methods of [`Var`](crate::Var), the shapes
+//! they take and give, and as [`Operator`](crate::graph::Operator) what is launched forward and backward.
+
+mod binary;
+mod conv;
+mod cross_entropy;
+mod embedding;
+mod linear;
+mod loss;
+mod matmul;
+mod norm;
+mod permute;
+mod pool;
+mod reduce;
+mod resample;
+mod reshape;
+mod slice;
+mod smooth;
+mod softmax;
+mod unary;
+
+pub use cross_entropy::CrossEntropy;
+
+/// Elements from one step along each axis to the next.
+fn strides(sizes: [u32; 4]) -> [i64; 4] {
+    let [_, h, w, c] = sizes.map(i64::from);
+    [h * w * c, w * c, c, 1]
+}

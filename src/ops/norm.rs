@@ -1,0 +1,134 @@
+//! Normalisations.
+
+use crate::{
+    Parameter, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Context, Fixed, Gradient, Operation, Operator, Part, Rule, Target, Value, input, mismatch},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::{DType, NormSaved},
+    descriptor::{Binary, BinaryOp, Norm, Over, ShapeError},
+    op::Op,
+    rules::Flow,
+};
+
+impl<'t> Var<'t> {
+    /// A normalisation with scale and shift of each channel. `running` are statistics `[2, channels]` that follow the
+    /// batches in training and are used in evaluation.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn norm(
+        self, name: &str, op: Op, norm: impl FnOnce([u32; 4]) -> Result<Norm, ShapeError>, [scale, shift]: [Self; 2],
+        running: Option<&Parameter>,
+    ) -> Result<Self, TraceError> {
+        let p = norm(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
+        self.normalised(name, op, p, &[scale, shift], running)
+    }
+
+    /// Each pixel over its channels: mean 0, variance 1, then scale and shift of each channel. In f32, stored as x is.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, an `eps` that is not positive.
+    pub fn layer_norm(self, name: &str, eps: f32, affine: [Self; 2]) -> Result<Self, TraceError> {
+        let p = self.of_rows(name, |rows, width| Norm::layer(rows, width, eps))?;
+        self.normalised(name, Op::LayerNorm, p, &affine, None)
+    }
+
+    /// Each pixel over its channels, divided by the root of their mean square (+ `eps`), times the scale of each
+    /// channel. In f32, stored as x is.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, an `eps` that is not positive.
+    pub fn rms_norm(self, name: &str, eps: f32, scale: Self) -> Result<Self, TraceError> {
+        let p = self.of_rows(name, |rows, width| Norm::rms(rows, width, eps))?;
+        self.normalised(name, Op::RmsNorm, p, &[scale], None)
+    }
+
+    fn of_rows(self, name: &str, norm: impl FnOnce(u32, u32) -> Result<Norm, ShapeError>) -> Result<Norm, TraceError> {
+        let [n, h, w, c] = self.sizes(name)?;
+        norm(n * h * w, c).map_err(|error| TraceError::new(name, error))
+    }
+
+    /// `affine`: scale, perhaps shift.
+    fn normalised(
+        self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>,
+    ) -> Result<Self, TraceError> {
+        for affine in affine {
+            if affine.shape().len() != self.shape().channels() {
+                return Err(mismatch(name, affine.shape(), self.shape()));
+            }
+        }
+        if running.is_some_and(|running| running.shape.len() != 2 * p.groups() as usize) {
+            let words = format!("running statistics of another number of channels than {}", self.shape());
+            return Err(TraceError::new(name, TraceErrorKind::Range(words)));
+        }
+        let p = if running.is_some() && !self.tape().training() { p.given() } else { p };
+        running.into_iter().for_each(|running| self.tape().check(running));
+        let norm = Normalise { p, running: running.map(|running| running.id) };
+        Ok(self.then_named(name.to_owned(), op, norm, affine, self.shape()))
+    }
+}
+
+/// x, scale, perhaps shift; running statistics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Normalise {
+    p: Norm,
+    running: Option<usize>,
+}
+
+impl Operator for Normalise {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (p, node) = (self.p, at.node);
+        let x = at.read(0)?.buf;
+        let scale = at.read_in(1, Some(Precision::Single))?.buf;
+        let shift = match node.inputs.get(2) {
+            Some(_) => at.read_in(2, Some(Precision::Single))?.buf,
+            None => at.constant(vec![0.0; node.shape.channels()]),
+        };
+        let groups = p.groups() as usize;
+        let saved = match self.running {
+            Some(running) if p.is_given() => Value { buf: Fixed::part(running, Part::Master), dtype: DType::F32 },
+            _ => at.new_buffer(DType::F32, 2 * groups),
+        };
+        at.save(saved);
+        at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
+        if let Some(running) = self.running.filter(|_| at.purpose().is_training() && !p.is_given()) {
+            // The running variance is the unbiased one: times n / (n − 1), as PyTorch's.
+            let n = f64::from(p.size());
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let unbiased = if n > 1.0 { (n / (n - 1.0)) as f32 } else { 1.0 };
+            let factors = [vec![1.0; groups], vec![unbiased; groups]].concat();
+            let factors = at.constant(factors);
+            let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Over::All);
+            let p = p.map_err(|error| node.error(error))?;
+            let y = at.running(running);
+            at.emit(Operation::Binary { p, a: saved.buf, b: factors, y });
+        }
+        Ok(())
+    }
+
+    /// All three gradients come from one launch; what nobody wants goes to memory that nobody reads.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let Some(saved) = at.saved() else { return Ok(()) };
+        let (p, node, x, weight) = (self.p, at.node, at.operand(0), at.operand(1).buf);
+        let (dx, rule) = if at.wants(0) {
+            at.destination(0, dy, at.flow(), Rule::Cast)?
+        } else {
+            let unused = at.new_buffer(x.dtype, node.shape.len());
+            (Target::keep(unused.buf, dy.slot), Rule::None)
+        };
+        let mut of_channels = |i: usize| {
+            if at.wants(i) {
+                return Ok(at.destination(i, dy, Flow::Site, Rule::None)?.0);
+            }
+            let unused = at.new_buffer(DType::F32, node.shape.channels());
+            Ok(Target::keep(unused.buf, dy.slot))
+        };
+        let affine = Some([of_channels(1)?, of_channels(2)?]);
+        let x = NormSaved { x: x.buf, saved: saved.buf, weight: Some(weight) };
+        at.emit_by(rule, Operation::NormVjp { p, x, dy: dy.value.buf, dx, affine });
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Axes in another order.
+
+use super::strides;
+use crate::{
+    Shape, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Context, Gradient, Node, Operation, Operator, Rule, sizes},
+};
+use gradscale_core::{
+    descriptor::{Dim, Strided},
+    op::Op,
+};
+
+impl<'t> Var<'t> {
+    /// The same values with their axes in another order: axis `i` of the result is axis `order[i]` of x (0 n, 1 h, 2 w,
+    /// 3 c).
+    ///
+    /// # Errors
+    /// An order that does not name each axis once, or too many elements.
+    pub fn permute(self, order: [usize; 4]) -> Result<Self, TraceError> {
+        let mut sorted = order;
+        sorted.sort_unstable();
+        if sorted != [0, 1, 2, 3] {
+            let words = format!("{order:?} does not name each axis from 0 to 3 once");
+            return Err(TraceError::new("permute", TraceErrorKind::Range(words)));
+        }
+        let sizes = self.shape().sizes();
+        self.sizes("permute")?;
+        Ok(self.then("permute", Op::Transpose, Permute(order), &[], Shape::from(order.map(|axis| sizes[axis]))))
+    }
+}
+
+/// The axis of x that each axis is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Permute([usize; 4]);
+
+impl Operator for Permute {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read_any(0)?.buf;
+        let p = permutation(at.node, at.input(0), self.0)?;
+        at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let mut back = [0; 4];
+        self.0.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
+        let (p, x) = (permutation(at.node, at.node.shape, back)?, dy.value.buf);
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Copy { p, x, y })
+    }
+}
+
+/// A copy in which axis `i` of the result is axis `order[i]` of x.
+fn permutation(node: &Node, x: Shape, order: [usize; 4]) -> Result<Strided, TraceError> {
+    let x = sizes(&node.name, x)?;
+    let (of_x, of_y) = (strides(x), strides(order.map(|axis| x[axis])));
+    let dims = [0, 1, 2, 3].map(|i| Dim { len: x[order[i]], x: of_x[order[i]], y: of_y[i] });
+    Strided::new(&dims, 0, 0).map_err(|error| node.error(error))
+}

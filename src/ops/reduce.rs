@@ -1,0 +1,94 @@
+//! Reductions: one number of many.
+
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, Target, size},
+};
+use gradscale_core::{
+    backend::{DType, Slot},
+    descriptor::{Dim, Reduce, ReduceOp, Strided, Unary},
+    op::Op,
+    rules::Flow,
+};
+
+impl<'t> Var<'t> {
+    /// Σ of all elements, in f32: one number.
+    ///
+    /// # Errors
+    /// More than 2^32 − 1 elements.
+    pub fn sum(self) -> Result<Self, TraceError> {
+        self.reduce("sum", Op::Sum, ReduceOp::Sum)
+    }
+
+    /// Mean of all elements, in f32: one number.
+    ///
+    /// # Errors
+    /// More than 2^32 − 1 elements, or none.
+    pub fn mean(self) -> Result<Self, TraceError> {
+        self.reduce("mean", Op::Mean, ReduceOp::Mean)
+    }
+
+    pub(super) fn reduce(self, kind: &'static str, op: Op, function: ReduceOp) -> Result<Self, TraceError> {
+        self.sizes(kind)?;
+        let p = Reduce::new(function, 1, size(kind, self.shape().len())?, 1);
+        let p = p.map_err(|error| TraceError::new(kind, error))?;
+        Ok(self.then(kind, op, p, &[], Shape::SCALAR))
+    }
+
+    /// Index of the largest channel of each pixel, `[n, h, w, 1]`. There is no gradient.
+    ///
+    /// # Errors
+    /// No channels, or too many elements.
+    pub fn argmax(self) -> Result<Self, TraceError> {
+        let [n, h, w, c] = self.shape().sizes();
+        self.sizes("argmax")?;
+        let p = Reduce::new(ReduceOp::ArgMax, size("argmax", self.shape().rows())?, size("argmax", c)?, 1);
+        let p = p.map_err(|error| TraceError::new("argmax", error))?;
+        Ok(self.then("argmax", Op::ArgMax, p, &[], Shape::from([n, h, w, 1])))
+    }
+}
+
+impl Operator for Reduce {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let p = *self;
+        if self.gives_integers() {
+            let x = at.read_in(0, None)?.buf;
+            let y = at.new_buffer(DType::U32, at.node.shape.len());
+            at.emit(Operation::Reduce { p, x, y: Target::keep(y.buf, Slot::ONE) });
+            at.give(y);
+            return Ok(());
+        }
+        let x = at.read(0)?.buf;
+        at.store(|y| Operation::Reduce { p, x, y })
+    }
+
+    fn gives_integers(&self) -> bool {
+        self.op() == ReduceOp::ArgMax
+    }
+
+    /// Of those that a network can say.
+    fn is_differentiable(&self) -> bool {
+        matches!(self.op(), ReduceOp::Sum | ReduceOp::Mean)
+    }
+
+    /// dy, as often as there were terms; of a mean divided by their number.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let [outer, len, inner] = self.shape();
+        let mut g = dy;
+        if self.op() == ReduceOp::Mean {
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let a = (1.0 / f64::from(len)) as f32;
+            let op = Unary::Affine { a, b: 0.0 };
+            g = at.temporary_gradient(at.node.shape.len(), dy, |y| Operation::Unary { op, x: dy.value.buf, y });
+        }
+        let [of_outer, of_inner] = [i64::from(len) * i64::from(inner), i64::from(inner)];
+        let dims = [
+            Dim { len: outer, x: of_inner, y: of_outer },
+            Dim { len, x: 0, y: of_inner },
+            Dim { len: inner, x: 1, y: 1 },
+        ];
+        let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
+        let x = g.value.buf;
+        at.emit_gradient(0, g, Flow::Site, Rule::Cast, |y| Operation::Copy { p, x, y })
+    }
+}

@@ -1,0 +1,78 @@
+//! The same values under another shape, or without a gradient: no launch where the type stays.
+
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operator, cast, mismatch},
+};
+use gradscale_core::{amp::Precision, backend::DType, op::Op};
+
+impl<'t> Var<'t> {
+    /// The same values in another shape.
+    ///
+    /// # Errors
+    /// A shape of another length.
+    pub fn reshape(self, shape: impl Into<Shape>) -> Result<Self, TraceError> {
+        let shape = shape.into();
+        if shape.len() != self.shape().len() {
+            return Err(mismatch("reshape", shape, self.shape()));
+        }
+        Ok(self.then("reshape", Op::Reshape, Reshape, &[], shape))
+    }
+
+    /// `[n, h, w, c]` as `[n, h·w·c]`.
+    ///
+    /// # Errors
+    /// None that a shape can cause; kept for chains.
+    pub fn flatten(self) -> Result<Self, TraceError> {
+        let [n, h, w, c] = self.shape().sizes();
+        self.reshape([n, h * w * c])
+    }
+
+    /// The same values; no gradient flows back through here.
+    #[must_use]
+    pub fn detach(self) -> Self {
+        self.then("detach", Op::Reshape, Detach, &[], self.shape())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Reshape;
+
+impl Operator for Reshape {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        same_memory(at)
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        at.pass_through(0, dy)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Detach;
+
+impl Operator for Detach {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        same_memory(at)
+    }
+
+    fn is_differentiable(&self) -> bool {
+        false
+    }
+
+    fn vjp(&self, _: &mut Context<'_, '_, '_>, _: Gradient) -> Result<(), TraceError> {
+        Ok(())
+    }
+}
+
+/// The same memory, unless a list asks for another type.
+pub(super) fn same_memory(at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+    let x = at.read_in(0, None)?;
+    match (x.dtype, at.precision()) {
+        (DType::F16, Some(Precision::Single)) | (DType::F32, Some(Precision::Half)) => at.store(|y| cast(x.buf, y)),
+        _ => {
+            at.give(x);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Parts of a tensor: joined, cut out, split.
+
+use super::{reshape::same_memory, strides};
+use crate::{
+    Shape, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, sizes},
+};
+use gradscale_core::{
+    amp::{MAX_INPUTS, Precision},
+    backend::{DType, Slot},
+    descriptor::{Dim, Strided},
+    op::Op,
+};
+
+/// That there is such an axis.
+fn within(name: &str, axis: usize) -> Result<(), TraceError> {
+    let words = || TraceErrorKind::Range(format!("there is no axis {axis}: 0 is n, 1 h, 2 w, 3 c"));
+    if axis < 4 { Ok(()) } else { Err(TraceError::new(name, words())) }
+}
+
+impl<'t> Var<'t> {
+    /// Joins tensors along an axis (0 n, 1 h, 2 w, 3 c); the other sizes must agree. Of more than eight, eight at a time,
+    /// then their results.
+    ///
+    /// # Errors
+    /// Sizes that do not, an axis beyond 3.
+    pub fn concat(self, others: &[Self], axis: usize) -> Result<Self, TraceError> {
+        within("concat", axis)?;
+        if others.len() >= MAX_INPUTS {
+            let mut parts: Vec<Self> = std::iter::once(self).chain(others.iter().copied()).collect();
+            while parts.len() > 1 {
+                let join = |some: &[Self]| if let [one] = some { Ok(*one) } else { some[0].concat(&some[1..], axis) };
+                parts = parts.chunks(MAX_INPUTS).map(join).collect::<Result<_, _>>()?;
+            }
+            return Ok(parts[0]);
+        }
+        let mut shape = self.shape().sizes();
+        for other in others {
+            let mut fits = other.shape().sizes();
+            let size = fits[axis];
+            fits[axis] = shape[axis];
+            if fits != shape {
+                return Err(mismatch("concat", other.shape(), self.shape()));
+            }
+            shape[axis] += size;
+        }
+        Ok(self.then("concat", Op::Concat, Concat(axis), others, Shape::from(shape)))
+    }
+
+    /// `len` places from `start` on, along an axis.
+    ///
+    /// # Errors
+    /// A part that does not lie inside.
+    pub fn slice(self, axis: usize, start: usize, len: usize) -> Result<Self, TraceError> {
+        within("slice", axis)?;
+        let mut shape = self.shape().sizes();
+        if start.checked_add(len).is_none_or(|end| end > shape[axis]) {
+            let words = format!("{len} places from {start} on leave axis {axis} of {}", self.shape());
+            return Err(TraceError::new("slice", TraceErrorKind::Range(words)));
+        }
+        shape[axis] = len;
+        Ok(self.then("slice", Op::Slice, Slice { axis, start }, &[], Shape::from(shape)))
+    }
+
+    /// Parts of those lengths along an axis, one after the other. Backward their gradients are put together again: that
+    /// gradient is a site.
+    ///
+    /// # Errors
+    /// Lengths whose sum is not the axis, an axis beyond 3.
+    pub fn split(self, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+        self.split_into(self.tape().number("split"), axis, lens, |part, _| part)
+    }
+
+    /// [`Var::split`] inside of a layer, whose calls share sites: all is called after `name`.
+    pub(crate) fn split_as(self, name: &str, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+        let name = format!("{name}.split");
+        self.split_into(name.clone(), axis, lens, |part, i| part.named(&format!("{name}.{i}")))
+    }
+
+    fn split_into(
+        self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self,
+    ) -> Result<Vec<Self>, TraceError> {
+        let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
+        within("split", axis)?;
+        if total != Some(self.shape().sizes()[axis]) {
+            let words = format!("{lens:?} do not add up to axis {axis} of {}", self.shape());
+            return Err(TraceError::new("split", TraceErrorKind::Range(words)));
+        }
+        let whole = self.then_named(name, Op::Split, Split, &[], self.shape());
+        let mut start = 0;
+        let part = |(i, &len): (usize, &usize)| {
+            start += len;
+            Ok(called(whole.slice(axis, start - len, len)?, i))
+        };
+        lens.iter().enumerate().map(part).collect()
+    }
+}
+
+/// Parts, along an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Concat(usize);
+
+impl Operator for Concat {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let node = at.node;
+        let half = at.precision() == Some(Precision::Half);
+        let result = at.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
+        let mut start = 0;
+        for i in 0..node.inputs.len() {
+            let x = at.read_any(i)?.buf;
+            let p = part(node, [node.shape, at.input(i)], self.0, start, Way::Into)?;
+            start += at.input(i).sizes()[self.0];
+            at.emit(Operation::Copy { p, x, y: Target::keep(result.buf, Slot::ONE) });
+        }
+        at.give(result);
+        Ok(())
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (node, mut start) = (at.node, 0);
+        for i in 0..node.inputs.len() {
+            let shape = at.input(i);
+            if at.wants(i) {
+                let (p, x) = (part(node, [node.shape, shape], self.0, start, Way::Out)?, dy.value.buf);
+                at.emit_gradient(i, dy, at.flow(), Rule::Cast, |y| Operation::Copy { p, x, y })?;
+            }
+            start += shape.sizes()[self.0];
+        }
+        Ok(())
+    }
+}
+
+/// From where, along an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Slice {
+    axis: usize,
+    start: usize,
+}
+
+impl Operator for Slice {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read_any(0)?.buf;
+        let p = part(at.node, [at.input(0), at.node.shape], self.axis, self.start, Way::Out)?;
+        at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    /// Zeros, and the part in its place: as f32 or half, whatever dy is; the cast behind it is the site.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (node, shape) = (at.node, at.input(0));
+        let whole = at.new_buffer(dy.value.dtype, shape.len());
+        let everywhere = [Dim { len: node.size(shape.len())?, x: 0, y: 1 }];
+        let p = Strided::new(&everywhere, 0, 0).map_err(|error| node.error(error))?;
+        at.emit(Operation::Copy { p, x: at.zero(), y: Target::keep(whole.buf, Slot::ONE) });
+        let p = part(node, [shape, node.shape], self.axis, self.start, Way::Into)?;
+        at.emit(Operation::Copy { p, x: dy.value.buf, y: Target::keep(whole.buf, dy.slot) });
+        at.pass_through(0, Gradient { value: whole, slot: dy.slot })
+    }
+}
+
+/// What slices take apart: backward their gradients meet here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Split;
+
+impl Operator for Split {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        same_memory(at)
+    }
+
+    fn rule_of_sum(&self) -> Rule {
+        Rule::Split
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        at.pass_through(0, dy)
+    }
+}
+
+/// Which way a part is copied: out of the whole, or into it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Out,
+    Into,
+}
+
+/// A copy between a whole tensor and a dense part of it that begins at `start` along an axis.
+fn part(node: &Node, [whole, piece]: [Shape; 2], axis: usize, start: usize, way: Way) -> Result<Strided, TraceError> {
+    let (whole, piece) = (sizes(&node.name, whole)?, sizes(&node.name, piece)?);
+    let (of_whole, of_piece) = (strides(whole), strides(piece));
+    let dims = [0, 1, 2, 3].map(|i| match way {
+        Way::Out => Dim { len: piece[i], x: of_whole[i], y: of_piece[i] },
+        Way::Into => Dim { len: piece[i], x: of_piece[i], y: of_whole[i] },
+    });
+    let first = node.size(start)?.saturating_mul(u32::try_from(of_whole[axis]).unwrap_or(u32::MAX));
+    let [x0, y0] = match way {
+        Way::Out => [first, 0],
+        Way::Into => [0, first],
+    };
+    Strided::new(&dims, x0, y0).map_err(|error| node.error(error))
+}

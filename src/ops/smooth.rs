@@ -1,0 +1,89 @@
+//! Functions of which losses are made, whose derivatives must keep their digits where two branches meet and in the
+//! tails: composed of operators of the contract, differentiated by hand.
+
+use super::binary;
+use crate::{
+    TraceError,
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule},
+};
+use gradscale_core::{
+    backend::Slot,
+    descriptor::{BinaryOp, Over, Unary},
+    rules::Flow,
+};
+
+/// y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Softplus;
+
+impl Operator for Softplus {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read(0)?.buf;
+        let negative = chain(at, x, &[Unary::Abs, Unary::Neg, Unary::Exp]);
+        let log = chain(at, negative, &[Unary::Affine { a: 1.0, b: 1.0 }, Unary::Ln]);
+        let positive = chain(at, x, &[Unary::Relu]);
+        store_binary(at, BinaryOp::Add, [positive, log])
+    }
+
+    /// dx = dy·sigmoid(x): at 0, where the branches of the formula above meet, and far below, where they cancel, too.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let x = at.operand(0).buf;
+        let slope = chain(at, x, &[Unary::Sigmoid]);
+        times(at, dy, slope)
+    }
+}
+
+/// y = m·(|x| − m/2)/β with m = min(|x|, β).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Huber(pub f32);
+
+impl Operator for Huber {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read(0)?.buf;
+        let size = chain(at, x, &[Unary::Abs]);
+        let most = clamp(at, size, self.0)?;
+        let half = chain(at, most, &[Unary::Affine { a: 0.5, b: 0.0 }]);
+        let p = binary::like(at.node, BinaryOp::Sub, Over::All)?;
+        let rest = at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: size, b: half, y });
+        let share = chain(at, most, &[Unary::Affine { a: 1.0 / self.0, b: 0.0 }]);
+        store_binary(at, BinaryOp::Mul, [rest, share])
+    }
+
+    /// dx = dy·x/β, within ±dy.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let x = at.operand(0).buf;
+        let share = chain(at, x, &[Unary::Affine { a: 1.0 / self.0, b: 0.0 }]);
+        let slope = clamp(at, share, 1.0)?;
+        times(at, dy, slope)
+    }
+}
+
+/// One function after the other.
+fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
+    let len = at.node.shape.len();
+    functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| Operation::Unary { op, x, y }))
+}
+
+/// x, at least −`most` and at most `most`.
+fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceError> {
+    let least = at.constant(vec![-most]);
+    let p = binary::like(at.node, BinaryOp::Max, Over::One)?;
+    let mut x = x;
+    for _ in 0..2 {
+        let above = at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: least, y });
+        x = chain(at, above, &[Unary::Neg]);
+    }
+    Ok(x)
+}
+
+fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2]) -> Result<(), TraceError> {
+    let p = binary::like(at.node, op, Over::All)?;
+    at.store(|y| Operation::Binary { p, a, b, y })
+}
+
+/// dx = dy·slope.
+fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: Buf) -> Result<(), TraceError> {
+    let p = binary::like(at.node, BinaryOp::Mul, Over::All)?;
+    let (a, b) = (dy.value.buf, slope);
+    at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a, b, y })
+}

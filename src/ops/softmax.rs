@@ -1,0 +1,95 @@
+//! Softmax over channels, in f32.
+
+use super::binary;
+use crate::{
+    TraceError, Var,
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target},
+};
+use gradscale_core::{
+    backend::Slot,
+    descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, ShapeError, Unary},
+    op::Op,
+    rules::Flow,
+};
+
+/// What is added where a query must not look: its e^x is 0, whatever the scores are. Finite, for devices without ∞.
+const HIDDEN: f32 = -1e30;
+
+impl<'t> Var<'t> {
+    /// e^x / Σ e^x over channels, in f32.
+    ///
+    /// # Errors
+    /// No channels, or too many elements.
+    pub fn softmax(self) -> Result<Self, TraceError> {
+        self.weights(false)
+    }
+
+    /// [`Var::softmax`] in which row i of each `[w, c]` matrix sees its first i + 1 columns only; the others are 0.
+    ///
+    /// # Errors
+    /// No channels, or too many elements.
+    pub fn causal_softmax(self) -> Result<Self, TraceError> {
+        self.weights(true)
+    }
+
+    pub(super) fn weights(self, causal: bool) -> Result<Self, TraceError> {
+        self.sizes("softmax")?;
+        if self.shape().channels() == 0 {
+            return Err(TraceError::new("softmax", ShapeError::Empty));
+        }
+        Ok(self.then("softmax", Op::Softmax, Softmax { causal }, &[], self.shape()))
+    }
+}
+
+/// y = e^(x − max) / Σ e^(x − max); causal: row i of a matrix sees the first i + 1 columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Softmax {
+    causal: bool,
+}
+
+impl Operator for Softmax {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read(0)?.buf;
+        let len = at.node.shape.len();
+        let scores = if self.causal { hide(at, x)? } else { x };
+        let most = of_rows(at, ReduceOp::Max, scores, Slot::ONE)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
+        let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
+        let exp = at.emit_temporary(len, Slot::ONE, |y| Operation::Unary { op: Unary::Exp, x: below, y });
+        let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
+        let p = binary::like(at.node, BinaryOp::Div, Over::PerRow)?;
+        at.store(|y| Operation::Binary { p, a: exp, b: sum, y })
+    }
+
+    /// dx = y·(dy − Σ dy·y).
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let Some(y) = at.result() else { return Ok(()) };
+        let len = at.node.shape.len();
+        let mul = binary::like(at.node, BinaryOp::Mul, Over::All)?;
+        let product = |a: Buf| move |to: Target| Operation::Binary { p: mul, a, b: y.buf, y: to };
+        let weighted = at.emit_temporary(len, dy.slot, product(dy.value.buf));
+        let sum = of_rows(at, ReduceOp::Sum, weighted, dy.slot)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
+        let rest = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: dy.value.buf, b: sum, y });
+        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, product(rest))
+    }
+}
+
+/// One number for each row.
+fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
+    let (rows, node) = (at.node.shape.rows(), at.node);
+    let p = Reduce::new(op, node.size(rows)?, node.size(node.shape.channels())?, 1);
+    let p = p.map_err(|error| node.error(error))?;
+    Ok(at.emit_temporary(rows, slot, |y| Operation::Reduce { p, x, y }))
+}
+
+/// Adds [`HIDDEN`] above the diagonal of each matrix.
+fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
+    let node = at.node;
+    let [n, h, w, c] = node.shape.sizes();
+    let mask = (0..w * c).map(|i| if i % c > i / c { HIDDEN } else { 0.0 }).collect();
+    let mask = at.constant(mask);
+    let p = Binary::new(BinaryOp::Add, node.size(n * h)?, node.size(w * c)?, Over::PerColumn);
+    let p = p.map_err(|error| node.error(error))?;
+    Ok(at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
+}

@@ -1,0 +1,133 @@
+//! Functions of one number, element by element.
+
+use super::{binary, smooth::Softplus};
+use crate::{
+    TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, size},
+};
+use gradscale_core::{
+    descriptor::{BinaryOp, Kept, Over, Unary},
+    op::Op,
+};
+
+impl<'t> Var<'t> {
+    /// max(x, 0).
+    #[must_use]
+    pub fn relu(self) -> Self {
+        self.unary(Unary::Relu)
+    }
+
+    /// Hyperbolic tangent.
+    #[must_use]
+    pub fn tanh(self) -> Self {
+        self.unary(Unary::Tanh)
+    }
+
+    /// 1 / (1 + e^-x).
+    #[must_use]
+    pub fn sigmoid(self) -> Self {
+        self.unary(Unary::Sigmoid)
+    }
+
+    /// x·Φ(x), by the error function: GELU without the approximation by tanh.
+    #[must_use]
+    pub fn gelu(self) -> Self {
+        self.unary(Unary::Gelu)
+    }
+
+    /// x·sigmoid(x), also called swish.
+    #[must_use]
+    pub fn silu(self) -> Self {
+        self.unary(Unary::Silu)
+    }
+
+    /// ln(1 + e^x), in f32.
+    #[must_use]
+    pub fn softplus(self) -> Self {
+        self.then("softplus", Op::Log, Softplus, &[], self.shape())
+    }
+
+    /// e^x, in f32.
+    #[must_use]
+    pub fn exp(self) -> Self {
+        self.unary(Unary::Exp)
+    }
+
+    /// Natural logarithm, in f32.
+    #[must_use]
+    pub fn ln(self) -> Self {
+        self.unary(Unary::Ln)
+    }
+
+    /// x^p, in f32.
+    #[must_use]
+    pub fn pow(self, p: f32) -> Self {
+        self.unary(Unary::Pow(p))
+    }
+
+    /// `factor`·x.
+    #[must_use]
+    pub fn scale(self, factor: f32) -> Self {
+        self.affine(factor, 0.0)
+    }
+
+    /// a·x + b.
+    #[must_use]
+    pub fn affine(self, a: f32, b: f32) -> Self {
+        self.unary(Unary::Affine { a, b })
+    }
+
+    /// Any element-wise function of the device contract, which gives its meaning and its derivative.
+    #[must_use]
+    pub fn unary(self, function: Unary) -> Self {
+        let (kind, op) = match function {
+            Unary::Id => ("copy", Op::Reshape),
+            Unary::Neg => ("neg", Op::Neg),
+            Unary::Abs => ("abs", Op::Abs),
+            Unary::Relu => ("relu", Op::Relu),
+            Unary::Tanh => ("tanh", Op::Tanh),
+            Unary::Sigmoid => ("sigmoid", Op::Sigmoid),
+            Unary::Gelu => ("gelu", Op::Gelu),
+            Unary::Silu => ("silu", Op::Silu),
+            Unary::Erf => ("erf", Op::Erf),
+            Unary::Exp => ("exp", Op::Exp),
+            Unary::Ln => ("ln", Op::Log),
+            Unary::Sqrt => ("sqrt", Op::Sqrt),
+            Unary::Recip => ("recip", Op::Reciprocal),
+            Unary::Pow(_) => ("pow", Op::Pow),
+            Unary::Dropout { .. } => ("dropout", Op::Dropout),
+            Unary::Affine { .. } => ("scale", Op::Scale),
+        };
+        self.then(kind, op, function, &[], self.shape())
+    }
+
+    /// x / keep with probability `keep`, else 0, while training; x in evaluation. Which elements are kept is counted
+    /// out from the step's seed, so a step that is repeated draws anew.
+    ///
+    /// # Errors
+    /// Unless 2^-24 ≤ `keep` ≤ 1.
+    pub fn dropout(self, keep: f32) -> Result<Self, TraceError> {
+        // The number that this node will have: two dropouts of one value draw each for themselves.
+        let stream = size("dropout", self.tape().len())?;
+        let function = Unary::dropout(keep, stream).map_err(|error| TraceError::new("dropout", error))?;
+        Ok(if self.tape().training() { self.unary(function) } else { self })
+    }
+}
+
+impl Operator for Unary {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (op, x) = (*self, at.read_any(0)?.buf);
+        at.store(|y| Operation::Unary { op, x, y })
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let kept = match self.keeps() {
+            Kept::Nothing => dy.value,
+            Kept::Input => at.operand(0),
+            Kept::Output => at.result().unwrap_or(dy.value),
+        };
+        let p = binary::like(at.node, BinaryOp::Grad(*self), Over::All)?;
+        let (a, b) = (kept.buf, dy.value.buf);
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a, b, y })
+    }
+}
