@@ -2,7 +2,7 @@
 
 use crate::{Cpu, Memory, arch::Isa, channels::Pattern, epilogue::BLOCK};
 use gradscale_core::{
-    backend::{Buffer, Slot, Store},
+    backend::{Slot, Store},
     descriptor::{At, Binary, BinaryOp, Over, Unary},
     scale::Factor,
     scaled::Scaled,
@@ -19,9 +19,9 @@ pub fn load(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
 }
 
 impl Cpu {
-    pub(crate) fn run_unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) {
+    pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) {
         let (isa, seed) = (self.isa(), y.table.seed);
-        self.dense(y, x.len(), |start, out| {
+        self.dense(y, len as usize, |start, out| {
             load(isa, x, start, out);
             unary(isa, op, seed, start, out);
         });
@@ -47,14 +47,13 @@ impl Cpu {
         });
     }
 
-    pub(crate) fn run_sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) {
+    pub(crate) fn run_sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) {
         let isa = self.isa();
         let to = y.table.exponent(y.to);
         let factors: Vec<[f32; 3]> =
             terms.iter().map(|term| Factor::between(y.table.exponent(term.alpha), to).parts()).collect();
-        let len = terms.first().map_or(0, |term| term.data.len());
         // The terms are brought to the exponent of the sum one by one; the store itself does not scale.
-        self.dense(Store { from: y.to, ..y }, len, |start, out| {
+        self.dense(Store { from: y.to, ..y }, len as usize, |start, out| {
             out.fill(0.0);
             let mut block = [0f32; BLOCK];
             let block = &mut block[..out.len()];

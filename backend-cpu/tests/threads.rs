@@ -7,7 +7,7 @@
 )]
 
 use gradscale_core::{
-    backend::{Backend, Control, CrossEntropyArgs, DType, Data, DataMut, Launch, NormSaved, Slot, Store},
+    backend::{Backend, Buffer, Control, CrossEntropyArgs, DType, Data, DataMut, Launch, NormSaved, Slot, Store},
     cast::{Round, f16_from_f32},
     descriptor::{Conv2d, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary, Xent},
     stats::{Convention, Detail, Stats},
@@ -107,7 +107,9 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     all.push(store(cpu, DType::F16, 201 * 130, |y| {
         cpu.launch(Launch::Gemm { p: gemm, a: &a, b: &b, bias: None, y }).unwrap()
     }));
-    all.push(store(cpu, DType::F16, len * 22, |y| cpu.launch(Launch::Unary { op: Unary::Gelu, x: &dy, y }).unwrap()));
+    all.push(store(cpu, DType::F16, len * 22, |y| {
+        cpu.launch(Launch::Unary { op: Unary::Gelu, len: dy.len() as u32, x: &dy, y }).unwrap()
+    }));
     let reduce = Reduce::new(ReduceOp::SumSquares, 7, 3 * 29 * 37, 3).unwrap();
     let long = halves(cpu, 7 * len * 3, 6);
     all.push(store(cpu, DType::F32, 21, |y| cpu.launch(Launch::Reduce { p: reduce, x: &long, y }).unwrap()));
@@ -167,7 +169,8 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
 fn store_f32(cpu: &Cpu, x: &Memory, len: usize) -> Memory {
     let table = cpu.table(2, 0).unwrap();
     let mut y = cpu.alloc(DType::F32, len).unwrap();
-    cpu.launch(Launch::Unary { op: Unary::Id, x, y: Store::keep(Slot::ONE, &table, &mut y) }).unwrap();
+    cpu.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .unwrap();
     y
 }
 

@@ -3,7 +3,7 @@
 use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
-    backend::{Buffer, Slot, Store},
+    backend::{Slot, Store},
     descriptor::{Binary, BinaryOp, Unary, dropout_threshold},
     scaled::Scaled,
 };
@@ -72,8 +72,9 @@ struct SumParams {
 }
 
 impl<D: Driver> Device<D> {
-    pub(crate) fn run_unary(&self, op: Unary, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
-        self.unary_at(op, x.at(), x.kind(), x.len(), y)
+    pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+        let n = len as usize;
+        self.unary_at(op, x.holds(n).at(), x.kind(), n, y)
     }
 
     /// A unary function of `n` elements of a type at an address.
@@ -108,8 +109,10 @@ impl<D: Driver> Device<D> {
         unsafe { self.launch(&kernels::BINARY, blocks, &params) }
     }
 
-    pub(crate) fn run_sum(&self, terms: &[Scaled<&Memory<D>, Slot>], y: Store<'_, Self>) -> Result<(), Error> {
-        let n = terms.first().map_or(0, |term| term.data.len());
+    pub(crate) fn run_sum(
+        &self, len: u32, terms: &[Scaled<&Memory<D>, Slot>], y: Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let n = len as usize;
         let (len, blocks) = self.dense(n);
         // The terms are brought to the exponent of the sum; the store itself does not scale.
         let y = Store { from: y.to, ..y };

@@ -13,7 +13,7 @@ mod weights;
 use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer,
     core::{
-        backend::{Backend, Control, DType, Data, Launch, Slot, Store},
+        backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
         descriptor::{Divisor, Unary},
         stats::Detail,
     },
@@ -96,10 +96,14 @@ fn a_copy_that_comes_too_early_is_seen() {
     let control = Control { exponents: &[0; 2], dials: &[0.0], seed: 0, detail: Detail::None };
     let (mut x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
     device.prefetch(Data::F32(&[1.0; 9]), &mut x).expect("nothing uses it");
-    device.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) }).expect("a launch");
+    device
+        .launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .expect("a launch");
     device.upload(&control, 0..0, &mut table).expect("an upload");
     device.prefetch(Data::F32(&[2.0; 9]), &mut x).expect("used before the upload only");
-    device.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) }).expect("a launch");
+    device
+        .launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .expect("a launch");
     device.prefetch(Data::F32(&[3.0; 9]), &mut x).ok();
 }
 

@@ -15,7 +15,7 @@ use gradscale::{
     optim::Optimizer,
 };
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
+    backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
@@ -57,7 +57,12 @@ impl Bench {
         let table = self.table(Detail::None);
         let mut half = self.device.alloc(dtype, len).unwrap();
         self.device
-            .launch(Launch::Unary { op: Unary::Id, x: &wide, y: Store::keep(Slot::ONE, &table, &mut half) })
+            .launch(Launch::Unary {
+                op: Unary::Id,
+                len: wide.len() as u32,
+                x: &wide,
+                y: Store::keep(Slot::ONE, &table, &mut half),
+            })
             .unwrap();
         half
     }
@@ -116,6 +121,7 @@ impl Bench {
             let time = self.operator(|| {
                 self.device.launch(Launch::Unary {
                     op: Unary::Id,
+                    len: x.len() as u32,
                     x: &x,
                     y: Store::site(Slot(2), Slot(3), &table, &mut y),
                 })

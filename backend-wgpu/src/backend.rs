@@ -65,9 +65,9 @@ impl Backend for Wgpu {
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         match launch {
-            Launch::Unary { op, x, y } => self.run_unary(op, x, &y),
+            Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, &y),
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, &y),
-            Launch::Sum { terms, y } => self.run_sum(terms, y),
+            Launch::Sum { len, terms, y } => self.run_sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.run_reduce(&p, x, &y),
             Launch::Copy { p, x, y } => self.run_copy(&p, x, &y),
             Launch::Gemm { p, a, b, bias, y } => self.run_gemm(&p, a, b, bias, &y),

@@ -41,7 +41,9 @@ impl Wgpu {
         let table = self.new_table(Slot::FIRST.0, 0)?;
         let x = self.new_memory(DType::F32, values.len())?;
         self.write_memory(Data::F32(&values), &x)?;
-        let store = |x: &Memory, y: &mut Memory| self.run_unary(Unary::Id, x, &Store::keep(Slot::ONE, &table, y));
+        let store = |x: &Memory, y: &mut Memory| {
+            self.run_unary(Unary::Id, word_of(values.len()), x, &Store::keep(Slot::ONE, &table, y))
+        };
         let mut half = self.new_memory(DType::F16, values.len())?;
         store(&x, &mut half)?;
         let mut read = self.new_memory(DType::F32, values.len())?;

@@ -19,7 +19,7 @@ impl Compiler<'_, '_> {
             return Err(TraceError::new(&output.name, TraceErrorKind::Loss(output.shape)));
         }
         // Here ⟨α₀, ∂L⟩ begins, with α₀ = 0 and ∂L = 1.
-        let one = Gradient { value: Value { buf: self.fixed.one(), dtype: DType::F32 }, slot: Slot::ONE };
+        let one = Gradient { value: Value::single(self.fixed.one(), 1), slot: Slot::ONE };
         self.gradients[trace.output].push(one);
         if let Work::Parameter(p) = output.work {
             // A loss that is a parameter.
@@ -56,10 +56,10 @@ impl Compiler<'_, '_> {
         let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
         let detail = if half { Detail::Moments } else { Detail::None };
-        let target = Target { y: y.buf, from: first.slot, to, detail, add: false };
+        let target = Target { y, from: first.slot, to, detail, add: false };
         let of_operator = node.operator().map_or(Rule::Branch, Operator::rule_of_sum);
         let rule = if half { of_operator } else { Rule::None };
-        self.launches.push(Launch { rule, operation: Operation::Sum { terms, y: target } });
+        self.launches.push(Launch { rule, operation: Operation::Sum { len: y.elements(), terms, y: target } });
         Ok(Some(Gradient { value: y, slot: to }))
     }
 
@@ -70,7 +70,8 @@ impl Compiler<'_, '_> {
             self.contributes.push(p);
         }
         let add = again || self.purpose == (Purpose::Train { later: true });
-        let (y, to) = (Fixed::part(p, Part::Gradient), self.shared.parameters[p].slot);
-        Target { y, from: dy.slot, to, detail: Detail::Counts, add }
+        let parameter = self.shared.parameters[p];
+        let y = Value::single(Fixed::part(p, Part::Gradient), parameter.len);
+        Target { y, from: dy.slot, to: parameter.slot, detail: Detail::Counts, add }
     }
 }

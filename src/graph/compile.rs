@@ -46,6 +46,7 @@ impl Purpose {
 pub(crate) struct ParameterInfo {
     pub role: Role,
     pub slot: Slot,
+    pub len: usize,
 }
 
 /// What programs share.
@@ -98,6 +99,8 @@ pub(crate) struct Program {
     pub arena: Vec<(DType, usize)>,
     pub gradients: Vec<Traced>,
     pub plan: Vec<PlanRow>,
+    /// When it was last asked for.
+    pub used: u64,
 }
 
 impl Program {
@@ -183,12 +186,13 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
     };
     compiler.mark();
     let inputs = compiler.forward()?;
-    let mut output = compiler.values[trace.output].unwrap_or(Value { buf: fixed.zero(), dtype: DType::F32 });
+    let mut output = compiler.values[trace.output].unwrap_or(Value::single(fixed.zero(), 1));
     if let Purpose::Train { later } = purpose {
         compiler.backward()?;
-        let target = Target { add: later, ..Target::keep(fixed.loss(), Slot::ONE) };
+        let loss = Value::single(fixed.loss(), 1);
+        let target = Target { add: later, ..Target::keep(loss, Slot::ONE) };
         compiler.launches.push(cast(output.buf, target).into());
-        output = Value { buf: fixed.loss(), dtype: DType::F32 };
+        output = loss;
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, values, shared, .. } =
@@ -210,6 +214,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         arena: Vec::new(),
         gradients: traced,
         plan,
+        used: 0,
     };
     memory::assign(&mut program, &buffers, shared.keep);
     Ok(program)
@@ -240,7 +245,7 @@ impl Compiler<'_, '_> {
 
     pub fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
         self.buffers.push((dtype, len));
-        Value { buf: Buf::Arena(self.buffers.len() - 1), dtype }
+        Value { buf: Buf::Arena(self.buffers.len() - 1), dtype, len }
     }
 
     /// Values that no step changes: f32.

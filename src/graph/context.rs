@@ -95,7 +95,7 @@ impl Context<'_, '_, '_> {
     }
 
     /// Where running statistics of a batch are added up until the update.
-    pub fn running(&mut self, running: usize) -> Target {
+    pub fn running(&mut self, running: usize, len: usize) -> Target {
         let purpose = self.purpose();
         let known = self.compiler.statistics.iter_mut().find(|(id, _)| *id == running);
         let add = known.is_some() || purpose == Purpose::Train { later: true };
@@ -103,7 +103,7 @@ impl Context<'_, '_, '_> {
             Some((_, calls)) => *calls += 1,
             None => self.compiler.statistics.push((running, 1)),
         }
-        Target { add, ..Target::keep(Fixed::part(running, purpose.statistics()), Slot::ONE) }
+        Target { add, ..Target::keep(Value::single(Fixed::part(running, purpose.statistics()), len), Slot::ONE) }
     }
 }
 
@@ -137,7 +137,7 @@ impl Context<'_, '_, '_> {
     /// Emits f32 values between two launches of one operator, at the exponent of `at`.
     pub fn emit_temporary(&mut self, len: usize, at: Slot, operation: impl FnOnce(Target) -> Operation) -> Buf {
         let value = self.new_buffer(DType::F32, len);
-        self.emit(operation(Target::keep(value.buf, at)));
+        self.emit(operation(Target::keep(value, at)));
         value.buf
     }
 
@@ -188,7 +188,7 @@ impl Context<'_, '_, '_> {
         &mut self, len: usize, at: Gradient, operation: impl FnOnce(Target) -> Operation,
     ) -> Gradient {
         let buf = self.emit_temporary(len, at.slot, operation);
-        Gradient { value: Value { buf, dtype: DType::F32 }, slot: at.slot }
+        Gradient { value: Value::single(buf, len), slot: at.slot }
     }
 
     /// Where the gradient of input `i` goes, and by which rule. A parameter's goes to f32 at exponent 0. Another's is
@@ -214,9 +214,9 @@ impl Context<'_, '_, '_> {
             let kind = if dy.value.dtype == DType::F32 { "cast" } else { "dgrad" };
             let which = if i == 0 { String::new() } else { format!(".{i}") };
             let to = self.compiler.slot(&format!("{}/{kind}{which}", self.node.name), SlotKind::Site)?;
-            (Target { y: y.buf, from: dy.slot, to, detail: Detail::Moments, add: false }, rule, to)
+            (Target { y, from: dy.slot, to, detail: Detail::Moments, add: false }, rule, to)
         } else {
-            (Target::keep(y.buf, dy.slot), Rule::None, dy.slot)
+            (Target::keep(y, dy.slot), Rule::None, dy.slot)
         };
         self.compiler.gradients[input].push(Gradient { value: y, slot });
         Ok((target, rule))
@@ -234,11 +234,11 @@ impl Context<'_, '_, '_> {
         };
         let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
         let to = self.compiler.slot(&name, SlotKind::Site)?;
-        let rounded = Target { y: half.buf, from: dy.slot, to, detail: Detail::Moments, add: false };
+        let rounded = Target { y: half, from: dy.slot, to, detail: Detail::Moments, add: false };
         self.compiler.casts_behind.push(Launch { rule: Rule::Cast, operation: cast(single.buf, rounded) });
         let unscaled = self.compiler.parameter(p, Gradient { value: half, slot: to });
         self.compiler.casts_behind.push(cast(half.buf, unscaled).into());
-        Ok(Target::keep(single.buf, dy.slot))
+        Ok(Target::keep(single, dy.slot))
     }
 
     /// Hands a gradient on as it is: the same memory, unless it must be stored elsewhere or in another type.

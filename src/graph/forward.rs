@@ -27,7 +27,7 @@ impl Compiler<'_, '_> {
             match &node.work {
                 Work::Input(_) => self.input(id)?,
                 Work::Parameter(p) => {
-                    self.values[id] = Some(Value { buf: Fixed::part(*p, Part::Master), dtype: DType::F32 });
+                    self.values[id] = Some(Value::single(Fixed::part(*p, Part::Master), node.shape.len()));
                 }
                 Work::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
             }
@@ -52,7 +52,8 @@ impl Compiler<'_, '_> {
             if !self.halves.contains(p) {
                 self.halves.push(*p);
             }
-            return Ok(Value { buf: Fixed::part(*p, Part::Half), dtype: DType::F16 });
+            let len = self.trace.nodes[node].shape.len();
+            return Ok(Value { buf: Fixed::part(*p, Part::Half), dtype: DType::F16, len });
         }
         let value = self.value(node)?;
         match (value.dtype, want) {
@@ -85,8 +86,8 @@ impl Compiler<'_, '_> {
     pub(super) fn observed(&mut self, name: &str, y: Value) -> Result<Target, TraceError> {
         if y.dtype == DType::F16 && matches!(self.purpose, Purpose::Train { .. }) {
             let to = self.slot(name, SlotKind::Forward)?;
-            return Ok(Target { y: y.buf, from: Slot::ONE, to, detail: Detail::Counts, add: false });
+            return Ok(Target { y, from: Slot::ONE, to, detail: Detail::Counts, add: false });
         }
-        Ok(Target::keep(y.buf, Slot::ONE))
+        Ok(Target::keep(y, Slot::ONE))
     }
 }

@@ -20,11 +20,24 @@ pub(crate) enum Buf {
     Ahead(usize),
 }
 
-/// A place and what lies there.
+/// A place and what lies there. Its buffer may be longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
     pub buf: Buf,
     pub dtype: DType,
+    pub len: usize,
+}
+
+impl Value {
+    /// f32.
+    pub const fn single(buf: Buf, len: usize) -> Self {
+        Self { buf, dtype: DType::F32, len }
+    }
+
+    /// Its length as launches take it: shapes were checked when the trace was written.
+    pub fn elements(self) -> u32 {
+        u32::try_from(self.len).unwrap_or(u32::MAX)
+    }
 }
 
 /// ⟨α, ∇X⟩: a gradient and the slot of its exponent.
@@ -64,7 +77,7 @@ pub(crate) struct Updated {
 /// Where results go: a store without its table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target {
-    pub y: Buf,
+    pub y: Value,
     pub from: Slot,
     pub to: Slot,
     pub detail: Detail,
@@ -74,11 +87,11 @@ pub(crate) struct Target {
 impl Target {
     /// The same into another buffer.
     fn renamed(self, name: impl Fn(Buf) -> Buf) -> Self {
-        Self { y: name(self.y), ..self }
+        Self { y: Value { buf: name(self.y.buf), ..self.y }, ..self }
     }
 
     /// As the exponent is, unobserved.
-    pub const fn keep(y: Buf, at: Slot) -> Self {
+    pub const fn keep(y: Value, at: Slot) -> Self {
         Self { y, from: at, to: at, detail: Detail::None, add: false }
     }
 }
@@ -115,7 +128,12 @@ impl From<Operation> for Launch {
 
 /// The cast from one place to another.
 pub(crate) fn cast(x: Buf, y: Target) -> Operation {
-    Operation::Unary { op: Unary::Id, x, y }
+    unary(Unary::Id, x, y)
+}
+
+/// A function of as many elements as are stored.
+pub(crate) fn unary(op: Unary, x: Buf, y: Target) -> Operation {
+    Operation::Unary { op, len: y.y.elements(), x, y }
 }
 
 impl Launch {

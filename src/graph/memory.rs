@@ -1,68 +1,60 @@
-//! Which buffers share memory.
+//! Which buffers of a program share memory.
 //!
-//! A buffer is free as soon as the last launch that uses it is done; the next one of the same type and length takes
-//! its place. Deterministic: the same trace always gets the same places.
+//! Two buffers of one type share a place if no launch comes between the first and the last use of both. Places are given
+//! to the largest first, so a later buffer fits wherever it may lie, and takes the smallest of these. Deterministic: the
+//! same trace always gets the same places.
 
 use super::{Buf, Program, Purpose};
 use gradscale_core::backend::DType;
-use std::collections::HashMap;
+use std::{cmp::Reverse, ops::RangeInclusive};
+
+/// A place: its type and length, and when it is taken.
+struct Place {
+    kind: (DType, usize),
+    taken: Vec<RangeInclusive<usize>>,
+}
 
 /// Gives every virtual buffer of `program` a place in the arena.
 pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bool) {
-    let mut last: Vec<Option<usize>> = vec![None; buffers.len()];
-    for (at, launch) in program.launches.iter().enumerate() {
-        for buf in launch.buffers() {
-            if let Buf::Arena(i) = buf {
-                last[i] = Some(at);
-            }
-        }
+    let used = uses(program, buffers.len(), keep);
+    let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| used[i].is_some()).collect();
+    order.sort_by_key(|&i| (Reverse(buffers[i].1), used[i].as_ref().map(|used| *used.start()), i));
+    let mut places: Vec<Place> = Vec::new();
+    let mut place_of = vec![0; buffers.len()];
+    for i in order {
+        let Some(used) = &used[i] else { continue };
+        let apart = |taken: &RangeInclusive<usize>| taken.end() < used.start() || used.end() < taken.start();
+        let fits = |place: &Place| place.kind.0 == buffers[i].0 && place.taken.iter().all(apart);
+        // The last is the smallest.
+        let at = places.iter().rposition(fits).unwrap_or_else(|| {
+            places.push(Place { kind: buffers[i], taken: Vec::new() });
+            places.len() - 1
+        });
+        places[at].taken.push(used.clone());
+        place_of[i] = at;
     }
-    // The loss is read when the step is over.
-    let mut pinned = vec![keep; buffers.len()];
-    if let Buf::Arena(i) = program.output.buf {
-        pinned[i] = true;
-    }
-    // A repeat reads them again.
-    for input in program.inputs.iter().filter(|_| program.holds) {
-        if let Buf::Arena(i) = *input {
-            pinned[i] = true;
-        }
-    }
-    let mut arena: Vec<(DType, usize)> = Vec::new();
-    let mut free: HashMap<(DType, usize), Vec<usize>> = HashMap::new();
-    let mut place: Vec<Option<usize>> = vec![None; buffers.len()];
-    let mut take = |i: usize, place: &mut Vec<Option<usize>>, free: &mut HashMap<(DType, usize), Vec<usize>>| {
-        if place[i].is_none() {
-            let reused = free.get_mut(&buffers[i]).and_then(Vec::pop);
-            place[i] = Some(reused.unwrap_or_else(|| {
-                arena.push(buffers[i]);
-                arena.len() - 1
-            }));
+    program.rename(|i| place_of[i]);
+    debug_assert!(matches!(program.purpose, Purpose::Train { .. }) || program.gradients.is_empty());
+    program.arena = places.into_iter().map(|place| place.kind).collect();
+}
+
+/// The first and the last launch that uses each buffer.
+fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusive<usize>>> {
+    let end = if keep { usize::MAX } else { 0 };
+    let mut used: Vec<Option<RangeInclusive<usize>>> = vec![None; count];
+    let mut see = |buf: Buf, start: usize, end: usize| {
+        if let Buf::Arena(i) = buf {
+            let (first, last) = used[i].take().map_or((start, end), |used| (*used.start(), end.max(*used.end())));
+            used[i] = Some(first..=last);
         }
     };
-    for input in &program.inputs {
-        if let Buf::Arena(i) = *input {
-            take(i, &mut place, &mut free);
-        }
-    }
+    // Inputs are written before the first launch; a repeat reads them again.
+    let held = if program.holds { usize::MAX } else { end };
+    program.inputs.iter().for_each(|&input| see(input, 0, held));
     for (at, launch) in program.launches.iter().enumerate() {
-        let used: Vec<usize> = launch
-            .buffers()
-            .into_iter()
-            .filter_map(|buf| if let Buf::Arena(i) = buf { Some(i) } else { None })
-            .collect();
-        used.iter().for_each(|&i| take(i, &mut place, &mut free));
-        for i in used {
-            if last[i] == Some(at)
-                && !pinned[i]
-                && let Some(place) = place[i]
-            {
-                last[i] = None;
-                free.entry(buffers[i]).or_default().push(place);
-            }
-        }
+        launch.buffers().into_iter().for_each(|buf| see(buf, at, end.max(at)));
     }
-    program.rename(|i| place[i].unwrap_or_default());
-    debug_assert!(matches!(program.purpose, Purpose::Train { .. }) || program.gradients.is_empty());
-    program.arena = arena;
+    // The loss is read when the step is over.
+    see(program.output.buf, program.launches.len(), usize::MAX);
+    used
 }

@@ -16,7 +16,9 @@ mod tape;
 use compile::Compiler;
 pub(crate) use compile::{ParameterInfo, Program, Purpose, Shared, Traced, compile};
 pub(crate) use context::Context;
-pub(crate) use launch::{Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, Target, Updated, Value, cast};
+pub(crate) use launch::{
+    Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, Target, Updated, Value, cast, unary,
+};
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;
 pub(crate) use plan::plan;

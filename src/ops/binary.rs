@@ -2,7 +2,7 @@
 
 use crate::{
     TraceError, Var,
-    graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size},
+    graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size, unary},
 };
 use gradscale_core::{
     descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, Unary},
@@ -123,9 +123,9 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
             let result = at.result().map_or(g, |y| y.buf);
             let product = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p: mul, a: g, b: result, y });
             let quotient = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p: div, a: product, b, y });
-            Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: quotient, y }))
+            Some(Box::new(move |y| unary(Unary::Neg, quotient, y)))
         }
-        BinaryOp::Sub => Some(Box::new(move |y| Operation::Unary { op: Unary::Neg, x: g, y })),
+        BinaryOp::Sub => Some(Box::new(move |y| unary(Unary::Neg, g, y))),
         BinaryOp::Add | BinaryOp::Max | BinaryOp::Grad(_) => None,
     };
     if over == Over::All {

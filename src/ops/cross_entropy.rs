@@ -81,7 +81,7 @@ impl Operator for Xent {
         at.save(out);
         let loss = at.new_buffer(DType::F32, 1);
         let first = Strided::new(&[], 0, 0).map_err(|error| node.error(error))?;
-        at.emit(Operation::Copy { p: first, x: out.buf, y: Target::keep(loss.buf, Slot::ONE) });
+        at.emit(Operation::Copy { p: first, x: out.buf, y: Target::keep(loss, Slot::ONE) });
         at.give(loss);
         Ok(())
     }

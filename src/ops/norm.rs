@@ -89,7 +89,7 @@ impl Operator for Normalise {
         };
         let groups = p.groups() as usize;
         let saved = match self.running {
-            Some(running) if p.is_given() => Value { buf: Fixed::part(running, Part::Master), dtype: DType::F32 },
+            Some(running) if p.is_given() => Value::single(Fixed::part(running, Part::Master), 2 * groups),
             _ => at.new_buffer(DType::F32, 2 * groups),
         };
         at.save(saved);
@@ -103,7 +103,7 @@ impl Operator for Normalise {
             let factors = at.constant(factors);
             let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Over::All);
             let p = p.map_err(|error| node.error(error))?;
-            let y = at.running(running);
+            let y = at.running(running, 2 * groups);
             at.emit(Operation::Binary { p, a: saved.buf, b: factors, y });
         }
         Ok(())
@@ -117,14 +117,14 @@ impl Operator for Normalise {
             at.destination(0, dy, at.flow(), Rule::Cast)?
         } else {
             let unused = at.new_buffer(x.dtype, node.shape.len());
-            (Target::keep(unused.buf, dy.slot), Rule::None)
+            (Target::keep(unused, dy.slot), Rule::None)
         };
         let mut of_channels = |i: usize| {
             if at.wants(i) {
                 return Ok(at.destination(i, dy, Flow::Site, Rule::None)?.0);
             }
             let unused = at.new_buffer(DType::F32, node.shape.channels());
-            Ok(Target::keep(unused.buf, dy.slot))
+            Ok(Target::keep(unused, dy.slot))
         };
         let affine = Some([of_channels(1)?, of_channels(2)?]);
         let x = NormSaved { x: x.buf, saved: saved.buf, weight: Some(weight) };

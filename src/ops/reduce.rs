@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, Target, size},
+    graph::{Context, Gradient, Operation, Operator, Rule, Target, size, unary},
 };
 use gradscale_core::{
     backend::{DType, Slot},
@@ -54,7 +54,7 @@ impl Operator for Reduce {
         if self.gives_integers() {
             let x = at.read_in(0, None)?.buf;
             let y = at.new_buffer(DType::U32, at.node.shape.len());
-            at.emit(Operation::Reduce { p, x, y: Target::keep(y.buf, Slot::ONE) });
+            at.emit(Operation::Reduce { p, x, y: Target::keep(y, Slot::ONE) });
             at.give(y);
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Operator for Reduce {
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let a = (1.0 / f64::from(len)) as f32;
             let op = Unary::Affine { a, b: 0.0 };
-            g = at.temporary_gradient(at.node.shape.len(), dy, |y| Operation::Unary { op, x: dy.value.buf, y });
+            g = at.temporary_gradient(at.node.shape.len(), dy, |y| unary(op, dy.value.buf, y));
         }
         let [of_outer, of_inner] = [i64::from(len) * i64::from(inner), i64::from(inner)];
         let dims = [

@@ -111,7 +111,7 @@ impl Operator for Concat {
             let x = at.read_any(i)?.buf;
             let p = part(node, [node.shape, at.input(i)], self.0, start, Way::Into)?;
             start += at.input(i).sizes()[self.0];
-            at.emit(Operation::Copy { p, x, y: Target::keep(result.buf, Slot::ONE) });
+            at.emit(Operation::Copy { p, x, y: Target::keep(result, Slot::ONE) });
         }
         at.give(result);
         Ok(())
@@ -151,9 +151,9 @@ impl Operator for Slice {
         let whole = at.new_buffer(dy.value.dtype, shape.len());
         let everywhere = [Dim { len: node.size(shape.len())?, x: 0, y: 1 }];
         let p = Strided::new(&everywhere, 0, 0).map_err(|error| node.error(error))?;
-        at.emit(Operation::Copy { p, x: at.zero(), y: Target::keep(whole.buf, Slot::ONE) });
+        at.emit(Operation::Copy { p, x: at.zero(), y: Target::keep(whole, Slot::ONE) });
         let p = part(node, [shape, node.shape], self.axis, self.start, Way::Into)?;
-        at.emit(Operation::Copy { p, x: dy.value.buf, y: Target::keep(whole.buf, dy.slot) });
+        at.emit(Operation::Copy { p, x: dy.value.buf, y: Target::keep(whole, dy.slot) });
         at.pass_through(0, Gradient { value: whole, slot: dy.slot })
     }
 }

@@ -4,7 +4,7 @@
 use super::binary;
 use crate::{
     TraceError,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule},
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, unary},
 };
 use gradscale_core::{
     backend::Slot,
@@ -61,7 +61,7 @@ impl Operator for Huber {
 /// One function after the other.
 fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
     let len = at.node.shape.len();
-    functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| Operation::Unary { op, x, y }))
+    functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| unary(op, x, y)))
 }
 
 /// x, at least −`most` and at most `most`.

@@ -3,7 +3,7 @@
 use super::binary;
 use crate::{
     TraceError, Var,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target},
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, unary},
 };
 use gradscale_core::{
     backend::Slot,
@@ -55,7 +55,7 @@ impl Operator for Softmax {
         let most = of_rows(at, ReduceOp::Max, scores, Slot::ONE)?;
         let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
         let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
-        let exp = at.emit_temporary(len, Slot::ONE, |y| Operation::Unary { op: Unary::Exp, x: below, y });
+        let exp = at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Exp, below, y));
         let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
         let p = binary::like(at.node, BinaryOp::Div, Over::PerRow)?;
         at.store(|y| Operation::Binary { p, a: exp, b: sum, y })

@@ -3,7 +3,7 @@
 use super::{binary, smooth::Softplus};
 use crate::{
     TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, size},
+    graph::{Context, Gradient, Operation, Operator, Rule, size, unary},
 };
 use gradscale_core::{
     descriptor::{BinaryOp, Kept, Over, Unary},
@@ -117,7 +117,7 @@ impl<'t> Var<'t> {
 impl Operator for Unary {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (op, x) = (*self, at.read_any(0)?.buf);
-        at.store(|y| Operation::Unary { op, x, y })
+        at.store(|y| unary(op, x, y))
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {

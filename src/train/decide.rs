@@ -12,7 +12,7 @@ use crate::{
     graph::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
 };
 use gradscale_core::{
-    backend::{Backend, Buffer, Control, Slot},
+    backend::{Backend, Control, Slot},
     scaled::Scaled,
     solve::{NoDecision, Operand},
     stats::{Convention, Detail, Stats},
@@ -84,38 +84,37 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn probe_launch(
         &mut self, launch: &Launch, target: Target, incoming: i32,
     ) -> Result<(Buf, Stats), B::Error> {
-        let len = self.memory.get(target.y).len();
-        let scratch = self.memory.scratch(&self.device, len)?;
+        let scratch = Value::single(self.memory.scratch(&self.device, target.y.len)?, target.y.len);
         self.sites.set_probe(incoming);
         self.send(PROBE)?;
         let probing = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
         self.run_one(&launch.stored_at(probing).operation)?;
-        Ok((scratch, self.probe()?))
+        Ok((scratch.buf, self.probe()?))
     }
 
     /// The rows of both operands of a product.
     pub(super) fn observe_product(&mut self, dy: Gradient, w: Value) -> Result<(Stats, Stats), B::Error> {
-        Ok((self.observe(dy.value.buf, dy.slot)?, self.observe(w.buf, Slot::ONE)?))
+        Ok((self.observe(dy.value, dy.slot)?, self.observe(w, Slot::ONE)?))
     }
 
     /// The largest magnitude of each part of a sum, with its exponent.
     pub(super) fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
-        let Operation::Sum { terms, .. } = &launch.operation else { return Ok(Vec::new()) };
+        let Operation::Sum { terms, y, .. } = &launch.operation else { return Ok(Vec::new()) };
         let mut parts = Vec::new();
         for &Scaled { data: buf, alpha: slot } in terms {
-            let row = self.observe(buf, slot)?;
+            let row = self.observe(Value { buf, ..y.y }, slot)?;
             parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
         }
         Ok(parts)
     }
 
     /// The row of a buffer's values as they lie there.
-    fn observe(&mut self, buf: Buf, slot: Slot) -> Result<Stats, B::Error> {
+    fn observe(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
         self.sites.set_probe(self.sites.exponent(slot));
         self.send(PROBE)?;
-        let scratch = self.memory.scratch(&self.device, self.memory.get(buf).len())?;
+        let scratch = Value::single(self.memory.scratch(&self.device, value.len)?, value.len);
         let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
-        self.run_one(&cast(buf, target))?;
+        self.run_one(&cast(value.buf, target))?;
         self.probe()
     }
 

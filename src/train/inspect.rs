@@ -142,9 +142,9 @@ impl<B: Backend> Trainer<B> {
         for id in 0..self.definitions.len() {
             let half = Fixed::part(id, Part::Half);
             if self.memory.has(half) {
-                self.convert(self.master(id), half)?;
+                self.convert(id, self.master(id), half)?;
                 if self.level() == Level::O3 {
-                    self.convert(half, self.master(id))?;
+                    self.convert(id, half, self.master(id))?;
                 }
             }
         }

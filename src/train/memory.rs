@@ -2,6 +2,7 @@
 
 use crate::graph::{Buf, Program};
 use gradscale_core::backend::{Backend, Buffer, DType};
+use std::cmp::Reverse;
 
 /// Where memory goes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,35 +79,44 @@ impl<B: Backend> Memory<B> {
         place.expect("no launch reads where it writes, and all is allocated before it")
     }
 
-    /// Gives a program's arena its places in the common one.
-    pub fn link(&mut self, device: &B, program: &mut Program) -> Result<(), B::Error> {
+    /// Gives a program's arena its places in the common one, the largest the largest; whether one of those was too short
+    /// and is another buffer now, which no recording knows.
+    pub fn link(&mut self, device: &B, program: &mut Program) -> Result<bool, B::Error> {
         let mut taken = vec![false; self.arena.len()];
         self.scratch.iter().chain(&self.held).for_each(|&place| taken[place] = true);
-        let mut places = Vec::new();
+        let mut order: Vec<usize> = (0..program.arena.len()).collect();
+        order.sort_by_key(|&at| Reverse(program.arena[at].1));
+        let (mut places, mut grown) = (vec![0; program.arena.len()], false);
         // One step is in progress at a time: what holds its inputs can hold those of any other program.
         let mut holding: Vec<usize> = Vec::new();
-        for (at, kind) in program.arena.iter().enumerate() {
+        for at in order {
+            let (dtype, len) = program.arena[at];
             let holds = program.holds && program.inputs.contains(&Buf::Arena(at));
-            let free = if holds {
-                self.held.iter().copied().find(|i| !holding.contains(i) && self.kinds[*i] == *kind)
-            } else {
-                (0..self.kinds.len()).find(|&i| !taken[i] && self.kinds[i] == *kind)
+            let is_free = |&i: &usize| {
+                let free = if holds { self.held.contains(&i) && !holding.contains(&i) } else { !taken[i] };
+                free && self.kinds[i].0 == dtype && self.kinds[i] != FREED
             };
-            let place = match free {
-                Some(place) => place,
-                None => self.push(device, *kind)?,
+            let place = match (0..self.kinds.len()).filter(is_free).max_by_key(|&i| (self.kinds[i].1, Reverse(i))) {
+                Some(place) if self.kinds[place].1 >= len => place,
+                Some(place) => {
+                    // Where there is no memory, all stays as it was.
+                    self.arena[place] = Some(device.alloc(dtype, len)?);
+                    (self.kinds[place].1, grown) = (len, true);
+                    place
+                }
+                None => self.push(device, (dtype, len))?,
             };
             taken.resize(self.kinds.len(), false);
             taken[place] = true;
             if holds {
                 holding.push(place);
             }
-            places.push(place);
+            places[at] = place;
         }
         holding.retain(|place| !self.held.contains(place));
         self.held.extend(holding);
         program.rename(|i| places[i]);
-        Ok(())
+        Ok(grown)
     }
 
     fn push(&mut self, device: &B, kind: (DType, usize)) -> Result<usize, B::Error> {

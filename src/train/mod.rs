@@ -58,6 +58,9 @@ enum Recorded<R> {
     Ready(R),
 }
 
+/// Compiled steps that are kept, unless told.
+const PROGRAMS: usize = 256;
+
 /// Trains the parameters of one or more networks on one device.
 ///
 /// ```
@@ -116,6 +119,10 @@ pub struct Trainer<B: Backend> {
     constants: Vec<Vec<f32>>,
     programs: Vec<Program>,
     recorded: Vec<Recorded<B::Recording>>,
+    /// How many are kept.
+    most_programs: usize,
+    /// Programs asked for so far.
+    clock: u64,
     /// The program of the last backward pass, and the name of its loss.
     last: Option<(usize, String)>,
     recording: bool,
@@ -188,7 +195,7 @@ impl<B: Backend> Trainer<B> {
         let mut known = Vec::new();
         for definition in &parameters.all {
             let slot = sites.slot(&definition.name, SlotKind::Parameter)?;
-            known.push(ParameterInfo { role: definition.role, slot });
+            known.push(ParameterInfo { role: definition.role, slot, len: definition.shape.len() });
         }
         let groups = parameters.all.iter().map(|one| optimizer.group_of(&one.name)).collect();
         let fixed = Fixed { parameters: parameters.all.len() };
@@ -211,6 +218,8 @@ impl<B: Backend> Trainer<B> {
             constants: Vec::new(),
             programs: Vec::new(),
             recorded: Vec::new(),
+            most_programs: PROGRAMS,
+            clock: 0,
             last: None,
             recording: true,
             keep: false,
@@ -251,6 +260,14 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub const fn with_recording(mut self, recording: bool) -> Self {
         self.recording = recording;
+        self
+    }
+
+    /// How many compiled steps, with their recordings, are kept: one for each shape of a batch; 256 unless told, at least
+    /// 2. One more takes the place of the one not used for longest. They share memory: it is that of the largest.
+    #[must_use]
+    pub const fn with_programs(mut self, most: usize) -> Self {
+        self.most_programs = if most < 2 { 2 } else { most };
         self
     }
 

@@ -4,7 +4,7 @@ use super::Trainer;
 use crate::{
     Batch, Error, Shape, TraceError,
     error::TraceErrorKind,
-    graph::{Buf, Operation, Target, Trace},
+    graph::{Buf, Operation, Target, Trace, Value},
 };
 use gradscale_core::{
     backend::{Backend, DType, Slot},
@@ -147,7 +147,8 @@ impl<B: Backend> Trainer<B> {
                 written
             }),
             Inputs::Ahead(batch) => places.iter().zip(batch.kinds).enumerate().try_for_each(|(i, (&place, kind))| {
-                let y = Target::keep(place, Slot::ONE);
+                let y = Value { buf: place, dtype: kind.1, len: kind.0.len() };
+                let y = Target::keep(y, Slot::ONE);
                 self.run_one(&Operation::Copy { p: whole(kind.0), x: Buf::Ahead(i), y })
             }),
         }

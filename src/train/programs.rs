@@ -3,7 +3,7 @@
 use super::{Recorded, Trainer};
 use crate::{
     Error,
-    graph::{Buf, Fixed, Part, Program, Purpose, Shared, Target, Trace, cast, compile},
+    graph::{Buf, Fixed, Part, Program, Purpose, Shared, Target, Trace, Value, cast, compile},
     parameters::Role,
 };
 use gradscale_core::{
@@ -16,7 +16,9 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn program(&mut self, trace: Trace, purpose: Purpose, prefix: &str) -> Result<usize, Error<B::Error>> {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
         let same = |one: &Program| one.purpose == purpose && one.prefix == prefix && one.trace == trace;
+        self.clock += 1;
         if let Some(index) = self.programs.iter().position(same) {
+            self.programs[index].used = self.clock;
             return Ok(index);
         }
         let mut shared = Shared {
@@ -30,10 +32,24 @@ impl<B: Backend> Trainer<B> {
             keep: self.keep,
         };
         let mut program = compile(&trace, purpose, &mut shared)?;
+        program.used = self.clock;
         self.prepare(&mut program).map_err(Error::Device)?;
+        if let Some(index) = self.evicted() {
+            (self.programs[index], self.recorded[index]) = (program, Recorded::Cold);
+            return Ok(index);
+        }
         self.programs.push(program);
         self.recorded.push(Recorded::Cold);
         Ok(self.programs.len() - 1)
+    }
+
+    /// The program that gives its place to another: where there are enough of them, the one not used for longest, but
+    /// never that of the last backward pass, which can be repeated.
+    fn evicted(&self) -> Option<usize> {
+        let last = self.last.as_ref().map(|(index, _)| *index);
+        let others = (0..self.programs.len()).filter(|&index| Some(index) != last);
+        let oldest = others.min_by_key(|&index| self.programs[index].used);
+        oldest.filter(|_| self.programs.len() >= self.most_programs)
     }
 
     /// Memory, constants, half copies and a table for a new program.
@@ -47,7 +63,9 @@ impl<B: Backend> Trainer<B> {
                 self.memory.put(constant, buffer);
             }
         }
-        self.memory.link(&self.device, program)?;
+        if self.memory.link(&self.device, program)? {
+            self.forget_recordings();
+        }
         self.fit_table()?;
         for &(id, _) in &program.statistics {
             let waiting = Fixed::part(id, program.purpose.statistics());
@@ -67,13 +85,17 @@ impl<B: Backend> Trainer<B> {
             if !self.memory.has(half) {
                 let buffer = self.device.alloc(DType::F16, self.definitions[id].shape.len())?;
                 self.memory.put(half, buffer);
-                self.convert(self.master(id), half)?;
+                self.convert(id, self.master(id), half)?;
                 if rounds {
-                    self.convert(half, self.master(id))?;
+                    self.convert(id, half, self.master(id))?;
                 }
             }
         }
         Ok(())
+    }
+
+    fn forget_recordings(&mut self) {
+        self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
     }
 
     /// A table for all sites.
@@ -84,13 +106,14 @@ impl<B: Backend> Trainer<B> {
             self.table = Some(self.device.table(slots, dials)?);
             self.slots = self.sites.len();
             // Recordings name the table that they were made with.
-            self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
+            self.forget_recordings();
         }
         Ok(())
     }
 
-    /// Copies one buffer into another of another type.
-    pub(super) fn convert(&mut self, from: Buf, to: Buf) -> Result<(), B::Error> {
+    /// Copies a part of a parameter into another of another type.
+    pub(super) fn convert(&mut self, id: usize, from: Buf, to: Buf) -> Result<(), B::Error> {
+        let to = Value::single(to, self.definitions[id].shape.len());
         self.run_one(&cast(from, Target::keep(to, Slot::ONE)))
     }
 }

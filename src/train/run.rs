@@ -94,7 +94,7 @@ impl MapOperands<Planned, Planned> for Listed {
         write
     }
     fn store(&mut self, store: Target) -> Target {
-        self.writes.push(store.y);
+        self.writes.push(store.y.buf);
         store
     }
     fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {

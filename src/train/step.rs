@@ -3,7 +3,7 @@
 use super::{Gradients, Skipped, StepOutcome, Trainer, run::wait};
 use crate::{
     Error,
-    graph::{Fixed, Operation, Part, Target, Updated},
+    graph::{Fixed, Operation, Part, Target, Updated, Value, unary},
     optim::Optimizer,
     sites::{Attempt, Cause, Finished},
 };
@@ -46,7 +46,7 @@ impl<B: Backend> Trainer<B> {
         self.update_statistics_of(&gradients.statistics, Part::Gradient, self.guard()).map_err(Error::Device)?;
         if self.level() == Level::O3 {
             for &id in &weights {
-                self.convert(Fixed::part(id, Part::Half), self.master(id)).map_err(Error::Device)?;
+                self.convert(id, Fixed::part(id, Part::Half), self.master(id)).map_err(Error::Device)?;
             }
         }
         Ok(clips)
@@ -131,7 +131,8 @@ impl<B: Backend> Trainer<B> {
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let a = (1.0 / f64::from(calls)) as f32;
             let (op, x) = (Unary::Affine { a, b: 0.0 }, Fixed::part(id, source));
-            self.run_one(&Operation::Unary { op, x, y: Target::keep(mean, Slot::ONE) })?;
+            let mean = Value::single(mean, self.definitions[id].shape.len());
+            self.run_one(&unary(op, x, Target::keep(mean, Slot::ONE)))?;
         }
         for (members, source) in [(single, source), (several, Part::State0)] {
             let members: Vec<usize> = members.iter().map(|(id, _)| *id).collect();

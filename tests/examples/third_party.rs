@@ -160,7 +160,7 @@ impl Backend for Tiny {
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         match launch {
-            Launch::Unary { op, x, y } => unary(op, x, y),
+            Launch::Unary { op, len, x, y } => unary(op, len, x, y),
             Launch::Gemm { p, a, b, bias, y } => gemm(&p, a, b, bias, y),
             other => return Err(ErrorKind::unsupported(other.name())),
         }
@@ -168,10 +168,10 @@ impl Backend for Tiny {
     }
 }
 
-fn unary(op: Unary, x: &Memory, y: Store<'_, Tiny>) {
+fn unary(op: Unary, len: u32, x: &Memory, y: Store<'_, Tiny>) {
     let seed = y.table.seed;
-    // Descriptors hold fewer than 2^32 elements.
-    store(y, (0u32..).zip(0..x.len()).map(|(index, i)| (i, op.eval(x.get(i), At { seed, index }))));
+    let one = |index: u32| (index as usize, op.eval(x.get(index as usize), At { seed, index }));
+    store(y, (0..len).map(one));
 }
 
 fn gemm(p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Tiny>) {

@@ -157,9 +157,9 @@ impl Backend for Reference {
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         match launch {
-            Launch::Unary { op, x, y } => self.unary(op, x, y),
+            Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
             Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),
-            Launch::Sum { terms, y } => self.sum(terms, y),
+            Launch::Sum { len, terms, y } => self.sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.reduce(&p, x, y),
             Launch::Copy { p, x, y } => self.copy(&p, x, y),
             Launch::Gemm { p, a, b, bias, y } => self.gemm(&p, a, b, bias, y),
@@ -179,9 +179,9 @@ impl Backend for Reference {
 
 /// Operators, one loop each.
 impl Reference {
-    fn unary(&self, op: Unary, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    fn unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let seed = y.table.seed;
-        self.put(y, (0..x.len()).map(|i| op.eval(x.get(i), At { seed, index: i as u32 })))
+        self.put(y, (0..len).map(|index| op.eval(x.get(index as usize), At { seed, index })))
     }
 
     fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
@@ -190,11 +190,11 @@ impl Reference {
         self.put(y, (0..rows * cols).map(eval))
     }
 
-    fn sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
+    fn sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
         let exponent = |slot: Slot| y.table.exponents[usize::from(slot.0)];
-        let (to, len) = (exponent(y.to), terms.first().map_or(0, |t| t.data.len()));
+        let to = exponent(y.to);
         let term = |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), to).apply(t.data.get(i));
-        let sums: Vec<f32> = (0..len).map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i))).collect();
+        let sums: Vec<f32> = (0..len as usize).map(|i| terms.iter().fold(0.0, |sum, t| sum + term(t, i))).collect();
         self.put(Store { from: y.to, ..y }, sums)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::peak::{copy, peak};
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
+    backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
     descriptor::Unary,
     stats::Detail,
 };
@@ -77,7 +77,12 @@ impl<'a> Bench<'a> {
         self.cpu.write(Data::F32(&values), &mut wide).expect("fits");
         let mut y = self.cpu.alloc(dtype, len).expect("memory");
         self.cpu
-            .launch(Launch::Unary { op: Unary::Id, x: &wide, y: Store::keep(Slot::ONE, &table, &mut y) })
+            .launch(Launch::Unary {
+                op: Unary::Id,
+                len: wide.len() as u32,
+                x: &wide,
+                y: Store::keep(Slot::ONE, &table, &mut y),
+            })
             .expect("runs");
         y
     }

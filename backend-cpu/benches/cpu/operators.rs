@@ -2,7 +2,7 @@
 
 use crate::{measure::Bench, plain};
 use gradscale_core::{
-    backend::{Backend, CrossEntropyArgs, DType, Dial, Launch, NormSaved, Param, Slot, Store},
+    backend::{Backend, Buffer, CrossEntropyArgs, DType, Dial, Launch, NormSaved, Param, Slot, Store},
     descriptor::{
         At, Binary, BinaryOp, Dim, Divisor, Norm, NormOver, Optimizer, Over, Pool, PoolOp, Reduce, ReduceOp, Rule,
         Strided, Unary, Way, Xent,
@@ -51,7 +51,12 @@ fn casts(bench: &Bench<'_>) {
         beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, || {
             bench
                 .cpu
-                .launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+                .launch(Launch::Unary {
+                    op: Unary::Id,
+                    len: x.len() as u32,
+                    x: &x,
+                    y: Store::site(Slot(2), Slot(3), &table, &mut y),
+                })
                 .expect("runs");
         });
     }
@@ -62,8 +67,13 @@ fn functions(bench: &Bench<'_>) {
     let (x, bytes) = (bench.filled(DType::F16, LEN), bench.bytes(LEN, 256));
     let mut y = memory(bench, DType::F16, LEN);
     let mut positive = memory(bench, DType::F16, LEN);
-    cpu.launch(Launch::Unary { op: Unary::Exp, x: &x, y: Store::keep(Slot::ONE, &table, &mut positive) })
-        .expect("runs");
+    cpu.launch(Launch::Unary {
+        op: Unary::Exp,
+        len: x.len() as u32,
+        x: &x,
+        y: Store::keep(Slot::ONE, &table, &mut positive),
+    })
+    .expect("runs");
     for op in [
         Unary::Relu,
         Unary::Pow(-0.75),
@@ -79,13 +89,19 @@ fn functions(bench: &Bench<'_>) {
         let x = if matches!(op, Unary::Pow(_) | Unary::Ln) { &positive } else { &x };
         let other = ("core's function", || plain::function(LEN, move |x| op.eval(x, At::default())));
         beside(bench, &format!("unary {op:?}"), [LEN, 4], other, || {
-            cpu.launch(Launch::Unary { op, x, y: Store::site(Slot(2), Slot(3), &table, &mut y) }).expect("runs");
+            cpu.launch(Launch::Unary { op, len: x.len() as u32, x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
+                .expect("runs");
         });
     }
     let affine = Unary::Affine { a: 1.0 / 255.0, b: -0.5 };
     each(bench, "unary Affine of bytes", LEN, 3, || {
-        cpu.launch(Launch::Unary { op: affine, x: &bytes, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
-            .expect("runs");
+        cpu.launch(Launch::Unary {
+            op: affine,
+            len: bytes.len() as u32,
+            x: &bytes,
+            y: Store::site(Slot(2), Slot(3), &table, &mut y),
+        })
+        .expect("runs");
     });
     let [rows, cols] = [u32::try_from(LEN / 32).expect("small"), 32];
     for (op, over) in [
@@ -105,7 +121,12 @@ fn functions(bench: &Bench<'_>) {
     let other = bench.filled(DType::F16, LEN);
     each(bench, "sum of two", LEN, 6, || {
         let terms = [Scaled { alpha: Slot(1), data: &x }, Scaled { alpha: Slot(2), data: &other }];
-        cpu.launch(Launch::Sum { terms: &terms, y: Store::site(Slot(2), Slot(3), &table, &mut y) }).expect("runs");
+        cpu.launch(Launch::Sum {
+            len: terms[0].data.len() as u32,
+            terms: &terms,
+            y: Store::site(Slot(2), Slot(3), &table, &mut y),
+        })
+        .expect("runs");
     });
 }
 
@@ -239,8 +260,13 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
             .expect("runs");
     });
     // Squares are not negative.
-    cpu.launch(Launch::Unary { op: Unary::Abs, x: &grad, y: Store::keep(Slot::ONE, &table, &mut other) })
-        .expect("runs");
+    cpu.launch(Launch::Unary {
+        op: Unary::Abs,
+        len: grad.len() as u32,
+        x: &grad,
+        y: Store::keep(Slot::ONE, &table, &mut other),
+    })
+    .expect("runs");
     let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Dial(0); 2], decoupled: false };
     let p = Optimizer::new(rule, Dial(0)).expect("valid");
     let base = ("a plain loop", || plain::adam(COUNT));

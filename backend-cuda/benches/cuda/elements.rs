@@ -4,7 +4,7 @@ use crate::measure::Bench;
 use cudarc::driver::result;
 use gradscale_core::backend::{CrossEntropyArgs, Data, Launch, NormSaved};
 use gradscale_core::{
-    backend::{Backend, DType, Dial, Param, Slot, Store},
+    backend::{Backend, Buffer, DType, Dial, Param, Slot, Store},
     descriptor::{Norm, NormOver, Optimizer, Rule, Unary, Xent},
     stats::Detail,
 };
@@ -65,7 +65,12 @@ fn casts(bench: &mut Bench<'_>) -> Result<(), Error> {
         let table = bench.sites(detail)?;
         let run = |_| {
             let mut y = y.borrow_mut();
-            device.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::site(Slot(2), Slot(3), &table, &mut *y) })
+            device.launch(Launch::Unary {
+                op: Unary::Id,
+                len: x.len() as u32,
+                x: &x,
+                y: Store::site(Slot(2), Slot(3), &table, &mut *y),
+            })
         };
         let times = bench.medians(vec![Box::new(run)])?;
         line(bench, name, 6.0 * len as f64, times[0], if detail == Detail::Counts { "≥ 0.90" } else { "" });

@@ -5,7 +5,7 @@ use crate::{
     measure::{Bench, Work},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Launch, Slot, Store},
+    backend::{Backend, Buffer, DType, Launch, Slot, Store},
     descriptor::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
@@ -59,6 +59,7 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
                 let y = y[i % sets].borrow();
                 device.launch(Launch::Unary {
                     op: Unary::Id,
+                    len: y.len() as u32,
                     x: &y,
                     y: Store::site(Slot(2), Slot(3), &on, &mut observed),
                 })

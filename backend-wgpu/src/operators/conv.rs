@@ -37,6 +37,13 @@ impl Wgpu {
         ];
         // (x, w) → y, (dy, w) → dx; the weight gradient's rows are those of dy.
         let operands = if pass == Pass::Weight { [b, a] } else { [a, b] };
+        let [x_len, w_len, y_len] =
+            [p.x(), p.w(), p.y()].map(|shape| shape.iter().copied().map(u64::from).product::<u64>());
+        let lens = match pass {
+            Pass::Forward => [x_len, w_len],
+            Pass::Data => [y_len, w_len],
+            Pass::Weight => [y_len, x_len],
+        };
         let product = Product {
             kernel: &kernel::CONV,
             operands,
@@ -44,6 +51,7 @@ impl Wgpu {
             along,
             mnk,
             batch: groups,
+            lens,
             stride,
             lead,
             bias_stride: stride,

@@ -23,6 +23,7 @@ impl Wgpu {
         let [lead_a, lead_b, lead] = p.lead();
         let [stride_a, stride_b, stride] = p.strides();
         let [a_transposed, b_transposed] = p.transposed();
+        let [a_len, b_len, _] = p.lens().map(u64::from);
         let product = Product {
             kernel: &kernel::GEMM,
             operands,
@@ -30,6 +31,7 @@ impl Wgpu {
             along: [!a_transposed, b_transposed],
             mnk: p.mnk(),
             batch: p.batch(),
+            lens: [a_len, b_len],
             stride,
             lead,
             bias_stride: 0,

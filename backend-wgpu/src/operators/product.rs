@@ -28,6 +28,8 @@ pub(crate) struct Product<'a> {
     pub along: [bool; 2],
     pub mnk: [u32; 3],
     pub batch: u32,
+    /// Elements of a and b.
+    pub lens: [u64; 2],
     pub stride: u32,
     pub lead: u32,
     pub bias_stride: u32,
@@ -43,7 +45,7 @@ impl Product<'_> {
     }
 
     /// Terms of each slice. A sum of few results and many terms is cut into slices: by its shape alone, and so that
-    /// they take at most a sixteenth of the operands' memory.
+    /// they take at most a sixteenth of the operands' bytes.
     fn depth(&self) -> u32 {
         let [m, n, k] = self.mnk;
         let tiles =
@@ -51,9 +53,10 @@ impl Product<'_> {
         if tiles >= u64::from(FEW) || k < 2 * LEAST_DEPTH {
             return k.max(1);
         }
-        let bytes: usize = self.operands.iter().map(|memory| memory.len() * memory.dtype().size()).sum();
+        let bytes = |(len, memory): (u64, &Memory)| len * memory.dtype().size() as u64;
+        let bytes: u64 = self.lens.into_iter().zip(self.operands).map(bytes).sum();
         let results = 4 * u64::from(m) * u64::from(n) * u64::from(self.batch);
-        let room = bytes as u64 / 16 / results.max(1);
+        let room = bytes / 16 / results.max(1);
         let wanted = u64::from(FEW).div_ceil(tiles.max(1)).min(u64::from(k / LEAST_DEPTH));
         let slices = u32::try_from(wanted.min(room).max(1)).unwrap_or(1);
         k.div_ceil(slices)

@@ -14,9 +14,8 @@ use gradscale_core::{
 const TERMS: usize = 4;
 
 impl Wgpu {
-    pub(crate) fn run_sum(&self, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Result<(), Error> {
+    pub(crate) fn run_sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Result<(), Error> {
         let y = Store { from: y.to, ..y };
-        let len = terms.first().map_or(0, |term| word_of(term.data.len()));
         if len == 0 {
             return Ok(());
         }

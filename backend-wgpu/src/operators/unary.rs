@@ -3,10 +3,9 @@
 use crate::{
     Error, Memory, Wgpu, kernel,
     launch::{Call, strided},
-    memory::word_of,
 };
 use gradscale_core::{
-    backend::{Buffer, Store},
+    backend::Store,
     descriptor::{Unary, dropout_threshold},
 };
 
@@ -21,8 +20,10 @@ pub(crate) fn function(op: Unary) -> [u32; 4] {
 }
 
 impl Wgpu {
-    pub(crate) fn run_unary(&self, op: Unary, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
-        let len = word_of(x.len());
+    pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
         let call = Call::new(&kernel::UNARY).constant("OP", op.code()).params(function(op)).params([len]);
         self.launch(call.operand(x).store(y), strided(len.div_ceil(8)))
     }

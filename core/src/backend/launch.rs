@@ -46,13 +46,15 @@ impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch<O: Operands> {
     // Element by element.
-    /// `y[i] = op(x[i])` for all i of x, which may also be U8 or U32. [`Unary::Id`] is the cast.
+    /// `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is the cast.
     Unary {
         /// The function.
         op: Unary,
+        /// How many.
+        len: u32,
         /// Its argument.
         x: O::Read,
-        /// As many as x.
+        /// As many.
         y: O::Store,
     },
     /// `y[i] = op(a[i], b[…])` with `b` broadcast as `p` says. [`crate::descriptor::BinaryOp::Grad`] is the vjp of a
@@ -67,12 +69,14 @@ pub enum Launch<O: Operands> {
         /// As many as a.
         y: O::Store,
     },
-    /// `y[i] = Σ terms[·][i]`, each from its own slot, in the order given, one rounding: branches, residuals. The
-    /// first term gives the length; `y.from` is not used.
+    /// `y[i] = Σ terms[·][i]` for i < len, each from its own slot, in the order given, one rounding: branches, residuals.
+    /// `y.from` is not used.
     Sum {
+        /// How many.
+        len: u32,
         /// What is added.
         terms: O::Terms,
-        /// As many as the first term.
+        /// As many.
         y: O::Store,
     },
     /// `y[o, i] = op over l of x[o, l, i]`.
@@ -289,9 +293,9 @@ impl<O: Operands> Launch<O> {
     /// The same with other operands: reads first, in the order of the fields, then what is written.
     pub fn map<To: Operands>(self, m: &mut impl MapOperands<O, To>) -> Launch<To> {
         match self {
-            Self::Unary { op, x, y } => Launch::Unary { op, x: m.read(x), y: m.store(y) },
+            Self::Unary { op, len, x, y } => Launch::Unary { op, len, x: m.read(x), y: m.store(y) },
             Self::Binary { p, a, b, y } => Launch::Binary { p, a: m.read(a), b: m.read(b), y: m.store(y) },
-            Self::Sum { terms, y } => Launch::Sum { terms: m.terms(terms), y: m.store(y) },
+            Self::Sum { len, terms, y } => Launch::Sum { len, terms: m.terms(terms), y: m.store(y) },
             Self::Reduce { p, x, y } => Launch::Reduce { p, x: m.read(x), y: m.store(y) },
             Self::Copy { p, x, y } => Launch::Copy { p, x: m.read(x), y: m.store(y) },
             Self::Gemm { p, a, b, bias, y } => {

@@ -8,7 +8,7 @@ use crate::{
     rig::{Rig, wait},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Data, DataMut, Launch, Slot, Store},
+    backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
     descriptor::Unary,
     format::Format,
 };
@@ -25,7 +25,7 @@ fn up<B: Backend>(b: &B) -> Check {
     let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
     let mut x = b.alloc(DType::F16, halves.len())?;
     b.write(Data::F16(&halves), &mut x)?;
-    let got = rig.plain(halves.len(), |y| b.launch(Launch::Unary { op: Unary::Id, x: &x, y }))?;
+    let got = rig.plain(halves.len(), |y| b.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y }))?;
     for (bits, &got) in (0u32..).zip(&got) {
         let want = Format::FP16.decode(bits);
         let reads_zero = !b.caps().flush.keeps_subnormals() && want.abs() < 2f32.powi(-14) && got == 0.0;
@@ -100,7 +100,12 @@ impl<B: Backend> Walk<'_, '_, B> {
         let values: Vec<f32> = bits.iter().copied().map(f32::from_bits).collect();
         let mut back = vec![f16::ZERO; bits.len()];
         b.write(Data::F32(&values), &mut self.x)?;
-        b.launch(Launch::Unary { op: Unary::Id, x: &self.x, y: Store::keep(Slot::ONE, &self.rig.table, &mut self.y) })?;
+        b.launch(Launch::Unary {
+            op: Unary::Id,
+            len: self.x.len() as u32,
+            x: &self.x,
+            y: Store::keep(Slot::ONE, &self.rig.table, &mut self.y),
+        })?;
         wait(b.read(&self.y, DataMut::F16(&mut back)))?;
         for (&value, got) in values.iter().zip(&back) {
             let want = half(rule, value);
@@ -127,12 +132,16 @@ fn probe<B: Backend>(b: &B) -> Check {
     let values = [two(-24), two(-25), two(-14), two(-14) - two(-25), two(-14) - two(-26)];
     let x = rig.input(DType::F32, &values)?;
     let mut y = rig.output(DType::F16, values.len())?;
-    b.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer) })?;
+    b.launch(Launch::Unary {
+        op: Unary::Id,
+        len: x.len() as u32,
+        x: &x,
+        y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer),
+    })?;
     let stored = rig.take(&y)?;
     // What a later operator reads of them.
-    let read = rig.plain(values.len(), |out| {
-        b.launch(Launch::Unary { op: Unary::Id, x: &rig.input(DType::F16, &stored).expect("small"), y: out })
-    })?;
+    let x = rig.input(DType::F16, &stored)?;
+    let read = rig.plain(values.len(), |y| b.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y }))?;
     let rule = b.caps().flush;
     for ((&value, stored), read) in values.iter().zip(stored).zip(read) {
         if read != half(rule, value) {

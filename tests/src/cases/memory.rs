@@ -87,11 +87,21 @@ fn prefetch<B: Backend>(b: &B) -> Check {
             // Work that takes a while, so that what must wait has something to wait for.
             let work = |rig: &Rig<'_, B>, y: &mut B::Buffer| {
                 (0..16).try_for_each(|_| {
-                    b.launch(Launch::Unary { op: Unary::Exp, x: &x, y: Store::keep(Slot::ONE, &rig.table, y) })
+                    b.launch(Launch::Unary {
+                        op: Unary::Exp,
+                        len: x.len() as u32,
+                        x: &x,
+                        y: Store::keep(Slot::ONE, &rig.table, y),
+                    })
                 })
             };
             work(&rig, &mut y)?;
-            b.launch(Launch::Unary { op: Unary::Id, x: &ahead, y: Store::keep(Slot::ONE, &rig.table, &mut seen[0]) })?;
+            b.launch(Launch::Unary {
+                op: Unary::Id,
+                len: ahead.len() as u32,
+                x: &ahead,
+                y: Store::keep(Slot::ONE, &rig.table, &mut seen[0]),
+            })?;
             rig.upload()?;
             work(&rig, &mut y)?;
             let new = round as f32;
@@ -99,7 +109,12 @@ fn prefetch<B: Backend>(b: &B) -> Check {
                 let values = vec![value; len];
                 b.prefetch(Data::F32(&values), &mut ahead)?;
             }
-            b.launch(Launch::Unary { op: Unary::Id, x: &ahead, y: Store::keep(Slot::ONE, &rig.table, &mut seen[1]) })?;
+            b.launch(Launch::Unary {
+                op: Unary::Id,
+                len: ahead.len() as u32,
+                x: &ahead,
+                y: Store::keep(Slot::ONE, &rig.table, &mut seen[1]),
+            })?;
             for (seen, value, when) in
                 [(&seen[0], old, "before"), (&seen[1], new, "after"), (&ahead, new, "at the end")]
             {

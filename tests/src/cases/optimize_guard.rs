@@ -13,7 +13,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, DType, Launch, Slot, Store},
+    backend::{Backend, Buffer, DType, Launch, Slot, Store},
     descriptor::Unary,
     stats::Detail,
 };
@@ -81,7 +81,7 @@ fn store<B: Backend>(rig: &Rig<'_, B>, row: &Row, detail: Detail) -> Result<(), 
     let x = rig.input(DType::F32, &row.values)?;
     let mut y = rig.output(DType::F32, row.values.len())?;
     let store = Store::param(Slot(7), Slot(row.slot), false, &rig.table, &mut y.buffer);
-    Ok(rig.backend.launch(Launch::Unary { op: Unary::Id, x: &x, y: Store { detail, ..store } })?)
+    Ok(rig.backend.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store { detail, ..store } })?)
 }
 
 /// A new step with some rows stored, and no other.

@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Dial, Launch, Param, Slot, Store},
+    backend::{Backend, Buffer, DType, Dial, Launch, Param, Slot, Store},
     descriptor::{Gemm, Optimizer, Rule, Unary},
     stats::Stats,
 };
@@ -61,7 +61,12 @@ impl<B: Backend> Work<B> {
             y: Store::site(FROM, SITE, table, &mut self.dx),
         })?;
         let dropout = descriptor(Unary::dropout(0.5, 7));
-        b.launch(Launch::Unary { op: dropout, x: &self.dx, y: Store::keep(SITE, table, &mut self.dropped) })?;
+        b.launch(Launch::Unary {
+            op: dropout,
+            len: self.dx.len() as u32,
+            x: &self.dx,
+            y: Store::keep(SITE, table, &mut self.dropped),
+        })?;
         b.launch(Launch::Gemm {
             p: weight,
             a: &self.dy,

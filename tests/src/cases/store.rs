@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Launch, Slot, Store},
+    backend::{Backend, Buffer, DType, Launch, Slot, Store},
     descriptor::Unary,
     scale::Factor,
     stats::Detail,
@@ -22,7 +22,9 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
         let mut rig = Rig::new(b)?;
         let values = Random(3).many(5000, |random| random.normal() * 1e-3);
         let x = rig.input(DType::F32, &values)?;
-        epilogue::check(&mut rig, values.len(), |b, y| b.launch(Launch::Unary { op: Unary::Id, x: &x, y }))?;
+        epilogue::check(&mut rig, values.len(), |b, y| {
+            b.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y })
+        })?;
         Ok(vec![])
     }));
     cases.push(Case::new("store::any_values", any_values::<B>));
@@ -68,7 +70,7 @@ fn check<B: Backend>(rig: &Rig<'_, B>, values: &[f32], factor: Factor) -> Check 
     let x = rig.input(DType::F32, values)?;
     let mut y = rig.output(DType::F16, values.len())?;
     let store = Store { detail: Detail::Full, ..Store::site(from, to, &rig.table, &mut y.buffer) };
-    rig.backend.launch(Launch::Unary { op: Unary::Id, x: &x, y: store })?;
+    rig.backend.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: store })?;
     let scaled: Vec<f32> = values.iter().map(|&v| factor.apply(v)).collect();
     same_bits("cast", &rig.take(&y)?, &stored(rig, DType::F16, &scaled))?;
     same_row("cast", rig, to, &scaled, Detail::Full)?;

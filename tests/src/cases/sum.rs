@@ -76,13 +76,12 @@ fn run<B: Backend>(
     let alphas: Vec<i32> = terms.iter().map(|term| term.alpha).collect();
     rig.set(&alphas)?;
     let buffers = terms.iter().map(|term| rig.padded(term.dtype, &term.values)).collect::<Result<Vec<_>, _>>()?;
-    // The first term gives the length, so it has no tail.
-    let first = terms.first().map(|term| rig.input(term.dtype, &term.values)).transpose()?;
-    let data = first.iter().chain(buffers.iter().skip(1));
+    let len = terms.first().map_or(0, |term| term.values.len());
     let slots = (Slot::FIRST.0..).map(Slot);
-    let list: Vec<Scaled<&B::Buffer, Slot>> = data.zip(slots).map(|(data, slot)| Scaled::new(data, slot)).collect();
+    let list: Vec<Scaled<&B::Buffer, Slot>> =
+        buffers.iter().zip(slots).map(|(data, slot)| Scaled::new(data, slot)).collect();
     let store = Store { detail, add, ..Store::site(Slot::PROBE, TO, &rig.table, y) };
-    Ok(rig.backend.launch(Launch::Sum { terms: &list, y: store })?)
+    Ok(rig.backend.launch(Launch::Sum { len: len as u32, terms: &list, y: store })?)
 }
 
 /// Compares a sum with the exact one in f32 and half, bit for bit, and its row.
@@ -135,7 +134,11 @@ fn many_terms<B: Backend>(b: &B) -> Check {
             buffers.iter().enumerate().map(|(i, data)| Scaled::new(data, slot(i))).collect();
         let want = exact(&list, 2);
         let mut y = rig.output(DType::F32, want.len())?;
-        b.launch(Launch::Sum { terms: &list_of, y: Store::site(Slot::PROBE, TO, &rig.table, &mut y.buffer) })?;
+        b.launch(Launch::Sum {
+            len: want.len() as u32,
+            terms: &list_of,
+            y: Store::site(Slot::PROBE, TO, &rig.table, &mut y.buffer),
+        })?;
         let what = format!("a sum of {count} terms");
         same_numbers(&what, &rig.take(&y)?, &want)?;
         same_row(&what, &rig, TO, &want, Detail::Moments)?;
@@ -265,7 +268,11 @@ fn twice<B: Backend>(b: &B) -> Check {
     rig.set(&[1, 0])?;
     for (second, factor) in [(Slot(2), 1.0), (Slot(3), 1.5)] {
         let got = rig.plain(x.len(), |y| {
-            b.launch(Launch::Sum { terms: &[Scaled::new(&x, Slot(2)), Scaled::new(&x, second)], y })
+            b.launch(Launch::Sum {
+                len: x.len() as u32,
+                terms: &[Scaled::new(&x, Slot(2)), Scaled::new(&x, second)],
+                y,
+            })
         })?;
         same_numbers("x + x", &got, &values.iter().map(|v| v * factor).collect::<Vec<_>>())?;
     }

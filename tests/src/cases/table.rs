@@ -7,7 +7,7 @@ use crate::{
     rig::{Rig, SLOTS, wait},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Launch, Slot, Store},
+    backend::{Backend, Buffer, DType, Launch, Slot, Store},
     descriptor::Unary,
     stats::{Detail, Stats},
 };
@@ -39,6 +39,7 @@ fn store<B: Backend>(rig: &Rig<'_, B>, values: &[f32], to: Slot, detail: Detail)
     let mut y = rig.output(DType::F16, values.len())?;
     rig.backend.launch(Launch::Unary {
         op: Unary::Id,
+        len: x.len() as u32,
         x: &x,
         y: Store { detail, ..Store::site(Slot::ONE, to, &rig.table, &mut y.buffer) },
     })?;

@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Launch},
+    backend::{Backend, Buffer, DType, Launch},
     descriptor::{At, Binary, BinaryOp, Kept, Over, Unary},
 };
 use std::f64::consts::FRAC_1_SQRT_2;
@@ -24,7 +24,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
             let mut rig = Rig::new(b)?;
             let x = rig.input(DType::F16, &Random(len as u64).many(len, Random::normal))?;
             epilogue::check(&mut rig, len, |b, y| {
-                b.launch(Launch::Unary { op: Unary::Affine { a: 1.5, b: 4.0 }, x: &x, y })
+                b.launch(Launch::Unary { op: Unary::Affine { a: 1.5, b: 4.0 }, len: x.len() as u32, x: &x, y })
             })?;
         }
         Ok(vec![])
@@ -33,10 +33,18 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
         let rig = Rig::new(b)?;
         let bytes: Vec<f32> = (0..=255u8).map(f32::from).collect();
         let x = rig.input(DType::U8, &bytes)?;
-        same_bits("u8 to f32", &rig.plain(256, |y| b.launch(Launch::Unary { op: Unary::Id, x: &x, y }))?, &bytes)?;
+        same_bits(
+            "u8 to f32",
+            &rig.plain(256, |y| b.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y }))?,
+            &bytes,
+        )?;
         let x = rig.words(&[0, 1, 2, 1 << 23, (1 << 24) - 1])?;
         let want = [0.0, 1.0, 2.0, 8_388_608.0, 16_777_215.0];
-        same_bits("u32 to f32", &rig.plain(5, |y| b.launch(Launch::Unary { op: Unary::Id, x: &x, y }))?, &want)?;
+        same_bits(
+            "u32 to f32",
+            &rig.plain(5, |y| b.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y }))?,
+            &want,
+        )?;
         Ok(vec![])
     }));
     cases.push(Case::new("unary::dropout_mask", dropout));
@@ -101,8 +109,8 @@ fn values<B: Backend>(b: &B, op: Unary) -> crate::Check {
     let keep_subnormals = b.caps().f32_subnormals;
     let x: Vec<f32> =
         inputs(op).into_iter().filter(|x| keep_subnormals || x.is_normal() || *x == 0.0 || x.is_nan()).collect();
-    let buffer = rig.input(DType::F32, &x)?;
-    let got = rig.plain(x.len(), |y| b.launch(Launch::Unary { op, x: &buffer, y }))?;
+    let buffer = rig.padded(DType::F32, &x)?;
+    let got = rig.plain(x.len(), |y| b.launch(Launch::Unary { op, len: buffer.len() as u32, x: &buffer, y }))?;
     let at = |i: usize| At { seed: rig.seed, index: i as u32 };
     if is_exact(op) {
         let want: Vec<f32> = x.iter().enumerate().map(|(i, &x)| op.eval(x, at(i))).collect();
@@ -176,7 +184,7 @@ fn dropout<B: Backend>(b: &B) -> crate::Check {
         let op = Unary::Dropout { keep: 0.75, stream };
         rig.seed = seed;
         rig.upload()?;
-        let got = rig.plain(len, |y| b.launch(Launch::Unary { op, x: &x, y }))?;
+        let got = rig.plain(len, |y| b.launch(Launch::Unary { op, len: x.len() as u32, x: &x, y }))?;
         for (i, &y) in got.iter().enumerate() {
             let kept = op.eval(1.0, At { seed, index: i as u32 }) != 0.0;
             if (y != 0.0) != kept {
