@@ -2,6 +2,8 @@
 //! Recorded steps give the bits of eager ones; a loss 2^-30 as large gives the same weights with exponents 30 higher;
 //! steps are the CPU's; batches may be sent ahead.
 
+#![allow(clippy::cast_possible_truncation, reason = "a test: small sizes")]
+
 #[path = "../../tests/tests/ahead/mod.rs"]
 mod ahead;
 #[path = "../../tests/tests/beside/mod.rs"]

@@ -125,6 +125,8 @@ ops! {
     Concat "concat",
     /// Splitting into parts.
     Split "split",
+    /// The same values once more along axes of size 1.
+    Expand "expand",
     /// Rows of a table.
     Embedding "embedding",
     /// Index of the largest.

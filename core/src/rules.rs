@@ -34,7 +34,7 @@ pub const fn data_gradient(op: Op) -> Flow {
         Op::Exp | Op::Log | Op::Pow | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => Flow::Site,
         Op::Sqrt | Op::Reciprocal | Op::Erf => Flow::Site,
         Op::Mul | Op::Div | Op::Scale | Op::Gelu | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => Flow::Site,
-        Op::AveragePool | Op::MaxPoolOverlapping | Op::Interpolate => Flow::Site,
+        Op::AveragePool | Op::MaxPoolOverlapping | Op::Interpolate | Op::Expand => Flow::Site,
         // Backward it concatenates parts that may have different exponents.
         Op::Split => Flow::Site,
         // Copies, signs and zeros. Backward a concatenation splits, and its parts take the exponent.

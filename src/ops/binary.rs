@@ -1,7 +1,8 @@
 //! Functions of two numbers, element by element.
 
+use super::expand::together;
 use crate::{
-    TraceError, Var,
+    Shape, TraceError, Var,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size, unary},
 };
 use gradscale_core::{
@@ -11,13 +12,14 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// a + b. b may be as large as a, one value for each channel, or one number.
+    /// a + b. Where shapes differ, sizes of 1 are repeated along their axis, as in numpy; b may also be one value for
+    /// each channel, in any shape.
     ///
     /// # Errors
     /// Shapes that do not fit.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn add(self, b: Self) -> Result<Self, TraceError> {
-        self.binary("add", Op::Add, BinaryOp::Add, b)
+        self.broadcast("add", Op::Add, BinaryOp::Add, b)
     }
 
     /// a − b, as [`Var::add`].
@@ -26,7 +28,7 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn sub(self, b: Self) -> Result<Self, TraceError> {
-        self.binary("sub", Op::Sub, BinaryOp::Sub, b)
+        self.broadcast("sub", Op::Sub, BinaryOp::Sub, b)
     }
 
     /// a·b element by element, as [`Var::add`].
@@ -35,7 +37,7 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn mul(self, b: Self) -> Result<Self, TraceError> {
-        self.binary("mul", Op::Mul, BinaryOp::Mul, b)
+        self.broadcast("mul", Op::Mul, BinaryOp::Mul, b)
     }
 
     /// a / b, as [`Var::add`].
@@ -44,7 +46,7 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn div(self, b: Self) -> Result<Self, TraceError> {
-        self.binary("div", Op::Div, BinaryOp::Div, b)
+        self.broadcast("div", Op::Div, BinaryOp::Div, b)
     }
 
     /// x², in f32.
@@ -55,19 +57,23 @@ impl<'t> Var<'t> {
         self.binary("square", Op::Pow, BinaryOp::Mul, self)
     }
 
+    /// [`Var::binary`] of shapes that fit when sizes of 1 are repeated.
+    fn broadcast(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Result<Self, TraceError> {
+        let (shape, with) = (self.shape(), b.shape());
+        if over(shape, with).is_some() {
+            return self.binary(kind, op, function, b);
+        }
+        let all = together(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
+        let a = self.expand(all)?;
+        // What a channel or the whole has one value of need not be repeated.
+        let b = if over(all, with).is_some() { b } else { b.expand(all)? };
+        a.binary(kind, op, function, b)
+    }
+
+    /// b is as large as a, one value for each channel, or one number.
     pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Result<Self, TraceError> {
         let (shape, with) = (self.shape(), b.shape());
-        let over = if with == shape {
-            Over::All
-        } else if with.len() == 1 {
-            Over::One
-        } else if with.len() == shape.channels()
-            && (with.channels() == shape.channels() || with.rows() == shape.channels())
-        {
-            Over::PerColumn
-        } else {
-            return Err(mismatch(kind, with, shape));
-        };
+        let over = over(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
         self.sizes(kind)?;
         let p = Binary::new(function, size(kind, shape.rows())?, size(kind, shape.channels())?, over)
             .map_err(|error| TraceError::new(kind, error))?;
@@ -91,6 +97,18 @@ impl Operator for Binary {
             vjp_of_a(self, at, dy)?;
         }
         if at.wants(1) { vjp_of_b(self, at, dy) } else { Ok(()) }
+    }
+}
+
+/// How values of one shape lie over those of another, if they do.
+fn over(shape: Shape, with: Shape) -> Option<Over> {
+    let channels = shape.channels();
+    let of_channels = with.len() == channels && (with.channels() == channels || with.rows() == channels);
+    match () {
+        () if with == shape => Some(Over::All),
+        () if with.len() == 1 => Some(Over::One),
+        () if of_channels => Some(Over::PerColumn),
+        () => None,
     }
 }
 

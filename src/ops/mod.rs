@@ -5,6 +5,7 @@ mod binary;
 mod conv;
 mod cross_entropy;
 mod embedding;
+mod expand;
 mod linear;
 mod loss;
 mod matmul;

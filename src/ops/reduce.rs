@@ -1,5 +1,6 @@
 //! Reductions: one number of many.
 
+use super::slice::within;
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, Target, size, unary},
@@ -26,6 +27,33 @@ impl<'t> Var<'t> {
     /// More than 2^32 − 1 elements, or none.
     pub fn mean(self) -> Result<Self, TraceError> {
         self.reduce("mean", Op::Mean, ReduceOp::Mean)
+    }
+
+    /// Σ along an axis (0 n, 1 h, 2 w, 3 c), in f32; its size is then 1.
+    ///
+    /// # Errors
+    /// An axis beyond 3, or too many elements.
+    pub fn sum_axis(self, axis: usize) -> Result<Self, TraceError> {
+        self.reduce_axis("sum", Op::Sum, ReduceOp::Sum, axis)
+    }
+
+    /// Mean along an axis (0 n, 1 h, 2 w, 3 c), in f32; its size is then 1.
+    ///
+    /// # Errors
+    /// An axis beyond 3 or of size 0, or too many elements.
+    pub fn mean_axis(self, axis: usize) -> Result<Self, TraceError> {
+        self.reduce_axis("mean", Op::Mean, ReduceOp::Mean, axis)
+    }
+
+    fn reduce_axis(self, kind: &'static str, op: Op, function: ReduceOp, axis: usize) -> Result<Self, TraceError> {
+        within(kind, axis)?;
+        let sizes = self.sizes(kind)?;
+        let product = |sizes: &[u32]| sizes.iter().product();
+        let p = Reduce::new(function, product(&sizes[..axis]), sizes[axis], product(&sizes[axis + 1..]));
+        let mut shape = self.shape().sizes();
+        shape[axis] = 1;
+        let p = p.map_err(|error| TraceError::new(kind, error))?;
+        Ok(self.then(kind, op, p, &[], Shape::from(shape)))
     }
 
     pub(super) fn reduce(self, kind: &'static str, op: Op, function: ReduceOp) -> Result<Self, TraceError> {

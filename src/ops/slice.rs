@@ -14,7 +14,7 @@ use gradscale_core::{
 };
 
 /// That there is such an axis.
-fn within(name: &str, axis: usize) -> Result<(), TraceError> {
+pub(super) fn within(name: &str, axis: usize) -> Result<(), TraceError> {
     let words = || TraceErrorKind::Range(format!("there is no axis {axis}: 0 is n, 1 h, 2 w, 3 c"));
     if axis < 4 { Ok(()) } else { Err(TraceError::new(name, words())) }
 }

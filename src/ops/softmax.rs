@@ -32,6 +32,18 @@ impl<'t> Var<'t> {
         self.weights(true)
     }
 
+    /// Logarithm of [`Var::softmax`], which no logit makes overflow, in f32.
+    ///
+    /// # Errors
+    /// No channels, or too many elements.
+    pub fn log_softmax(self) -> Result<Self, TraceError> {
+        self.sizes("log_softmax")?;
+        if self.shape().channels() == 0 {
+            return Err(TraceError::new("log_softmax", ShapeError::Empty));
+        }
+        Ok(self.then("log_softmax", Op::LogSoftmax, LogSoftmax, &[], self.shape()))
+    }
+
     pub(super) fn weights(self, causal: bool) -> Result<Self, TraceError> {
         self.sizes("softmax")?;
         if self.shape().channels() == 0 {
@@ -72,6 +84,37 @@ impl Operator for Softmax {
         let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
         let rest = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: dy.value.buf, b: sum, y });
         at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, product(rest))
+    }
+}
+
+/// y = x − max − ln Σ e^(x − max).
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LogSoftmax;
+
+impl Operator for LogSoftmax {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read(0)?.buf;
+        let (len, rows) = (at.node.shape.len(), at.node.shape.rows());
+        let most = of_rows(at, ReduceOp::Max, x, Slot::ONE)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
+        let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: x, b: most, y });
+        let exp = at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Exp, below, y));
+        let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
+        let log = at.emit_temporary(rows, Slot::ONE, |y| unary(Unary::Ln, sum, y));
+        at.store(|y| Operation::Binary { p, a: below, b: log, y })
+    }
+
+    /// dx = dy − e^y·Σ dy.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let Some(y) = at.result() else { return Ok(()) };
+        let len = at.node.shape.len();
+        let sum = of_rows(at, ReduceOp::Sum, dy.value.buf, dy.slot)?;
+        let exp = at.emit_temporary(len, Slot::ONE, |to| unary(Unary::Exp, y.buf, to));
+        let p = binary::like(at.node, BinaryOp::Mul, Over::PerRow)?;
+        let share = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: exp, b: sum, y });
+        let p = binary::like(at.node, BinaryOp::Sub, Over::All)?;
+        let a = dy.value.buf;
+        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, |y| Operation::Binary { p, a, b: share, y })
     }
 }
 

@@ -6,6 +6,8 @@
 //! on one thread the `gemm` crate, the `half` crate, or a plain loop) is measured in the same process, in turns.
 //! Statistics are those of every step of a training: `Detail::Counts`.
 
+#![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
+
 mod measure;
 mod operators;
 mod peak;

@@ -11,6 +11,8 @@
 //! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken. cuDNN and PyTorch are asked by
 //! `peers.py`, if PyTorch is installed.
 
+#![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
+
 mod blas;
 mod elements;
 mod measure;

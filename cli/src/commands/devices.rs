@@ -4,7 +4,7 @@ use crate::{Failure, output};
 use gradscale::{
     Cpu, Isa,
     core::{
-        backend::{Backend, Buffer, Control, DType, Data, DataMut, Launch, Slot, Store},
+        backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
         descriptor::Unary,
         stats::Detail,
     },
@@ -107,26 +107,17 @@ fn probe<B: Backend>(device: &B) -> Result<Vec<Probed>, B::Error> {
         ("2^-14 − 2^-26", power(-14) - power(-26)),
         ("65519", 65519.0),
     ];
+    let len = u32::try_from(numbers.len()).expect("a few numbers");
     let mut table = device.table(Slot::FIRST.0, 1)?;
     let control = Control { exponents: &[0, 0], dials: &[0.0], seed: 0, detail: Detail::None };
     device.upload(&control, 0..Slot::FIRST.0, &mut table)?;
     let mut x = device.alloc(DType::F32, numbers.len())?;
     device.write(Data::F32(&numbers.map(|(_, value)| value)), &mut x)?;
     let mut half = device.alloc(DType::F16, numbers.len())?;
-    device.launch(Launch::Unary {
-        op: Unary::Id,
-        len: x.len() as u32,
-        x: &x,
-        y: Store::keep(Slot::ONE, &table, &mut half),
-    })?;
+    device.launch(Launch::Unary { op: Unary::Id, len, x: &x, y: Store::keep(Slot::ONE, &table, &mut half) })?;
     let mut stored = numbers.map(|_| half::f16::ZERO);
     wait(device.read(&half, DataMut::F16(&mut stored)))?;
-    device.launch(Launch::Unary {
-        op: Unary::Id,
-        len: half.len() as u32,
-        x: &half,
-        y: Store::keep(Slot::ONE, &table, &mut x),
-    })?;
+    device.launch(Launch::Unary { op: Unary::Id, len, x: &half, y: Store::keep(Slot::ONE, &table, &mut x) })?;
     let mut loaded = numbers.map(|_| 0f32);
     wait(device.read(&x, DataMut::F32(&mut loaded)))?;
     let results = stored.iter().zip(loaded);

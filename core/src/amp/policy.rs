@@ -62,7 +62,7 @@ pub const fn default_list(op: Op) -> List {
         Op::Relu | Op::Gelu | Op::Erf | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => List::Infer,
         Op::MaxPool | Op::MaxPoolOverlapping | Op::AveragePool | Op::Unpool | Op::Interpolate => List::Infer,
         Op::Reshape | Op::Transpose | Op::Slice | Op::Concat | Op::Split | Op::Embedding | Op::Cast => List::Infer,
-        Op::ArgMax => List::Infer,
+        Op::Expand | Op::ArgMax => List::Infer,
     }
 }
 

@@ -49,12 +49,31 @@ impl Tensor {
         match self.data.len() {
             _ if self.shape == shape => self.at(place),
             1 => self.data[0],
-            _ => self.data[place[3]],
+            len if len == shape[3] && (self.shape[3] == len || self.shape[..3].iter().product::<usize>() == len) => {
+                self.data[place[3]]
+            }
+            _ => self.at([0, 1, 2, 3].map(|i| if self.shape[i] == 1 { 0 } else { place[i] })),
         }
     }
 
     pub fn binary(&self, b: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
-        Self::fill(self.shape, |place| f(self.at(place), b.spread(self.shape, place)))
+        let by_channel = b.data.len() == self.shape[3];
+        let shape = [0, 1, 2, 3].map(|i| if by_channel { self.shape[i] } else { self.shape[i].max(b.shape[i]) });
+        Self::fill(shape, |place| f(self.spread(shape, place), b.spread(shape, place)))
+    }
+
+    /// Sums along an axis, or means.
+    pub fn along(&self, axis: usize, mean: bool) -> Self {
+        let mut shape = self.shape;
+        let len = std::mem::replace(&mut shape[axis], 1);
+        Self::fill(shape, |place| {
+            let one = |i: usize| {
+                let mut place = place;
+                place[axis] = i;
+                self.at(place)
+            };
+            (0..len).map(one).sum::<f64>() / if mean { len as f64 } else { 1.0 }
+        })
     }
 
     pub fn sum(&self) -> f64 {

@@ -26,6 +26,7 @@ pub enum Op {
     Softmax {
         causal: bool,
     },
+    LogSoftmax,
     Softplus,
     Unary(Unary),
     Add,
@@ -74,6 +75,9 @@ pub enum Op {
     Detach,
     Sum,
     Mean,
+    /// Along an axis.
+    SumAxis(usize),
+    MeanAxis(usize),
     /// Logits, perhaps class weights.
     CrossEntropy {
         ignore: Option<u8>,
@@ -159,6 +163,7 @@ impl Graph {
                 Op::Matmul { transposed } => more::matmul(x(0), x(1), *transposed),
                 Op::Attention { causal } => more::attention(x(0), x(1), x(2), *causal),
                 Op::Softmax { causal } => more::softmax(x(0), *causal),
+                Op::LogSoftmax => more::softmax(x(0), false).map(f64::ln),
                 Op::Softplus => x(0).map(more::softplus),
                 Op::Unary(function) => x(0).map(|x| unary(*function, x)),
                 Op::Add => x(0).binary(x(1), |a, b| a + b),
@@ -214,6 +219,8 @@ impl Graph {
                 Op::Detach => detached.map_or_else(|| x(0).clone(), |values| values[id].clone()),
                 Op::Sum => Tensor::number(x(0).sum()),
                 Op::Mean => Tensor::number(x(0).mean()),
+                Op::SumAxis(axis) => x(0).along(*axis, false),
+                Op::MeanAxis(axis) => x(0).along(*axis, true),
                 Op::CrossEntropy { ignore, divisor } => {
                     Tensor::number(oracle::cross_entropy(x(0), &self.labels, maybe(1), *ignore, *divisor))
                 }

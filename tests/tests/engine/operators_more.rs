@@ -9,6 +9,7 @@ use gradscale::core::descriptor::Unary;
 
 pub fn add(add: &mut impl FnMut(&str, Graph)) {
     products(add);
+    axes(add);
     sequences(add);
     images(add);
     norms(add);
@@ -40,6 +41,36 @@ fn products(add: &mut impl FnMut(&str, Graph)) {
         add(&format!("matmul with a parameter, transposed {transposed}"), one([1, 1, 6, 4], 47, single));
     }
     add("matmul with itself", one([2, 1, 3, 4], 48, |g, x| g.push(Op::Matmul { transposed: true }, &[x, x])));
+}
+
+/// Shapes that meet when sizes of 1 are repeated, on either side, and what goes the other way.
+fn axes(add: &mut impl FnMut(&str, Graph)) {
+    for (a, b) in [
+        ([2, 3, 4, 5], [2, 1, 1, 5]),
+        ([2, 3, 4, 5], [1, 3, 1, 1]),
+        ([2, 3, 4, 5], [2, 1, 4, 1]),
+        ([1, 3, 1, 5], [2, 1, 4, 1]),
+        ([1, 1, 1, 1], [2, 3, 1, 4]),
+        ([1, 1, 1, 5], [2, 3, 4, 5]),
+        ([2, 1, 1, 1], [2, 3, 4, 5]),
+    ] {
+        for (name, op) in [("add", Op::Add), ("sub", Op::Sub), ("mul", Op::Mul), ("div", Op::Div)] {
+            // The gradient of a divisor is a sum of both signs: where it is long, it cancels beyond the bound.
+            if name == "div" && b.iter().product::<usize>() < 8 {
+                continue;
+            }
+            let both = |g: &mut Graph, x: usize| {
+                let y = input(g, b, positive(71, b.iter().product()));
+                g.push(op.clone(), &[x, y]);
+            };
+            add(&format!("{name} of {a:?} and {b:?}"), one(a, 72, both));
+        }
+    }
+    for axis in 0..4 {
+        add(&format!("sum along {axis}"), one(IMAGE, 73, |g, x| g.push(Op::SumAxis(axis), &[x])));
+        add(&format!("mean along {axis}"), one(IMAGE, 74, |g, x| g.push(Op::MeanAxis(axis), &[x])));
+    }
+    add("log_softmax", one([2, 1, 3, 4], 75, |g, x| g.push(Op::LogSoftmax, &[x])));
 }
 
 fn sequences(add: &mut impl FnMut(&str, Graph)) {

@@ -60,6 +60,7 @@ impl Graph {
                 Op::Attention { causal } => x(0).attention(&node.name, x(1), x(2), *causal)?,
                 Op::Softmax { causal: false } => x(0).softmax()?,
                 Op::Softmax { causal: true } => x(0).causal_softmax()?,
+                Op::LogSoftmax => x(0).log_softmax()?,
                 Op::Softplus => x(0).softplus(),
                 Op::LayerNorm => x(0).layer_norm(&node.name, 1e-5, [x(1), x(2)])?,
                 Op::RmsNorm => x(0).rms_norm(&node.name, 1e-5, x(1))?,
@@ -103,6 +104,8 @@ impl Graph {
                 Op::Detach => x(0).detach(),
                 Op::Sum => x(0).sum()?,
                 Op::Mean => x(0).mean()?,
+                Op::SumAxis(axis) => x(0).sum_axis(*axis)?,
+                Op::MeanAxis(axis) => x(0).mean_axis(*axis)?,
                 Op::CrossEntropy { ignore, divisor } => {
                     let divisor = match *divisor {
                         Divisor::Rows => descriptor::Divisor::Rows,

@@ -1,0 +1,77 @@
+//! Broadcasting: the same values once more along axes of size 1.
+
+use super::strides;
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, mismatch, sizes},
+};
+use gradscale_core::{
+    descriptor::{Dim, Reduce, ReduceOp, Strided},
+    op::Op,
+    rules::Flow,
+};
+
+impl Var<'_> {
+    /// A tensor of that shape: along axes where this one has size 1, its values are repeated. Backward they are summed.
+    ///
+    /// # Errors
+    /// A shape of other sizes along the other axes, or too many elements.
+    pub fn expand(self, shape: impl Into<Shape>) -> Result<Self, TraceError> {
+        let shape = shape.into();
+        if together(self.shape(), shape) != Some(shape) {
+            return Err(mismatch("expand", shape, self.shape()));
+        }
+        sizes("expand", shape)?;
+        Ok(if shape == self.shape() { self } else { self.then("expand", Op::Expand, Expand, &[], shape) })
+    }
+}
+
+/// The shape that both take when they meet: along each axis the same size, or that of the other where one has 1.
+pub(super) fn together(a: Shape, b: Shape) -> Option<Shape> {
+    let mut sizes = [0; 4];
+    for ((size, a), b) in sizes.iter_mut().zip(a.sizes()).zip(b.sizes()) {
+        *size = match (a, b) {
+            _ if a == b => a,
+            (1, other) | (other, 1) => other,
+            _ => return None,
+        };
+    }
+    Some(Shape::from(sizes))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Expand;
+
+impl Operator for Expand {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (node, x) = (at.node, at.read_any(0)?.buf);
+        let (from, to) = (sizes(&node.name, at.input(0))?, node.sizes()?);
+        let (of_x, of_y) = (strides(from), strides(to));
+        let dims = [0, 1, 2, 3].map(|i| {
+            let x = if from[i] == to[i] { of_x[i] } else { 0 };
+            Dim { len: to[i], x, y: of_y[i] }
+        });
+        let p = Strided::new(&dims, 0, 0).map_err(|error| node.error(error))?;
+        at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    /// Σ dy over each run of axes that grew; in f32 until the last, which is stored.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let node = at.node;
+        let (from, mut shape) = (sizes(&node.name, at.input(0))?, node.sizes()?);
+        let grew = |i: usize, shape: [u32; 4]| from[i] != shape[i];
+        let mut x = dy.value.buf;
+        while let Some(first) = (0..4).find(|&i| grew(i, shape)) {
+            let behind = (first..4).find(|&i| !grew(i, shape)).unwrap_or(4);
+            let [outer, len, inner] =
+                [&shape[..first], &shape[first..behind], &shape[behind..]].map(|sizes| sizes.iter().product::<u32>());
+            shape[first..behind].fill(1);
+            let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
+            if (0..4).all(|i| !grew(i, shape)) {
+                return at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y });
+            }
+            x = at.emit_temporary((outer * inner) as usize, dy.slot, |y| Operation::Reduce { p, x, y });
+        }
+        at.pass_through(0, dy)
+    }
+}
