@@ -103,12 +103,14 @@ impl Operator for Binary {
 /// How values of one shape lie over those of another, if they do.
 fn over(shape: Shape, with: Shape) -> Option<Over> {
     let channels = shape.channels();
-    let of_channels = with.len() == channels && (with.channels() == channels || with.rows() == channels);
-    match () {
-        () if with == shape => Some(Over::All),
-        () if with.len() == 1 => Some(Over::One),
-        () if of_channels => Some(Over::PerColumn),
-        () => None,
+    if with == shape {
+        Some(Over::All)
+    } else if with.len() == 1 {
+        Some(Over::One)
+    } else if with.len() == channels && (with.channels() == channels || with.rows() == channels) {
+        Some(Over::PerColumn)
+    } else {
+        None
     }
 }
 
