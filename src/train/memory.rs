@@ -79,14 +79,14 @@ impl<B: Backend> Memory<B> {
         place.expect("no launch reads where it writes, and all is allocated before it")
     }
 
-    /// Gives a program's arena its places in the common one, the largest the largest; whether one of those was too short
-    /// and is another buffer now, which no recording knows.
-    pub fn link(&mut self, device: &B, program: &mut Program) -> Result<bool, B::Error> {
+    /// Gives a program's arena its places in the common one, the largest the largest. `forget` is called before a place
+    /// that is too short gets another buffer, which no recording knows.
+    pub fn link(&mut self, device: &B, program: &mut Program, mut forget: impl FnMut()) -> Result<(), B::Error> {
         let mut taken = vec![false; self.arena.len()];
         self.scratch.iter().chain(&self.held).for_each(|&place| taken[place] = true);
         let mut order: Vec<usize> = (0..program.arena.len()).collect();
         order.sort_by_key(|&at| Reverse(program.arena[at].1));
-        let (mut places, mut grown) = (vec![0; program.arena.len()], false);
+        let mut places = vec![0; program.arena.len()];
         // One step is in progress at a time: what holds its inputs can hold those of any other program.
         let mut holding: Vec<usize> = Vec::new();
         for at in order {
@@ -99,9 +99,11 @@ impl<B: Backend> Memory<B> {
             let place = match (0..self.kinds.len()).filter(is_free).max_by_key(|&i| (self.kinds[i].1, Reverse(i))) {
                 Some(place) if self.kinds[place].1 >= len => place,
                 Some(place) => {
-                    // Where there is no memory, all stays as it was.
-                    self.arena[place] = Some(device.alloc(dtype, len)?);
-                    (self.kinds[place].1, grown) = (len, true);
+                    // Where there is no memory, the shorter one stays.
+                    let longer = device.alloc(dtype, len)?;
+                    forget();
+                    self.arena[place] = Some(longer);
+                    self.kinds[place].1 = len;
                     place
                 }
                 None => self.push(device, (dtype, len))?,
@@ -116,7 +118,7 @@ impl<B: Backend> Memory<B> {
         holding.retain(|place| !self.held.contains(place));
         self.held.extend(holding);
         program.rename(|i| places[i]);
-        Ok(grown)
+        Ok(())
     }
 
     fn push(&mut self, device: &B, kind: (DType, usize)) -> Result<usize, B::Error> {

@@ -44,12 +44,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// The program that gives its place to another: where there are enough of them, the one not used for longest, but
-    /// never that of the last backward pass, which can be repeated.
+    /// none of those that ran since the last backward pass began, which can be looked at and repeated.
     fn evicted(&self) -> Option<usize> {
-        let last = self.last.as_ref().map(|(index, _)| *index);
-        let others = (0..self.programs.len()).filter(|&index| Some(index) != last);
-        let oldest = others.min_by_key(|&index| self.programs[index].used);
-        oldest.filter(|_| self.programs.len() >= self.most_programs)
+        let since = self.last.as_ref().map_or(u64::MAX, |(index, _)| self.programs[*index].used);
+        let older = (0..self.programs.len()).filter(|&index| self.programs[index].used < since);
+        older.min_by_key(|&index| self.programs[index].used).filter(|_| self.programs.len() >= self.most_programs)
     }
 
     /// Memory, constants, half copies and a table for a new program.
@@ -63,9 +62,8 @@ impl<B: Backend> Trainer<B> {
                 self.memory.put(constant, buffer);
             }
         }
-        if self.memory.link(&self.device, program)? {
-            self.forget_recordings();
-        }
+        let Self { device, memory, recorded, .. } = self;
+        memory.link(device, program, || forget(recorded))?;
         self.fit_table()?;
         for &(id, _) in &program.statistics {
             let waiting = Fixed::part(id, program.purpose.statistics());
@@ -94,10 +92,6 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    fn forget_recordings(&mut self) {
-        self.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
-    }
-
     /// A table for all sites.
     pub(super) fn fit_table(&mut self) -> Result<(), B::Error> {
         if self.slots < self.sites.len() {
@@ -106,7 +100,7 @@ impl<B: Backend> Trainer<B> {
             self.table = Some(self.device.table(slots, dials)?);
             self.slots = self.sites.len();
             // Recordings name the table that they were made with.
-            self.forget_recordings();
+            forget(&mut self.recorded);
         }
         Ok(())
     }
@@ -116,4 +110,9 @@ impl<B: Backend> Trainer<B> {
         let to = Value::single(to, self.definitions[id].shape.len());
         self.run_one(&cast(from, Target::keep(to, Slot::ONE)))
     }
+}
+
+/// Recordings name buffers and a table; where one of these is another, they are made anew.
+fn forget<R>(recorded: &mut [Recorded<R>]) {
+    recorded.iter_mut().for_each(|recorded| *recorded = Recorded::Cold);
 }

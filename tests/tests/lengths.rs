@@ -1,12 +1,16 @@
 //! Sequences of many lengths: each is a program of its own, all share the memory of the longest, and steps are recorded.
 
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer,
-    core::backend::Backend,
+    Batch, Cpu, CpuError, Gradients, Method, Parameters, Trainer,
+    core::{
+        backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
+        stats::Stats,
+    },
     nn::{Linear, Module},
     optim::Optimizer,
 };
 use gradscale_conformance::Recorder;
+use std::{cell::Cell, ops::Range, rc::Rc};
 
 const LENGTHS: usize = 200;
 const WIDTH: usize = 8;
@@ -17,26 +21,37 @@ fn order() -> impl Iterator<Item = usize> {
     (0..LENGTHS).map(|i| i * 67 % LENGTHS + 1)
 }
 
+fn backward<B: Backend>(
+    trainer: &mut Trainer<B>, net: &[Linear; 3], len: usize,
+) -> Result<Gradients, gradscale::Error<B::Error>> {
+    let x: Vec<f32> = (0..len * WIDTH).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let labels: Vec<u8> = (0..len).map(|i| u8::try_from(i * i % 5).expect("below 5")).collect();
+    let batch = [Batch::f32([1, 1, len, WIDTH], &x), Batch::u8([1, 1, len], &labels)];
+    trainer.backward(batch, |[x, labels]| {
+        let x = net[0].forward(x)?.tanh();
+        // Two branches that meet, and a softmax over the length.
+        let scores = x.matmul_transposed(x)?.causal_softmax()?;
+        let mixed = scores.matmul(net[1].forward(x)?)?.add(x)?;
+        net[2].forward(mixed)?.cross_entropy(labels)
+    })
+}
+
+fn step<B: Backend>(trainer: &mut Trainer<B>, net: &[Linear; 3], len: usize) {
+    let gradients = backward(trainer, net, len).expect("gradients");
+    let outcome = trainer.step(gradients).expect("a step");
+    assert!(outcome.skipped.is_none() && outcome.loss.is_finite());
+}
+
+fn weights<B: Backend>(trainer: &Trainer<B>) -> Vec<u32> {
+    let weights = trainer.parameters().expect("weights").into_iter();
+    weights.flat_map(|(_, tensor)| tensor.data.into_iter().map(f32::to_bits)).collect()
+}
+
 /// Steps of these lengths: weights, bytes of activations.
 fn train<B: Backend>(trainer: Trainer<B>, net: &[Linear; 3], lengths: impl Iterator<Item = usize>) -> (Vec<u32>, u64) {
     let mut trainer = trainer;
-    for len in lengths {
-        let x: Vec<f32> = (0..len * WIDTH).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
-        let labels: Vec<u8> = (0..len).map(|i| u8::try_from(i * i % 5).expect("below 5")).collect();
-        let batch = [Batch::f32([1, 1, len, WIDTH], &x), Batch::u8([1, 1, len], &labels)];
-        let gradients = trainer.backward(batch, |[x, labels]| {
-            let x = net[0].forward(x)?.tanh();
-            // Two branches that meet, and a softmax over the length.
-            let scores = x.matmul_transposed(x)?.causal_softmax()?;
-            let mixed = scores.matmul(net[1].forward(x)?)?.add(x)?;
-            net[2].forward(mixed)?.cross_entropy(labels)
-        });
-        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
-        assert!(outcome.skipped.is_none() && outcome.loss.is_finite());
-    }
-    let bytes = trainer.memory().activations;
-    let weights = trainer.parameters().expect("weights").into_iter();
-    (weights.flat_map(|(_, tensor)| tensor.data.into_iter().map(f32::to_bits)).collect(), bytes)
+    lengths.for_each(|len| step(&mut trainer, net, len));
+    (weights(&trainer), trainer.memory().activations)
 }
 
 fn start<B: Backend>(device: B) -> (Trainer<B>, [Linear; 3]) {
@@ -82,4 +97,80 @@ fn programs_that_were_evicted_come_again() {
     let (trainer, net) = start(Cpu::new(1).expect("threads"));
     let (few, _) = train(trainer.with_programs(3), &net, lengths());
     assert!(all == few, "other weights");
+}
+
+/// A device that can allocate so many buffers more.
+struct Short(Cpu, Rc<Cell<usize>>);
+
+impl Backend for Short {
+    type Buffer = <Cpu as Backend>::Buffer;
+    type Table = <Cpu as Backend>::Table;
+    type Recording = <Cpu as Backend>::Recording;
+    type Error = CpuError;
+
+    fn caps(&self) -> Caps<'_> {
+        self.0.caps()
+    }
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer, CpuError> {
+        match self.1.get().checked_sub(1) {
+            Some(left) => {
+                self.1.set(left);
+                self.0.alloc(dtype, len)
+            }
+            // More than there is.
+            None => self.0.alloc(DType::F32, usize::MAX / 8),
+        }
+    }
+    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
+        self.0.write(src, dst)
+    }
+    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+        self.0.read(src, dst)
+    }
+    fn table(&self, slots: u16, dials: u16) -> Result<Self::Table, CpuError> {
+        self.0.table(slots, dials)
+    }
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self> {
+        self.0.upload(control, clear, table)
+    }
+    fn collect(
+        &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
+    ) -> impl Future<Output = Done<Self>> {
+        self.0.collect(table, rows, out, scalars, values)
+    }
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        self.0.launch(launch.inside())
+    }
+}
+
+/// A batch for which there is no memory changes nothing, however many of its buffers there were: what was recorded
+/// before goes on over the memory that it names.
+#[test]
+fn a_batch_too_large_changes_nothing() {
+    let left = Rc::new(Cell::new(usize::MAX));
+    let (mut trainer, net) = start(Recorder::new(Short(Cpu::new(1).expect("threads"), left.clone())));
+    let mut steps = 4;
+    (0..steps).for_each(|_| step(&mut trainer, &net, 10));
+    let mut failed = 0;
+    loop {
+        left.set(failed);
+        let large = backward(&mut trainer, &net, 10 * (failed + 2));
+        left.set(usize::MAX);
+        match large {
+            Err(gradscale::Error::Device(error)) => {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            }
+            Err(other) => panic!("{other}"),
+            Ok(_) => break,
+        }
+        failed += 1;
+        // Eagerly, recorded, and again.
+        (0..3).for_each(|_| step(&mut trainer, &net, 10));
+        steps += 3;
+    }
+    println!("{failed} batches were too large");
+    assert!(failed > 5, "{failed}");
+    let (plain, net) = start(Cpu::new(1).expect("threads"));
+    let (plain, _) = train(plain, &net, [10].into_iter().cycle().take(steps));
+    assert!(weights(&trainer) == plain, "other weights");
 }
