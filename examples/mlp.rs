@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for step in 0..600 {
         let batch = [Batch::f32([256, 2], &points), Batch::u8([256], &labels)];
-        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))?;
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels))?;
         let outcome = trainer.step(gradients)?;
         if step % 100 == 0 {
             println!("step {step}: loss {:.4}", outcome.loss);
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for site in trainer.sites() {
         println!("{}: scale 2^{}, {:.1e} flushed", site.name, site.alpha, site.gamma_measured);
     }
-    let best = trainer.evaluate([Batch::f32([256, 2], &points)], |[x]| net.forward(x)?.argmax())?;
+    let best = trainer.evaluate([Batch::f32([256, 2], &points)], |[x]| net.forward(x).argmax())?;
     let right = best.data.iter().zip(&labels).filter(|(best, label)| **best == f32::from(**label)).count();
     println!("{right} of 256 right");
     Ok(())

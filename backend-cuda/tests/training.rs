@@ -64,7 +64,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, sh
     for _ in 0..STEPS {
         let batch = [Batch::u8(IMAGES, &images), Batch::u8([2, SIDE, SIDE, 1], &labels)];
         let gradients = trainer
-            .backward(batch, |[x, labels]| net.forward(x)?.cross_entropy_with(labels, &options()))
+            .backward(batch, |[x, labels]| net.forward(x).cross_entropy_with(labels, &options()))
             .expect("a backward pass");
         let outcome = trainer.step(gradients).expect("a step");
         losses.push(outcome.loss / small);

@@ -172,7 +172,7 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
         let batch = [Batch::u8([images, height, width, 3], &x), Batch::u8([images, height, width, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy { weights: None, ignore: None, divisor: Divisor::Rows };
-            net.forward(x)?.cross_entropy_with(labels, &options)
+            net.forward(x).cross_entropy_with(labels, &options)
         });
         trainer.step(gradients.unwrap()).unwrap();
         times.push(start.elapsed());

@@ -95,7 +95,7 @@ fn residual(path: &Path, method: &str) {
         let batch = [Batch::u8([4, 8, 8, 3], &images), Batch::u8([4], &[0, 1, 2, 3])];
         // A small loss, from step 11 on a smaller one.
         let factor = if i > 10 { 2f32.powi(-20) } else { 2f32.powi(-14) };
-        let gradients = trainer.backward(batch, |[x, labels]| Ok(net.forward(x)?.cross_entropy(labels)?.scale(factor)));
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(factor));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");
     }
@@ -143,13 +143,13 @@ fn forked(path: &Path, method: &str) {
         let batch = [Batch::f32([16, 6], &x), Batch::u8([16], &labels)];
         let factor = if i > 10 { 2f32.powi(-10) } else { 1.0 };
         let gradients = trainer.backward(batch, |[x, labels]| {
-            let x = norm.forward(first.forward(x)?)?;
-            let parts = x.split(3, &[4, 4])?;
-            let left = left.forward(parts[0].relu())?;
+            let x = norm.forward(first.forward(x));
+            let parts = x.split(3, &[4, 4]);
+            let left = left.forward(parts[0].relu());
             // Small gradients behind it: this part comes to the split with the larger exponent.
-            let right = right.forward(parts[1])?.scale(2f32.powi(-8));
-            let x = left.concat(&[right], 3)?.add(x)?;
-            Ok(last.forward(x)?.cross_entropy(labels)?.scale(factor))
+            let right = right.forward(parts[1]).scale(2f32.powi(-8));
+            let x = left.concat(&[right], 3) + x;
+            last.forward(x).cross_entropy(labels).scale(factor)
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");

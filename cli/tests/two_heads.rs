@@ -8,7 +8,7 @@
 //! Needs `fashion-mnist-10k` in the directory that GRADSCALE_DATA names.
 
 use gradscale::{
-    Batch, Cpu, Method, Parameters, TraceError, Trainer, Var,
+    Batch, Cpu, Method, Parameters, Trainer, Var,
     core::backend::Backend,
     models::Mlp,
     nn::Module,
@@ -37,9 +37,9 @@ struct Net {
 }
 
 impl Net {
-    fn heads<'t>(&self, x: Var<'t>) -> std::result::Result<[Var<'t>; 2], TraceError> {
-        let features = self.trunk.forward(x.scale(1.0 / 255.0))?.relu();
-        Ok([self.ten.forward(features)?, self.tower.forward(features.detach())?])
+    fn heads<'t>(&self, x: Var<'t>) -> [Var<'t>; 2] {
+        let features = self.trunk.forward(x.scale(1.0 / 255.0)).relu();
+        [self.ten.forward(features), self.tower.forward(features.detach())]
     }
 }
 
@@ -63,15 +63,15 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
         let upper: Vec<u8> = labels.iter().map(|&label| u8::from(label >= 5)).collect();
         let batch = [Batch::u8([BATCH, 784], images), Batch::u8([BATCH], labels), Batch::u8([BATCH], &upper)];
         let gradients = trainer.backward(batch, |[x, labels, upper]| {
-            let [ten, two] = net.heads(x)?;
-            ten.cross_entropy(labels)?.add(two.cross_entropy(upper)?.scale(2f32.powi(-GAP)))
+            let [ten, two] = net.heads(x);
+            ten.cross_entropy(labels) + two.cross_entropy(upper).scale(2f32.powi(-GAP))
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         skipped += usize::from(outcome.skipped.is_some());
     }
     let mut right = |head: usize| {
         let images = [Batch::u8([test.count, 784], test.features.memory())];
-        let best = trainer.evaluate(images, |[x]| net.heads(x)?[head].argmax()).expect("an evaluation");
+        let best = trainer.evaluate(images, |[x]| net.heads(x)[head].argmax()).expect("an evaluation");
         let truth = |label: u8| f32::from(if head == 0 { label } else { u8::from(label >= 5) });
         let right = best.data.iter().zip(&test.labels).filter(|(best, label)| **best == truth(**label)).count();
         right as f64 / test.count as f64

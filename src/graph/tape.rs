@@ -84,10 +84,17 @@ pub struct Tape {
     parameters: usize,
     /// The first parameter of somebody else's.
     foreign: Cell<Option<Shape>>,
+    /// The first operator that could not be written.
+    failed: RefCell<Option<TraceError>>,
 }
 
 /// A value of the network being traced. It can be used as often as wanted: gradients of several uses add.
+///
+/// Operators do not fail one by one: the tape remembers the first that does not fit, and the call of the trainer that
+/// runs the closure returns it, with the operator's or layer's name. Until the closure ends, one number stands in the
+/// place of what could not be computed. What each operator says of errors is what that call returns.
 #[derive(Clone, Copy, Debug)]
+#[must_use = "a value that nothing uses changes nothing"]
 pub struct Var<'t> {
     tape: &'t Tape,
     id: usize,
@@ -96,7 +103,7 @@ pub struct Var<'t> {
 impl Tape {
     pub(crate) fn new(training: bool, owner: Owner, parameters: usize) -> Self {
         let (trace, names) = Default::default();
-        Self { trace, names, training, owner, parameters, foreign: Cell::new(None) }
+        Self { trace, names, training, owner, parameters, foreign: Cell::new(None), failed: RefCell::new(None) }
     }
 
     /// Whether this is a training step; layers that behave otherwise in evaluation ask this.
@@ -143,13 +150,24 @@ impl Tape {
         }
     }
 
-    /// Ends the tracing with what the closure said.
-    pub(crate) fn finish(self, output: Result<usize, TraceError>) -> Result<Trace, TraceError> {
+    /// Remembers an error, if it is the first. A number takes the place of what could not be written.
+    fn fail(&self, error: TraceError) -> Var<'_> {
+        let work = Work::Input(DType::F32);
+        let node = Node { name: error.name.clone(), op: Op::Reshape, work, inputs: Vec::new(), shape: Shape::SCALAR };
+        self.failed.borrow_mut().get_or_insert(error);
+        Var { tape: self, id: self.push(node) }
+    }
+
+    /// Ends the tracing with what the closure returned.
+    pub(crate) fn finish(self, output: usize) -> Result<Trace, TraceError> {
         // Before whatever came of it.
         if let Some(shape) = self.foreign.get() {
             return Err(TraceError::new("parameter", TraceErrorKind::Foreign(shape)));
         }
-        Ok(Trace { output: output?, ..self.trace.into_inner() })
+        match self.failed.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(Trace { output, ..self.trace.into_inner() }),
+        }
     }
 
     /// Nodes so far.
@@ -190,10 +208,20 @@ impl<'t> Var<'t> {
     }
 
     /// Gives the last operator a name of your choice: its sites are called after it.
-    #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.tape.trace.borrow_mut().nodes[self.id].name = name.to_owned();
         self
+    }
+
+    /// Says that a layer does not fit its input, in words: the error of the step, as those of operators are. The number
+    /// that is returned takes the place of the layer's result.
+    pub fn refused(self, name: &str, words: impl Into<String>) -> Self {
+        self.tape.fail(TraceError::new(name, TraceErrorKind::Range(words.into())))
+    }
+
+    /// What `write` writes, or the error that the tape remembers.
+    pub(crate) fn traced(self, write: impl FnOnce() -> Result<Self, TraceError>) -> Self {
+        write().unwrap_or_else(|error| self.tape.fail(error))
     }
 
     /// Its operator, if it was computed.

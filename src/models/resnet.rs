@@ -1,7 +1,7 @@
 //! A residual network for small images (He et al. 2016, section 4.2).
 
 use crate::{
-    Init, Scope, TraceError, Var,
+    Init, Scope, Var,
     nn::{BatchNorm, Conv2d, Linear, Module},
 };
 
@@ -27,14 +27,14 @@ impl Block {
 }
 
 impl Module for Block {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        let layer = |(conv, norm): &(Conv2d, BatchNorm), x: Var<'t>| norm.forward(conv.forward(x)?);
-        let y = layer(&self.convs[1], layer(&self.convs[0], x)?.relu())?;
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let layer = |(conv, norm): &(Conv2d, BatchNorm), x: Var<'t>| norm.forward(conv.forward(x));
+        let y = layer(&self.convs[1], layer(&self.convs[0], x).relu());
         let x = match &self.shortcut {
-            Some(shortcut) => layer(shortcut, x)?,
+            Some(shortcut) => layer(shortcut, x),
             None => x,
         };
-        Ok(x.add(y)?.relu())
+        (x + y).relu()
     }
 }
 
@@ -69,12 +69,9 @@ impl ResNet {
 }
 
 impl Module for ResNet {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        let x = self.first.1.forward(self.first.0.forward(x)?)?.relu();
-        let x = self.blocks.forward(x)?;
-        let [_, h, w, _] = x.shape().sizes();
-        let size = |size| crate::graph::size("average_pool", size);
-        let x = x.average_pool([size(h)?, size(w)?])?;
-        self.last.forward(x)
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let x = self.first.1.forward(self.first.0.forward(x)).relu();
+        let x = self.blocks.forward(x);
+        self.last.forward(x.adaptive_average_pool([1, 1]))
     }
 }

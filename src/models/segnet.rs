@@ -1,7 +1,7 @@
 //! SegNetBasic (Badrinarayanan, Kendall, Cipolla 2017), as in the paper's section 5.4.
 
 use crate::{
-    Init, Scope, TraceError, Var,
+    Init, Scope, Var,
     nn::{BatchNorm, Conv2d, LocalResponseNorm, Module},
 };
 
@@ -36,15 +36,15 @@ impl SegNet {
 }
 
 impl Module for SegNet {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        let mut x = LocalResponseNorm::default().forward(x)?;
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let mut x = LocalResponseNorm::default().forward(x);
         let mut pooled = Vec::new();
         for (conv, norm) in &self.encoder {
-            x = norm.forward(conv.forward(x)?)?.relu().max_pool([2, 2])?;
+            x = norm.forward(conv.forward(x)).relu().max_pool([2, 2]);
             pooled.push(x);
         }
         for ((conv, norm), pooled) in self.decoder.iter().zip(pooled.into_iter().rev()) {
-            x = norm.forward(conv.forward(x.unpool(pooled)?)?)?;
+            x = norm.forward(conv.forward(x.unpool(pooled)));
         }
         self.classifier.forward(x)
     }

@@ -46,25 +46,26 @@ impl SelfAttention {
 }
 
 impl Module for SelfAttention {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let [n, h, t, width] = x.shape().sizes();
         if h != 1 {
             let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
-            return Err(TraceError::new(&self.name, TraceErrorKind::Range(words)));
+            return x.refused(&self.name, words);
         }
         if self.heads == 0 || !width.is_multiple_of(self.heads) {
-            return Err(TraceError::new(&self.name, TraceErrorKind::Heads { heads: self.heads, width }));
+            let kind = TraceErrorKind::Heads { heads: self.heads, width };
+            return x.traced(|| Err(TraceError::new(&self.name, kind)));
         }
         let part = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         // [n, 1, t, width] and [n, heads, t, width / heads], there and back.
-        let split = |x: Var<'t>, what: &str| -> Result<Var<'t>, TraceError> {
-            let x = part(x.reshape([n, t, self.heads, width / self.heads])?, &format!("{what}.reshape"));
-            Ok(part(x.permute([0, 2, 1, 3])?, what))
+        let split = |x: Var<'t>, what: &str| -> Var<'t> {
+            let x = part(x.reshape([n, t, self.heads, width / self.heads]), &format!("{what}.reshape"));
+            part(x.permute([0, 2, 1, 3]), what)
         };
-        let parts = self.inside.forward(x)?.split_as(&self.name, 3, &[width; 3])?;
+        let parts = self.inside.forward(x).split_as(&self.name, 3, &[width; 3]);
         let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what));
-        let mixed = q?.attention(&self.name, k?, v?, self.causal)?;
-        let joined = part(mixed.permute([0, 2, 1, 3])?, "heads");
-        self.out.forward(part(joined.reshape([n, 1, t, width])?, "joined"))
+        let mixed = q.attention(&self.name, k, v, self.causal);
+        let joined = part(mixed.permute([0, 2, 1, 3]), "heads");
+        self.out.forward(part(joined.reshape([n, 1, t, width]), "joined"))
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutional layers.
 
-use super::Module;
-use crate::{Init, Parameter, Scope, TraceError, Var};
+use super::{Module, sizes};
+use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::descriptor::Conv2d as Descriptor;
 
 /// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`. Pads so that, at stride 1 and with an odd
@@ -58,13 +58,12 @@ impl Conv2d {
 }
 
 impl Module for Conv2d {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let tape = x.tape();
-        let size = |size| crate::graph::size(&self.name, size);
-        let (outputs, kernel, stride) = (size(self.outputs)?, size(self.kernel)?, self.stride);
         let descriptor = |x| {
+            let [outputs, kernel] = sizes([self.outputs, self.kernel])?;
             let pad = kernel.saturating_sub(1) / 2;
-            Descriptor::padded(x, outputs, [kernel; 2], [pad; 2])?.stride([stride; 2])
+            Descriptor::padded(x, outputs, [kernel; 2], [pad; 2])?.stride([self.stride; 2])
         };
         let bias = self.bias.as_ref().map(|bias| tape.parameter(bias));
         x.conv(&self.name, descriptor, tape.parameter(&self.weight), bias)

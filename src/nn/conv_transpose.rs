@@ -1,7 +1,7 @@
 //! Transposed convolutional layers.
 
-use super::Module;
-use crate::{Init, Parameter, Scope, TraceError, Var};
+use super::{Module, sizes};
+use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::descriptor::{Conv2d, ShapeError};
 
 /// A transposed convolution, `[n, h, w, in]` to `[n, (h − 1)·stride + kernel − 2·pad + extra, …, out]`: what the
@@ -76,11 +76,10 @@ impl ConvTranspose2d {
 }
 
 impl Module for ConvTranspose2d {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let tape = x.tape();
-        let size = |size| crate::graph::size(&self.name, size);
-        let (outputs, kernel) = (size(self.outputs)?, size(self.kernel)?);
         let descriptor = |[n, h, w, c]: [u32; 4]| {
+            let [outputs, kernel] = sizes([self.outputs, self.kernel])?;
             let size = |inputs: u32| {
                 let last = u64::from(inputs.checked_sub(1)?) * u64::from(self.stride);
                 let full = last + u64::from(kernel) + u64::from(self.extra);

@@ -1,7 +1,7 @@
 //! Dropout.
 
 use super::Module;
-use crate::{TraceError, Var};
+use crate::Var;
 
 /// x / `keep` with probability `keep`, else 0, while training; x in evaluation. PyTorch's p is 1 − `keep`.
 ///
@@ -20,7 +20,7 @@ pub struct Dropout {
 }
 
 impl Module for Dropout {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         x.dropout(self.keep)
     }
 }

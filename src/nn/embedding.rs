@@ -1,7 +1,7 @@
 //! Tables of vectors.
 
 use super::Module;
-use crate::{Init, Parameter, Scope, TraceError, Var};
+use crate::{Init, Parameter, Scope, Var};
 
 /// The row of a table for each index (u32): `[n, t]` to `[n, 1, t, width]`, `[n, h, w, 1]` to `[n, h, w, width]`. Its
 /// gradient is added in f32, for the rows that were named.
@@ -35,7 +35,7 @@ impl Embedding {
 }
 
 impl Module for Embedding {
-    fn forward<'t>(&self, indices: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, indices: Var<'t>) -> Var<'t> {
         indices.tape().parameter(&self.table).embedding(&self.name, indices)
     }
 }

@@ -1,7 +1,7 @@
 //! Linear layers.
 
 use super::Module;
-use crate::{Init, Parameter, Scope, TraceError, Var};
+use crate::{Init, Parameter, Scope, Var};
 
 /// `y = x·wᵀ + b` over channels: `[…, in]` to `[…, out]`; weight `[out, in]`.
 ///
@@ -39,7 +39,7 @@ impl Linear {
 }
 
 impl Module for Linear {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let tape = x.tape();
         x.linear(&self.name, tape.parameter(&self.weight), self.bias.as_ref().map(|bias| tape.parameter(bias)))
     }

@@ -18,7 +18,8 @@ pub use linear::Linear;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
 pub use recurrent::{GruCell, LstmCell};
 
-use crate::{TraceError, Var};
+use crate::Var;
+use gradscale_core::descriptor::ShapeError;
 
 /// A part of a network: one value in, one out. Its parameters live in the trainer; it keeps their handles.
 pub trait Module {
@@ -26,12 +27,21 @@ pub trait Module {
     ///
     /// # Errors
     /// An input that does not fit.
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError>;
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t>;
 }
 
 /// Modules one after the other.
 impl<M: Module> Module for Vec<M> {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        self.iter().try_fold(x, |x, module| module.forward(x))
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.iter().fold(x, |x, module| module.forward(x))
     }
+}
+
+/// Sizes as descriptors take them.
+fn sizes<const N: usize>(sizes: [usize; N]) -> Result<[u32; N], ShapeError> {
+    let mut all = [0; N];
+    for (to, from) in all.iter_mut().zip(sizes) {
+        *to = u32::try_from(from).map_err(|_| ShapeError::TooLarge)?;
+    }
+    Ok(all)
 }

@@ -1,7 +1,7 @@
 //! Normalisations.
 
 use super::Module;
-use crate::{Init, Parameter, Scope, TraceError, Var};
+use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::{
     descriptor::{Norm, NormOver, Pool, PoolOp, Unary},
     op::Op,
@@ -50,7 +50,7 @@ impl BatchNorm {
 }
 
 impl Module for BatchNorm {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         let norm = |shape| Norm::new(shape, NormOver::Batch, self.eps);
         x.norm(&self.name, Op::BatchNorm, norm, affine, Some(&self.running))
@@ -90,7 +90,7 @@ impl GroupNorm {
 }
 
 impl Module for GroupNorm {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         let op = if self.groups == 1 { Op::LayerNorm } else { Op::GroupNorm };
         x.norm(&self.name, op, |shape| Norm::new(shape, NormOver::Group(self.groups), 1e-5), affine, None)
@@ -136,7 +136,7 @@ impl LayerNorm {
 }
 
 impl Module for LayerNorm {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         x.layer_norm(&self.name, self.eps, affine)
     }
@@ -177,7 +177,7 @@ impl RmsNorm {
 }
 
 impl Module for RmsNorm {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         x.rms_norm(&self.name, self.eps, x.tape().parameter(&self.scale))
     }
 }
@@ -212,12 +212,12 @@ impl Default for LocalResponseNorm {
 }
 
 impl Module for LocalResponseNorm {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let [n, h, w, c] = x.shape().sizes();
-        let square = x.square()?.reshape([n * h * w, 1, c, 1])?;
+        let square = x.square().reshape([n * h * w, 1, c, 1]);
         let pool = |shape| Pool::padded(PoolOp::Average, shape, [1, self.n], [0, self.n / 2])?.stride([1, 1]);
-        let mean = square.pool("average_pool", pool)?.reshape([n, h, w, c])?;
+        let mean = square.pool("average_pool", pool).reshape([n, h, w, c]);
         let power = mean.unary(Unary::Affine { a: self.alpha, b: self.k }).pow(-self.beta);
-        x.mul(power)
+        x * power
     }
 }

@@ -2,7 +2,7 @@
 //! its calls share exponents, and merge what they observe. Where gradients shrink or grow by more than FP16's range along
 //! a long sequence, `gs:calls=each` gives each call its own ([`SharedLayers::Each`](crate::SharedLayers::Each)).
 
-use crate::{Init, Parameter, Scope, TraceError, Var};
+use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::op::Op;
 
 /// A product and a bias inside of a cell, in the precision of recurrent cells.
@@ -22,7 +22,7 @@ impl Gates {
         Self { name: scope.path().to_owned(), weight, bias }
     }
 
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let [weight, bias] = [&self.weight, &self.bias].map(|one| x.tape().parameter(one));
         x.product(&self.name, Op::Recurrent, weight, Some(bias))
     }
@@ -44,9 +44,9 @@ impl Gates {
 /// let gradients = trainer.backward(batch, |[x, zero]| {
 ///     let mut state = [zero; 2];
 ///     for step in 0..2 {
-///         state = cell.forward(x.slice(3, 3 * step, 3)?, state)?;
+///         state = cell.forward(x.slice(3, 3 * step, 3), state);
 ///     }
-///     state[0].square()?.mean()
+///     state[0].square().mean()
 /// })?;
 /// assert!(trainer.step(gradients)?.skipped.is_none());
 /// assert_eq!(trainer.sites().filter(|site| site.name == "cell.hh/dgrad").count(), 1);
@@ -72,19 +72,19 @@ impl LstmCell {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn forward<'t>(&self, x: Var<'t>, [h, c]: [Var<'t>; 2]) -> Result<[Var<'t>; 2], TraceError> {
+    pub fn forward<'t>(&self, x: Var<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
         // A name of its own for every operator, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
-        let gates = called(self.of_input.forward(x)?.add(self.of_hidden.forward(h)?)?, "gates");
-        let parts = gates.split_as(&self.name, 3, &[self.hidden; 4])?;
+        let gates = called(self.of_input.forward(x) + self.of_hidden.forward(h), "gates");
+        let parts = gates.split_as(&self.name, 3, &[self.hidden; 4]);
         let input = called(parts[0].sigmoid(), "input");
         let forget = called(parts[1].sigmoid(), "forget");
         let candidate = called(parts[2].tanh(), "candidate");
         let output = called(parts[3].sigmoid(), "output");
-        let (kept, new) = (called(forget.mul(c)?, "kept"), called(input.mul(candidate)?, "new"));
-        let c = called(kept.add(new)?, "c");
-        let h = called(output.mul(called(c.tanh(), "tanh"))?, "h");
-        Ok([h, c])
+        let (kept, new) = (called(forget * c, "kept"), called(input * candidate, "new"));
+        let c = called(kept + new, "c");
+        let h = called(output * called(c.tanh(), "tanh"), "h");
+        [h, c]
     }
 }
 
@@ -99,7 +99,7 @@ impl LstmCell {
 /// let cell = GruCell::new(&mut parameters.at("cell"), 3, 4);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
 /// let batch = [Batch::f32([2, 3], &[0.5; 6]), Batch::f32([2, 4], &[0.0; 8])];
-/// let h = trainer.evaluate(batch, |[x, h]| cell.forward(x, cell.forward(x, h)?))?;
+/// let h = trainer.evaluate(batch, |[x, h]| cell.forward(x, cell.forward(x, h)))?;
 /// assert_eq!(h.shape.sizes(), [2, 1, 1, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -123,20 +123,20 @@ impl GruCell {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn forward<'t>(&self, x: Var<'t>, h: Var<'t>) -> Result<Var<'t>, TraceError> {
+    pub fn forward<'t>(&self, x: Var<'t>, h: Var<'t>) -> Var<'t> {
         // A name of its own for every operator, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         let lens = [self.hidden; 3];
-        let of_input = self.of_input.forward(x)?.split_as(&self.of_input.name, 3, &lens)?;
-        let of_hidden = self.of_hidden.forward(h)?.split_as(&self.of_hidden.name, 3, &lens)?;
+        let of_input = self.of_input.forward(x).split_as(&self.of_input.name, 3, &lens);
+        let of_hidden = self.of_hidden.forward(h).split_as(&self.of_hidden.name, 3, &lens);
         let gate = |i: usize, what: &str| {
-            let sum = called(of_input[i].add(of_hidden[i])?, &format!("{what}.sum"));
-            Ok(called(sum.sigmoid(), what))
+            let sum = called(of_input[i] + of_hidden[i], &format!("{what}.sum"));
+            called(sum.sigmoid(), what)
         };
-        let (reset, update) = (gate(0, "reset")?, gate(1, "update")?);
-        let old = called(reset.mul(of_hidden[2])?, "old");
-        let new = called(called(of_input[2].add(old)?, "new.sum").tanh(), "new");
-        let step = called(update.mul(called(h.sub(new)?, "difference"))?, "step");
-        Ok(called(new.add(step)?, "h"))
+        let (reset, update) = (gate(0, "reset"), gate(1, "update"));
+        let old = called(reset * of_hidden[2], "old");
+        let new = called(called(of_input[2] + old, "new.sum").tanh(), "new");
+        let step = called(update * called(h - new, "difference"), "step");
+        called(new + step, "h")
     }
 }

@@ -10,74 +10,98 @@ use gradscale_core::{
     op::Op,
     rules::Flow,
 };
+use std::ops;
 
 impl<'t> Var<'t> {
-    /// a + b. Where shapes differ, sizes of 1 are repeated along their axis, as in numpy; b may also be one value for
-    /// each channel, in any shape.
-    ///
-    /// # Errors
-    /// Shapes that do not fit.
-    #[expect(clippy::should_implement_trait, reason = "it can fail")]
-    pub fn add(self, b: Self) -> Result<Self, TraceError> {
-        self.broadcast("add", Op::Add, BinaryOp::Add, b)
-    }
-
-    /// a − b, as [`Var::add`].
-    ///
-    /// # Errors
-    /// Shapes that do not fit.
-    #[expect(clippy::should_implement_trait, reason = "it can fail")]
-    pub fn sub(self, b: Self) -> Result<Self, TraceError> {
-        self.broadcast("sub", Op::Sub, BinaryOp::Sub, b)
-    }
-
-    /// a·b element by element, as [`Var::add`].
-    ///
-    /// # Errors
-    /// Shapes that do not fit.
-    #[expect(clippy::should_implement_trait, reason = "it can fail")]
-    pub fn mul(self, b: Self) -> Result<Self, TraceError> {
-        self.broadcast("mul", Op::Mul, BinaryOp::Mul, b)
-    }
-
-    /// a / b, as [`Var::add`].
-    ///
-    /// # Errors
-    /// Shapes that do not fit.
-    #[expect(clippy::should_implement_trait, reason = "it can fail")]
-    pub fn div(self, b: Self) -> Result<Self, TraceError> {
-        self.broadcast("div", Op::Div, BinaryOp::Div, b)
-    }
-
     /// x², in f32.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
-    pub fn square(self) -> Result<Self, TraceError> {
+    pub fn square(self) -> Self {
         self.binary("square", Op::Pow, BinaryOp::Mul, self)
     }
 
-    /// [`Var::binary`] of shapes that fit when sizes of 1 are repeated.
-    fn broadcast(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Result<Self, TraceError> {
-        let (shape, with) = (self.shape(), b.shape());
-        if over(shape, with).is_some() {
-            return self.binary(kind, op, function, b);
-        }
-        let all = together(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
-        let a = self.expand(all)?;
-        // What a channel or the whole has one value of need not be repeated.
-        let b = if over(all, with).is_some() { b } else { b.expand(all)? };
-        a.binary(kind, op, function, b)
+    /// `b` over this value, whose shapes fit when sizes of 1 are repeated.
+    fn broadcast(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
+        self.traced(|| {
+            let (shape, with) = (self.shape(), b.shape());
+            if over(shape, with).is_some() {
+                return Ok(self.binary(kind, op, function, b));
+            }
+            let all = together(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
+            let a = self.expand(all);
+            // What a channel or the whole has one value of need not be repeated.
+            let b = if over(all, with).is_some() { b } else { b.expand(all) };
+            Ok(a.binary(kind, op, function, b))
+        })
     }
 
     /// b is as large as a, one value for each channel, or one number.
-    pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Result<Self, TraceError> {
-        let (shape, with) = (self.shape(), b.shape());
-        let over = over(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
-        self.sizes(kind)?;
-        let p = Binary::new(function, size(kind, shape.rows())?, size(kind, shape.channels())?, over)
-            .map_err(|error| TraceError::new(kind, error))?;
-        Ok(self.then(kind, op, p, &[b], shape))
+    pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
+        self.traced(|| {
+            let (shape, with) = (self.shape(), b.shape());
+            let over = over(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
+            self.sizes(kind)?;
+            let p = Binary::new(function, size(kind, shape.rows())?, size(kind, shape.channels())?, over)
+                .map_err(|error| TraceError::new(kind, error))?;
+            Ok(self.then(kind, op, p, &[b], shape))
+        })
+    }
+}
+
+// Sums, differences, products and quotients of two values, and of a value and a number. Where shapes differ, sizes of 1
+// are repeated along their axis, as in numpy; b may also be one value for each channel, in any shape. Shapes that do not
+// fit are an error of the step.
+macro_rules! operators {
+    ($($operator:ident, $method:ident, $kind:literal, $with:expr;)*) => { $(
+        impl ops::$operator for Var<'_> {
+            type Output = Self;
+
+            fn $method(self, b: Self) -> Self {
+                self.broadcast($kind, Op::$operator, BinaryOp::$operator, b)
+            }
+        }
+
+        impl ops::$operator<f32> for Var<'_> {
+            type Output = Self;
+
+            fn $method(self, number: f32) -> Self {
+                let [a, b] = $with(number);
+                self.affine(a, b)
+            }
+        }
+    )* };
+}
+
+operators! {
+    Add, add, "add", |number: f32| [1.0, number];
+    Sub, sub, "sub", |number: f32| [1.0, -number];
+    Mul, mul, "mul", |number: f32| [number, 0.0];
+    // Times its reciprocal.
+    Div, div, "div", |number: f32| [1.0 / number, 0.0];
+}
+
+impl<'t> ops::Sub<Var<'t>> for f32 {
+    type Output = Var<'t>;
+
+    fn sub(self, x: Var<'t>) -> Var<'t> {
+        x.affine(-1.0, self)
+    }
+}
+
+impl<'t> ops::Mul<Var<'t>> for f32 {
+    type Output = Var<'t>;
+
+    fn mul(self, x: Var<'t>) -> Var<'t> {
+        x * self
+    }
+}
+
+impl ops::Neg for Var<'_> {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        self.unary(Unary::Neg)
     }
 }
 

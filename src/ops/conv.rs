@@ -19,17 +19,19 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     pub fn conv(
         self, name: &str, conv: impl FnOnce([u32; 4]) -> Result<Conv2d, ShapeError>, weight: Self, bias: Option<Self>,
-    ) -> Result<Self, TraceError> {
-        let p = conv(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
-        let shape = Shape::from(p.y().map(|size| size as usize));
-        if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
-            return Err(mismatch(name, self.shape(), weight.shape()));
-        }
-        if let Some(bias) = bias.filter(|bias| bias.shape().len() != shape.channels()) {
-            return Err(mismatch(name, bias.shape(), weight.shape()));
-        }
-        let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-        Ok(self.then_named(name.to_owned(), Op::Conv, p, &others, shape))
+    ) -> Self {
+        self.traced(|| {
+            let p = conv(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
+            let shape = Shape::from(p.y().map(|size| size as usize));
+            if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
+                return Err(mismatch(name, self.shape(), weight.shape()));
+            }
+            if let Some(bias) = bias.filter(|bias| bias.shape().len() != shape.channels()) {
+                return Err(mismatch(name, bias.shape(), weight.shape()));
+            }
+            let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
+            Ok(self.then_named(name.to_owned(), Op::Conv, p, &others, shape))
+        })
     }
 
     /// A transposed convolution: the data pass of the convolution that `conv` describes for the shape of x, from x, in
@@ -40,21 +42,23 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     pub fn conv_transpose(
         self, name: &str, conv: impl FnOnce([u32; 4]) -> Result<Conv2d, ShapeError>, weight: Self, bias: Option<Self>,
-    ) -> Result<Self, TraceError> {
-        let sizes = self.sizes(name)?;
-        let p = conv(sizes).map_err(|error| input(name, error, self.shape()))?;
-        let shape = Shape::from(p.x().map(|size| size as usize));
-        if p.y() != sizes {
-            return Err(mismatch(name, self.shape(), Shape::from(p.y().map(|size| size as usize))));
-        }
-        if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
-            return Err(mismatch(name, self.shape(), weight.shape()));
-        }
-        if let Some(bias) = bias.filter(|bias| bias.shape().len() != shape.channels()) {
-            return Err(mismatch(name, bias.shape(), weight.shape()));
-        }
-        let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-        Ok(self.then_named(name.to_owned(), Op::ConvTranspose, ConvTranspose(p), &others, shape))
+    ) -> Self {
+        self.traced(|| {
+            let sizes = self.sizes(name)?;
+            let p = conv(sizes).map_err(|error| input(name, error, self.shape()))?;
+            let shape = Shape::from(p.x().map(|size| size as usize));
+            if p.y() != sizes {
+                return Err(mismatch(name, self.shape(), Shape::from(p.y().map(|size| size as usize))));
+            }
+            if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
+                return Err(mismatch(name, self.shape(), weight.shape()));
+            }
+            if let Some(bias) = bias.filter(|bias| bias.shape().len() != shape.channels()) {
+                return Err(mismatch(name, bias.shape(), weight.shape()));
+            }
+            let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
+            Ok(self.then_named(name.to_owned(), Op::ConvTranspose, ConvTranspose(p), &others, shape))
+        })
     }
 }
 

@@ -39,7 +39,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn cross_entropy(self, labels: Self) -> Result<Self, TraceError> {
+    pub fn cross_entropy(self, labels: Self) -> Self {
         self.cross_entropy_with(labels, &CrossEntropy::default())
     }
 
@@ -47,22 +47,25 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit, a divisor that is not positive.
-    pub fn cross_entropy_with(self, labels: Self, options: &CrossEntropy<'t>) -> Result<Self, TraceError> {
-        let name = "cross_entropy";
-        let (rows, classes) = (self.shape().rows(), self.shape().channels());
-        if labels.shape().len() != rows {
-            return Err(mismatch(name, labels.shape(), self.shape()));
-        }
-        if let Some(weights) = options.weights.filter(|weights| weights.shape().len() != classes) {
-            return Err(mismatch(name, weights.shape(), self.shape()));
-        }
-        let build = || {
-            let p = Xent::new(size(name, rows)?, size(name, classes)?).map_err(|error| TraceError::new(name, error))?;
-            let p = options.ignore.map_or(p, |label| p.ignoring(label));
-            p.divided_by(options.divisor).map_err(|error| TraceError::new(name, error))
-        };
-        let others: Vec<Self> = std::iter::once(labels).chain(options.weights).collect();
-        Ok(self.then(name, Op::CrossEntropy, build()?, &others, Shape::SCALAR))
+    pub fn cross_entropy_with(self, labels: Self, options: &CrossEntropy<'t>) -> Self {
+        self.traced(|| {
+            let name = "cross_entropy";
+            let (rows, classes) = (self.shape().rows(), self.shape().channels());
+            if labels.shape().len() != rows {
+                return Err(mismatch(name, labels.shape(), self.shape()));
+            }
+            if let Some(weights) = options.weights.filter(|weights| weights.shape().len() != classes) {
+                return Err(mismatch(name, weights.shape(), self.shape()));
+            }
+            let build = || {
+                let p =
+                    Xent::new(size(name, rows)?, size(name, classes)?).map_err(|error| TraceError::new(name, error))?;
+                let p = options.ignore.map_or(p, |label| p.ignoring(label));
+                p.divided_by(options.divisor).map_err(|error| TraceError::new(name, error))
+            };
+            let others: Vec<Self> = std::iter::once(labels).chain(options.weights).collect();
+            Ok(self.then(name, Op::CrossEntropy, build()?, &others, Shape::SCALAR))
+        })
     }
 }
 

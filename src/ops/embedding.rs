@@ -18,20 +18,22 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn embedding(self, name: &str, indices: Self) -> Result<Self, TraceError> {
-        let [rows, .., width] = self.shape().sizes();
-        let shape = match indices.shape().sizes() {
-            [n, h, w, 1] => [n, h, w, width],
-            [n, 1, 1, t] => [n, 1, t, width],
-            [n, 1, w, t] => [n, w, t, width],
-            _ => return Err(mismatch(name, indices.shape(), self.shape())),
-        };
-        if self.shape().len() != rows * width {
-            return Err(mismatch(name, indices.shape(), self.shape()));
-        }
-        let p = Rows::new(size(name, indices.shape().len())?, size(name, rows)?, size(name, width)?)
-            .map_err(|error| TraceError::new(name, error))?;
-        Ok(self.then_named(name.to_owned(), Op::Embedding, p, &[indices], Shape::from(shape)))
+    pub fn embedding(self, name: &str, indices: Self) -> Self {
+        self.traced(|| {
+            let [rows, .., width] = self.shape().sizes();
+            let shape = match indices.shape().sizes() {
+                [n, h, w, 1] => [n, h, w, width],
+                [n, 1, 1, t] => [n, 1, t, width],
+                [n, 1, w, t] => [n, w, t, width],
+                _ => return Err(mismatch(name, indices.shape(), self.shape())),
+            };
+            if self.shape().len() != rows * width {
+                return Err(mismatch(name, indices.shape(), self.shape()));
+            }
+            let p = Rows::new(size(name, indices.shape().len())?, size(name, rows)?, size(name, width)?)
+                .map_err(|error| TraceError::new(name, error))?;
+            Ok(self.then_named(name.to_owned(), Op::Embedding, p, &[indices], Shape::from(shape)))
+        })
     }
 }
 

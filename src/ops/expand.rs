@@ -16,13 +16,15 @@ impl Var<'_> {
     ///
     /// # Errors
     /// A shape of other sizes along the other axes, or too many elements.
-    pub fn expand(self, shape: impl Into<Shape>) -> Result<Self, TraceError> {
-        let shape = shape.into();
-        if together(self.shape(), shape) != Some(shape) {
-            return Err(mismatch("expand", shape, self.shape()));
-        }
-        sizes("expand", shape)?;
-        Ok(if shape == self.shape() { self } else { self.then("expand", Op::Expand, Expand, &[], shape) })
+    pub fn expand(self, shape: impl Into<Shape>) -> Self {
+        self.traced(|| {
+            let shape = shape.into();
+            if together(self.shape(), shape) != Some(shape) {
+                return Err(mismatch("expand", shape, self.shape()));
+            }
+            sizes("expand", shape)?;
+            Ok(if shape == self.shape() { self } else { self.then("expand", Op::Expand, Expand, &[], shape) })
+        })
     }
 }
 

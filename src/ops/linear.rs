@@ -16,24 +16,26 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn linear(self, name: &str, weight: Self, bias: Option<Self>) -> Result<Self, TraceError> {
+    pub fn linear(self, name: &str, weight: Self, bias: Option<Self>) -> Self {
         self.product(name, Op::Linear, weight, bias)
     }
 
     /// [`Var::linear`] under another operator's precision.
-    pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Result<Self, TraceError> {
-        let [n, h, w, c] = self.shape().sizes();
-        let [out, .., features] = weight.shape().sizes();
-        if features != c || weight.shape().len() != out * c {
-            return Err(mismatch(name, self.shape(), weight.shape()));
-        }
-        if let Some(bias) = bias.filter(|bias| bias.shape().len() != out) {
-            return Err(mismatch(name, bias.shape(), weight.shape()));
-        }
-        let rows = size(name, self.shape().rows())?;
-        Gemm::new(rows, size(name, out)?, size(name, c)?).map_err(|error| TraceError::new(name, error))?;
-        let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-        Ok(self.then_named(name.to_owned(), op, Linear, &others, Shape::from([n, h, w, out])))
+    pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Self {
+        self.traced(|| {
+            let [n, h, w, c] = self.shape().sizes();
+            let [out, .., features] = weight.shape().sizes();
+            if features != c || weight.shape().len() != out * c {
+                return Err(mismatch(name, self.shape(), weight.shape()));
+            }
+            if let Some(bias) = bias.filter(|bias| bias.shape().len() != out) {
+                return Err(mismatch(name, bias.shape(), weight.shape()));
+            }
+            let rows = size(name, self.shape().rows())?;
+            Gemm::new(rows, size(name, out)?, size(name, c)?).map_err(|error| TraceError::new(name, error))?;
+            let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
+            Ok(self.then_named(name.to_owned(), op, Linear, &others, Shape::from([n, h, w, out])))
+        })
     }
 }
 

@@ -12,9 +12,9 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn mse_loss(self, target: Self) -> Result<Self, TraceError> {
-        let difference = self.binary("mse_loss", Op::MseLoss, BinaryOp::Sub, target)?;
-        let square = difference.binary("mse_loss", Op::MseLoss, BinaryOp::Mul, difference)?;
+    pub fn mse_loss(self, target: Self) -> Self {
+        let difference = self.binary("mse_loss", Op::MseLoss, BinaryOp::Sub, target);
+        let square = difference.binary("mse_loss", Op::MseLoss, BinaryOp::Mul, difference);
         square.reduce("mse_loss", Op::MseLoss, ReduceOp::Mean)
     }
 
@@ -22,8 +22,8 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn l1_loss(self, target: Self) -> Result<Self, TraceError> {
-        let difference = self.binary("l1_loss", Op::L1Loss, BinaryOp::Sub, target)?;
+    pub fn l1_loss(self, target: Self) -> Self {
+        let difference = self.binary("l1_loss", Op::L1Loss, BinaryOp::Sub, target);
         let size = difference.then("l1_loss", Op::L1Loss, Unary::Abs, &[], difference.shape());
         size.reduce("l1_loss", Op::L1Loss, ReduceOp::Mean)
     }
@@ -32,14 +32,16 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit, a `beta` that is not positive.
-    pub fn smooth_l1_loss(self, target: Self, beta: f32) -> Result<Self, TraceError> {
-        let (name, op) = ("smooth_l1_loss", Op::SmoothL1Loss);
-        if !(beta > 0.0 && beta.is_finite()) {
-            return Err(TraceError::new(name, ShapeError::Value(beta)));
-        }
-        let difference = self.binary(name, op, BinaryOp::Sub, target)?;
-        let loss = difference.then(name, op, Huber(beta), &[], difference.shape());
-        loss.reduce(name, op, ReduceOp::Mean)
+    pub fn smooth_l1_loss(self, target: Self, beta: f32) -> Self {
+        self.traced(|| {
+            let (name, op) = ("smooth_l1_loss", Op::SmoothL1Loss);
+            if !(beta > 0.0 && beta.is_finite()) {
+                return Err(TraceError::new(name, ShapeError::Value(beta)));
+            }
+            let difference = self.binary(name, op, BinaryOp::Sub, target);
+            let loss = difference.then(name, op, Huber(beta), &[], difference.shape());
+            Ok(loss.reduce(name, op, ReduceOp::Mean))
+        })
     }
 
     /// Mean binary cross-entropy of sigmoid(x) against targets in [0, 1]: ln(1 + e^x) − x·target, which no logit makes
@@ -47,13 +49,13 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn bce_with_logits(self, target: Self) -> Result<Self, TraceError> {
+    pub fn bce_with_logits(self, target: Self) -> Self {
         let (name, op) = ("binary_cross_entropy", Op::BinaryCrossEntropy);
         // Both terms nearly cancel where the network is right. Their gradients meet at this f32 copy, before the cast.
         let x = self.then(name, op, Unary::Id, &[], self.shape());
         let log = x.then(name, op, Softplus, &[], x.shape());
-        let product = x.binary(name, op, BinaryOp::Mul, target)?;
-        log.binary(name, op, BinaryOp::Sub, product)?.reduce(name, op, ReduceOp::Mean)
+        let product = x.binary(name, op, BinaryOp::Mul, target);
+        log.binary(name, op, BinaryOp::Sub, product).reduce(name, op, ReduceOp::Mean)
     }
 
     /// Mean of −α_t·(1 − p_t)^γ·ln p_t, p_t the probability that sigmoid(x) gives to the right class: focal loss (Lin
@@ -61,22 +63,24 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit, an `alpha` outside [0, 1], a `gamma` below 0.
-    pub fn focal_loss(self, target: Self, alpha: f32, gamma: f32) -> Result<Self, TraceError> {
-        let (name, op) = ("focal_loss", Op::FocalLoss);
-        if !(0.0..=1.0).contains(&alpha) {
-            return Err(TraceError::new(name, ShapeError::Value(alpha)));
-        }
-        if !(gamma >= 0.0 && gamma.is_finite()) {
-            return Err(TraceError::new(name, ShapeError::Value(gamma)));
-        }
-        let unary = |var: Self, function: Unary| var.then(name, op, function, &[], var.shape());
-        let affine = |var: Self, a: f32, b: f32| unary(var, Unary::Affine { a, b });
-        let softplus = |var: Self| var.then(name, op, Softplus, &[], var.shape());
-        // z = ±x, so that −ln p_t = ln(1 + e^z), and (1 − p_t)^γ = e^(−γ·ln(1 + e^-z)), which no logit makes NaN.
-        let z = self.binary(name, op, BinaryOp::Mul, affine(target, -2.0, 1.0))?;
-        let share = unary(affine(softplus(affine(z, -1.0, 0.0)), -gamma, 0.0), Unary::Exp);
-        let loss = softplus(z).binary(name, op, BinaryOp::Mul, share)?;
-        let weighted = loss.binary(name, op, BinaryOp::Mul, affine(target, 2.0 * alpha - 1.0, 1.0 - alpha))?;
-        weighted.reduce(name, op, ReduceOp::Mean)
+    pub fn focal_loss(self, target: Self, alpha: f32, gamma: f32) -> Self {
+        self.traced(|| {
+            let (name, op) = ("focal_loss", Op::FocalLoss);
+            if !(0.0..=1.0).contains(&alpha) {
+                return Err(TraceError::new(name, ShapeError::Value(alpha)));
+            }
+            if !(gamma >= 0.0 && gamma.is_finite()) {
+                return Err(TraceError::new(name, ShapeError::Value(gamma)));
+            }
+            let unary = |var: Self, function: Unary| var.then(name, op, function, &[], var.shape());
+            let affine = |var: Self, a: f32, b: f32| unary(var, Unary::Affine { a, b });
+            let softplus = |var: Self| var.then(name, op, Softplus, &[], var.shape());
+            // z = ±x, so that −ln p_t = ln(1 + e^z), and (1 − p_t)^γ = e^(−γ·ln(1 + e^-z)), which no logit makes NaN.
+            let z = self.binary(name, op, BinaryOp::Mul, affine(target, -2.0, 1.0));
+            let share = unary(affine(softplus(affine(z, -1.0, 0.0)), -gamma, 0.0), Unary::Exp);
+            let loss = softplus(z).binary(name, op, BinaryOp::Mul, share);
+            let weighted = loss.binary(name, op, BinaryOp::Mul, affine(target, 2.0 * alpha - 1.0, 1.0 - alpha));
+            Ok(weighted.reduce(name, op, ReduceOp::Mean))
+        })
     }
 }

@@ -17,7 +17,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn matmul(self, b: Self) -> Result<Self, TraceError> {
+    pub fn matmul(self, b: Self) -> Self {
         self.matrices(b, false)
     }
 
@@ -25,22 +25,24 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn matmul_transposed(self, b: Self) -> Result<Self, TraceError> {
+    pub fn matmul_transposed(self, b: Self) -> Self {
         self.matrices(b, true)
     }
 
-    fn matrices(self, b: Self, transposed: bool) -> Result<Self, TraceError> {
-        let ([n, h, m, k], [bn, bh, rows, columns]) = (self.shape().sizes(), b.shape().sizes());
-        let (depth, p) = if transposed { (columns, rows) } else { (rows, columns) };
-        if (bn, bh, depth) != (n, h, k) {
-            return Err(mismatch("matmul", b.shape(), self.shape()));
-        }
-        let shape = Shape::from([n, h, m, p]);
-        for of in [self.shape(), b.shape(), shape] {
-            sizes("matmul", of)?;
-        }
-        let op = if n * h == 1 { Op::Matmul } else { Op::BatchedMatmul };
-        Ok(self.then("matmul", op, Matmul { transposed }, &[b], shape))
+    fn matrices(self, b: Self, transposed: bool) -> Self {
+        self.traced(|| {
+            let ([n, h, m, k], [bn, bh, rows, columns]) = (self.shape().sizes(), b.shape().sizes());
+            let (depth, p) = if transposed { (columns, rows) } else { (rows, columns) };
+            if (bn, bh, depth) != (n, h, k) {
+                return Err(mismatch("matmul", b.shape(), self.shape()));
+            }
+            let shape = Shape::from([n, h, m, p]);
+            for of in [self.shape(), b.shape(), shape] {
+                sizes("matmul", of)?;
+            }
+            let op = if n * h == 1 { Op::Matmul } else { Op::BatchedMatmul };
+            Ok(self.then("matmul", op, Matmul { transposed }, &[b], shape))
+        })
     }
 
     /// Scaled dot-product attention: softmax(q·kᵀ / √d)·v, of queries `[n, heads, t, d]`, keys `[n, heads, s, d]` and
@@ -49,13 +51,15 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn attention(self, name: &str, k: Self, v: Self, causal: bool) -> Result<Self, TraceError> {
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let scale = (1.0 / (self.shape().channels().max(1) as f64).sqrt()) as f32;
-        let part = |var: Self, what: &str| var.named(&format!("{name}.{what}"));
-        let scores = part(part(self.scale(scale), "scale").matmul_transposed(k)?, "scores");
-        let weights = part(scores.weights(causal)?, "softmax");
-        Ok(part(weights.matmul(v)?, "mix"))
+    pub fn attention(self, name: &str, k: Self, v: Self, causal: bool) -> Self {
+        self.traced(|| {
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let scale = (1.0 / (self.shape().channels().max(1) as f64).sqrt()) as f32;
+            let part = |var: Self, what: &str| var.named(&format!("{name}.{what}"));
+            let scores = part(part(self.scale(scale), "scale").matmul_transposed(k), "scores");
+            let weights = part(scores.weights(causal), "softmax");
+            Ok(part(weights.matmul(v), "mix"))
+        })
     }
 }
 

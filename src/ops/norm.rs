@@ -22,18 +22,22 @@ impl<'t> Var<'t> {
     pub fn norm(
         self, name: &str, op: Op, norm: impl FnOnce([u32; 4]) -> Result<Norm, ShapeError>, [scale, shift]: [Self; 2],
         running: Option<&Parameter>,
-    ) -> Result<Self, TraceError> {
-        let p = norm(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
-        self.normalised(name, op, p, &[scale, shift], running)
+    ) -> Self {
+        self.traced(|| {
+            let p = norm(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
+            Ok(self.normalised(name, op, p, &[scale, shift], running))
+        })
     }
 
     /// Each pixel over its channels: mean 0, variance 1, then scale and shift of each channel. In f32, stored as x is.
     ///
     /// # Errors
     /// Shapes that do not fit, an `eps` that is not positive.
-    pub fn layer_norm(self, name: &str, eps: f32, affine: [Self; 2]) -> Result<Self, TraceError> {
-        let p = self.of_rows(name, |rows, width| Norm::layer(rows, width, eps))?;
-        self.normalised(name, Op::LayerNorm, p, &affine, None)
+    pub fn layer_norm(self, name: &str, eps: f32, affine: [Self; 2]) -> Self {
+        self.traced(|| {
+            let p = self.of_rows(name, |rows, width| Norm::layer(rows, width, eps))?;
+            Ok(self.normalised(name, Op::LayerNorm, p, &affine, None))
+        })
     }
 
     /// Each pixel over its channels, divided by the root of their mean square (+ `eps`), times the scale of each
@@ -41,9 +45,11 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Shapes that do not fit, an `eps` that is not positive.
-    pub fn rms_norm(self, name: &str, eps: f32, scale: Self) -> Result<Self, TraceError> {
-        let p = self.of_rows(name, |rows, width| Norm::rms(rows, width, eps))?;
-        self.normalised(name, Op::RmsNorm, p, &[scale], None)
+    pub fn rms_norm(self, name: &str, eps: f32, scale: Self) -> Self {
+        self.traced(|| {
+            let p = self.of_rows(name, |rows, width| Norm::rms(rows, width, eps))?;
+            Ok(self.normalised(name, Op::RmsNorm, p, &[scale], None))
+        })
     }
 
     fn of_rows(self, name: &str, norm: impl FnOnce(u32, u32) -> Result<Norm, ShapeError>) -> Result<Norm, TraceError> {
@@ -52,22 +58,22 @@ impl<'t> Var<'t> {
     }
 
     /// `affine`: scale, perhaps shift.
-    fn normalised(
-        self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>,
-    ) -> Result<Self, TraceError> {
-        for affine in affine {
-            if affine.shape().len() != self.shape().channels() {
-                return Err(mismatch(name, affine.shape(), self.shape()));
+    fn normalised(self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>) -> Self {
+        self.traced(|| {
+            for affine in affine {
+                if affine.shape().len() != self.shape().channels() {
+                    return Err(mismatch(name, affine.shape(), self.shape()));
+                }
             }
-        }
-        if running.is_some_and(|running| running.shape.len() != 2 * p.groups() as usize) {
-            let words = format!("running statistics of another number of channels than {}", self.shape());
-            return Err(TraceError::new(name, TraceErrorKind::Range(words)));
-        }
-        let p = if running.is_some() && !self.tape().training() { p.given() } else { p };
-        running.into_iter().for_each(|running| self.tape().check(running));
-        let norm = Normalise { p, running: running.map(|running| running.id) };
-        Ok(self.then_named(name.to_owned(), op, norm, affine, self.shape()))
+            if running.is_some_and(|running| running.shape.len() != 2 * p.groups() as usize) {
+                let words = format!("running statistics of another number of channels than {}", self.shape());
+                return Err(TraceError::new(name, TraceErrorKind::Range(words)));
+            }
+            let p = if running.is_some() && !self.tape().training() { p.given() } else { p };
+            running.into_iter().for_each(|running| self.tape().check(running));
+            let norm = Normalise { p, running: running.map(|running| running.id) };
+            Ok(self.then_named(name.to_owned(), op, norm, affine, self.shape()))
+        })
     }
 }
 

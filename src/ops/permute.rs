@@ -17,16 +17,18 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// An order that does not name each axis once, or too many elements.
-    pub fn permute(self, order: [usize; 4]) -> Result<Self, TraceError> {
-        let mut sorted = order;
-        sorted.sort_unstable();
-        if sorted != [0, 1, 2, 3] {
-            let words = format!("{order:?} does not name each axis from 0 to 3 once");
-            return Err(TraceError::new("permute", TraceErrorKind::Range(words)));
-        }
-        let sizes = self.shape().sizes();
-        self.sizes("permute")?;
-        Ok(self.then("permute", Op::Transpose, Permute(order), &[], Shape::from(order.map(|axis| sizes[axis]))))
+    pub fn permute(self, order: [usize; 4]) -> Self {
+        self.traced(|| {
+            let mut sorted = order;
+            sorted.sort_unstable();
+            if sorted != [0, 1, 2, 3] {
+                let words = format!("{order:?} does not name each axis from 0 to 3 once");
+                return Err(TraceError::new("permute", TraceErrorKind::Range(words)));
+            }
+            let sizes = self.shape().sizes();
+            self.sizes("permute")?;
+            Ok(self.then("permute", Op::Transpose, Permute(order), &[], Shape::from(order.map(|axis| sizes[axis]))))
+        })
     }
 }
 

@@ -16,7 +16,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A window that does not fit.
-    pub fn max_pool(self, window: [u32; 2]) -> Result<Self, TraceError> {
+    pub fn max_pool(self, window: [u32; 2]) -> Self {
         self.pool("max_pool", |x| Pool::new(PoolOp::Max, x, window)?.ceil())
     }
 
@@ -24,7 +24,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A window that does not fit.
-    pub fn average_pool(self, window: [u32; 2]) -> Result<Self, TraceError> {
+    pub fn average_pool(self, window: [u32; 2]) -> Self {
         self.pool("average_pool", |x| Pool::new(PoolOp::Average, x, window))
     }
 
@@ -32,16 +32,16 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A window that does not fit.
-    pub fn pool(
-        self, kind: &'static str, pool: impl FnOnce([u32; 4]) -> Result<Pool, ShapeError>,
-    ) -> Result<Self, TraceError> {
-        let p = pool(self.sizes(kind)?).map_err(|error| input(kind, error, self.shape()))?;
-        let op = match (p.op(), p.overlaps()) {
-            (PoolOp::Average, _) => Op::AveragePool,
-            (PoolOp::Max, true) => Op::MaxPoolOverlapping,
-            (PoolOp::Max, false) => Op::MaxPool,
-        };
-        Ok(self.then(kind, op, p, &[], Shape::from(p.y().map(|size| size as usize))))
+    pub fn pool(self, kind: &'static str, pool: impl FnOnce([u32; 4]) -> Result<Pool, ShapeError>) -> Self {
+        self.traced(|| {
+            let p = pool(self.sizes(kind)?).map_err(|error| input(kind, error, self.shape()))?;
+            let op = match (p.op(), p.overlaps()) {
+                (PoolOp::Average, _) => Op::AveragePool,
+                (PoolOp::Max, true) => Op::MaxPoolOverlapping,
+                (PoolOp::Max, false) => Op::MaxPool,
+            };
+            Ok(self.then(kind, op, p, &[], Shape::from(p.y().map(|size| size as usize))))
+        })
     }
 
     /// Puts every value at the place that the max-pooling `pooled` took its value from; zeros elsewhere. The result
@@ -49,16 +49,18 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// `pooled` is no max-pooling, or of another shape.
-    pub fn unpool(self, pooled: Self) -> Result<Self, TraceError> {
-        let operator = pooled.operator();
-        let pool = operator.as_deref().and_then(|operator| (operator as &dyn Any).downcast_ref::<Pool>());
-        match pool {
-            Some(&p) if p.op() == PoolOp::Max && pooled.shape() == self.shape() => {
-                let shape = Shape::from(p.x().map(|size| size as usize));
-                Ok(self.then("unpool", Op::Unpool, Unpool { p, pooled: pooled.id() }, &[], shape))
+    pub fn unpool(self, pooled: Self) -> Self {
+        self.traced(|| {
+            let operator = pooled.operator();
+            let pool = operator.as_deref().and_then(|operator| (operator as &dyn Any).downcast_ref::<Pool>());
+            match pool {
+                Some(&p) if p.op() == PoolOp::Max && pooled.shape() == self.shape() => {
+                    let shape = Shape::from(p.x().map(|size| size as usize));
+                    Ok(self.then("unpool", Op::Unpool, Unpool { p, pooled: pooled.id() }, &[], shape))
+                }
+                _ => Err(mismatch("unpool", self.shape(), pooled.shape())),
             }
-            _ => Err(mismatch("unpool", self.shape(), pooled.shape())),
-        }
+        })
     }
 }
 

@@ -17,7 +17,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
-    pub fn sum(self) -> Result<Self, TraceError> {
+    pub fn sum(self) -> Self {
         self.reduce("sum", Op::Sum, ReduceOp::Sum)
     }
 
@@ -25,7 +25,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// More than 2^32 − 1 elements, or none.
-    pub fn mean(self) -> Result<Self, TraceError> {
+    pub fn mean(self) -> Self {
         self.reduce("mean", Op::Mean, ReduceOp::Mean)
     }
 
@@ -33,7 +33,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// An axis beyond 3, or too many elements.
-    pub fn sum_axis(self, axis: usize) -> Result<Self, TraceError> {
+    pub fn sum_axis(self, axis: usize) -> Self {
         self.reduce_axis("sum", Op::Sum, ReduceOp::Sum, axis)
     }
 
@@ -41,38 +41,44 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// An axis beyond 3 or of size 0, or too many elements.
-    pub fn mean_axis(self, axis: usize) -> Result<Self, TraceError> {
+    pub fn mean_axis(self, axis: usize) -> Self {
         self.reduce_axis("mean", Op::Mean, ReduceOp::Mean, axis)
     }
 
-    fn reduce_axis(self, kind: &'static str, op: Op, function: ReduceOp, axis: usize) -> Result<Self, TraceError> {
-        within(kind, axis)?;
-        let sizes = self.sizes(kind)?;
-        let product = |sizes: &[u32]| sizes.iter().product();
-        let p = Reduce::new(function, product(&sizes[..axis]), sizes[axis], product(&sizes[axis + 1..]));
-        let mut shape = self.shape().sizes();
-        shape[axis] = 1;
-        let p = p.map_err(|error| TraceError::new(kind, error))?;
-        Ok(self.then(kind, op, p, &[], Shape::from(shape)))
+    fn reduce_axis(self, kind: &'static str, op: Op, function: ReduceOp, axis: usize) -> Self {
+        self.traced(|| {
+            within(kind, axis)?;
+            let sizes = self.sizes(kind)?;
+            let product = |sizes: &[u32]| sizes.iter().product();
+            let p = Reduce::new(function, product(&sizes[..axis]), sizes[axis], product(&sizes[axis + 1..]));
+            let mut shape = self.shape().sizes();
+            shape[axis] = 1;
+            let p = p.map_err(|error| TraceError::new(kind, error))?;
+            Ok(self.then(kind, op, p, &[], Shape::from(shape)))
+        })
     }
 
-    pub(super) fn reduce(self, kind: &'static str, op: Op, function: ReduceOp) -> Result<Self, TraceError> {
-        self.sizes(kind)?;
-        let p = Reduce::new(function, 1, size(kind, self.shape().len())?, 1);
-        let p = p.map_err(|error| TraceError::new(kind, error))?;
-        Ok(self.then(kind, op, p, &[], Shape::SCALAR))
+    pub(super) fn reduce(self, kind: &'static str, op: Op, function: ReduceOp) -> Self {
+        self.traced(|| {
+            self.sizes(kind)?;
+            let p = Reduce::new(function, 1, size(kind, self.shape().len())?, 1);
+            let p = p.map_err(|error| TraceError::new(kind, error))?;
+            Ok(self.then(kind, op, p, &[], Shape::SCALAR))
+        })
     }
 
     /// Index of the largest channel of each pixel, `[n, h, w, 1]`. There is no gradient.
     ///
     /// # Errors
     /// No channels, or too many elements.
-    pub fn argmax(self) -> Result<Self, TraceError> {
-        let [n, h, w, c] = self.shape().sizes();
-        self.sizes("argmax")?;
-        let p = Reduce::new(ReduceOp::ArgMax, size("argmax", self.shape().rows())?, size("argmax", c)?, 1);
-        let p = p.map_err(|error| TraceError::new("argmax", error))?;
-        Ok(self.then("argmax", Op::ArgMax, p, &[], Shape::from([n, h, w, 1])))
+    pub fn argmax(self) -> Self {
+        self.traced(|| {
+            let [n, h, w, c] = self.shape().sizes();
+            self.sizes("argmax")?;
+            let p = Reduce::new(ReduceOp::ArgMax, size("argmax", self.shape().rows())?, size("argmax", c)?, 1);
+            let p = p.map_err(|error| TraceError::new("argmax", error))?;
+            Ok(self.then("argmax", Op::ArgMax, p, &[], Shape::from([n, h, w, 1])))
+        })
     }
 }
 

@@ -81,16 +81,18 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A factor of 0, or too many elements.
-    pub fn upsample_nearest(self, factor: [u32; 2]) -> Result<Self, TraceError> {
-        let [n, h, w, c] = self.sizes("upsample")?;
-        if factor.contains(&0) {
-            return Err(TraceError::new("upsample", ShapeError::Window));
-        }
-        let too_large = || TraceError::new("upsample", ShapeError::TooLarge);
-        let times = |size: u32, factor: u32| size.checked_mul(factor).ok_or_else(too_large);
-        let shape = Shape::from([n, times(h, factor[0])?, times(w, factor[1])?, c].map(|size| size as usize));
-        sizes("upsample", shape)?;
-        Ok(if factor == [1, 1] { self } else { self.then("upsample", Op::Interpolate, Repeat(factor), &[], shape) })
+    pub fn upsample_nearest(self, factor: [u32; 2]) -> Self {
+        self.traced(|| {
+            let [n, h, w, c] = self.sizes("upsample")?;
+            if factor.contains(&0) {
+                return Err(TraceError::new("upsample", ShapeError::Window));
+            }
+            let too_large = || TraceError::new("upsample", ShapeError::TooLarge);
+            let times = |size: u32, factor: u32| size.checked_mul(factor).ok_or_else(too_large);
+            let shape = Shape::from([n, times(h, factor[0])?, times(w, factor[1])?, c].map(|size| size as usize));
+            sizes("upsample", shape)?;
+            Ok(if factor == [1, 1] { self } else { self.then("upsample", Op::Interpolate, Repeat(factor), &[], shape) })
+        })
     }
 
     /// An image of height and width `size`, each value interpolated linearly between its neighbours, along h and along
@@ -100,7 +102,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A size of 0, an image without pixels, or too many elements.
-    pub fn upsample_bilinear(self, size: [u32; 2], align_corners: bool) -> Result<Self, TraceError> {
+    pub fn upsample_bilinear(self, size: [u32; 2], align_corners: bool) -> Self {
         self.resample("upsample", Op::Interpolate, Weights::Linear { align_corners }, size)
     }
 
@@ -109,63 +111,71 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A size of 0, an image without pixels, or too many elements.
-    pub fn adaptive_average_pool(self, size: [u32; 2]) -> Result<Self, TraceError> {
-        let [_, h, w, _] = self.sizes("average_pool")?;
-        match [h.checked_rem(size[0]), w.checked_rem(size[1])] {
-            [Some(0), Some(0)] if h != 0 && w != 0 => self.average_pool([h / size[0], w / size[1]]),
-            _ => self.resample("average_pool", Op::AveragePool, Weights::Mean, size),
-        }
+    pub fn adaptive_average_pool(self, size: [u32; 2]) -> Self {
+        self.traced(|| {
+            let [_, h, w, _] = self.sizes("average_pool")?;
+            match [h.checked_rem(size[0]), w.checked_rem(size[1])] {
+                [Some(0), Some(0)] if h != 0 && w != 0 => Ok(self.average_pool([h / size[0], w / size[1]])),
+                _ => Ok(self.resample("average_pool", Op::AveragePool, Weights::Mean, size)),
+            }
+        })
     }
 
     /// The largest value of each of `size` windows, cut as [`Var::adaptive_average_pool`] does; of several the first.
     ///
     /// # Errors
     /// A size of 0, an image without pixels, or a window of more than 256.
-    pub fn adaptive_max_pool(self, size: [u32; 2]) -> Result<Self, TraceError> {
-        let [_, h, w, _] = self.sizes("max_pool")?;
-        if size.contains(&0) || h == 0 || w == 0 {
-            return Err(TraceError::new("max_pool", ShapeError::Window));
-        }
-        if h.is_multiple_of(size[0]) && w.is_multiple_of(size[1]) {
-            return self.max_pool([h / size[0], w / size[1]]);
-        }
-        // Along w first: of several largest values the first in reading order wins.
-        self.largest(2, w, size[1])?.largest(1, h, size[0])
+    pub fn adaptive_max_pool(self, size: [u32; 2]) -> Self {
+        self.traced(|| {
+            let [_, h, w, _] = self.sizes("max_pool")?;
+            if size.contains(&0) || h == 0 || w == 0 {
+                return Err(TraceError::new("max_pool", ShapeError::Window));
+            }
+            if h.is_multiple_of(size[0]) && w.is_multiple_of(size[1]) {
+                return Ok(self.max_pool([h / size[0], w / size[1]]));
+            }
+            // Along w first: of several largest values the first in reading order wins.
+            Ok(self.largest(2, w, size[1]).largest(1, h, size[0]))
+        })
     }
 
     /// Largest values of `to` windows along one axis.
-    fn largest(self, axis: usize, from: u32, to: u32) -> Result<Self, TraceError> {
-        let pool = |var: Self, len: usize| {
-            let len = size("max_pool", len)?;
-            var.max_pool(if axis == 1 { [len, 1] } else { [1, len] })
-        };
-        if from.is_multiple_of(to) {
-            return if from == to { Ok(self) } else { pool(self, (from / to) as usize) };
-        }
-        let part = |at: u32| {
-            let [start, end] = window(at, from, to);
-            pool(self.slice(axis, start, end - start)?, end - start)
-        };
-        let parts = (0..to).map(part).collect::<Result<Vec<Self>, _>>()?;
-        let (first, others) = parts.split_first().ok_or(TraceError::new("max_pool", ShapeError::Window))?;
-        first.concat(others, axis)
+    fn largest(self, axis: usize, from: u32, to: u32) -> Self {
+        self.traced(|| {
+            let pool = |var: Self, len: usize| {
+                let len = size("max_pool", len)?;
+                Ok(var.max_pool(if axis == 1 { [len, 1] } else { [1, len] }))
+            };
+            if from.is_multiple_of(to) {
+                return if from == to { Ok(self) } else { pool(self, (from / to) as usize) };
+            }
+            let part = |at: u32| {
+                let [start, end] = window(at, from, to);
+                pool(self.slice(axis, start, end - start), end - start)
+            };
+            let parts = (0..to).map(part).collect::<Result<Vec<Self>, _>>()?;
+            let (first, others) = parts.split_first().ok_or(TraceError::new("max_pool", ShapeError::Window))?;
+            Ok(first.concat(others, axis))
+        })
     }
 
-    fn resample(self, kind: &'static str, op: Op, weights: Weights, to: [u32; 2]) -> Result<Self, TraceError> {
-        let [n, h, w, c] = self.sizes(kind)?;
-        if to.contains(&0) || h == 0 || w == 0 {
-            return Err(TraceError::new(kind, ShapeError::Window));
-        }
-        let shape = Shape::from([n, to[0], to[1], c].map(|size| size as usize));
-        // What lies between both products, too.
-        for of in [shape, Shape::from([n, to[0], w, c].map(|size| size as usize))] {
-            sizes(kind, of)?;
-        }
-        for (from, to) in [(h, to[0]), (w, to[1])] {
-            sizes(kind, Shape::from([from as usize, to as usize]))?;
-        }
-        let p = Resample { weights, from: [h, w], to };
-        Ok(if p.from == p.to { self } else { self.then(kind, op, p, &[], shape) })
+    fn resample(self, kind: &'static str, op: Op, weights: Weights, to: [u32; 2]) -> Self {
+        self.traced(|| {
+            let [n, h, w, c] = self.sizes(kind)?;
+            if to.contains(&0) || h == 0 || w == 0 {
+                return Err(TraceError::new(kind, ShapeError::Window));
+            }
+            let shape = Shape::from([n, to[0], to[1], c].map(|size| size as usize));
+            // What lies between both products, too.
+            for of in [shape, Shape::from([n, to[0], w, c].map(|size| size as usize))] {
+                sizes(kind, of)?;
+            }
+            for (from, to) in [(h, to[0]), (w, to[1])] {
+                sizes(kind, Shape::from([from as usize, to as usize]))?;
+            }
+            let p = Resample { weights, from: [h, w], to };
+            Ok(if p.from == p.to { self } else { self.then(kind, op, p, &[], shape) })
+        })
     }
 }
 

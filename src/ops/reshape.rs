@@ -11,25 +11,26 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// A shape of another length.
-    pub fn reshape(self, shape: impl Into<Shape>) -> Result<Self, TraceError> {
-        let shape = shape.into();
-        if shape.len() != self.shape().len() {
-            return Err(mismatch("reshape", shape, self.shape()));
-        }
-        Ok(self.then("reshape", Op::Reshape, Reshape, &[], shape))
+    pub fn reshape(self, shape: impl Into<Shape>) -> Self {
+        self.traced(|| {
+            let shape = shape.into();
+            if shape.len() != self.shape().len() {
+                return Err(mismatch("reshape", shape, self.shape()));
+            }
+            Ok(self.then("reshape", Op::Reshape, Reshape, &[], shape))
+        })
     }
 
     /// `[n, h, w, c]` as `[n, h·w·c]`.
     ///
     /// # Errors
     /// None that a shape can cause; kept for chains.
-    pub fn flatten(self) -> Result<Self, TraceError> {
+    pub fn flatten(self) -> Self {
         let [n, h, w, c] = self.shape().sizes();
         self.reshape([n, h * w * c])
     }
 
     /// The same values; no gradient flows back through here.
-    #[must_use]
     pub fn detach(self) -> Self {
         self.then("detach", Op::Reshape, Detach, &[], self.shape())
     }

@@ -25,73 +25,78 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Sizes that do not, an axis beyond 3.
-    pub fn concat(self, others: &[Self], axis: usize) -> Result<Self, TraceError> {
-        within("concat", axis)?;
-        if others.len() >= MAX_INPUTS {
-            let mut parts: Vec<Self> = std::iter::once(self).chain(others.iter().copied()).collect();
-            while parts.len() > 1 {
-                let join = |some: &[Self]| if let [one] = some { Ok(*one) } else { some[0].concat(&some[1..], axis) };
-                parts = parts.chunks(MAX_INPUTS).map(join).collect::<Result<_, _>>()?;
+    pub fn concat(self, others: &[Self], axis: usize) -> Self {
+        self.traced(|| {
+            within("concat", axis)?;
+            if others.len() >= MAX_INPUTS {
+                let mut parts: Vec<Self> = std::iter::once(self).chain(others.iter().copied()).collect();
+                while parts.len() > 1 {
+                    let join = |some: &[Self]| if let [one] = some { *one } else { some[0].concat(&some[1..], axis) };
+                    parts = parts.chunks(MAX_INPUTS).map(join).collect();
+                }
+                return Ok(parts[0]);
             }
-            return Ok(parts[0]);
-        }
-        let mut shape = self.shape().sizes();
-        for other in others {
-            let mut fits = other.shape().sizes();
-            let size = fits[axis];
-            fits[axis] = shape[axis];
-            if fits != shape {
-                return Err(mismatch("concat", other.shape(), self.shape()));
+            let mut shape = self.shape().sizes();
+            for other in others {
+                let mut fits = other.shape().sizes();
+                let size = fits[axis];
+                fits[axis] = shape[axis];
+                if fits != shape {
+                    return Err(mismatch("concat", other.shape(), self.shape()));
+                }
+                shape[axis] += size;
             }
-            shape[axis] += size;
-        }
-        Ok(self.then("concat", Op::Concat, Concat(axis), others, Shape::from(shape)))
+            Ok(self.then("concat", Op::Concat, Concat(axis), others, Shape::from(shape)))
+        })
     }
 
     /// `len` places from `start` on, along an axis.
     ///
     /// # Errors
     /// A part that does not lie inside.
-    pub fn slice(self, axis: usize, start: usize, len: usize) -> Result<Self, TraceError> {
-        within("slice", axis)?;
-        let mut shape = self.shape().sizes();
-        if start.checked_add(len).is_none_or(|end| end > shape[axis]) {
-            let words = format!("{len} places from {start} on leave axis {axis} of {}", self.shape());
-            return Err(TraceError::new("slice", TraceErrorKind::Range(words)));
-        }
-        shape[axis] = len;
-        Ok(self.then("slice", Op::Slice, Slice { axis, start }, &[], Shape::from(shape)))
+    pub fn slice(self, axis: usize, start: usize, len: usize) -> Self {
+        self.traced(|| {
+            within("slice", axis)?;
+            let mut shape = self.shape().sizes();
+            if start.checked_add(len).is_none_or(|end| end > shape[axis]) {
+                let words = format!("{len} places from {start} on leave axis {axis} of {}", self.shape());
+                return Err(TraceError::new("slice", TraceErrorKind::Range(words)));
+            }
+            shape[axis] = len;
+            Ok(self.then("slice", Op::Slice, Slice { axis, start }, &[], Shape::from(shape)))
+        })
     }
 
-    /// Parts of those lengths along an axis, one after the other. Backward their gradients are put together again: that
+    /// As many parts as lengths, along an axis, one after the other. Backward their gradients are put together again: that
     /// gradient is a site.
     ///
     /// # Errors
     /// Lengths whose sum is not the axis, an axis beyond 3.
-    pub fn split(self, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+    pub fn split(self, axis: usize, lens: &[usize]) -> Vec<Self> {
         self.split_into(self.tape().number("split"), axis, lens, |part, _| part)
     }
 
     /// [`Var::split`] inside of a layer, whose calls share sites: all is called after `name`.
-    pub(crate) fn split_as(self, name: &str, axis: usize, lens: &[usize]) -> Result<Vec<Self>, TraceError> {
+    pub(crate) fn split_as(self, name: &str, axis: usize, lens: &[usize]) -> Vec<Self> {
         let name = format!("{name}.split");
         self.split_into(name.clone(), axis, lens, |part, i| part.named(&format!("{name}.{i}")))
     }
 
-    fn split_into(
-        self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self,
-    ) -> Result<Vec<Self>, TraceError> {
-        let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
-        within("split", axis)?;
-        if total != Some(self.shape().sizes()[axis]) {
-            let words = format!("{lens:?} do not add up to axis {axis} of {}", self.shape());
-            return Err(TraceError::new("split", TraceErrorKind::Range(words)));
-        }
-        let whole = self.then_named(name, Op::Split, Split, &[], self.shape());
-        let mut start = 0;
+    fn split_into(self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self) -> Vec<Self> {
+        let whole = self.traced(|| {
+            let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
+            within("split", axis)?;
+            if total != Some(self.shape().sizes()[axis]) {
+                let words = format!("{lens:?} do not add up to axis {axis} of {}", self.shape());
+                return Err(TraceError::new("split", TraceErrorKind::Range(words)));
+            }
+            Ok(self.then_named(name, Op::Split, Split, &[], self.shape()))
+        });
+        let mut start = 0usize;
         let part = |(i, &len): (usize, &usize)| {
-            start += len;
-            Ok(called(whole.slice(axis, start - len, len)?, i))
+            let from = start;
+            start = start.saturating_add(len);
+            called(whole.slice(axis, from, len), i)
         };
         lens.iter().enumerate().map(part).collect()
     }

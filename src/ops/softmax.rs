@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// No channels, or too many elements.
-    pub fn softmax(self) -> Result<Self, TraceError> {
+    pub fn softmax(self) -> Self {
         self.weights(false)
     }
 
@@ -28,7 +28,7 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// No channels, or too many elements.
-    pub fn causal_softmax(self) -> Result<Self, TraceError> {
+    pub fn causal_softmax(self) -> Self {
         self.weights(true)
     }
 
@@ -36,20 +36,24 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// No channels, or too many elements.
-    pub fn log_softmax(self) -> Result<Self, TraceError> {
-        self.sizes("log_softmax")?;
-        if self.shape().channels() == 0 {
-            return Err(TraceError::new("log_softmax", ShapeError::Empty));
-        }
-        Ok(self.then("log_softmax", Op::LogSoftmax, LogSoftmax, &[], self.shape()))
+    pub fn log_softmax(self) -> Self {
+        self.traced(|| {
+            self.sizes("log_softmax")?;
+            if self.shape().channels() == 0 {
+                return Err(TraceError::new("log_softmax", ShapeError::Empty));
+            }
+            Ok(self.then("log_softmax", Op::LogSoftmax, LogSoftmax, &[], self.shape()))
+        })
     }
 
-    pub(super) fn weights(self, causal: bool) -> Result<Self, TraceError> {
-        self.sizes("softmax")?;
-        if self.shape().channels() == 0 {
-            return Err(TraceError::new("softmax", ShapeError::Empty));
-        }
-        Ok(self.then("softmax", Op::Softmax, Softmax { causal }, &[], self.shape()))
+    pub(super) fn weights(self, causal: bool) -> Self {
+        self.traced(|| {
+            self.sizes("softmax")?;
+            if self.shape().channels() == 0 {
+                return Err(TraceError::new("softmax", ShapeError::Empty));
+            }
+            Ok(self.then("softmax", Op::Softmax, Softmax { causal }, &[], self.shape()))
+        })
     }
 }
 

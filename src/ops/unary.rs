@@ -12,73 +12,61 @@ use gradscale_core::{
 
 impl<'t> Var<'t> {
     /// max(x, 0).
-    #[must_use]
     pub fn relu(self) -> Self {
         self.unary(Unary::Relu)
     }
 
     /// Hyperbolic tangent.
-    #[must_use]
     pub fn tanh(self) -> Self {
         self.unary(Unary::Tanh)
     }
 
     /// 1 / (1 + e^-x).
-    #[must_use]
     pub fn sigmoid(self) -> Self {
         self.unary(Unary::Sigmoid)
     }
 
     /// x·Φ(x), by the error function: GELU without the approximation by tanh.
-    #[must_use]
     pub fn gelu(self) -> Self {
         self.unary(Unary::Gelu)
     }
 
     /// x·sigmoid(x), also called swish.
-    #[must_use]
     pub fn silu(self) -> Self {
         self.unary(Unary::Silu)
     }
 
     /// ln(1 + e^x), in f32.
-    #[must_use]
     pub fn softplus(self) -> Self {
         self.then("softplus", Op::Log, Softplus, &[], self.shape())
     }
 
     /// e^x, in f32.
-    #[must_use]
     pub fn exp(self) -> Self {
         self.unary(Unary::Exp)
     }
 
     /// Natural logarithm, in f32.
-    #[must_use]
     pub fn ln(self) -> Self {
         self.unary(Unary::Ln)
     }
 
     /// x^p, in f32.
-    #[must_use]
     pub fn pow(self, p: f32) -> Self {
         self.unary(Unary::Pow(p))
     }
 
     /// `factor`·x.
-    #[must_use]
     pub fn scale(self, factor: f32) -> Self {
         self.affine(factor, 0.0)
     }
 
     /// a·x + b.
-    #[must_use]
     pub fn affine(self, a: f32, b: f32) -> Self {
         self.unary(Unary::Affine { a, b })
     }
 
     /// Any element-wise function of the device contract, which gives its meaning and its derivative.
-    #[must_use]
     pub fn unary(self, function: Unary) -> Self {
         let (kind, op) = match function {
             Unary::Id => ("copy", Op::Reshape),
@@ -106,11 +94,13 @@ impl<'t> Var<'t> {
     ///
     /// # Errors
     /// Unless 2^-24 ≤ `keep` ≤ 1.
-    pub fn dropout(self, keep: f32) -> Result<Self, TraceError> {
-        // The number that this node will have: two dropouts of one value draw each for themselves.
-        let stream = size("dropout", self.tape().len())?;
-        let function = Unary::dropout(keep, stream).map_err(|error| TraceError::new("dropout", error))?;
-        Ok(if self.tape().training() { self.unary(function) } else { self })
+    pub fn dropout(self, keep: f32) -> Self {
+        self.traced(|| {
+            // The number that this node will have: two dropouts of one value draw each for themselves.
+            let stream = size("dropout", self.tape().len())?;
+            let function = Unary::dropout(keep, stream).map_err(|error| TraceError::new("dropout", error))?;
+            Ok(if self.tape().training() { self.unary(function) } else { self })
+        })
     }
 }
 

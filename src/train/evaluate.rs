@@ -1,7 +1,7 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
 use super::{Trainer, run::wait};
-use crate::{Error, Inputs, Tensor, TraceError, Var, graph::Purpose};
+use crate::{Error, Inputs, Tensor, Var, graph::Purpose};
 use gradscale_core::{
     backend::{Backend, DType, DataMut, Slot},
     stats::Detail,
@@ -14,8 +14,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
     pub fn evaluate<'a, const N: usize>(
-        &mut self, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
         let batch = self.checked(batch)?;
         let trace = self.trace(&batch, false, net)?;
@@ -34,8 +33,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
     pub fn update_statistics<'a, const N: usize>(
-        &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
         let batch = self.checked(batch)?;
         let trace = self.trace(&batch, true, net)?;

@@ -54,8 +54,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
     pub fn backward<'a, const N: usize>(
-        &mut self, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
         self.backward_of("", batch, net)
     }
@@ -65,8 +64,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// As [`Trainer::backward`].
     pub fn backward_of<'a, const N: usize>(
-        &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
         let batch = self.checked(batch)?;
         let trace = self.trace(&batch, true, net)?;
@@ -139,7 +137,7 @@ impl<B: Backend> Trainer<B> {
     /// As [`Trainer::backward`], and gradients that are not this trainer's latest.
     pub fn backward_more<'a, const N: usize>(
         &mut self, gradients: Gradients, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
         self.check_gradients(&gradients)?;
         let mut gradients = gradients;
@@ -191,8 +189,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Traces a network over a batch.
     pub(super) fn trace<const N: usize>(
-        &self, batch: &Inputs<'_, N>, training: bool,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        &self, batch: &Inputs<'_, N>, training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Trace, TraceError> {
         let tape = Tape::new(training, self.owner, self.known.len());
         let mut index = 0;
@@ -200,7 +197,7 @@ impl<B: Backend> Trainer<B> {
             index += 1;
             tape.input(index - 1, shape, dtype)
         });
-        let output = net(inputs).map(Var::id);
+        let output = net(inputs).id();
         tape.finish(output)
     }
 }

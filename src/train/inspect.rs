@@ -2,7 +2,7 @@
 
 use super::{Gradients, MemoryReport, Trainer};
 use crate::{
-    Batch, Error, PlanRow, SiteReport, Tensor, TraceError, Var,
+    Batch, Error, PlanRow, SiteReport, Tensor, Var,
     graph::{Fixed, Part, plan},
     parameters::Role,
 };
@@ -121,7 +121,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// A network that does not fit the batch.
     pub fn plan<const N: usize>(
-        &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+        &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
         let trace = self.trace(&batch.into(), true, net)?;

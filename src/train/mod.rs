@@ -72,11 +72,11 @@ const PROGRAMS: usize = 256;
 /// let (x, labels) = ([1.0, 0.0, 0.0, 1.0], [0u8, 1]);
 /// for _ in 0..10 {
 ///     let batch = [Batch::f32([2, 2], &x), Batch::u8([2], &labels)];
-///     let gradients = trainer.backward(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))?;
+///     let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels))?;
 ///     let outcome = trainer.step(gradients)?;
 ///     assert!(outcome.skipped.is_none());
 /// }
-/// let best = trainer.evaluate([Batch::f32([2, 2], &x)], |[x]| net.forward(x)?.argmax())?;
+/// let best = trainer.evaluate([Batch::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
 /// assert_eq!(best.data, [0.0, 1.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

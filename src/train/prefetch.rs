@@ -102,7 +102,7 @@ impl<B: Backend> Trainer<B> {
     /// let batch = |i: usize| [Batch::f32([2, 2], &batches[i % 3]), Batch::u8([2], &labels)];
     /// let mut ahead = trainer.prefetch(batch(0))?;
     /// for i in 1..=10 {
-    ///     let gradients = trainer.backward(ahead, |[x, labels]| net.forward(x)?.cross_entropy(labels))?;
+    ///     let gradients = trainer.backward(ahead, |[x, labels]| net.forward(x).cross_entropy(labels))?;
     ///     ahead = trainer.prefetch(batch(i))?;
     ///     trainer.step(gradients)?;
     /// }

@@ -75,8 +75,8 @@ impl<B: Backend> Trainer<B> {
     /// let parts = [[1.0, 0.0, 0.0, 1.0], [0.0, 2.0, 2.0, 0.0]];
     /// let batch = |i: usize| [Batch::f32([2, 2], &parts[i]), Batch::u8([2], &[0, 1])];
     /// let outcome = trainer.step_with(|trainer| {
-    ///     let first = trainer.backward(batch(0), |[x, labels]| Ok(net.forward(x)?.cross_entropy(labels)?.scale(0.5)))?;
-    ///     trainer.backward_more(first, batch(1), |[x, labels]| Ok(net.forward(x)?.cross_entropy(labels)?.scale(0.5)))
+    ///     let first = trainer.backward(batch(0), |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)?;
+    ///     trainer.backward_more(first, batch(1), |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)
     /// })?;
     /// assert!(outcome.skipped.is_none() && outcome.repeated.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -28,11 +28,11 @@ fn backward<B: Backend>(
     let labels: Vec<u8> = (0..len).map(|i| u8::try_from(i * i % 5).expect("below 5")).collect();
     let batch = [Batch::f32([1, 1, len, WIDTH], &x), Batch::u8([1, 1, len], &labels)];
     trainer.backward(batch, |[x, labels]| {
-        let x = net[0].forward(x)?.tanh();
+        let x = net[0].forward(x).tanh();
         // Two branches that meet, and a softmax over the length.
-        let scores = x.matmul_transposed(x)?.causal_softmax()?;
-        let mixed = scores.matmul(net[1].forward(x)?)?.add(x)?;
-        net[2].forward(mixed)?.cross_entropy(labels)
+        let scores = x.matmul_transposed(x).causal_softmax();
+        let mixed = scores.matmul(net[1].forward(x)) + x;
+        net[2].forward(mixed).cross_entropy(labels)
     })
 }
 

@@ -37,7 +37,7 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
             let start = Instant::now();
             let inputs = ahead.take().map_or_else(|| batch().into(), Inputs::from);
             let gradients =
-                trainer.backward(inputs, |[x, labels]| net.forward(x)?.cross_entropy(labels)).map_err(failed)?;
+                trainer.backward(inputs, |[x, labels]| net.forward(x).cross_entropy(labels)).map_err(failed)?;
             if prefetches {
                 ahead = Some(trainer.prefetch(batch()).map_err(failed)?);
             }

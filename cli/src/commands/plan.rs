@@ -66,7 +66,7 @@ pub fn rows(task: Task, net: Net, width: usize, method: Method) -> Result<Vec<Pl
             let (parameters, net, _) = segnet::network(0, width, &[1.0; 11]);
             let trainer = Trainer::new(cpu()?, parameters, segnet::optimizer(1.0), method)?;
             let (image, labels) = (image(), [0; 32 * 32]);
-            Ok(trainer.plan(batch(&image, &labels), |[x, labels]| net.forward(x)?.cross_entropy(labels))?)
+            Ok(trainer.plan(batch(&image, &labels), |[x, labels]| net.forward(x).cross_entropy(labels))?)
         }
         Task::Classify => {
             let input = Input { size: SIZE, mean: 0.0, deviation: 1.0 };

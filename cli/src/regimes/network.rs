@@ -3,7 +3,7 @@
 use super::{images::Images, regime::Conditions};
 use crate::data::{Order, random::Random};
 use gradscale::{
-    Batch, Error, Gradients, Init, Parameters, Scope, TraceError, Trainer, Var,
+    Batch, Error, Gradients, Init, Parameters, Scope, Trainer, Var,
     core::backend::Backend,
     models::Mlp,
     nn::{Linear, Module},
@@ -126,7 +126,7 @@ impl<'a> Learner<'a> {
                 self.x[place * INPUTS] = value;
             }
             let batch = [Batch::f32([BATCH, INPUTS], &self.x), Batch::f32([BATCH, 1], &self.targets), one];
-            return trainer.backward(batch, |[x, targets, factor]| net.forward(x)?.mse_loss(targets)?.mul(factor));
+            return trainer.backward(batch, |[x, targets, factor]| net.forward(x).mse_loss(targets) * factor);
         }
         self.x.clear();
         self.labels.clear();
@@ -137,7 +137,7 @@ impl<'a> Learner<'a> {
         let x = Batch::f32([BATCH, self.images.values], &self.x);
         let batch = [x, Batch::u8([BATCH], &self.labels), one, Batch::f32([1], pale)];
         let net = &self.net;
-        trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels)?.mul(factor))
+        trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels) * factor)
     }
 
     /// The score on what was not trained on.
@@ -146,7 +146,7 @@ impl<'a> Learner<'a> {
             Built::Perceptron(net) => self.right(trainer, |x| net.forward(x)),
             Built::Recurrent(net) => self.right(trainer, |x| net.forward(x, None)),
             Built::Heads { trunk, heads } => heads.iter().try_fold(100.0, |worst: f64, head| {
-                let right = self.right(trainer, |x| head.forward(trunk.forward(x)?.relu()))?;
+                let right = self.right(trainer, |x| head.forward(trunk.forward(x).relu()))?;
                 Ok(worst.min(right))
             }),
             Built::Curve(net) => {
@@ -164,28 +164,25 @@ impl<'a> Learner<'a> {
 
     /// Test images whose class is told, in percent.
     fn right<B: Backend>(
-        &self, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Result<Var<'t>, TraceError>,
+        &self, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>,
     ) -> Result<f64, Error<B::Error>> {
         let Images { test, test_labels, values, .. } = self.images;
         let batch = [Batch::f32([test_labels.len(), *values], test)];
-        let best = trainer.evaluate(batch, |[x]| net(x)?.argmax())?.data;
+        let best = trainer.evaluate(batch, |[x]| net(x).argmax())?.data;
         let right = best.iter().zip(test_labels).filter(|(best, label)| **best == f32::from(**label)).count();
         Ok(100.0 * right as f64 / test_labels.len() as f64)
     }
 }
 
-fn loss<'t>(net: &Built, x: Var<'t>, contrast: Var<'t>, labels: Var<'t>) -> Result<Var<'t>, TraceError> {
+fn loss<'t>(net: &Built, x: Var<'t>, contrast: Var<'t>, labels: Var<'t>) -> Var<'t> {
     match net {
-        Built::Perceptron(net) | Built::Curve(net) => net.forward(x)?.cross_entropy(labels),
-        Built::Recurrent(net) => net.forward(x, Some(contrast))?.cross_entropy(labels),
+        Built::Perceptron(net) | Built::Curve(net) => net.forward(x).cross_entropy(labels),
+        Built::Recurrent(net) => net.forward(x, Some(contrast)).cross_entropy(labels),
         Built::Heads { trunk, heads } => {
-            let features = trunk.forward(x)?.relu();
-            let mut sum: Option<Var<'t>> = None;
-            for (head, weight) in heads.iter().zip(WEIGHTS) {
-                let loss = head.forward(features)?.cross_entropy(labels)?.scale(weight);
-                sum = Some(sum.map_or(Ok(loss), |sum| sum.add(loss))?);
-            }
-            sum.map_or_else(|| features.mean(), Ok)
+            let features = trunk.forward(x).relu();
+            let loss = |(head, weight): (&Mlp, f32)| head.forward(features).cross_entropy(labels) * weight;
+            let sum = heads.iter().zip(WEIGHTS).map(loss).reduce(|sum, loss| sum + loss);
+            sum.unwrap_or_else(|| features.mean())
         }
     }
 }
@@ -212,16 +209,16 @@ impl Recurrent {
         }
     }
 
-    fn forward<'t>(&self, x: Var<'t>, contrast: Option<Var<'t>>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>, contrast: Option<Var<'t>>) -> Var<'t> {
         let calls = (x.shape().channels() / self.piece).min(CALLS);
         // All calls have the same sites.
         let input = |i: usize| {
-            let seen = self.of_input.forward(x.slice(3, self.piece * i, self.piece)?)?;
-            contrast.map_or(Ok(seen), |contrast| Ok(seen.mul(contrast)?.named("net.contrast")))
+            let seen = self.of_input.forward(x.slice(3, self.piece * i, self.piece));
+            contrast.map_or(seen, |contrast| (seen * contrast).named("net.contrast"))
         };
-        let mut h = input(0)?.tanh().named("net.tanh");
+        let mut h = input(0).tanh().named("net.tanh");
         for i in 1..calls {
-            h = input(i)?.add(self.of_hidden.forward(h)?)?.named("net.sum").tanh().named("net.tanh");
+            h = (input(i) + self.of_hidden.forward(h)).named("net.sum").tanh().named("net.tanh");
         }
         self.out.forward(h)
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 use clap::ValueEnum;
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Parameters, Prefetched, TraceError, Trainer, Var,
+    Batch, CrossEntropy, Error, Gradients, Parameters, Prefetched, Trainer, Var,
     core::backend::Backend,
     models::{Mlp, ResNet},
     nn::Module,
@@ -63,22 +63,22 @@ impl Classifier {
     ///
     /// # Errors
     /// Images of another size, labels in another number.
-    pub fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Result<Var<'t>, TraceError> {
+    pub fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Var<'t> {
         match &self.net {
-            Built::Towers(towers) => towers.loss(self.normalised(x).flatten()?, labels, options),
-            Built::Mlp(_) | Built::Resnet(_) => self.forward(x)?.cross_entropy_with(labels, options),
+            Built::Towers(towers) => towers.loss(self.normalised(x).flatten(), labels, options),
+            Built::Mlp(_) | Built::Resnet(_) => self.forward(x).cross_entropy_with(labels, options),
         }
     }
 }
 
 /// Of two towers, what the second says: the one that is hard to train.
 impl Module for Classifier {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let x = self.normalised(x);
         match &self.net {
-            Built::Mlp(mlp) => mlp.forward(x.flatten()?),
+            Built::Mlp(mlp) => mlp.forward(x.flatten()),
             Built::Resnet(resnet) => resnet.forward(x),
-            Built::Towers(towers) => towers.tower(x.flatten()?, true),
+            Built::Towers(towers) => towers.tower(x.flatten(), true),
         }
     }
 }
@@ -87,8 +87,8 @@ impl Module for Classifier {
 struct First<'a>(&'a Classifier, &'a Towers);
 
 impl Module for First<'_> {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        self.1.tower(self.0.normalised(x).flatten()?, false)
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.1.tower(self.0.normalised(x).flatten(), false)
     }
 }
 

@@ -4,7 +4,7 @@ use super::Classes;
 use crate::{Failure, data::Element, metrics::Metrics};
 use gradscale::{
     Attempt, Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
-    TraceError, Trainer, Var,
+    Trainer, Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
     optim::Optimizer,
@@ -286,8 +286,7 @@ pub(super) fn predict<B: Backend<Error: 'static>>(
 pub(super) fn best<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, images: Batch<'_>,
 ) -> Result<Vec<u8>, Failure> {
-    let best =
-        trainer.evaluate([images], |[x]: [Var<'_>; 1]| -> Result<Var<'_>, TraceError> { net.forward(x)?.argmax() })?;
+    let best = trainer.evaluate([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
     Ok(best.data.into_iter().map(|class| class as u8).collect())
 }

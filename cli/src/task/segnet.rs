@@ -78,7 +78,7 @@ impl run::Task for Segnet<'_> {
         trainer.backward(batch, |[x, labels]| {
             let options =
                 CrossEntropy { weights: Some(x.tape().parameter(weights)), ignore: ignore.map(u32::from), divisor };
-            net.forward(x)?.cross_entropy_with(labels, &options)
+            net.forward(x).cross_entropy_with(labels, &options)
         })
     }
 

@@ -6,7 +6,7 @@
 //! towers' gradients lie further apart than the 2^40 from its smallest number to its largest.
 
 use super::sgd;
-use gradscale::{CrossEntropy, Scope, TraceError, Var, models::Mlp, nn::Module, optim::Optimizer};
+use gradscale::{CrossEntropy, Scope, Var, models::Mlp, nn::Module, optim::Optimizer};
 
 /// The second loss counts 2^-GAP of the first.
 pub const GAP: i32 = 46;
@@ -37,8 +37,8 @@ impl Towers {
     ///
     /// # Errors
     /// Images of another size.
-    pub fn tower<'t>(&self, x: Var<'t>, second: bool) -> Result<Var<'t>, TraceError> {
-        let features = self.trunk.forward(x)?.relu();
+    pub fn tower<'t>(&self, x: Var<'t>, second: bool) -> Var<'t> {
+        let features = self.trunk.forward(x).relu();
         if second { self.second.forward(features.detach()) } else { self.first.forward(features) }
     }
 
@@ -46,11 +46,11 @@ impl Towers {
     ///
     /// # Errors
     /// Images of another size, labels in another number.
-    pub fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Result<Var<'t>, TraceError> {
-        let features = self.trunk.forward(x)?.relu();
-        let first = self.first.forward(features)?.cross_entropy_with(labels, options)?;
-        let second = self.second.forward(features.detach())?.cross_entropy_with(labels, options)?;
-        first.add(second.scale(2f32.powi(-GAP)))
+    pub fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Var<'t> {
+        let features = self.trunk.forward(x).relu();
+        let first = self.first.forward(features).cross_entropy_with(labels, options);
+        let second = self.second.forward(features.detach()).cross_entropy_with(labels, options);
+        first + second.scale(2f32.powi(-GAP))
     }
 }
 

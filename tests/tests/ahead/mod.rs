@@ -1,7 +1,7 @@
 //! Batches sent ahead: the same training, bit for bit, as with batches that come with the step.
 
 use gradscale::{
-    Batch, Error, Inputs, Parameters, Prefetched, TraceError, TraceErrorKind, Trainer, Var,
+    Batch, Error, Inputs, Parameters, Prefetched, TraceErrorKind, Trainer, Var,
     core::backend::Backend,
     nn::{Conv2d, Linear, Module},
     optim::Optimizer,
@@ -23,14 +23,14 @@ impl Net {
         Self { conv, head: Linear::new(&mut parameters.at("head"), 8, CLASSES as usize) }
     }
 
-    fn logits<'t>(&self, x: Var<'t>, bias: Var<'t>) -> Result<Var<'t>, TraceError> {
-        let pooled = self.conv.forward(x)?.relu().adaptive_average_pool([1, 1])?;
+    fn logits<'t>(&self, x: Var<'t>, bias: Var<'t>) -> Var<'t> {
+        let pooled = self.conv.forward(x).relu().adaptive_average_pool([1, 1]);
         let [count, ..] = x.shape().sizes();
-        self.head.forward(pooled.reshape([count, 8])?)?.add(bias)
+        self.head.forward(pooled.reshape([count, 8])) + bias
     }
 
-    fn loss<'t>(&self, [x, bias, labels]: [Var<'t>; 3]) -> Result<Var<'t>, TraceError> {
-        self.logits(x, bias)?.cross_entropy(labels)
+    fn loss<'t>(&self, [x, bias, labels]: [Var<'t>; 3]) -> Var<'t> {
+        self.logits(x, bias).cross_entropy(labels)
     }
 }
 

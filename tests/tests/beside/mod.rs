@@ -193,7 +193,7 @@ impl<B: Backend<Error: 'static>> Training<B> {
         let net = &self.net;
         let gradients = self.trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy { weights: None, ignore: Some(5), divisor: Divisor::Fixed(4096.0) };
-            net.forward(x)?.cross_entropy_with(labels, &options)
+            net.forward(x).cross_entropy_with(labels, &options)
         });
         let gradients = gradients.expect("gradients");
         let stored = self.trainer.scaled_gradients(&gradients).expect("kept").into_iter();

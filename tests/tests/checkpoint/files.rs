@@ -2,8 +2,8 @@
 //! networks.
 
 use gradscale::{
-    Batch, CheckpointError, Cpu, Error, ImportError, LoadError, Method, Parameters, TorchModule, TraceError, Trainer,
-    Var, checkpoint_metadata,
+    Batch, CheckpointError, Cpu, Error, ImportError, LoadError, Method, Parameters, TorchModule, Trainer, Var,
+    checkpoint_metadata,
     nn::{BatchNorm, Linear, Module},
     optim::Optimizer,
 };
@@ -27,8 +27,8 @@ fn network(outputs: usize) -> (Parameters, Net) {
 }
 
 impl Module for Net {
-    fn forward<'t>(&self, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-        self.two.forward(self.norm.forward(self.one.forward(x)?)?.relu())
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.two.forward(self.norm.forward(self.one.forward(x)).relu())
     }
 }
 
@@ -46,7 +46,7 @@ const X: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 1.0, 1.5, -0.5, 0.75];
 
 fn step(trainer: &mut Trainer<Cpu>, net: &Net) -> u32 {
     let batch = [Batch::f32([4, 2], &X), Batch::u8([4], &[0, 1, 1, 0])];
-    let gradients = trainer.backward(batch, |[x, y]| net.forward(x)?.cross_entropy(y)).expect("gradients");
+    let gradients = trainer.backward(batch, |[x, y]| net.forward(x).cross_entropy(y)).expect("gradients");
     trainer.step(gradients).expect("a step").loss.to_bits()
 }
 

@@ -30,7 +30,7 @@ fn a_mask_hides_an_overflow() {
         }
         trainer.set_parameter("two.weight", &weights).unwrap();
         let batch = [Batch::f32([4, 4], &[1.0; 16]), Batch::f32([4, 4], &t)];
-        let net = trainer.backward(batch, |[x, t]| two.forward(one.forward(x)?.relu())?.mul(t)?.sum());
+        let net = trainer.backward(batch, |[x, t]| (two.forward(one.forward(x).relu()) * t).sum());
         let outcome = trainer.step(net.unwrap().clip_norm(1e-30)).unwrap();
         assert_eq!(outcome.skipped, None, "{step}");
         let site = trainer.sites().find(|site| site.name == "two/dgrad").unwrap();
@@ -48,7 +48,7 @@ fn the_loss_is_a_parameter() {
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [1], Init::Constant(3.0));
     let mut trainer = trainer(parameters, "fp32");
-    let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[x]| Ok(x.tape().parameter(&weight))).unwrap();
+    let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[x]| x.tape().parameter(&weight)).unwrap();
     assert_eq!(trainer.gradient(&gradients, "p.w").unwrap().map(|tensor| tensor.data), Some(vec![1.0]));
 }
 
@@ -61,8 +61,8 @@ fn micro_batches_of_a_named_loss() {
     let mut trainer = trainer(parameters, "gs:exact");
     let x = values(1, 16);
     let batch = || [Batch::f32([4, 4], &x)];
-    let gradients = trainer.backward_of("one", batch(), |[x]| layer.forward(x)?.square()?.mean()).unwrap();
-    let more = trainer.backward_more(gradients, batch(), |[x]| layer.forward(x)?.square()?.mean());
+    let gradients = trainer.backward_of("one", batch(), |[x]| layer.forward(x).square().mean()).unwrap();
+    let more = trainer.backward_more(gradients, batch(), |[x]| layer.forward(x).square().mean());
     assert_eq!(more.map(|gradients| gradients.micro_batches()).ok(), Some(2));
 }
 
@@ -74,12 +74,12 @@ fn a_micro_batch_with_new_operators_is_refused() {
     let mut trainer = trainer(parameters, "gs:exact");
     let x = values(1, 16);
     let batch = || [Batch::f32([4, 4], &x)];
-    let gradients = trainer.backward(batch(), |[x]| layer.forward(x)?.square()?.mean()).unwrap();
-    match trainer.backward_more(gradients, batch(), |[x]| layer.forward(layer.forward(x)?)?.square()?.mean()) {
+    let gradients = trainer.backward(batch(), |[x]| layer.forward(x).square().mean()).unwrap();
+    match trainer.backward_more(gradients, batch(), |[x]| layer.forward(layer.forward(x)).square().mean()) {
         Err(Error::Trace(error)) => assert_eq!(error.kind, TraceErrorKind::NewSites),
         other => panic!("{other:?}"),
     }
-    let gradients = trainer.backward(batch(), |[x]| layer.forward(x)?.square()?.mean()).unwrap();
+    let gradients = trainer.backward(batch(), |[x]| layer.forward(x).square().mean()).unwrap();
     assert_eq!(trainer.step(gradients).unwrap().skipped, None);
 }
 
@@ -92,7 +92,7 @@ fn statistics_between_backward_and_step() {
         let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
         let mut trainer = trainer(parameters, "fp32");
         let batch = || [Batch::f32([2, 1], &[1.0, 3.0])];
-        let gradients = trainer.backward(batch(), |[x]| norm.forward(x)?.square()?.mean()).unwrap();
+        let gradients = trainer.backward(batch(), |[x]| norm.forward(x).square().mean()).unwrap();
         if between {
             // Keeps everything.
             trainer.update_statistics(1.0, [Batch::f32([2, 1], &[50.0, 90.0])], |[x]| norm.forward(x)).unwrap();
@@ -129,7 +129,7 @@ fn half_parameters_are_halves() {
     let method = Method::fp32().with_amp(AmpPolicy::new(Level::O3));
     let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
     let step = |trainer: &mut Trainer<Cpu>| {
-        let gradients = trainer.backward([Batch::f32([1, 1], &[1.0])], |[x]| layer.forward(x)?.sum()).unwrap();
+        let gradients = trainer.backward([Batch::f32([1, 1], &[1.0])], |[x]| layer.forward(x).sum()).unwrap();
         trainer.step(gradients).unwrap();
         trainer.parameter("layer.weight").unwrap().data[0]
     };
@@ -151,7 +151,7 @@ fn dropout() {
         for _ in 0..3 {
             let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[any]| {
                 let [x, w] = [&x, &w].map(|one| any.tape().parameter(one));
-                x.dropout(keep)?.mul(w)?.sum()
+                (x.dropout(keep) * w).sum()
             });
             let gradients = gradients.unwrap();
             let [dx, dw] = ["x.p", "w.p"].map(|name| trainer.gradient(&gradients, name).unwrap().unwrap().data);
@@ -180,17 +180,17 @@ fn batches_of_other_kinds() {
     for n in [8, 3, 8, 1] {
         let of_bytes = [Batch::u8([n, 4], &bytes[..4 * n]), Batch::u32([n], &labels[..n])];
         let one =
-            trainer.backward(of_bytes, |[x, labels]| layer.forward(x.affine(1.0 / 32.0, 0.0))?.cross_entropy(labels));
+            trainer.backward(of_bytes, |[x, labels]| layer.forward(x.affine(1.0 / 32.0, 0.0)).cross_entropy(labels));
         let read =
             |trainer: &Trainer<Cpu>, gradients: &_| trainer.gradient(gradients, "layer.weight").unwrap().unwrap();
         let one = read(&trainer, &one.unwrap());
         let of_floats = [Batch::f32([n, 4], &floats[..4 * n]), Batch::u32([n], &labels[..n])];
-        let two = trainer.backward(of_floats, |[x, labels]| layer.forward(x)?.cross_entropy(labels)).unwrap();
+        let two = trainer.backward(of_floats, |[x, labels]| layer.forward(x).cross_entropy(labels)).unwrap();
         assert_eq!(one, read(&trainer, &two));
         assert_eq!(trainer.step(two).unwrap().skipped, None);
     }
     let none = [Batch::f32([0, 4], &[]), Batch::u32([0], &[])];
-    match trainer.backward(none, |[x, labels]| layer.forward(x)?.cross_entropy(labels)) {
+    match trainer.backward(none, |[x, labels]| layer.forward(x).cross_entropy(labels)) {
         Ok(gradients) => assert_eq!(trainer.step(gradients).unwrap().loss, 0.0),
         Err(error) => println!("an empty batch: {error}"),
     }
@@ -204,9 +204,9 @@ fn repeat() {
     let mut trainer = trainer(parameters, "gs:exact");
     let (x, y) = (values(1, 16), values(2, 16));
     let gradient = |trainer: &Trainer<Cpu>, gradients: &_| trainer.gradient(gradients, "layer.weight").unwrap();
-    let one = trainer.backward([Batch::f32([4, 4], &x)], |[x]| layer.forward(x)?.square()?.mean()).unwrap();
+    let one = trainer.backward([Batch::f32([4, 4], &x)], |[x]| layer.forward(x).square().mean()).unwrap();
     let of_x = gradient(&trainer, &one);
-    let two = trainer.backward([Batch::f32([4, 4], &y)], |[x]| layer.forward(x)?.square()?.mean()).unwrap();
+    let two = trainer.backward([Batch::f32([4, 4], &y)], |[x]| layer.forward(x).square().mean()).unwrap();
     let of_y = gradient(&trainer, &two);
     assert!(matches!(trainer.step(one), Err(Error::Gradients)));
     for (data, right) in [(&x, &of_x), (&y, &of_y)] {

@@ -39,7 +39,7 @@ fn labels_beyond_the_classes() {
     let mut step = |labels: Batch<'_>| {
         let options = CrossEntropy { ignore: Some(255), ..CrossEntropy::default() };
         let gradients = trainer.backward([Batch::f32([4, 2], &x), labels], |[x, labels]| {
-            net.forward(x)?.cross_entropy_with(labels, &options)
+            net.forward(x).cross_entropy_with(labels, &options)
         })?;
         trainer.step(gradients).map(|outcome| outcome.skipped.is_none())
     };
@@ -61,7 +61,7 @@ fn many_parts_are_joined() {
     let joined = trainer.evaluate(batch(), |[x, mut state]| {
         let mut all = Vec::new();
         for _ in 0..64 {
-            state = cell.forward(x, state)?;
+            state = cell.forward(x, state);
             all.push(state);
         }
         all[0].concat(&all[1..], 1)
@@ -70,16 +70,16 @@ fn many_parts_are_joined() {
     assert_eq!(joined.shape.sizes(), [2, 64, 1, 3]);
     let states = trainer.evaluate(batch(), |[x, mut state]| {
         for _ in 0..64 {
-            state = cell.forward(x, state)?;
+            state = cell.forward(x, state);
         }
-        Ok(state)
+        state
     });
     last.extend(states.expect("a state").data);
     assert_eq!([&joined.data[63 * 3..64 * 3], &joined.data[127 * 3..]].concat(), last, "in their order");
     // And back: every part gets its gradient.
     let gradients = trainer.backward(batch(), |[x, state]| {
-        let all: Vec<_> = (0..20).map(|_| cell.forward(x, state)).collect::<Result<_, _>>()?;
-        all[0].concat(&all[1..], 3)?.mean()
+        let all: Vec<_> = (0..20).map(|_| cell.forward(x, state)).collect();
+        all[0].concat(&all[1..], 3).mean()
     });
     assert!(trainer.step(gradients.expect("gradients")).expect("a step").skipped.is_none());
 }
@@ -163,10 +163,10 @@ fn an_operator_that_a_device_lacks_is_named() {
         let mut trainer =
             Trainer::new(Few(Reference::default()), parameters, Optimizer::sgd(0.1), method).expect("one");
         let batch = || [Batch::f32([2, 4], &[0.5; 8])];
-        let said = trainer.evaluate(batch(), |[x]| net.forward(x)?.softmax()).expect_err("no sum of channels");
+        let said = trainer.evaluate(batch(), |[x]| net.forward(x).softmax()).expect_err("no sum of channels");
         assert!(said.to_string().starts_with("softmax (softmax): not supported by this device"), "{said}");
         // A relu is a unary function; its derivative is none.
-        let said = trainer.backward(batch(), |[x]| net.forward(x)?.relu().mean()).expect_err("no derivative");
+        let said = trainer.backward(batch(), |[x]| net.forward(x).relu().mean()).expect_err("no derivative");
         assert_eq!(said.to_string(), "relu (relu, its gradient): not supported by this device");
         assert!(matches!(said, Error::Operator { error: ErrorKind::Unsupported, backward: true, .. }));
     }
@@ -186,14 +186,14 @@ fn parameters_of_somebody_else() {
     let mut trainer = trainer(own, "gs");
     let batch = || [Batch::f32([2, 4], &[0.5; 8])];
     for layer in others.iter().chain([&added]) {
-        let said = trainer.backward(batch(), |[x]| layer.forward(x)?.mean()).expect_err("not its own").to_string();
+        let said = trainer.backward(batch(), |[x]| layer.forward(x).mean()).expect_err("not its own").to_string();
         assert_eq!(
             said,
             "parameter: a parameter of 4×4 is of other Parameters than this trainer's; build the network from those"
         );
         assert!(trainer.evaluate(batch(), |[x]| layer.forward(x)).is_err());
-        assert!(trainer.plan(batch(), |[x]| layer.forward(x)?.mean()).is_err());
+        assert!(trainer.plan(batch(), |[x]| layer.forward(x).mean()).is_err());
     }
-    let gradients = trainer.backward(batch(), |[x]| layers[0].forward(x)?.mean()).expect("its own");
+    let gradients = trainer.backward(batch(), |[x]| layers[0].forward(x).mean()).expect("its own");
     assert!(trainer.step(gradients).expect("a step").skipped.is_none());
 }

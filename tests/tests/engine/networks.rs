@@ -31,7 +31,7 @@ impl Network<'_> {
         let [n, h, w, _] = self.x.shape;
         let batch = [Batch::f32(self.x.shape, &x), Batch::u8([n, h, w, 1], self.labels)];
         let gradients =
-            trainer.backward(batch, |[x, labels]| self.net.forward(x)?.cross_entropy(labels)).expect("it fits");
+            trainer.backward(batch, |[x, labels]| self.net.forward(x).cross_entropy(labels)).expect("it fits");
         let all = trainer.parameters().expect("parameters");
         let all: Named = all.into_iter().map(|(name, t)| (name, Tensor::new(t.shape.sizes(), &t.data))).collect();
         let read = |name: &String| Some((name.clone(), trainer.gradient(&gradients, name).expect("a parameter")?.data));

@@ -2,7 +2,7 @@
 
 use crate::{operators, run::Run};
 use gradscale::{
-    Batch, Cpu, Layers, Method, Parameters, PlanRow, TraceError, Trainer, Var,
+    Batch, Cpu, Layers, Method, Parameters, PlanRow, Trainer, Var,
     core::{
         amp::{AmpPolicy, Level, List, Precision},
         backend::DType,
@@ -36,8 +36,7 @@ fn is_number(row: &PlanRow) -> bool {
 
 /// A network under a policy: plan, run, compare.
 fn check<const N: usize>(
-    policy: &AmpPolicy, parameters: Parameters, batch: [Batch<'_>; N],
-    net: impl for<'t> Fn([Var<'t>; N]) -> Result<Var<'t>, TraceError>,
+    policy: &AmpPolicy, parameters: Parameters, batch: [Batch<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
 ) -> Vec<PlanRow> {
     let method = Method::mixed().with_amp(policy.clone());
     let mut trainer =
@@ -54,7 +53,7 @@ fn mlp(policy: &AmpPolicy) -> Vec<PlanRow> {
     let net = Mlp::new(&mut parameters.at("net"), &[4, 8, 3]);
     let (x, labels) = ([0.5; 20], [0u8; 5]);
     let batch = [Batch::f32([5, 4], &x), Batch::u8([5], &labels)];
-    check(policy, parameters, batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))
+    check(policy, parameters, batch, |[x, labels]| net.forward(x).cross_entropy(labels))
 }
 
 fn segnet(policy: &AmpPolicy) -> Vec<PlanRow> {
@@ -64,7 +63,7 @@ fn segnet(policy: &AmpPolicy) -> Vec<PlanRow> {
     let x: Vec<u8> = (0..2 * 16 * 17 * 3).map(|i| (i * 37 % 251) as u8).collect();
     let labels = vec![1u8; 2 * 16 * 17];
     let batch = [Batch::u8([2, 16, 17, 3], &x), Batch::u8([2, 16, 17, 1], &labels)];
-    check(policy, parameters, batch, |[x, labels]| net.forward(x)?.cross_entropy(labels))
+    check(policy, parameters, batch, |[x, labels]| net.forward(x).cross_entropy(labels))
 }
 
 /// Norms, concatenation, exp.
@@ -78,11 +77,11 @@ fn mixture(policy: &AmpPolicy) -> Vec<PlanRow> {
     let x: Vec<f32> = (0..2 * 5 * 6 * 3).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect();
     let batch = [Batch::f32([2, 5, 6, 3], &x), Batch::f32([2, 5, 6, 4], &[0.25; 240])];
     check(policy, parameters, batch, |[x, more]| {
-        let y = batch_norm.forward(conv.forward(x)?)?.relu();
-        let z = group_norm.forward(y)?.affine(0.125, 0.0).exp();
-        let both = y.concat(&[z], 3)?.concat(&[y.add(more)?], 3)?.slice(3, 2, 8)?;
-        let pooled = head.forward(both)?.tanh().average_pool([2, 2])?.flatten()?;
-        pooled.square()?.mean()
+        let y = batch_norm.forward(conv.forward(x)).relu();
+        let z = group_norm.forward(y).affine(0.125, 0.0).exp();
+        let both = y.concat(&[z], 3).concat(&[(y + more)], 3).slice(3, 2, 8);
+        let pooled = head.forward(both).tanh().average_pool([2, 2]).flatten();
+        pooled.square().mean()
     })
 }
 
@@ -145,16 +144,16 @@ fn sequence(policy: &AmpPolicy) -> Vec<PlanRow> {
     let up = ConvTranspose2d::new(&mut scope.at("up"), 3, 2, 3).stride(2);
     let batch = [Batch::u32([2, 3], &[0, 8, 8, 3, 1, 5]), Batch::f32([2, 3], &[0.0; 6])];
     check(policy, parameters, batch, |[indices, zero]| {
-        let x = one.forward(tokens.forward(indices)?)?;
-        let x = two.forward(x.add(attention.forward(x)?)?)?;
+        let x = one.forward(tokens.forward(indices));
+        let x = two.forward(x + attention.forward(x));
         let (mut state, mut h) = ([zero; 2], zero);
         for step in 0..3 {
-            state = lstm.forward(x.slice(2, step, 1)?, state)?;
-            h = gru.forward(state[0], h)?;
+            state = lstm.forward(x.slice(2, step, 1), state);
+            h = gru.forward(state[0], h);
         }
-        let image = up.forward(h.reshape([1, 2, 1, 3])?)?.upsample_bilinear([7, 5], false)?;
-        let y = image.adaptive_average_pool([3, 2])?.adaptive_max_pool([2, 1])?;
-        Ok(y.bce_with_logits(zero.slice(3, 0, 2)?.reshape([1, 2, 1, 2])?)?.named(LOSS))
+        let image = up.forward(h.reshape([1, 2, 1, 3])).upsample_bilinear([7, 5], false);
+        let y = image.adaptive_average_pool([3, 2]).adaptive_max_pool([2, 1]);
+        y.bce_with_logits(zero.slice(3, 0, 2).reshape([1, 2, 1, 2])).named(LOSS)
     })
 }
 
@@ -221,8 +220,8 @@ fn layers_have_a_precision_of_their_own() {
         let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.1), method).unwrap();
         let (images, labels) = ([7; 2 * 16 * 16 * 3], [1; 2 * 16 * 16]);
         let batch = [Batch::u8([2, 16, 16, 3], &images), Batch::u8([2, 16, 16, 1], &labels)];
-        let plan = trainer.plan(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels)).unwrap();
-        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x)?.cross_entropy(labels)).unwrap();
+        let plan = trainer.plan(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).unwrap();
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).unwrap();
         same(&plan, trainer.ran(&gradients).unwrap(), is_number);
         let outcome = trainer.step(gradients).unwrap();
         assert!(outcome.skipped.is_none() && outcome.loss.is_finite());

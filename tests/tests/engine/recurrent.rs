@@ -82,15 +82,15 @@ impl Cell {
             let gradients = trainer.backward([x, zero, t], |[x, zero, t]| {
                 let (mut state, mut loss) = ([zero; 2], None);
                 for step in 0..STEPS {
-                    let x = x.slice(0, step, 1)?.reshape([BATCH, INPUTS])?;
+                    let x = x.slice(0, step, 1).reshape([BATCH, INPUTS]);
                     state = match self {
-                        Self::Lstm(cell) => cell.forward(x, state)?,
-                        Self::Gru(cell) => [cell.forward(x, state[0])?; 2],
+                        Self::Lstm(cell) => cell.forward(x, state),
+                        Self::Gru(cell) => [cell.forward(x, state[0]); 2],
                     };
-                    let one = state[0].mul(t)?.sum()?;
-                    loss = Some(loss.map_or(Ok(one), |loss: gradscale::Var<'_>| loss.add(one))?);
+                    let one = (state[0] * t).sum();
+                    loss = Some(loss.map_or(one, |loss: gradscale::Var<'_>| loss + one));
                 }
-                Ok(loss.expect("some steps"))
+                loss.expect("some steps")
             });
             let gradients = gradients.expect("it fits");
             for part in ["ih.weight", "ih.bias", "hh.weight", "hh.bias"] {

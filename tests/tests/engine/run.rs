@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Op},
 };
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Init, Method, Parameter, Parameters, Tape, TraceError, Trainer, Var,
+    Batch, CrossEntropy, Error, Gradients, Init, Method, Parameter, Parameters, Tape, Trainer, Var,
     core::{
         backend::Backend,
         descriptor::{self, Conv2d, Norm, NormOver, Pool, PoolOp},
@@ -18,9 +18,7 @@ use std::collections::BTreeMap;
 
 impl Graph {
     /// The network on a tape.
-    fn trace<'t>(
-        &self, tape: &'t Tape, known: &Known, labels: Var<'t>, indices: Option<Var<'t>>,
-    ) -> Result<Var<'t>, TraceError> {
+    fn trace<'t>(&self, tape: &'t Tape, known: &Known, labels: Var<'t>, indices: Option<Var<'t>>) -> Var<'t> {
         let mut parts: BTreeMap<usize, Vec<Var<'t>>> = BTreeMap::new();
         let mut all: Vec<Var<'t>> = Vec::new();
         for (id, node) in self.nodes.iter().enumerate() {
@@ -29,7 +27,7 @@ impl Graph {
             let var = match &node.op {
                 Op::Parameter(i) => tape.parameter(&known.parameters[*i]),
                 Op::Constant(i) => tape.parameter(&known.constants[*i]),
-                Op::Linear => x(0).linear(&node.name, x(1), maybe(2))?,
+                Op::Linear => x(0).linear(&node.name, x(1), maybe(2)),
                 Op::Conv(p) => {
                     let [out, kh, kw, _] = x(1).shape().sizes().map(|size| size as u32);
                     let both = |size: usize| [size as u32; 2];
@@ -39,7 +37,7 @@ impl Graph {
                             .dilation(both(p.dilation))?
                             .groups(p.groups as u32)
                     };
-                    x(0).conv(&node.name, describe, x(1), maybe(2))?
+                    x(0).conv(&node.name, describe, x(1), maybe(2))
                 }
                 Op::ConvTranspose(p) => {
                     let [_, kh, kw, part] = x(1).shape().sizes();
@@ -53,59 +51,59 @@ impl Graph {
                             .dilation([p.dilation as u32; 2])?
                             .groups(p.groups as u32)
                     };
-                    x(0).conv_transpose(&node.name, describe, x(1), maybe(2))?
+                    x(0).conv_transpose(&node.name, describe, x(1), maybe(2))
                 }
-                Op::Matmul { transposed: false } => x(0).matmul(x(1))?,
-                Op::Matmul { transposed: true } => x(0).matmul_transposed(x(1))?,
-                Op::Attention { causal } => x(0).attention(&node.name, x(1), x(2), *causal)?,
-                Op::Softmax { causal: false } => x(0).softmax()?,
-                Op::Softmax { causal: true } => x(0).causal_softmax()?,
-                Op::LogSoftmax => x(0).log_softmax()?,
+                Op::Matmul { transposed: false } => x(0).matmul(x(1)),
+                Op::Matmul { transposed: true } => x(0).matmul_transposed(x(1)),
+                Op::Attention { causal } => x(0).attention(&node.name, x(1), x(2), *causal),
+                Op::Softmax { causal: false } => x(0).softmax(),
+                Op::Softmax { causal: true } => x(0).causal_softmax(),
+                Op::LogSoftmax => x(0).log_softmax(),
                 Op::Softplus => x(0).softplus(),
-                Op::LayerNorm => x(0).layer_norm(&node.name, 1e-5, [x(1), x(2)])?,
-                Op::RmsNorm => x(0).rms_norm(&node.name, 1e-5, x(1))?,
-                Op::Nearest(factor) => x(0).upsample_nearest(*factor)?,
-                Op::Bilinear { size, align_corners } => x(0).upsample_bilinear(*size, *align_corners)?,
-                Op::AdaptiveAverage(size) => x(0).adaptive_average_pool(*size)?,
-                Op::AdaptiveMax(size) => x(0).adaptive_max_pool(*size)?,
-                Op::Embedding(_) => x(0).embedding(&node.name, indices.expect("a graph with indices"))?,
-                Op::Permute(order) => x(0).permute(*order)?,
+                Op::LayerNorm => x(0).layer_norm(&node.name, 1e-5, [x(1), x(2)]),
+                Op::RmsNorm => x(0).rms_norm(&node.name, 1e-5, x(1)),
+                Op::Nearest(factor) => x(0).upsample_nearest(*factor),
+                Op::Bilinear { size, align_corners } => x(0).upsample_bilinear(*size, *align_corners),
+                Op::AdaptiveAverage(size) => x(0).adaptive_average_pool(*size),
+                Op::AdaptiveMax(size) => x(0).adaptive_max_pool(*size),
+                Op::Embedding(_) => x(0).embedding(&node.name, indices.expect("a graph with indices")),
+                Op::Permute(order) => x(0).permute(*order),
                 Op::Split { axis, lens } => {
-                    parts.insert(id, x(0).split(*axis, lens)?);
+                    parts.insert(id, x(0).split(*axis, lens));
                     x(0)
                 }
                 Op::Part(i) => parts[&node.inputs[0]][*i],
                 Op::Unary(function) => x(0).unary(*function),
-                Op::Add => x(0).add(x(1))?,
-                Op::Sub => x(0).sub(x(1))?,
-                Op::Mul => x(0).mul(x(1))?,
-                Op::Div => x(0).div(x(1))?,
-                Op::Square => x(0).square()?,
-                Op::MaxPool(window) => x(0).max_pool(*window)?,
+                Op::Add => x(0) + x(1),
+                Op::Sub => x(0) - x(1),
+                Op::Mul => x(0) * x(1),
+                Op::Div => x(0) / x(1),
+                Op::Square => x(0).square(),
+                Op::MaxPool(window) => x(0).max_pool(*window),
                 Op::AveragePool { window, stride, pad } => {
                     let describe = |shape| Pool::padded(PoolOp::Average, shape, *window, *pad)?.stride(*stride);
-                    x(0).pool("average_pool", describe)?
+                    x(0).pool("average_pool", describe)
                 }
-                Op::Unpool => x(0).unpool(x(1))?,
+                Op::Unpool => x(0).unpool(x(1)),
                 Op::Norm(groups) => {
                     let (op, over) = match groups {
                         None => (Name::BatchNorm, NormOver::Batch),
                         Some(groups) => (Name::GroupNorm, NormOver::Group(*groups)),
                     };
-                    x(0).norm(&node.name, op, |shape| Norm::new(shape, over, 1e-5), [x(1), x(2)], None)?
+                    x(0).norm(&node.name, op, |shape| Norm::new(shape, over, 1e-5), [x(1), x(2)], None)
                 }
-                Op::Lrn(p) => p.forward(x(0))?,
+                Op::Lrn(p) => p.forward(x(0)),
                 Op::Concat(axis) => {
                     let others: Vec<Var<'t>> = node.inputs[1..].iter().map(|&input| all[input]).collect();
-                    x(0).concat(&others, *axis)?
+                    x(0).concat(&others, *axis)
                 }
-                Op::Slice { axis, start, len } => x(0).slice(*axis, *start, *len)?,
-                Op::Reshape(shape) => x(0).reshape(*shape)?,
+                Op::Slice { axis, start, len } => x(0).slice(*axis, *start, *len),
+                Op::Reshape(shape) => x(0).reshape(*shape),
                 Op::Detach => x(0).detach(),
-                Op::Sum => x(0).sum()?,
-                Op::Mean => x(0).mean()?,
-                Op::SumAxis(axis) => x(0).sum_axis(*axis)?,
-                Op::MeanAxis(axis) => x(0).mean_axis(*axis)?,
+                Op::Sum => x(0).sum(),
+                Op::Mean => x(0).mean(),
+                Op::SumAxis(axis) => x(0).sum_axis(*axis),
+                Op::MeanAxis(axis) => x(0).mean_axis(*axis),
                 Op::CrossEntropy { ignore, divisor } => {
                     let divisor = match *divisor {
                         Divisor::Rows => descriptor::Divisor::Rows,
@@ -113,19 +111,19 @@ impl Graph {
                         Divisor::Fixed(x) => descriptor::Divisor::Fixed(x as f32),
                     };
                     let options = CrossEntropy { weights: maybe(1), ignore: ignore.map(u32::from), divisor };
-                    x(0).cross_entropy_with(labels, &options)?
+                    x(0).cross_entropy_with(labels, &options)
                 }
-                Op::Mse => x(0).mse_loss(x(1))?,
-                Op::L1 => x(0).l1_loss(x(1))?,
-                Op::SmoothL1(beta) => x(0).smooth_l1_loss(x(1), *beta)?,
-                Op::Bce => x(0).bce_with_logits(x(1))?,
-                Op::Focal { alpha, gamma } => x(0).focal_loss(x(1), *alpha, *gamma)?,
+                Op::Mse => x(0).mse_loss(x(1)),
+                Op::L1 => x(0).l1_loss(x(1)),
+                Op::SmoothL1(beta) => x(0).smooth_l1_loss(x(1), *beta),
+                Op::Bce => x(0).bce_with_logits(x(1)),
+                Op::Focal { alpha, gamma } => x(0).focal_loss(x(1), *alpha, *gamma),
             };
             // A split is called by its number; its parts have names of the graph.
             let leaf = matches!(node.op, Op::Parameter(_) | Op::Constant(_) | Op::Split { .. });
             all.push(if leaf { var } else { var.named(&node.name) });
         }
-        Ok(*all.last().expect("a graph has a loss"))
+        *all.last().expect("a graph has a loss")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Batch, Parameters, TraceError, Var,
+    Batch, Parameters, Var,
     nn::{BatchNorm, Linear, Module},
 };
 
@@ -14,7 +14,7 @@ fn running_statistics_of_a_shared_norm() {
     let mut trainer = trainer(parameters, "fp32");
     // Means 2 and 4; unbiased variances 2 and 8.
     let batch = [Batch::f32([2, 1], &[1.0, 3.0]), Batch::f32([2, 1], &[2.0, 6.0])];
-    let gradients = trainer.backward(batch, |[x, y]| norm.forward(x)?.add(norm.forward(y)?)?.square()?.mean()).unwrap();
+    let gradients = trainer.backward(batch, |[x, y]| (norm.forward(x) + norm.forward(y)).square().mean()).unwrap();
     trainer.step(gradients).unwrap();
     let running = trainer.parameter("norm.running").unwrap().data;
     // One step of 0.1 towards the mean; or PyTorch's two, one after the other.
@@ -36,9 +36,9 @@ fn a_shared_site_that_first_sees_zeros() {
     for _ in 0..15 {
         let batch = [Batch::f32([4, 4], &x), Batch::f32([4, 4], &tiny), Batch::f32([4, 4], &zero)];
         let gradients = trainer.backward(batch, |[x, tiny, zero]| {
-            let once = shared.forward(first.forward(x)?)?;
-            let twice = shared.forward(once)?;
-            once.mul(tiny)?.sum()?.add(twice.mul(zero)?.sum()?)
+            let once = shared.forward(first.forward(x));
+            let twice = shared.forward(once);
+            (once * tiny).sum() + (twice * zero).sum()
         });
         trainer.step(gradients.unwrap()).unwrap();
         let site = trainer.sites().find(|site| site.name == "shared/dgrad").unwrap();
@@ -71,11 +71,11 @@ fn jump(method: &str) -> (Vec<usize>, Vec<usize>) {
         let factor = [if step < 4 { 1e-9 } else { 1e3 }];
         let batch = [Batch::f32([4, 4], &x), Batch::f32([1], &factor)];
         let gradients = trainer.backward(batch, |[x, factor]| {
-            let mut x = shared.forward(x)?;
+            let mut x = shared.forward(x);
             for _ in 0..3 {
-                x = shared.forward(x.relu())?.add(x)?;
+                x = shared.forward(x.relu()) + x;
             }
-            x.square()?.mean()?.mul(factor)
+            x.square().mean() * factor
         });
         let outcome = trainer.step(gradients.expect("a backward pass").clip_norm(1e-12)).expect("a step");
         repeats.push(outcome.repeated.len());
@@ -88,10 +88,10 @@ fn jump(method: &str) -> (Vec<usize>, Vec<usize>) {
 
 const CALLS: usize = 60;
 
-fn called<'t>(first: &Linear, shared: &Linear, x: Var<'t>) -> Result<Var<'t>, TraceError> {
-    let mut x = first.forward(x)?;
+fn called<'t>(first: &Linear, shared: &Linear, x: Var<'t>) -> Var<'t> {
+    let mut x = first.forward(x);
     for _ in 0..CALLS {
-        x = shared.forward(x)?;
+        x = shared.forward(x);
     }
     x.sum()
 }

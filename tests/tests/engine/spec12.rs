@@ -23,7 +23,7 @@ fn schedules_count_steps_taken() {
     for step in 0..8 {
         let before = trainer.parameter("p.w").unwrap().data[0];
         let g = [if step % 2 == 0 { f32::NAN } else { 1.0 }];
-        let gradients = trainer.backward([Batch::f32([1], &g)], |[g]| g.tape().parameter(&weight).mul(g)?.sum());
+        let gradients = trainer.backward([Batch::f32([1], &g)], |[g]| (g.tape().parameter(&weight) * g).sum());
         trainer.step(gradients.unwrap()).unwrap();
         moved.push(before - trainer.parameter("p.w").unwrap().data[0]);
     }
@@ -90,7 +90,7 @@ fn norm_backward_is_rounded_once() {
         trainer.set_parameter("layer.weight", &identity).unwrap();
         let batch = [Batch::f32([16, 4], &x), Batch::f32([16, 4], &t)];
         // t = y + 1e-3·t: the gradient is nearly in the norm's null space.
-        let gradients = trainer.backward(batch, |[x, t]| norm.forward(layer.forward(x)?)?.mul(t)?.sum()).unwrap();
+        let gradients = trainer.backward(batch, |[x, t]| (norm.forward(layer.forward(x)) * t).sum()).unwrap();
         let all = trainer.scaled_gradients(&gradients).unwrap();
         let (_, dx) = all.into_iter().find(|(name, _)| name == "layer").unwrap();
         let factor = 2f32.powi(-dx.alpha);

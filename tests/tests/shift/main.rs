@@ -81,7 +81,7 @@ fn a_repeated_step_draws_anew() {
     for _ in 0..8 {
         let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[any]| {
             let w = any.tape().parameter(&weight);
-            w.dropout(0.5)?.add(w.dropout(0.5)?.scale(16.0))?.sum()
+            (w.dropout(0.5) + w.dropout(0.5).scale(16.0)).sum()
         });
         let gradients = gradients.expect("gradients");
         masks.push(trainer.gradient(&gradients, "p.w").expect("a parameter").expect("its gradient").data);

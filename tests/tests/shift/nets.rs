@@ -70,7 +70,7 @@ pub fn mlp<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
     run(trainer, |trainer| {
         let batch = [Batch::f32([32, 20], &x), Batch::u8([32], &labels)];
         let small = 2f32.powi(-setting.shift);
-        let gradients = trainer.backward(batch, |[x, labels]| Ok(net.forward(x)?.cross_entropy(labels)?.scale(small)));
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(small));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         Some(outcome.skipped.is_some())
     })
@@ -94,7 +94,7 @@ pub fn segnet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
                 ignore: Some(5),
                 divisor: Divisor::Fixed(2048.0),
             };
-            Ok(net.forward(x)?.cross_entropy_with(labels, &options)?.scale(small))
+            net.forward(x).cross_entropy_with(labels, &options).scale(small)
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         Some(outcome.skipped.is_some())
@@ -126,18 +126,18 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
         ];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[indices, zero, target, labels]| {
-            let x = one.forward(dropout.forward(tokens.forward(indices)?)?)?;
-            let x = two.forward(x.add(attention.forward(x)?)?)?.gelu();
-            let image = up.forward(x.reshape([4, 2, 3, 8])?)?.silu().upsample_bilinear([4, 6], false)?;
-            let image = image.upsample_nearest([1, 2])?.adaptive_average_pool([3, 5])?.adaptive_max_pool([1, 2])?;
+            let x = one.forward(dropout.forward(tokens.forward(indices)));
+            let x = two.forward(x + attention.forward(x)).gelu();
+            let image = up.forward(x.reshape([4, 2, 3, 8])).silu().upsample_bilinear([4, 6], false);
+            let image = image.upsample_nearest([1, 2]).adaptive_average_pool([3, 5]).adaptive_max_pool([1, 2]);
             let (mut state, mut h) = ([zero; 2], zero);
-            for step in image.split(2, &[1, 1])? {
-                state = lstm.forward(step.reshape([4, 6])?, state)?;
-                h = gru.forward(dropout.forward(state[0])?, h)?;
+            for step in image.split(2, &[1, 1]) {
+                state = lstm.forward(step.reshape([4, 6]), state);
+                h = gru.forward(dropout.forward(state[0]), h);
             }
-            let y = head.forward(h)?;
-            let loss = y.smooth_l1_loss(target, 0.5)?.add(y.bce_with_logits(labels)?)?;
-            Ok(loss.add(y.focal_loss(labels, 0.25, 2.0)?)?.scale(small))
+            let y = head.forward(h);
+            let loss = y.smooth_l1_loss(target, 0.5) + y.bce_with_logits(labels);
+            (loss + y.focal_loss(labels, 0.25, 2.0)).scale(small)
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         Some(outcome.skipped.is_some())

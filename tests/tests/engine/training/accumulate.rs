@@ -30,10 +30,10 @@ fn micro_batches_add_to_one_batch() {
                 let data = data.rows(part.clone(), part.len() as f32 / 12.0);
                 let batch: [Batch<'_>; 3] = data.batch();
                 gradients = Some(match gradients {
-                    None => trainer.backward(batch, |[x, y, f]| layers.forward(x)?.mse_loss(y)?.mul(f)).unwrap(),
-                    Some(before) => trainer
-                        .backward_more(before, batch, |[x, y, f]| layers.forward(x)?.mse_loss(y)?.mul(f))
-                        .unwrap(),
+                    None => trainer.backward(batch, |[x, y, f]| layers.forward(x).mse_loss(y) * f).unwrap(),
+                    Some(before) => {
+                        trainer.backward_more(before, batch, |[x, y, f]| layers.forward(x).mse_loss(y) * f).unwrap()
+                    }
                 });
             }
             let gradients = gradients.unwrap();

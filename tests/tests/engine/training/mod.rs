@@ -11,7 +11,7 @@ mod weights;
 
 use crate::graph::{Random, values};
 use gradscale::{
-    Batch, Cpu, Error, Gradients, Method, Parameters, StepOutcome, TraceError, Trainer, Var,
+    Batch, Cpu, Error, Gradients, Method, Parameters, StepOutcome, Trainer, Var,
     core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::Optimizer,
@@ -64,9 +64,9 @@ impl Net {
         }
     }
 
-    fn loss<'t>(&self, [x, target, factor]: [Var<'t>; 3]) -> Result<Var<'t>, TraceError> {
-        let y = self.norm.forward(self.first.forward(x)?)?.relu();
-        self.second.forward(y)?.mse_loss(target)?.mul(factor)
+    fn loss<'t>(&self, [x, target, factor]: [Var<'t>; 3]) -> Var<'t> {
+        let y = self.norm.forward(self.first.forward(x)).relu();
+        self.second.forward(y).mse_loss(target) * factor
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::Data;
 use gradscale::{
-    Batch, Cause, Cpu, Gradients, Method, Parameters, StepOutcome, TraceError, Trainer, Var,
+    Batch, Cause, Cpu, Gradients, Method, Parameters, StepOutcome, Trainer, Var,
     core::{backend::Backend, step::Kind},
     nn::{BatchNorm, Linear, Module},
     optim::{Optimizer, Schedule},
@@ -26,9 +26,9 @@ struct Training<B: Backend> {
 }
 
 impl Net {
-    fn loss<'t>(&self, [x, target, factor]: [Var<'t>; 3]) -> Result<Var<'t>, TraceError> {
-        let y = self.norm.forward(self.first.forward(x)?)?.relu().dropout(0.7)?;
-        self.second.forward(y)?.mse_loss(target)?.mul(factor)
+    fn loss<'t>(&self, [x, target, factor]: [Var<'t>; 3]) -> Var<'t> {
+        let y = self.norm.forward(self.first.forward(x)).relu().dropout(0.7);
+        self.second.forward(y).mse_loss(target) * factor
     }
 }
 
@@ -311,9 +311,9 @@ fn a_shared_layer_is_repeated_until_all_calls_fit() {
         let gradients = trainer.backward(batch, |[x, factor]| {
             let mut x = x;
             for _ in 0..6 {
-                x = cell.forward(x)?;
+                x = cell.forward(x);
             }
-            x.mean()?.mul(factor)
+            x.mean() * factor
         });
         trainer.step(gradients.expect("gradients")).expect("a step")
     };
@@ -350,8 +350,7 @@ fn alternating(method: &str, k: i32, every: u64) -> (f64, usize, usize) {
         let factor =
             if i % every == every - 1 { 2f32.powi(k.max(0)) } else { 2f32.powi(-k.min(0)) } * 2f32.powi(-k.abs());
         let batch = [Batch::f32([32, 2], &x), Batch::u8([32], &labels), Batch::f32([1], std::slice::from_ref(&factor))];
-        let gradients =
-            trainer.backward(batch, |[x, labels, factor]| net.forward(x)?.cross_entropy(labels)?.mul(factor));
+        let gradients = trainer.backward(batch, |[x, labels, factor]| net.forward(x).cross_entropy(labels) * factor);
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         repeats += outcome.repeated.len();
         skips += usize::from(outcome.skipped.is_some());
@@ -359,7 +358,7 @@ fn alternating(method: &str, k: i32, every: u64) -> (f64, usize, usize) {
     let (mut right, mut all) = (0, 0);
     for i in 0..20 {
         let (x, labels) = points(5000 + i);
-        let best = trainer.evaluate([Batch::f32([32, 2], &x)], |[x]| net.forward(x)?.argmax()).expect("answers");
+        let best = trainer.evaluate([Batch::f32([32, 2], &x)], |[x]| net.forward(x).argmax()).expect("answers");
         right += best.data.iter().zip(&labels).filter(|(best, label)| **best == f32::from(**label)).count();
         all += labels.len();
     }
