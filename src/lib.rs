@@ -4,6 +4,7 @@
 mod checkpoint;
 mod device;
 mod error;
+mod exec;
 mod graph;
 pub mod guide;
 mod import;
@@ -26,6 +27,7 @@ pub use device::{Cpu, CpuError, Isa};
 #[cfg(feature = "cuda")]
 pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
+pub use exec::{MemoryReport, wait};
 pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};
@@ -36,6 +38,5 @@ pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Batch, Tensor};
 pub use train::{
-    Attempt, Gradients, Inputs, MemoryReport, Named, Operands, Prefetched, Repeated, Skipped, Source, StepOutcome,
-    Trainer, wait,
+    Attempt, Gradients, Inputs, Named, Operands, Prefetched, Repeated, Skipped, Source, StepOutcome, Trainer,
 };

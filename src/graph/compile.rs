@@ -99,8 +99,6 @@ pub(crate) struct Program {
     pub arena: Vec<(DType, usize)>,
     pub gradients: Vec<Traced>,
     pub plan: Vec<PlanRow>,
-    /// When it was last asked for.
-    pub used: u64,
 }
 
 impl Program {
@@ -214,7 +212,6 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         arena: Vec::new(),
         gradients: traced,
         plan,
-        used: 0,
     };
     memory::assign(&mut program, &buffers, shared.keep);
     Ok(program)

@@ -231,7 +231,21 @@ impl Optimizer {
     }
 
     /// Running statistics.
-    pub(crate) fn statistics() -> Result<Descriptor, ShapeError> {
-        Descriptor::new(Rule::Ema { keep: Dial(0) }, Dial(0))
+    pub(crate) const fn statistics() -> Descriptor {
+        Descriptor::running_statistics(Dial(0))
+    }
+
+    /// States that the rule keeps for each parameter.
+    pub(crate) const fn states(&self) -> usize {
+        match self.kind {
+            Kind::Sgd { momentum, .. } => {
+                if momentum == 0.0 {
+                    0
+                } else {
+                    1
+                }
+            }
+            Kind::Adam { .. } => 2,
+        }
     }
 }

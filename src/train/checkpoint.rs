@@ -68,24 +68,24 @@ impl<B: Backend> Trainer<B> {
     /// The device's, or more than a file's header holds (100 MB of metadata).
     pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Error<B::Error>> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
-        for (id, definition) in self.definitions.iter().enumerate() {
+        for (id, definition) in self.parameters.all.iter().enumerate() {
             for (part, name) in self.saved_parts(id) {
                 let values =
-                    self.read(Fixed::part(id, part), DType::F32, definition.shape.len()).map_err(Error::Device)?;
+                    self.exec.read(Fixed::part(id, part), DType::F32, definition.shape.len()).map_err(Error::Device)?;
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 tensors.push((name, definition.shape.sizes().to_vec(), bytes));
             }
         }
         let saved = Saved {
-            taken: self.taken,
-            seed: self.seed,
-            in_a_row: self.in_a_row,
-            failed: self.failed,
+            taken: self.counters.taken,
+            seed: self.counters.seed,
+            in_a_row: self.counters.in_a_row,
+            failed: self.counters.failed,
             scaling: match self.sites.scaling() {
                 Scaling::Loss(schedule) => SavedScaling::Loss(schedule.to_words().to_vec()),
                 Scaling::Gradient(gradient) => SavedScaling::Gradient(gradient.saved()),
             },
-            half_weight_gradients: self.weight_gradients == Precision::Half,
+            half_weight_gradients: self.settings.weight_gradients == Precision::Half,
             sites: self.sites.save(),
         };
         checkpoint::write(&tensors, metadata, saved).map_err(Error::Checkpoint)
@@ -102,17 +102,17 @@ impl<B: Backend> Trainer<B> {
             checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         let scaling = self.saved_scaling(&saved.scaling)?;
-        match (saved.half_weight_gradients, self.weight_gradients) {
+        match (saved.half_weight_gradients, self.settings.weight_gradients) {
             (true, Precision::Half) | (false, Precision::Single) => {}
             (true, Precision::Single) => return Err(wrong("made by another method: with wgrad=half".to_owned())),
             (false, Precision::Half) => return Err(wrong("made by another method: without wgrad=half".to_owned())),
         }
         // All is read and checked before anything is written.
         let mut values = Vec::new();
-        for id in 0..self.definitions.len() {
+        for id in 0..self.parameters.all.len() {
             for (part, name) in self.saved_parts(id) {
                 let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
-                let shape = self.definitions[id].shape;
+                let shape = self.parameters.shape(id);
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
                     return Err(wrong(format!("{name} is {:?} there, and {shape} here", tensor.shape())));
                 }
@@ -126,26 +126,23 @@ impl<B: Backend> Trainer<B> {
         self.sites.restore(scaling, &saved.sites).map_err(wrong)?;
         self.fit_table().map_err(Error::Device)?;
         for (buf, values) in values {
-            let mut buffer = self.memory.take(buf);
-            let written = self.device.write(Data::F32(&values), &mut buffer);
-            self.memory.put(buf, buffer);
-            written.map_err(Error::Device)?;
+            self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
         }
         self.refresh_halves().map_err(Error::Device)?;
-        (self.taken, self.seed, self.in_a_row) = (saved.taken, saved.seed, saved.in_a_row);
-        self.failed = saved.failed;
+        (self.counters.taken, self.counters.seed, self.counters.in_a_row) = (saved.taken, saved.seed, saved.in_a_row);
+        self.counters.failed = saved.failed;
         // Gradients from before are those of other weights.
-        self.serial += 1;
+        self.tickets.serial += 1;
         Ok(metadata)
     }
 
     /// What is saved of a parameter, with its names.
     fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
-        let definition = &self.definitions[id];
+        let definition = &self.parameters.all[id];
         let states = match definition.role {
             Role::Constant => return Vec::new(),
             Role::Statistics => 0,
-            Role::Weight => self.optimizer.descriptor(self.groups[id]).map_or(0, |descriptor| descriptor.states()),
+            Role::Weight => self.optimizer.states(),
         };
         let parts = [(Part::Master, MASTER), (Part::State0, "state0"), (Part::State1, "state1")];
         let named = parts.into_iter().take(1 + states);

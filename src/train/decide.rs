@@ -3,16 +3,13 @@
 //! The operator runs into f32 scratch at the exponent it came with, observed into PROBE; the host reads that row and
 //! decides; the scratch is stored at the new exponent. The same kernels, and the same bits as the fused store.
 
-use super::{
-    Trainer,
-    run::{run, wait},
-};
+use super::Trainer;
 use crate::{
     Preset, Scaling,
     graph::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
 };
 use gradscale_core::{
-    backend::{Backend, Control, Slot},
+    backend::{Backend, Slot},
     scaled::Scaled,
     solve::{NoDecision, Operand},
     stats::{Convention, Detail, Stats},
@@ -23,7 +20,7 @@ const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 impl<B: Backend> Trainer<B> {
     /// Runs a launch whose first target is a site that decides now.
     pub(super) fn run_deciding(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
-        let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.run_one(&launch.operation) };
+        let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.exec.run(&launch.operation) };
         let preset = scaling.preset;
         let incoming = self.incoming(launch, target);
         match (preset, launch.rule) {
@@ -39,7 +36,7 @@ impl<B: Backend> Trainer<B> {
                 });
                 self.sites.decide(target.to, verdict, incoming, incoming);
                 self.send(0..0)?;
-                self.run_one(&launch.operation)
+                self.exec.run(&launch.operation)
             }
             _ => self.run_probing(launch, preset, target, incoming),
         }
@@ -77,18 +74,18 @@ impl<B: Backend> Trainer<B> {
         self.sites.decide(target.to, verdict, row.exponent(), incoming);
         self.send(0..0)?;
         let store = Target { from: Slot::PROBE, ..target };
-        self.run_one(&cast(scratch, store))
+        self.exec.run(&cast(scratch, store))
     }
 
     /// Runs a launch with its first target in f32 scratch, at the exponent that came in: the scratch, and its row.
     pub(super) fn probe_launch(
         &mut self, launch: &Launch, target: Target, incoming: i32,
     ) -> Result<(Buf, Stats), B::Error> {
-        let scratch = Value::single(self.memory.scratch(&self.device, target.y.len)?, target.y.len);
+        let scratch = Value::single(self.exec.scratch(target.y.len)?, target.y.len);
         self.sites.set_probe(incoming);
         self.send(PROBE)?;
         let probing = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
-        self.run_one(&launch.stored_at(probing).operation)?;
+        self.exec.run(&launch.stored_at(probing).operation)?;
         Ok((scratch.buf, self.probe()?))
     }
 
@@ -112,28 +109,15 @@ impl<B: Backend> Trainer<B> {
     fn observe(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
         self.sites.set_probe(self.sites.exponent(slot));
         self.send(PROBE)?;
-        let scratch = Value::single(self.memory.scratch(&self.device, value.len)?, value.len);
+        let scratch = Value::single(self.exec.scratch(value.len)?, value.len);
         let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
-        self.run_one(&cast(value.buf, target))?;
+        self.exec.run(&cast(value.buf, target))?;
         self.probe()
     }
 
     fn probe(&mut self) -> Result<Stats, B::Error> {
         let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
-        let table = self.table.as_ref().expect("a step has a table");
-        wait(self.device.collect(table, PROBE, &mut row, &[], &mut []))?;
+        self.exec.collect(PROBE, &mut row, &[], &mut [])?;
         Ok(row[0])
-    }
-
-    /// Uploads exponents, dials and seed as they are now, and empties rows.
-    pub(super) fn send(&mut self, clear: std::ops::Range<u16>) -> Result<(), B::Error> {
-        let control =
-            Control { exponents: self.sites.exponents(), dials: &self.dials, seed: self.seed, detail: self.detail };
-        self.table.as_mut().map_or(Ok(()), |table| self.device.upload(&control, clear, table))
-    }
-
-    pub(super) fn run_one(&mut self, operation: &Operation) -> Result<(), B::Error> {
-        let table = self.table.as_ref().expect("a step has a table");
-        run(&self.device, table, &mut self.memory, operation)
     }
 }

@@ -1,12 +1,11 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
-use super::{Trainer, run::wait};
+use super::Trainer;
 use crate::{Error, Inputs, Tensor, Var, graph::Purpose};
 use gradscale_core::{
-    backend::{Backend, DType, DataMut, Slot},
+    backend::{Backend, Slot},
     stats::Detail,
 };
-use half::f16;
 
 impl<B: Backend> Trainer<B> {
     /// Runs a network in evaluation mode and reads what it returns.
@@ -21,8 +20,8 @@ impl<B: Backend> Trainer<B> {
         let shape = trace.nodes[trace.output].shape;
         let program = self.program(trace, Purpose::Evaluate, "")?;
         self.run_program(program, &batch, 0..0)?;
-        let output = self.programs[program].output;
-        let data = self.read(output.buf, output.dtype, shape.len()).map_err(Error::Device)?;
+        let output = self.exec.program(program).output;
+        let data = self.exec.read(output.buf, output.dtype, shape.len()).map_err(Error::Device)?;
         Ok(Tensor { shape, data })
     }
 
@@ -38,42 +37,18 @@ impl<B: Backend> Trainer<B> {
         let batch = self.checked(batch)?;
         let trace = self.trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Statistics, "")?;
-        let (dials, detail) = (self.optimizer.dials(self.taken, keep), Detail::None);
+        let (dials, detail) = (self.optimizer.dials(self.counters.taken, keep), Detail::None);
         let (dials, detail) = (std::mem::replace(&mut self.dials, dials), std::mem::replace(&mut self.detail, detail));
-        let statistics = self.programs[program].statistics.clone();
+        let statistics = self.exec.program(program).statistics.clone();
         let waiting = Purpose::Statistics.statistics();
         let ran = self.run_program(program, &batch, 0..0);
         let none = Slot::FIRST.0..Slot::FIRST.0;
-        let updated = ran.and_then(|()| self.update_statistics_of(&statistics, waiting, none).map_err(Error::Device));
+        let updated = ran.and_then(|()| {
+            let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;
+            operations.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)
+        });
         // A step in progress finds its dials as it left them.
         (self.dials, self.detail) = (dials, detail);
         updated.and_then(|()| self.send(0..0).map_err(Error::Device))
-    }
-
-    /// Values of a buffer as f32.
-    pub(super) fn read(&self, buf: crate::graph::Buf, dtype: DType, len: usize) -> Result<Vec<f32>, B::Error> {
-        let buffer = self.memory.get(buf);
-        match dtype {
-            DType::F16 => {
-                let mut data = vec![f16::ZERO; len];
-                wait(self.device.read(buffer, DataMut::F16(&mut data)))?;
-                Ok(data.into_iter().map(f16::to_f32).collect())
-            }
-            DType::U8 => {
-                let mut data = vec![0u8; len];
-                wait(self.device.read(buffer, DataMut::U8(&mut data)))?;
-                Ok(data.into_iter().map(f32::from).collect())
-            }
-            DType::U32 => {
-                let mut data = vec![0u32; len];
-                wait(self.device.read(buffer, DataMut::U32(&mut data)))?;
-                Ok(data.into_iter().map(|word| word as f32).collect())
-            }
-            _ => {
-                let mut data = vec![0f32; len];
-                wait(self.device.read(buffer, DataMut::F32(&mut data)))?;
-                Ok(data)
-            }
-        }
     }
 }

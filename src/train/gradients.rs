@@ -1,6 +1,6 @@
 //! Forward and backward pass: from a batch to gradients.
 
-use super::{Trainer, zeros};
+use super::Trainer;
 use crate::{
     Error, Inputs, TraceError, Var,
     error::TraceErrorKind,
@@ -69,6 +69,7 @@ impl<B: Backend> Trainer<B> {
         let batch = self.checked(batch)?;
         let trace = self.trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
+        self.exec.begin(program);
         self.last = Some((program, loss.to_owned()));
         self.first(program, &batch, loss)
     }
@@ -82,7 +83,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Gradients, Error<B::Error>> {
         let Some((index, loss)) = self.last.clone() else { return Err(Error::Gradients) };
         let batch = self.checked(batch)?;
-        let nodes = &self.programs[index].trace.nodes;
+        let nodes = &self.exec.program(index).trace.nodes;
         let inputs = nodes.iter().take_while(|node| matches!(node.work, Work::Input(_))).count();
         for (i, ((shape, dtype), node)) in batch.kinds().into_iter().zip(nodes).enumerate() {
             if shape != node.shape {
@@ -106,28 +107,23 @@ impl<B: Backend> Trainer<B> {
     fn first<const N: usize>(
         &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
-        self.serial += 1;
+        self.tickets.serial += 1;
         self.begin(program);
-        let all = self.all_rows();
+        let all = self.exec.rows();
         self.run_program(program, batch, all)?;
-        let order = self.programs[program].order.clone();
-        let contributes = self.programs[program].contributes.clone();
-        let statistics = self.programs[program].statistics.clone();
-        let (trainer, serial, loss) = (self.id, self.serial, loss.to_owned());
+        let order = self.exec.program(program).order.clone();
+        let contributes = self.exec.program(program).contributes.clone();
+        let statistics = self.exec.program(program).statistics.clone();
+        let (trainer, serial, loss) = (self.tickets.id, self.tickets.serial, loss.to_owned());
         Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
     }
 
     /// What a step, or a repeat of it, observes and is told.
     pub(super) fn begin(&mut self, program: usize) {
-        let order = &self.programs[program].order;
+        let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
-        self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.least) };
-        self.dials = self.optimizer.dials(self.taken, self.momentum);
-    }
-
-    /// Rows that a step begins with empty.
-    pub(super) fn all_rows(&self) -> std::ops::Range<u16> {
-        0..u16::try_from(self.slots).unwrap_or(u16::MAX)
+        self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
+        self.dials = self.optimizer.dials(self.counters.taken, self.settings.momentum);
     }
 
     /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,
@@ -150,13 +146,13 @@ impl<B: Backend> Trainer<B> {
             return Err(TraceError::new("backward_more", TraceErrorKind::NewSites).into());
         }
         // What gets its first gradient now adds to zeros.
-        for id in self.programs[program].contributes.clone() {
+        for id in self.exec.program(program).contributes.clone() {
             if !gradients.contributes.contains(&id) {
                 self.clear_gradient(id).map_err(Error::Device)?;
                 gradients.contributes.push(id);
             }
         }
-        for (id, calls) in self.programs[program].statistics.clone() {
+        for (id, calls) in self.exec.program(program).statistics.clone() {
             match gradients.statistics.iter_mut().find(|(known, _)| *known == id) {
                 Some((_, all)) => *all += calls,
                 None => {
@@ -165,7 +161,7 @@ impl<B: Backend> Trainer<B> {
                 }
             }
         }
-        for slot in self.programs[program].order.clone() {
+        for slot in self.exec.program(program).order.clone() {
             if !gradients.order.contains(&slot) {
                 gradients.order.push(slot);
             }
@@ -177,13 +173,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn clear_gradient(&mut self, id: usize) -> Result<(), B::Error> {
-        let zero = zeros(&self.device, self.definitions[id].shape.len())?;
-        self.memory.put(Fixed::part(id, Part::Gradient), zero);
-        Ok(())
+        self.exec.clear(Fixed::part(id, Part::Gradient), self.parameters.len(id))
     }
 
     pub(super) fn check_gradients(&self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
-        let fits = gradients.trainer == self.id && gradients.serial == self.serial;
+        let fits = gradients.trainer == self.tickets.id && gradients.serial == self.tickets.serial;
         if fits { Ok(()) } else { Err(Error::Gradients) }
     }
 
@@ -191,7 +185,7 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn trace<const N: usize>(
         &self, batch: &Inputs<'_, N>, training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Trace, TraceError> {
-        let tape = Tape::new(training, self.owner, self.known.len());
+        let tape = Tape::new(training, self.parameters.owner, self.parameters.all.len());
         let mut index = 0;
         let inputs = batch.kinds().map(|(shape, dtype)| {
             index += 1;

@@ -1,13 +1,12 @@
 //! Looking in: parameters, gradients, sites, plan, memory.
 
-use super::{Gradients, MemoryReport, Trainer};
+use super::{Gradients, Trainer};
 use crate::{
-    Batch, Error, PlanRow, SiteReport, Tensor, Var,
+    Batch, Error, MemoryReport, PlanRow, SiteReport, Tensor, Var,
     graph::{Fixed, Part, plan},
     parameters::Role,
 };
 use gradscale_core::{
-    amp::Level,
     backend::{Backend, DType, Data},
     scaled::Scaled,
 };
@@ -18,12 +17,12 @@ pub type Named = (String, Scaled<Tensor>);
 impl<B: Backend> Trainer<B> {
     /// The device.
     pub const fn device(&self) -> &B {
-        &self.device
+        self.exec.device()
     }
 
     /// Steps taken; skipped ones do not count.
     pub const fn steps(&self) -> u64 {
-        self.taken
+        self.counters.taken
     }
 
     /// The exponent of the loss scale in force; 0 under gradient scaling.
@@ -38,7 +37,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Memory in use.
     pub fn memory(&self) -> MemoryReport {
-        self.memory.report()
+        self.exec.memory()
     }
 
     /// Names and values of all trainable parameters and running statistics.
@@ -46,7 +45,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// The device's.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
-        let all = self.definitions.iter().filter(|one| one.role != Role::Constant);
+        let all = self.parameters.all.iter().filter(|one| one.role != Role::Constant);
         all.map(|one| Ok((one.name.clone(), self.parameter(&one.name)?))).collect()
     }
 
@@ -55,9 +54,9 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No parameter of that name, or the device's.
     pub fn parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        let id = self.find(name)?;
-        let shape = self.definitions[id].shape;
-        let data = self.read(self.master(id), DType::F32, shape.len()).map_err(Error::Device)?;
+        let id = self.parameters.find(name)?;
+        let shape = self.parameters.shape(id);
+        let data = self.exec.read(Fixed::part(id, Part::Master), DType::F32, shape.len()).map_err(Error::Device)?;
         Ok(Tensor { shape, data })
     }
 
@@ -66,18 +65,9 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No parameter of that name and length, or the device's.
     pub fn set_parameter(&mut self, name: &str, values: &[f32]) -> Result<(), Error<B::Error>> {
-        let id = self.find(name)?;
-        if values.len() != self.definitions[id].shape.len() {
-            let shape = self.definitions[id].shape;
-            return Err(Error::Parameter(format!(
-                "parameter {name} is {shape}, and was given {} values",
-                values.len()
-            )));
-        }
-        let mut master = self.memory.take(self.master(id));
-        let written = self.device.write(Data::F32(values), &mut master);
-        self.memory.put(self.master(id), master);
-        written.map_err(Error::Device)?;
+        let id = self.parameters.find(name)?;
+        self.parameters.check_len(id, values.len())?;
+        self.exec.write(Fixed::part(id, Part::Master), Data::F32(values)).map_err(Error::Device)?;
         self.refresh_halves().map_err(Error::Device)
     }
 
@@ -87,12 +77,12 @@ impl<B: Backend> Trainer<B> {
     /// No parameter of that name, gradients of another step, or the device's.
     pub fn gradient(&self, gradients: &Gradients, name: &str) -> Result<Option<Tensor>, Error<B::Error>> {
         self.check_gradients(gradients)?;
-        let id = self.find(name)?;
+        let id = self.parameters.find(name)?;
         if !gradients.contributes.contains(&id) {
             return Ok(None);
         }
-        let shape = self.definitions[id].shape;
-        let data = self.read(Fixed::part(id, Part::Gradient), DType::F32, shape.len()).map_err(Error::Device)?;
+        let shape = self.parameters.shape(id);
+        let data = self.exec.read(Fixed::part(id, Part::Gradient), DType::F32, shape.len()).map_err(Error::Device)?;
         Ok(Some(Tensor { shape, data }))
     }
 
@@ -103,13 +93,13 @@ impl<B: Backend> Trainer<B> {
     /// Gradients of another step, or the device's.
     pub fn scaled_gradients(&self, gradients: &Gradients) -> Result<Vec<Named>, Error<B::Error>> {
         self.check_gradients(gradients)?;
-        if !self.keep {
+        if !self.settings.keep {
             return Ok(Vec::new());
         }
-        let traced = self.programs[gradients.program].gradients.iter();
+        let traced = self.exec.program(gradients.program).gradients.iter();
         let read = |traced: &crate::graph::Traced| {
             let value = traced.gradient.value;
-            let data = self.read(value.buf, value.dtype, traced.shape.len()).map_err(Error::Device)?;
+            let data = self.exec.read(value.buf, value.dtype, traced.shape.len()).map_err(Error::Device)?;
             let tensor = Tensor { shape: traced.shape, data };
             Ok((traced.name.clone(), Scaled::new(tensor, self.sites.exponent(traced.gradient.slot))))
         };
@@ -125,7 +115,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
         let trace = self.trace(&batch.into(), true, net)?;
-        Ok(plan(&self.policy, &self.layers, &trace)?.0)
+        Ok(plan(&self.settings.policy, &self.settings.layers, &trace)?.0)
     }
 
     /// The operators that the last backward pass ran, with the types of their results.
@@ -134,25 +124,6 @@ impl<B: Backend> Trainer<B> {
     /// Gradients of another step.
     pub fn ran(&self, gradients: &Gradients) -> Result<&[PlanRow], Error<B::Error>> {
         self.check_gradients(gradients)?;
-        Ok(&self.programs[gradients.program].plan)
-    }
-
-    /// Half copies after masters were written.
-    pub(super) fn refresh_halves(&mut self) -> Result<(), B::Error> {
-        for id in 0..self.definitions.len() {
-            let half = Fixed::part(id, Part::Half);
-            if self.memory.has(half) {
-                self.convert(id, self.master(id), half)?;
-                if self.level() == Level::O3 {
-                    self.convert(id, half, self.master(id))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn find(&self, name: &str) -> Result<usize, Error<B::Error>> {
-        let found = self.definitions.iter().position(|one| one.name == name);
-        found.ok_or_else(|| Error::Parameter(format!("there is no parameter {name}")))
+        Ok(&self.exec.program(gradients.program).plan)
     }
 }

@@ -6,60 +6,45 @@ mod evaluate;
 mod gradients;
 mod inspect;
 mod launches;
-mod memory;
 mod operands;
 mod outcome;
+mod parameters;
 mod prefetch;
 mod programs;
 mod repeat;
-mod run;
 mod step;
+mod update;
 
 pub use gradients::Gradients;
 pub use inspect::Named;
-pub use memory::MemoryReport;
 pub use operands::{Operands, Source};
 pub use outcome::{Repeated, Skipped, StepOutcome};
 pub use prefetch::{Inputs, Prefetched};
 pub use repeat::Attempt;
-pub use run::wait;
 
 use crate::{
     Error, Layers, Method, Parameters, Scaling,
-    graph::{Buf, Fixed, ParameterInfo, Part, Program},
+    exec::Executor,
+    graph::{Fixed, Operation, Part, Target, Value, cast},
     optim::Optimizer,
-    parameters::{Definition, Owner, Role},
-    sites::{Sites, SlotKind},
+    parameters::Role,
+    sites::Sites,
 };
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
-    backend::{Backend, DType, Data, Slot},
+    backend::{Backend, Control, DType, Data, Slot},
     stats::Detail,
 };
-use memory::Memory;
+use parameters::ParameterSet;
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::HashMap,
     fmt,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
 };
+use update::{STATES, Update};
 
 static TRAINERS: AtomicU64 = AtomicU64::new(0);
-
-/// A step that has been recorded, or how far it is from that.
-#[derive(Debug)]
-enum Recorded<R> {
-    /// Not run yet: the first run warms up whatever a device compiles and allocates.
-    Cold,
-    /// Run once; the next run that decides nothing at once is recorded.
-    Warm,
-    /// The device does not record: the launches are enqueued again.
-    Plain,
-    Ready(R),
-}
-
-/// Compiled steps that are kept, unless told.
-const PROGRAMS: usize = 256;
 
 /// Trains the parameters of one or more networks on one device.
 ///
@@ -100,52 +85,62 @@ const PROGRAMS: usize = 256;
 /// }
 /// ```
 pub struct Trainer<B: Backend> {
-    device: B,
+    exec: Executor<B>,
+    settings: Settings,
+    parameters: ParameterSet,
+    optimizer: Optimizer,
+    sites: Sites,
+    counters: Counters,
+    /// Hyperparameters of the step in progress.
+    dials: Vec<f32>,
+    /// What the rows of the step in progress hold.
+    detail: Detail,
+    /// The program of the last backward pass, and the name of its loss.
+    last: Option<(usize, String)>,
+    /// Updates by what they update, as the executor's lists.
+    updates: HashMap<Update, usize>,
+    tickets: Tickets,
+    /// What the paper's rules would decide from, if that is observed.
+    observed: Option<Vec<(Slot, Operands)>>,
+    /// Attempts before the last of the last step, if operands are observed.
+    attempts: Vec<Attempt>,
+}
+
+/// What a training is told once.
+#[derive(Debug)]
+struct Settings {
     policy: AmpPolicy,
     layers: Layers,
     weight_gradients: Precision,
-    /// Whose parameters these are.
-    owner: Owner,
-    definitions: Vec<Definition>,
-    known: Vec<ParameterInfo>,
-    groups: Vec<usize>,
-    optimizer: Optimizer,
-    sites: Sites,
-    memory: Memory<B>,
-    fixed: Fixed,
-    table: Option<B::Table>,
-    /// Slots that the table has.
-    slots: usize,
-    constants: Vec<Vec<f32>>,
-    programs: Vec<Program>,
-    recorded: Vec<Recorded<B::Recording>>,
-    /// How many are kept.
-    most_programs: usize,
-    /// Programs asked for so far.
-    clock: u64,
-    /// The program of the last backward pass, and the name of its loss.
-    last: Option<(usize, String)>,
-    recording: bool,
+    /// Whether every buffer of a step stays to its end.
     keep: bool,
+    /// Share of running statistics that stays.
+    momentum: f32,
+    /// The least that every step observes.
+    least: Detail,
+    /// Skips in a row that end a training; 0: none do.
+    skip_limit: u32,
+}
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
     /// Steps taken.
     taken: u64,
     /// Micro-batches begun: the seed of dropout.
     seed: u64,
-    dials: Vec<f32>,
-    detail: Detail,
-    /// The least that every step observes.
-    least: Detail,
-    /// What the paper's rules would decide from, if that is observed.
-    observed: Option<Vec<(Slot, Operands)>>,
-    /// Share of running statistics that stays.
-    momentum: f32,
-    skip_limit: u32,
+    /// Skips in a row.
     in_a_row: u32,
     /// Attempts at the coming step that failed and were left to the caller to repeat.
     failed: u32,
-    /// Attempts before the last of the last step, if operands are observed.
-    attempts: Vec<Attempt>,
+}
+
+/// What gradients and batches that were sent ahead are held against.
+#[derive(Debug)]
+struct Tickets {
+    /// Of this trainer.
     id: u64,
+    /// Of the gradients that can be stepped with.
     serial: u64,
     /// Batches sent ahead so far.
     ahead: u64,
@@ -154,8 +149,8 @@ pub struct Trainer<B: Backend> {
 impl<B: Backend> fmt::Debug for Trainer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all = f.debug_struct("Trainer");
-        all.field("device", &self.device.caps().name).field("parameters", &self.definitions.len());
-        all.field("steps", &self.taken).field("sites", self.sites.scaling()).finish_non_exhaustive()
+        all.field("device", &self.exec.device().caps().name).field("parameters", &self.parameters.all.len());
+        all.field("steps", &self.counters.taken).field("sites", self.sites.scaling()).finish_non_exhaustive()
     }
 }
 
@@ -168,74 +163,37 @@ impl<B: Backend> Trainer<B> {
     pub fn new(
         device: B, parameters: Parameters, optimizer: Optimizer, method: Method,
     ) -> Result<Self, Error<B::Error>> {
-        let mut names = HashSet::new();
-        if let Some(twice) = parameters.all.iter().find(|one| !names.insert(one.name.as_str())) {
-            return Err(Error::Duplicate(twice.name.clone()));
-        }
-        if let Some(wrong) = parameters.all.iter().find(|one| one.values.len() != one.shape.len()) {
-            let (name, values) = (&wrong.name, wrong.values.len());
-            return Err(Error::Parameter(format!(
-                "parameter {name} is {}, and was given {values} values",
-                wrong.shape
-            )));
-        }
         optimizer.check().map_err(Error::Optimizer)?;
-        let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());
-        if let Some(prefix) = optimizer.idle_group(weights.clone()) {
-            // The first words of all names are the parts that could have been meant.
-            let parts: BTreeSet<&str> =
-                weights.map(|name| name.split_once('.').map_or(name, |(part, _)| part)).collect();
-            let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(Error::Group { prefix: prefix.to_owned(), parts });
-        }
         if let (Scaling::Gradient(_), Precision::Half) = (&method.scaling, method.weight_gradients) {
             return Err(Error::WeightGradients);
         }
         let mut sites = Sites::new(method.scaling)?;
-        let mut known = Vec::new();
-        for definition in &parameters.all {
-            let slot = sites.slot(&definition.name, SlotKind::Parameter)?;
-            known.push(ParameterInfo { role: definition.role, slot, len: definition.shape.len() });
-        }
-        let groups = parameters.all.iter().map(|one| optimizer.group_of(&one.name)).collect();
-        let fixed = Fixed { parameters: parameters.all.len() };
-        let mut trainer = Self {
-            device,
+        let parameters = ParameterSet::new(parameters, &optimizer, &mut sites)?;
+        let settings = Settings {
             policy: method.amp,
             layers: method.layers,
             weight_gradients: method.weight_gradients,
-            owner: parameters.owner,
-            definitions: parameters.all,
-            known,
-            groups,
-            dials: optimizer.dials(0, 0.9),
+            keep: false,
+            momentum: 0.9,
+            least: Detail::Counts,
+            skip_limit: 100,
+        };
+        let dials = optimizer.dials(0, settings.momentum);
+        let exec = Executor::new(device, parameters.fixed(), sites.len(), dials.len()).map_err(Error::Device)?;
+        let mut trainer = Self {
+            exec,
+            settings,
+            parameters,
             optimizer,
             sites,
-            memory: Memory::new(),
-            fixed,
-            table: None,
-            slots: 0,
-            constants: Vec::new(),
-            programs: Vec::new(),
-            recorded: Vec::new(),
-            most_programs: PROGRAMS,
-            clock: 0,
-            last: None,
-            recording: true,
-            keep: false,
-            taken: 0,
-            seed: 0,
+            counters: Counters::default(),
+            dials,
             detail: Detail::Counts,
-            least: Detail::Counts,
+            last: None,
+            updates: HashMap::new(),
+            tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
             observed: None,
-            momentum: 0.9,
-            skip_limit: 100,
-            in_a_row: 0,
-            failed: 0,
             attempts: Vec::new(),
-            id: TRAINERS.fetch_add(1, Ordering::Relaxed),
-            serial: 0,
-            ahead: 0,
         };
         trainer.allocate().map_err(Error::Device)?;
         Ok(trainer)
@@ -244,7 +202,7 @@ impl<B: Backend> Trainer<B> {
     /// Training ends with an error after so many skipped steps in a row; 0: never. 100 unless told.
     #[must_use]
     pub const fn with_skip_limit(mut self, limit: u32) -> Self {
-        self.skip_limit = limit;
+        self.settings.skip_limit = limit;
         self
     }
 
@@ -252,84 +210,80 @@ impl<B: Backend> Trainer<B> {
     /// minus this).
     #[must_use]
     pub const fn with_statistics_kept(mut self, share: f32) -> Self {
-        self.momentum = share;
+        self.settings.momentum = share;
         self
     }
 
     /// Whether steps are recorded and repeated where the device can; they are unless told. Results are the same.
     #[must_use]
     pub const fn with_recording(mut self, recording: bool) -> Self {
-        self.recording = recording;
+        self.exec.record(recording);
         self
     }
 
     /// How many compiled steps, with their recordings, are kept: one for each shape of a batch; 256 unless told, at least
     /// 2. One more takes the place of the one not used for longest. They share memory: it is that of the largest.
     #[must_use]
-    pub const fn with_programs(mut self, most: usize) -> Self {
-        self.most_programs = if most < 2 { 2 } else { most };
+    pub fn with_programs(mut self, most: usize) -> Self {
+        self.exec.keep(most);
         self
     }
 
     /// Keeps every buffer of a step to its end, for [`Trainer::scaled_gradients`]. Costs memory.
     #[must_use]
     pub const fn with_all_kept(mut self) -> Self {
-        self.keep = true;
+        self.settings.keep = true;
         self
     }
 
     /// The least that cast sites observe in every step from now on, whatever their rules ask for: [`Detail::Full`]
     /// gives every row of [`Trainer::sites`] a histogram. Costs time.
     pub const fn set_detail(&mut self, least: Detail) {
-        self.least = least;
+        self.settings.least = least;
     }
 
+    /// Masters, gradients, state of the optimizer, and the four numbers.
     fn allocate(&mut self) -> Result<(), B::Error> {
-        for (id, definition) in self.definitions.iter().enumerate() {
-            let len = definition.shape.len();
-            let mut master = self.device.alloc(DType::F32, len)?;
-            self.device.write(Data::F32(&definition.values), &mut master)?;
-            self.memory.put(Fixed::part(id, Part::Master), master);
+        for (id, definition) in self.parameters.all.iter().enumerate() {
+            let (len, master) = (definition.shape.len(), Fixed::part(id, Part::Master));
+            self.exec.allocate(master, DType::F32, len)?;
+            self.exec.write(master, Data::F32(&definition.values))?;
             if definition.role != Role::Constant {
-                let gradient = self.device.alloc(DType::F32, len)?;
-                self.memory.put(Fixed::part(id, Part::Gradient), gradient);
+                self.exec.allocate(Fixed::part(id, Part::Gradient), DType::F32, len)?;
             }
             if definition.role == Role::Weight {
-                let states = self.optimizer.descriptor(self.groups[id]).map_or(0, |descriptor| descriptor.states());
-                for part in [Part::State0, Part::State1].into_iter().take(states) {
-                    let state = zeros(&self.device, len)?;
-                    self.memory.put(Fixed::part(id, part), state);
+                for part in STATES.into_iter().take(self.optimizer.states()) {
+                    self.exec.clear(Fixed::part(id, part), len)?;
                 }
             }
         }
-        for (buf, value) in
-            [(self.fixed.zero(), 0.0), (self.fixed.one(), 1.0), (self.fixed.norm(), 0.0), (self.fixed.loss(), 0.0)]
-        {
-            let mut number = self.device.alloc(DType::F32, 1)?;
-            self.device.write(Data::F32(&[value]), &mut number)?;
-            self.memory.put(buf, number);
+        let fixed = self.parameters.fixed();
+        for (buf, value) in [(fixed.zero(), 0.0), (fixed.one(), 1.0), (fixed.norm(), 0.0), (fixed.loss(), 0.0)] {
+            self.exec.allocate(buf, DType::F32, 1)?;
+            self.exec.write(buf, Data::F32(&[value]))?;
         }
         Ok(())
     }
 
-    /// Slots of all parameters: the rows that an update looks at.
-    fn guard(&self) -> Range<u16> {
-        let first = Slot::FIRST.0;
-        first..first + u16::try_from(self.known.len()).unwrap_or(u16::MAX - first)
-    }
-
     /// The level of the policy.
-    fn level(&self) -> Level {
-        self.policy.level()
+    const fn level(&self) -> Level {
+        self.settings.policy.level()
     }
 
-    fn master(&self, id: usize) -> Buf {
-        Fixed::part(id, Part::Master)
+    /// Uploads exponents, hyperparameters and seed as they are now, and empties rows.
+    fn send(&mut self, clear: Range<u16>) -> Result<(), B::Error> {
+        let (exponents, dials, seed) = (self.sites.exponents(), &self.dials, self.counters.seed);
+        self.exec.upload(&Control { exponents, dials, seed, detail: self.detail }, clear)
+    }
+
+    /// Copies a part of a parameter into another of another type.
+    fn convert(&mut self, id: usize, from: Part, to: Part) -> Result<(), B::Error> {
+        self.exec.run(&converted(id, self.parameters.len(id), from, to))
     }
 }
 
-fn zeros<B: Backend>(device: &B, len: usize) -> Result<B::Buffer, B::Error> {
-    let mut buffer = device.alloc(DType::F32, len)?;
-    device.write(Data::F32(&vec![0.0; len]), &mut buffer)?;
-    Ok(buffer)
+/// The operation that copies a part of a parameter into another of another type.
+fn converted(id: usize, len: usize, from: Part, to: Part) -> Operation {
+    let dtype = if to == Part::Half { DType::F16 } else { DType::F32 };
+    cast(Fixed::part(id, from), Target::keep(Value { buf: Fixed::part(id, to), dtype, len }, Slot::ONE))
 }

@@ -114,13 +114,11 @@ impl<B: Backend> Trainer<B> {
     pub fn prefetch<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
         check(&batch)?;
         // What was ahead before is not any more, also if this fails.
-        self.ahead += 1;
+        self.tickets.ahead += 1;
         for (i, input) in batch.iter().enumerate() {
-            let kind = (input.data.dtype(), input.shape.len());
-            let buffer = self.memory.ahead(&self.device, i, kind).map_err(Error::Device)?;
-            self.device.prefetch(input.data, buffer).map_err(Error::Device)?;
+            self.exec.prefetch(i, input.data, input.shape.len()).map_err(Error::Device)?;
         }
-        Ok(Prefetched { trainer: self.id, number: self.ahead, kinds: kinds(&batch) })
+        Ok(Prefetched { trainer: self.tickets.id, number: self.tickets.ahead, kinds: kinds(&batch) })
     }
 
     /// A batch that a step can take.
@@ -130,7 +128,7 @@ impl<B: Backend> Trainer<B> {
         let batch = batch.into();
         match &batch {
             Inputs::Host(batch) => check(batch)?,
-            Inputs::Ahead(batch) if (batch.trainer, batch.number) == (self.id, self.ahead) => {}
+            Inputs::Ahead(batch) if (batch.trainer, batch.number) == (self.tickets.id, self.tickets.ahead) => {}
             Inputs::Ahead(_) => return Err(Error::Prefetched),
         }
         Ok(batch)
@@ -140,16 +138,13 @@ impl<B: Backend> Trainer<B> {
     /// need not wait for the step ([`Backend::prefetch`]).
     pub(super) fn place<const N: usize>(&mut self, places: &[Buf], batch: &Inputs<'_, N>) -> Result<(), B::Error> {
         match batch {
-            Inputs::Host(batch) => places.iter().zip(batch).try_for_each(|(&place, input)| {
-                let mut buffer = self.memory.take(place);
-                let written = self.device.write(input.data, &mut buffer);
-                self.memory.put(place, buffer);
-                written
-            }),
+            Inputs::Host(batch) => {
+                places.iter().zip(batch).try_for_each(|(&place, input)| self.exec.write(place, input.data))
+            }
             Inputs::Ahead(batch) => places.iter().zip(batch.kinds).enumerate().try_for_each(|(i, (&place, kind))| {
                 let y = Value { buf: place, dtype: kind.1, len: kind.0.len() };
                 let y = Target::keep(y, Slot::ONE);
-                self.run_one(&Operation::Copy { p: whole(kind.0), x: Buf::Ahead(i), y })
+                self.exec.run(&Operation::Copy { p: whole(kind.0), x: Buf::Ahead(i), y })
             }),
         }
     }

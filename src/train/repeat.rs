@@ -57,7 +57,7 @@ impl<B: Backend> Trainer<B> {
                 return Ok(outcome);
             }
             // The same seed of dropout.
-            self.seed -= 1;
+            self.counters.seed -= 1;
             self.begin(gradients.program);
             self.run_again(gradients.program)?;
         }
@@ -88,14 +88,14 @@ impl<B: Backend> Trainer<B> {
         &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, Error<B::Error>>,
     ) -> Result<StepOutcome, Error<B::Error>> {
         self.attempts.clear();
-        let (seed, mut failed) = (self.seed, Failed::default());
+        let (seed, mut failed) = (self.counters.seed, Failed::default());
         loop {
             let gradients = attempt(self)?;
             self.check_gradients(&gradients)?;
             if let Some(outcome) = self.attempt(&gradients, true, &mut failed)? {
                 return Ok(outcome);
             }
-            self.seed = seed;
+            self.counters.seed = seed;
         }
     }
 
@@ -103,9 +103,9 @@ impl<B: Backend> Trainer<B> {
     fn attempt(
         &mut self, gradients: &Gradients, repeatable: bool, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
-        self.serial += 1;
-        let clips = self.update_all(gradients)?;
-        let before = self.failed.saturating_add(u32::try_from(failed.0.len()).unwrap_or(u32::MAX));
+        self.tickets.serial += 1;
+        let clips = self.update(gradients)?;
+        let before = self.counters.failed.saturating_add(u32::try_from(failed.0.len()).unwrap_or(u32::MAX));
         let (finished, read) = self.finish(gradients, clips, (before, repeatable))?;
         let Finished::Repeat(blame) = finished else {
             let outcome = self.outcome(gradients, finished, read)?;

@@ -36,6 +36,7 @@ pub struct Recorder<B: Backend> {
     log: RefCell<Option<Vec<Launch<Kept<B>>>>>,
     last: RefCell<Option<Uploaded<B>>>,
     repeats: Rc<Cell<usize>>,
+    launched: Rc<Cell<usize>>,
 }
 
 /// Memory that recorded launches share with whoever allocated it.
@@ -73,12 +74,24 @@ impl<B: Backend> Recorder<B> {
 
     /// The same with a mistake.
     pub fn keeping(inner: B, keeps: Keeps) -> Self {
-        Self { inner, keeps, log: RefCell::new(None), last: RefCell::new(None), repeats: Rc::default() }
+        Self {
+            inner,
+            keeps,
+            log: RefCell::new(None),
+            last: RefCell::new(None),
+            repeats: Rc::default(),
+            launched: Rc::default(),
+        }
     }
 
     /// How often a recording was repeated; goes on counting when the recorder is given away.
     pub fn repeats(&self) -> Rc<Cell<usize>> {
         self.repeats.clone()
+    }
+
+    /// How many launches were enqueued by themselves; goes on counting likewise.
+    pub fn launched(&self) -> Rc<Cell<usize>> {
+        self.launched.clone()
     }
 }
 
@@ -158,7 +171,10 @@ impl<B: Backend> Backend for Recorder<B> {
                 log.push(launch);
                 Ok(())
             }
-            None => run(&self.inner, launch),
+            None => {
+                self.launched.set(self.launched.get() + 1);
+                run(&self.inner, launch)
+            }
         }
     }
 }

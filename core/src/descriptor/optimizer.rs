@@ -64,6 +64,12 @@ impl Optimizer {
         Ok(Self { rule, lr, decay: 0.0, max_value: None, max_norm: None })
     }
 
+    /// Running statistics, of which `keep` stays.
+    #[must_use]
+    pub const fn running_statistics(keep: Dial) -> Self {
+        Self { rule: Rule::Ema { keep }, lr: keep, decay: 0.0, max_value: None, max_norm: None }
+    }
+
     /// With weight decay.
     ///
     /// # Errors

@@ -2,9 +2,11 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Batch, Parameters, Var,
+    Batch, Cpu, Init, Parameters, Trainer, Var,
     nn::{BatchNorm, Linear, Module},
+    optim::Optimizer,
 };
+use gradscale_conformance::Recorder;
 
 /// Called twice in a step, a batch norm has seen two batches: its running statistics go towards their mean.
 #[test]
@@ -143,4 +145,68 @@ fn each_call_may_have_its_own_exponent() {
         assert_eq!(same.len(), sites.len());
         assert!(twice.iter().zip(&right).all(|(twice, &right)| *twice == 2.0 * right), "{method}");
     }
+}
+
+/// A weight that is first read in f32, and in half by another network later: updates that are recorded by then write the
+/// half copy too.
+#[test]
+fn a_half_copy_that_comes_late() {
+    let train = |early: bool, recording: bool| {
+        let mut parameters = Parameters::seeded(1);
+        let weight = parameters.at("net").weight("w", [4, 4], Init::FanIn);
+        let device = Recorder::new(Cpu::new(1).expect("a CPU"));
+        let method = "dynamic".parse().expect("a method");
+        let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), method).expect("a trainer");
+        let mut trainer = trainer.with_recording(recording);
+        let x = values(3, 16);
+        let batch = || [Batch::f32([4, 4], &x)];
+        let product = |trainer: &mut Trainer<_>| {
+            trainer
+                .evaluate(batch(), |[x]| x.linear("product", x.tape().parameter(&weight), None))
+                .expect("it fits")
+                .data
+        };
+        if early {
+            product(&mut trainer);
+        }
+        for step in 0..12 {
+            if step == 6 {
+                product(&mut trainer);
+            }
+            let gradients = trainer.backward(batch(), |[x]| (x * x.tape().parameter(&weight)).square().mean());
+            assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
+        }
+        (product(&mut trainer), trainer.parameter("net.w").expect("it is there").data)
+    };
+    let right = train(true, false);
+    for (early, recording) in [(false, false), (true, true), (false, true)] {
+        assert_eq!(train(early, recording), right, "{early} {recording}");
+    }
+}
+
+/// Forward and backward pass, norm of all gradients, updates of all groups, running statistics: from the third step on,
+/// nothing is launched by itself.
+#[test]
+fn the_whole_step_is_recorded() {
+    let mut parameters = Parameters::seeded(1);
+    let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
+    let norm = BatchNorm::new(&mut parameters.at("norm"), 4);
+    let recorder = Recorder::new(Cpu::new(1).expect("a CPU"));
+    let (launched, repeats) = (recorder.launched(), recorder.repeats());
+    let optimizer = Optimizer::adamw(0.1).clip_norm(1.0).group("two", 0.01, 0.0);
+    let mut trainer =
+        Trainer::new(recorder, parameters, optimizer, "gs".parse().expect("a method")).expect("a trainer");
+    let mut seen = Vec::new();
+    for step in 0..8 {
+        let (x, y) = (values(step, 16), values(step + 100, 16));
+        let batch = [Batch::f32([4, 4], &x), Batch::f32([4, 4], &y)];
+        // A norm that is called twice: the mean of both statistics is a launch too.
+        let gradients =
+            trainer.backward(batch, |[x, y]| two.forward(norm.forward(norm.forward(one.forward(x)))).mse_loss(y));
+        assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
+        seen.push((launched.get(), repeats.get()));
+    }
+    // The second step decides its sites' first exponents by what the first saw, and is recorded.
+    let (last, before) = (seen[7], seen[4]);
+    assert_eq!((last.0 - before.0, last.1 - before.1), (0, 2 * 3), "{seen:?}");
 }

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 pub struct MemoryReport {
     /// Activations and their gradients: all that programs use in a step beside the next two.
     pub activations: u64,
-    /// Inputs of a coming step ([`super::Trainer::prefetch`]).
+    /// Inputs of a coming step ([`crate::Trainer::prefetch`]).
     pub ahead: u64,
     /// Parameters: masters, gradients, optimizer state, half copies.
     pub parameters: u64,
@@ -57,8 +57,8 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    pub fn has(&mut self, buf: Buf) -> bool {
-        self.place(buf).is_some()
+    pub fn has(&self, buf: Buf) -> bool {
+        self.find(buf).is_some()
     }
 
     pub fn put(&mut self, buf: Buf, buffer: B::Buffer) {
@@ -71,12 +71,15 @@ impl<B: Backend> Memory<B> {
     }
 
     pub fn get(&self, buf: Buf) -> &B::Buffer {
-        let place = match buf {
-            Buf::Fixed(i) => self.fixed.get(i).and_then(Option::as_ref),
-            Buf::Arena(i) => self.arena.get(i).and_then(Option::as_ref),
-            Buf::Ahead(i) => self.ahead.get(i).and_then(Option::as_ref),
-        };
-        place.expect("no launch reads where it writes, and all is allocated before it")
+        self.find(buf).expect("no launch reads where it writes, and all is allocated before it")
+    }
+
+    fn find(&self, buf: Buf) -> Option<&B::Buffer> {
+        match buf {
+            Buf::Fixed(i) => self.fixed.get(i)?.as_ref(),
+            Buf::Arena(i) => self.arena.get(i)?.as_ref(),
+            Buf::Ahead(i) => self.ahead.get(i)?.as_ref(),
+        }
     }
 
     /// Gives a program's arena its places in the common one, the largest the largest. `forget` is called before a place

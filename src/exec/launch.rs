@@ -1,4 +1,4 @@
-//! Launches on a device.
+//! One operation on a device: its numbers of buffers become buffers.
 
 use super::memory::Memory;
 use crate::graph::{Buf, Operation, Planned, Target, Updated};

@@ -1,0 +1,120 @@
+//! Running what was compiled on a device: its memory, its table of exponents and rows, programs and their recordings.
+//!
+//! Nothing here knows of optimizers, exponents' rules or steps: [`crate::train`] says what runs when.
+
+mod launch;
+mod memory;
+mod programs;
+mod record;
+mod transfer;
+
+pub use launch::wait;
+pub use memory::MemoryReport;
+pub(crate) use record::Failed;
+
+use crate::graph::{Buf, Fixed, Operation};
+use gradscale_core::backend::{Backend, Control, DType};
+use memory::Memory;
+use programs::Programs;
+use std::ops::Range;
+
+/// A device with all that a training has there.
+///
+/// Fields are dropped in this order: recordings first, the device last.
+pub(crate) struct Executor<B: Backend> {
+    programs: Programs<B::Recording>,
+    memory: Memory<B>,
+    table: B::Table,
+    /// Slots that the table has.
+    slots: usize,
+    device: B,
+    fixed: Fixed,
+    /// f32 values that no step changes, by index.
+    pub constants: Vec<Vec<f32>>,
+    /// Constants that are in memory.
+    uploaded: usize,
+    recording: bool,
+}
+
+impl<B: Backend> Executor<B> {
+    /// With a table for that many slots and hyperparameters.
+    pub fn new(device: B, fixed: Fixed, slots: usize, dials: usize) -> Result<Self, B::Error> {
+        let table = device.table(count(slots), count(dials))?;
+        Ok(Self {
+            programs: Programs::new(),
+            memory: Memory::new(),
+            table,
+            slots,
+            device,
+            fixed,
+            constants: Vec::new(),
+            uploaded: 0,
+            recording: true,
+        })
+    }
+
+    pub const fn device(&self) -> &B {
+        &self.device
+    }
+
+    pub fn memory(&self) -> MemoryReport {
+        self.memory.report()
+    }
+
+    /// Whether programs are recorded where the device can.
+    pub const fn record(&mut self, recording: bool) {
+        self.recording = recording;
+    }
+
+    /// All rows of the table.
+    pub fn rows(&self) -> Range<u16> {
+        0..count(self.slots)
+    }
+
+    /// A table for more slots. Recordings name the one that they were made with, and are made anew.
+    pub fn fit_table(&mut self, slots: usize, dials: usize) -> Result<(), B::Error> {
+        if self.slots < slots {
+            self.table = self.device.table(count(slots), count(dials))?;
+            self.slots = slots;
+            self.programs.forget();
+        }
+        Ok(())
+    }
+
+    /// Uploads exponents, hyperparameters and seed, and empties rows.
+    pub fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) -> Result<(), B::Error> {
+        self.device.upload(control, clear, &mut self.table)
+    }
+
+    /// Enqueues one operation.
+    pub fn run(&mut self, operation: &Operation) -> Result<(), B::Error> {
+        launch::run(&self.device, &self.table, &mut self.memory, operation)
+    }
+
+    /// f32 scratch of that length, which no program uses, until [`Executor::free_scratch`].
+    pub fn scratch(&mut self, len: usize) -> Result<Buf, B::Error> {
+        self.memory.scratch(&self.device, len)
+    }
+
+    pub fn free_scratch(&mut self) {
+        self.memory.free_scratch();
+    }
+
+    pub fn has(&self, buf: Buf) -> bool {
+        self.memory.has(buf)
+    }
+
+    /// Allocates a buffer that is not there yet; whether it was not.
+    pub fn allocate(&mut self, buf: Buf, dtype: DType, len: usize) -> Result<bool, B::Error> {
+        if self.memory.has(buf) {
+            return Ok(false);
+        }
+        self.memory.put(buf, self.device.alloc(dtype, len)?);
+        Ok(true)
+    }
+}
+
+/// As tables count: names of sites were limited when they were given.
+fn count(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}

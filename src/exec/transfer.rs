@@ -1,0 +1,67 @@
+//! Values on their way to the device and back.
+
+use super::{Executor, launch::wait};
+use crate::graph::Buf;
+use gradscale_core::{
+    backend::{Backend, DType, Data, DataMut},
+    stats::Stats,
+};
+use half::f16;
+use std::ops::Range;
+
+impl<B: Backend> Executor<B> {
+    /// Writes a whole buffer.
+    pub fn write(&mut self, buf: Buf, data: Data<'_>) -> Result<(), B::Error> {
+        let mut buffer = self.memory.take(buf);
+        let written = self.device.write(data, &mut buffer);
+        self.memory.put(buf, buffer);
+        written
+    }
+
+    /// f32 zeros, allocated if need be.
+    pub fn clear(&mut self, buf: Buf, len: usize) -> Result<(), B::Error> {
+        self.allocate(buf, DType::F32, len)?;
+        self.write(buf, Data::F32(&vec![0.0; len]))
+    }
+
+    /// Sends an input of a coming step ahead.
+    pub fn prefetch(&mut self, input: usize, data: Data<'_>, len: usize) -> Result<(), B::Error> {
+        let buffer = self.memory.ahead(&self.device, input, (data.dtype(), len))?;
+        self.device.prefetch(data, buffer)
+    }
+
+    /// The first values of a buffer as f32.
+    pub fn read(&self, buf: Buf, dtype: DType, len: usize) -> Result<Vec<f32>, B::Error> {
+        let buffer = self.memory.get(buf);
+        match dtype {
+            DType::F16 => {
+                let mut data = vec![f16::ZERO; len];
+                wait(self.device.read(buffer, DataMut::F16(&mut data)))?;
+                Ok(data.into_iter().map(f16::to_f32).collect())
+            }
+            DType::U8 => {
+                let mut data = vec![0u8; len];
+                wait(self.device.read(buffer, DataMut::U8(&mut data)))?;
+                Ok(data.into_iter().map(f32::from).collect())
+            }
+            DType::U32 => {
+                let mut data = vec![0u32; len];
+                wait(self.device.read(buffer, DataMut::U32(&mut data)))?;
+                Ok(data.into_iter().map(|word| word as f32).collect())
+            }
+            DType::F32 => {
+                let mut data = vec![0f32; len];
+                wait(self.device.read(buffer, DataMut::F32(&mut data)))?;
+                Ok(data)
+            }
+        }
+    }
+
+    /// Reads rows of the table, and the first value of some buffers: the one read-back of a step.
+    pub fn collect(
+        &self, rows: Range<u16>, into: &mut [Stats], scalars: &[Buf], values: &mut [f32],
+    ) -> Result<(), B::Error> {
+        let scalars: Vec<&B::Buffer> = scalars.iter().map(|&buf| self.memory.get(buf)).collect();
+        wait(self.device.collect(&self.table, rows, into, &scalars, values))
+    }
+}

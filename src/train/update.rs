@@ -1,0 +1,131 @@
+//! The update as a list of operations, which is recorded and repeated as programs are.
+
+use super::{Gradients, Trainer, converted};
+use crate::{
+    Error,
+    graph::{Fixed, Operation, Part, Target, Updated, Value, unary},
+    optim::Optimizer,
+};
+use gradscale_core::{
+    amp::Level,
+    backend::{Backend, DType, Slot},
+    descriptor::Unary,
+};
+use std::ops::Range;
+
+/// Where the optimizer keeps what it remembers of a parameter.
+pub(super) const STATES: [Part; 2] = [Part::State0, Part::State1];
+/// Kinds of updates that are kept: one for each set of parameters that a loss depends on.
+const MOST: usize = 64;
+
+/// What an update updates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Update {
+    /// Weights, in the order of their numbers.
+    weights: Vec<usize>,
+    /// Running statistics, and from how many calls.
+    statistics: Vec<(usize, u32)>,
+    /// Bits of the norm to which these gradients are scaled down, if they say one.
+    clip: Option<u32>,
+}
+
+impl Update {
+    fn of(gradients: &Gradients) -> Self {
+        let mut weights = gradients.contributes.clone();
+        weights.sort_unstable();
+        Self { weights, statistics: gradients.statistics.clone(), clip: gradients.clip.map(f32::to_bits) }
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Launches the update, which does nothing on the device if a gradient is not finite; whether there is a norm.
+    pub(super) fn update(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
+        let update = Update::of(gradients);
+        let clips = self.optimizer.clips_norm() || update.clip.is_some();
+        let list = match self.updates.get(&update) {
+            Some(&list) => list,
+            None => {
+                let operations = self.operations(&update, clips)?;
+                if self.updates.len() == MOST {
+                    self.forget_updates();
+                }
+                let list = self.exec.insert_list(operations);
+                self.updates.insert(update, list);
+                list
+            }
+        };
+        self.exec.run_kept_list(list).map_err(Error::Device)?;
+        Ok(clips)
+    }
+
+    /// What buffers a parameter has is known when an update is made: another buffer is another update.
+    pub(super) fn forget_updates(&mut self) {
+        self.updates.clear();
+        self.exec.clear_lists();
+    }
+
+    fn operations(&mut self, update: &Update, clips: bool) -> Result<Vec<Operation>, Error<B::Error>> {
+        let guard = self.parameters.guard();
+        let norm = clips.then(|| self.parameters.fixed().norm());
+        let mut operations = Vec::new();
+        if let Some(norm) = norm {
+            let gradients = update.weights.iter().map(|&id| Fixed::part(id, Part::Gradient)).collect();
+            operations.push(Operation::GlobalNorm { gradients, norm });
+        }
+        for group in 0..self.optimizer.group_count() {
+            let mut p = self.optimizer.descriptor(group).map_err(Error::Optimizer)?;
+            if let Some(most) = update.clip {
+                p = p.max_norm(f32::from_bits(most)).map_err(Error::Optimizer)?;
+            }
+            let members = update.weights.iter().filter(|&&id| self.parameters.groups[id] == group);
+            let parameters: Vec<Updated> = members.map(|&id| self.updated(id, Part::Gradient, p.states())).collect();
+            if !parameters.is_empty() {
+                operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
+            }
+        }
+        operations.extend(self.statistics(&update.statistics, Part::Gradient, guard).map_err(Error::Device)?);
+        if self.level() == Level::O3 {
+            let round = |&id: &usize| converted(id, self.parameters.len(id), Part::Half, Part::Master);
+            operations.extend(update.weights.iter().map(round));
+        }
+        Ok(operations)
+    }
+
+    /// New running statistics from those that wait in `source`: the mean over calls and micro-batches.
+    pub(super) fn statistics(
+        &mut self, statistics: &[(usize, u32)], source: Part, guard: Range<u16>,
+    ) -> Result<Vec<Operation>, B::Error> {
+        let mut operations = Vec::new();
+        // Those with one call come as they are; others are divided first.
+        let (single, several): (Vec<_>, Vec<_>) = statistics.iter().partition(|(_, calls)| *calls == 1);
+        for &(id, calls) in &several {
+            let (mean, len) = (Fixed::part(id, Part::State0), self.parameters.len(id));
+            self.exec.allocate(mean, DType::F32, len)?;
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let a = (1.0 / f64::from(calls)) as f32;
+            let y = Target::keep(Value::single(mean, len), Slot::ONE);
+            operations.push(unary(Unary::Affine { a, b: 0.0 }, Fixed::part(id, source), y));
+        }
+        let p = Optimizer::statistics();
+        for (members, source) in [(single, source), (several, Part::State0)] {
+            let parameters: Vec<Updated> =
+                members.iter().map(|&(id, _)| self.updated(id, source, p.states())).collect();
+            if !parameters.is_empty() {
+                let guard = guard.clone();
+                operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
+            }
+        }
+        Ok(operations)
+    }
+
+    /// A parameter in an update whose rule keeps so many states.
+    fn updated(&self, id: usize, source: Part, states: usize) -> Updated {
+        let there = |part: Part| Some(Fixed::part(id, part)).filter(|&buf| self.exec.has(buf));
+        Updated {
+            master: Fixed::part(id, Part::Master),
+            grad: Fixed::part(id, source),
+            state: [0, 1].map(|i| there(STATES[i]).filter(|_| i < states)),
+            half: there(Part::Half),
+        }
+    }
+}
