@@ -1,12 +1,12 @@
 //! A complete training loop: a multilayer perceptron on two interleaved spirals, in FP16.
 //!
 //!     cargo run --release --example mlp
-use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::Mlp, nn::Module, optim::Optimizer};
+use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::Mlp, nn::Module, optim::Sgd};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut parameters = Parameters::seeded(1);
     let net = Mlp::new(&mut parameters.at("net"), &[2, 64, 64, 2]);
-    let optimizer = Optimizer::sgd(0.1).momentum(0.9);
+    let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.1) };
     let mut trainer = Trainer::new(Cpu::new(0)?, parameters, optimizer, Method::mixed())?;
     let (points, labels) = spirals(256);
 

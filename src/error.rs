@@ -177,11 +177,11 @@ impl From<PlanError> for TraceErrorKind {
 /// [`fmt::Debug`] is the sentence of [`fmt::Display`], so that a `main` which returns an error prints a sentence:
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Error, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+/// use gradscale::{Batch, Cpu, Error, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Optimizer, Sgd}};
 /// fn main_of_yours() -> Result<(), Error> {
 ///     let mut parameters = Parameters::seeded(1);
 ///     let net = Linear::new(&mut parameters.at("net"), 3, 1);
-///     let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+///     let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 ///     trainer.evaluate([Batch::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x))?;
 ///     Ok(())
 /// }
@@ -264,7 +264,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::Parameter(words) => f.write_str(words),
             Self::Group { prefix, parts } => {
-                write!(f, "optimizer: no parameter belongs to the group {prefix}; there are {parts}")
+                write!(f, "optimizer: no parameter belongs to {prefix}; there are {parts}")
             }
             Self::WeightGradients => {
                 f.write_str("weight gradients in half are for a loss scale: under gradient scaling they are f32")

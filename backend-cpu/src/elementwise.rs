@@ -71,6 +71,8 @@ fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
         Unary::Id => {}
         Unary::Neg => isa.map(x, |x| -x),
         Unary::Abs => isa.map(x, f32::abs),
+        Unary::Sign => isa.map(x, |x| if (x == 0.0) | x.is_nan() { x } else { 1f32.copysign(x) }),
+        Unary::Hardswish => isa.map(x, |x| op.eval(x, At::default())),
         Unary::Relu => isa.map(x, |x| if x <= 0.0 { 0.0 } else { x }),
         Unary::Affine { a, b } => isa.map(x, |x| a * x + b),
         Unary::Sqrt => isa.map(x, f32::sqrt),
@@ -98,6 +100,8 @@ fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f
         BinaryOp::Max => isa.zip(a, b, |a, b| if (a > b) | a.is_nan() { a } else { b }),
         BinaryOp::Grad(Unary::Id) => a.copy_from_slice(b),
         BinaryOp::Grad(Unary::Neg) => isa.zip(a, b, |_, dy| -dy),
+        BinaryOp::Grad(Unary::Sign) => a.fill(0.0),
+        BinaryOp::Grad(Unary::Hardswish) => isa.zip(a, b, |kept, dy| Unary::Hardswish.vjp(kept, dy, At::default())),
         BinaryOp::Grad(Unary::Relu) => isa.zip(a, b, |kept, dy| if kept > 0.0 { dy } else { 0.0 }),
         BinaryOp::Grad(Unary::Affine { a: slope, .. }) => isa.zip(a, b, |_, dy| dy * slope),
         BinaryOp::Grad(Unary::Tanh) => isa.zip(a, b, |kept, dy| dy * (1.0 - kept * kept)),

@@ -7,7 +7,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Buffer, Param},
+    backend::Param,
     descriptor::{Optimizer, Rule, Step},
     stats::Stats,
     step::found_inf,
@@ -77,7 +77,7 @@ impl Cpu {
 
 /// Cuts a parameter into parts.
 fn slices<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Slice<'a>> {
-    let len = param.grad.len();
+    let len = param.len as usize;
     let [first, second] = &mut param.state;
     let mut states = [first, second].map(|state| state.as_mut().map(|state| state.f32_mut()[..len].chunks_mut(PART)));
     let mut halves = param.half.as_mut().map(|half| match &mut **half {
@@ -85,7 +85,7 @@ fn slices<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Slice<'a
         _ => panic!("copies of parameters are F16"),
     });
     let masters = param.master.f32_mut()[..len].chunks_mut(PART);
-    masters.zip(param.grad.f32().chunks(PART)).map(move |(master, grad)| Slice {
+    masters.zip(param.grad.f32()[..len].chunks(PART)).map(move |(master, grad)| Slice {
         master,
         grad,
         state: states.each_mut().map(|state| state.as_mut().and_then(Iterator::next)),

@@ -144,15 +144,14 @@ impl<D: Driver> Device<D> {
             }
             Rule::Ema { keep } => step.correction = [table.dial(keep); 2],
         }
-        let mut params: Vec<&mut Param<'_, Memory<D>>> =
-            params.iter_mut().filter(|param| param.grad.len() != 0).collect();
+        let mut params: Vec<&mut Param<'_, Memory<D>>> = params.iter_mut().filter(|param| param.len != 0).collect();
         for params in params.chunks_mut(LIST_TENSORS) {
             (step.pieces, step.count) = (0, small(params.len()));
             for (entry, param) in step.parameters.iter_mut().zip(params) {
-                let n = param.grad.len();
+                let n = param.len as usize;
                 *entry = Parameter {
                     master: param.master.holds(n).of(DType::F32),
-                    grad: param.grad.of(DType::F32),
+                    grad: param.grad.holds(n).of(DType::F32),
                     states: [0, 1].map(|i| param.state[i].as_ref().map_or(0, |state| state.holds(n).of(DType::F32))),
                     half: param.half.as_ref().map_or(0, |half| half.holds(n).of(DType::F16)),
                     len: small(n),

@@ -11,8 +11,7 @@
 )]
 
 use gradscale::{
-    Batch, CrossEntropy, Method, Parameters, Trainer, core::descriptor::Divisor, models::SegNet, nn::Module,
-    optim::Optimizer,
+    Batch, CrossEntropy, Method, Parameters, Trainer, core::descriptor::Divisor, models::SegNet, nn::Module, optim::Sgd,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
@@ -162,7 +161,7 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
     let mut parameters = Parameters::seeded(4);
     let net = SegNet::new(&mut parameters.at("net"), 3, channels, 11);
     let method: Method = "gs".parse().unwrap();
-    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.05).momentum(0.9), method).unwrap();
+    let mut trainer = Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.05) }, method).unwrap();
     let pixels = images * height * width;
     let x: Vec<u8> = (0..pixels * 3).map(|i| (i * 7 % 251) as u8).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| (i / width % 11) as u8).collect();

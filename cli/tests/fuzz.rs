@@ -8,7 +8,7 @@ use gradscale::{
         stats::{Convention, Detail, Stats, WORDS},
     },
     nn::{Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use gradscale_cli::{args::Methods, config, data::Classes, replay, trace};
 use std::{collections::BTreeMap, fs, thread};
@@ -228,7 +228,8 @@ fn tiny(method: &str) -> (Linear, Trainer<Cpu>) {
     let [one, two] = ["a", "b"].map(|name| Linear::new(&mut parameters.at(name), 2, 2));
     let method: Method = method.parse().expect("a method");
     let device = Cpu::new(1).expect("a thread");
-    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1).momentum(0.9), method).expect("a trainer");
+    let mut trainer =
+        Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer");
     trainer.set_detail(Detail::Full);
     trainer.observe_operands();
     for _ in 0..2 {

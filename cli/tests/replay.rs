@@ -13,7 +13,7 @@ use gradscale::{
     },
     models::ResNet,
     nn::{LayerNorm, Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use gradscale_cli::trace::{Writer, row};
 use serde_json::Value;
@@ -85,8 +85,8 @@ fn residual(path: &Path, method: &str) {
     let net = ResNet::new(&mut parameters.at("net"), 3, 3, 1, 4);
     let rule: Method = method.parse().expect("a method");
     let device = Cpu::new(1).expect("a thread");
-    let mut trainer =
-        Trainer::new(device, parameters, Optimizer::sgd(0.02 * 2f64.powi(14)).momentum(0.9), rule).expect("a trainer");
+    let mut trainer = Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.02 * 2f64.powi(14)) }, rule)
+        .expect("a trainer");
     trainer.set_detail(Detail::Full);
     trainer.observe_operands();
     let mut trace = Writer::create(path).expect("a trace");
@@ -132,7 +132,7 @@ fn forked(path: &Path, method: &str) {
     let (left, right) = (Linear::new(&mut at.at("left"), 4, 4), Linear::new(&mut at.at("right"), 4, 4));
     let last = Linear::new(&mut at.at("last"), 8, 3);
     let rule: Method = method.parse().expect("a method");
-    let (device, optimizer) = (Cpu::new(1).expect("a thread"), Optimizer::sgd(0.5).momentum(0.9));
+    let (device, optimizer) = (Cpu::new(1).expect("a thread"), Sgd { momentum: 0.9, ..Sgd::new(0.5) });
     let mut trainer = Trainer::new(device, parameters, optimizer, rule).expect("a trainer");
     trainer.set_detail(Detail::Full);
     trainer.observe_operands();

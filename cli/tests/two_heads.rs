@@ -12,7 +12,7 @@ use gradscale::{
     core::backend::Backend,
     models::Mlp,
     nn::Module,
-    optim::{Optimizer, Schedule},
+    optim::{Optimizer, Schedule, Sgd},
 };
 use gradscale_cli::data::{Classification, Reading};
 use std::path::PathBuf;
@@ -51,8 +51,11 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
         ten: Mlp::new(&mut parameters.at("ten"), &[128, 10]),
         tower: Mlp::new(&mut parameters.at("tower"), &[128, 64, 2]),
     };
-    let optimizer =
-        Optimizer::sgd(LR).momentum(0.9).decay(1e-4).group("tower", LR * f64::from(GAP).exp2(), 1e-4 * 2f32.powi(-GAP));
+    let optimizer = Optimizer::from(Sgd { momentum: 0.9, decay: 1e-4, ..Sgd::new(LR) }).group(
+        "tower",
+        LR * f64::from(GAP).exp2(),
+        1e-4 * 2f32.powi(-GAP),
+    );
     let optimizer = optimizer.schedule(Schedule::Cosine { steps: STEPS as u64 });
     let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_skip_limit(0);
     let mut skipped = 0;

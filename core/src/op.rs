@@ -87,6 +87,8 @@ ops! {
     Neg "neg",
     /// |x|.
     Abs "abs",
+    /// 1 or −1.
+    Sign "sign",
     /// 1 / x.
     Reciprocal "reciprocal",
     /// A constant times x.
@@ -99,6 +101,8 @@ ops! {
     Erf "erf",
     /// x·sigmoid(x).
     Silu "silu",
+    /// x·min(max(x + 3, 0), 6) / 6.
+    Hardswish "hardswish",
     /// Logistic function.
     Sigmoid "sigmoid",
     /// Hyperbolic tangent.

@@ -33,7 +33,9 @@ pub const fn data_gradient(op: Op) -> Flow {
         Op::BatchNorm | Op::LayerNorm | Op::GroupNorm | Op::RmsNorm | Op::LocalResponseNorm => Flow::Site,
         Op::Exp | Op::Log | Op::Pow | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => Flow::Site,
         Op::Sqrt | Op::Reciprocal | Op::Erf => Flow::Site,
-        Op::Mul | Op::Div | Op::Scale | Op::Gelu | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => Flow::Site,
+        Op::Mul | Op::Div | Op::Scale | Op::Gelu | Op::Silu | Op::Hardswish | Op::Sigmoid | Op::Tanh | Op::Dropout => {
+            Flow::Site
+        }
         Op::AveragePool | Op::MaxPoolOverlapping | Op::Interpolate | Op::Expand => Flow::Site,
         // Backward it concatenates parts that may have different exponents.
         Op::Split => Flow::Site,
@@ -43,7 +45,7 @@ pub const fn data_gradient(op: Op) -> Flow {
         Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MseLoss | Op::L1Loss | Op::SmoothL1Loss | Op::FocalLoss => {
             Flow::Start
         }
-        Op::Embedding | Op::ArgMax => Flow::Nothing,
+        Op::Embedding | Op::ArgMax | Op::Sign => Flow::Nothing,
     }
 }
 

@@ -66,6 +66,7 @@ fn param<'a, B: Backend>(
 ) -> Param<'a, B::Buffer> {
     let mut next = || places.next().expect(TAKEN);
     Param {
+        len: one.len,
         master: next(),
         grad: memory.get(one.grad),
         state: one.state.map(|state| state.map(|_| next())),

@@ -26,10 +26,12 @@ pub(crate) struct Memory<B: Backend> {
     kinds: Vec<(DType, usize)>,
     /// f32 scratch of decisions made at once; its places lie in the arena.
     scratch: Vec<usize>,
-    /// Places of the arena where the inputs of a step in progress lie, for a repeat.
+    /// Places of the arena that no other program of a step may use ([`Program::holds`]).
     held: Vec<usize>,
     /// Inputs of a coming step.
     ahead: Vec<Option<B::Buffer>>,
+    /// Numbers that the host writes before an update.
+    numbers: Vec<Option<B::Buffer>>,
 }
 
 impl<B: Backend> Memory<B> {
@@ -41,17 +43,14 @@ impl<B: Backend> Memory<B> {
             scratch: Vec::new(),
             held: Vec::new(),
             ahead: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
     fn place(&mut self, buf: Buf) -> &mut Option<B::Buffer> {
         match buf {
-            Buf::Fixed(i) => {
-                if self.fixed.len() <= i {
-                    self.fixed.resize_with(i + 1, || None);
-                }
-                &mut self.fixed[i]
-            }
+            Buf::Fixed(i) => nth(&mut self.fixed, i),
+            Buf::Number(i) => nth(&mut self.numbers, i),
             Buf::Arena(i) => &mut self.arena[i],
             Buf::Ahead(_) => unreachable!("launches only read what was sent ahead"),
         }
@@ -79,6 +78,7 @@ impl<B: Backend> Memory<B> {
             Buf::Fixed(i) => self.fixed.get(i)?.as_ref(),
             Buf::Arena(i) => self.arena.get(i)?.as_ref(),
             Buf::Ahead(i) => self.ahead.get(i)?.as_ref(),
+            Buf::Number(i) => self.numbers.get(i)?.as_ref(),
         }
     }
 
@@ -90,11 +90,11 @@ impl<B: Backend> Memory<B> {
         let mut order: Vec<usize> = (0..program.arena.len()).collect();
         order.sort_by_key(|&at| Reverse(program.arena[at].1));
         let mut places = vec![0; program.arena.len()];
-        // One step is in progress at a time: what holds its inputs can hold those of any other program.
+        // One step is in progress at a time: what holds something of it can hold that of any other program.
         let mut holding: Vec<usize> = Vec::new();
         for at in order {
             let (dtype, len) = program.arena[at];
-            let holds = program.holds && program.inputs.contains(&Buf::Arena(at));
+            let holds = program.holds(at);
             let is_free = |&i: &usize| {
                 let free = if holds { self.held.contains(&i) && !holding.contains(&i) } else { !taken[i] };
                 free && self.kinds[i].0 == dtype && self.kinds[i] != FREED
@@ -148,10 +148,7 @@ impl<B: Backend> Memory<B> {
 
     /// Memory for an input of a coming step, of at least that length.
     pub fn ahead(&mut self, device: &B, input: usize, kind: (DType, usize)) -> Result<&mut B::Buffer, B::Error> {
-        if self.ahead.len() <= input {
-            self.ahead.resize_with(input + 1, || None);
-        }
-        let place = &mut self.ahead[input];
+        let place = nth(&mut self.ahead, input);
         // Too small, or of another type: freed first.
         place.take_if(|buffer| buffer.dtype() != kind.0 || buffer.len() < kind.1);
         Ok(match place {
@@ -172,4 +169,12 @@ impl<B: Backend> Memory<B> {
         let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum();
         MemoryReport { activations: bytes(&self.arena), ahead: bytes(&self.ahead), parameters: bytes(&self.fixed) }
     }
+}
+
+/// A place that is made where there is none.
+fn nth<T>(places: &mut Vec<Option<T>>, i: usize) -> &mut Option<T> {
+    if places.len() <= i {
+        places.resize_with(i + 1, || None);
+    }
+    &mut places[i]
 }

@@ -68,9 +68,8 @@ impl<B: Backend> Executor<B> {
         Some(index)
     }
 
-    /// Keeps a new program, in the place of one that has not been used for long. Its buffers get memory, which it shares
-    /// with the others; constants are uploaded.
-    pub fn insert(&mut self, mut program: Program) -> Result<usize, B::Error> {
+    /// Gives the buffers of a program memory, which it shares with all others.
+    pub fn link(&mut self, program: &mut Program) -> Result<(), B::Error> {
         // Also constants of programs that could not be finished: the next one finds them known.
         while let Some(values) = self.constants.get(self.uploaded) {
             let mut buffer = self.device.alloc(DType::F32, values.len())?;
@@ -79,7 +78,12 @@ impl<B: Backend> Executor<B> {
             self.uploaded += 1;
         }
         let Self { device, memory, programs, .. } = self;
-        memory.link(device, &mut program, || programs.forget())?;
+        memory.link(device, program, || programs.forget())
+    }
+
+    /// Keeps a new program, in the place of one that has not been used for long. Its buffers get memory.
+    pub fn insert(&mut self, mut program: Program) -> Result<usize, B::Error> {
+        self.link(&mut program)?;
         let stored = Stored { program, recorded: Recorded::Cold, used: self.programs.clock };
         if let Some(index) = self.programs.evicted() {
             self.programs.all[index] = stored;

@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Statistics,
     /// Forward pass.
     Evaluate,
+    /// An optimizer's rule.
+    Update,
 }
 
 impl Purpose {
@@ -36,7 +38,7 @@ impl Purpose {
     pub const fn statistics(self) -> Part {
         match self {
             Self::Statistics => Part::State1,
-            Self::Train { .. } | Self::Evaluate => Part::Gradient,
+            Self::Train { .. } | Self::Evaluate | Self::Update => Part::Gradient,
         }
     }
 }
@@ -64,6 +66,8 @@ pub(crate) struct Shared<'a> {
     pub prefix: &'a str,
     /// Whether to keep every buffer to the end of the step.
     pub keep: bool,
+    /// Where the first inputs lie, if not in buffers of the program.
+    pub given: &'a [Option<Buf>],
 }
 
 /// A gradient of an intermediate value, for those who look into a step.
@@ -74,19 +78,29 @@ pub(crate) struct Traced {
     pub shape: Shape,
 }
 
+/// A value that can be read when a program has run.
+#[derive(Clone, Debug)]
+pub(crate) struct Beside {
+    pub name: String,
+    pub value: Value,
+    pub shape: Shape,
+}
+
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub trace: Trace,
     pub purpose: Purpose,
     pub prefix: String,
-    /// Whether its inputs stay where they are until the step is over, whatever runs in between.
-    pub holds: bool,
+    /// Whether it may run again over the same inputs.
+    pub repeats: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
     /// The node that each launch is of, and whether it is of the backward pass.
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
+    /// What can be read beside it.
+    pub beside: Vec<Beside>,
     /// Weights that get a gradient.
     pub contributes: Vec<usize>,
     /// Running statistics that get new ones, and from how many calls.
@@ -102,15 +116,25 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Whether a buffer of the arena stays as it is until the next step begins, whatever runs in between: inputs that a
+    /// repeat reads again, and what a training step lets read.
+    pub fn holds(&self, i: usize) -> bool {
+        let beside = || self.beside.iter().any(|beside| beside.value.buf == Buf::Arena(i));
+        self.repeats && self.inputs.contains(&Buf::Arena(i))
+            || matches!(self.purpose, Purpose::Train { .. }) && beside()
+    }
+
     /// Gives each buffer of the arena another place.
     pub fn rename(&mut self, place: impl Fn(usize) -> usize) {
         let name = |buf: Buf| match buf {
             Buf::Arena(i) => Buf::Arena(place(i)),
-            Buf::Fixed(_) | Buf::Ahead(_) => buf,
+            Buf::Fixed(_) | Buf::Ahead(_) | Buf::Number(_) => buf,
         };
         self.launches.iter_mut().for_each(|launch| launch.rename(name));
         let gradients = self.gradients.iter_mut().map(|traced| &mut traced.gradient.value.buf);
-        self.inputs.iter_mut().chain([&mut self.output.buf]).chain(gradients).for_each(|buf| *buf = name(*buf));
+        let beside = self.beside.iter_mut().map(|beside| &mut beside.value.buf);
+        let read = beside.chain([&mut self.output.buf]).chain(gradients);
+        self.inputs.iter_mut().chain(read).for_each(|buf| *buf = name(*buf));
     }
 }
 
@@ -185,6 +209,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
     compiler.mark();
     let inputs = compiler.forward()?;
     let mut output = compiler.values[trace.output].unwrap_or(Value::single(fixed.zero(), 1));
+    let beside = compiler.beside();
     if let Purpose::Train { later } = purpose {
         compiler.backward()?;
         let loss = Value::single(fixed.loss(), 1);
@@ -200,11 +225,12 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         trace: trace.clone(),
         purpose,
         prefix,
-        holds: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
+        repeats: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
         origins,
         output,
+        beside,
         contributes,
         statistics,
         halves,
@@ -221,6 +247,7 @@ impl Compiler<'_, '_> {
     /// Which nodes the output depends on, and which depend on a weight.
     fn mark(&mut self) {
         self.live[self.trace.output] = true;
+        self.trace.beside.iter().for_each(|&(_, id)| self.live[id] = true);
         for (id, node) in self.trace.nodes.iter().enumerate().rev() {
             if self.live[id] {
                 node.inputs.iter().for_each(|&input| self.live[input] = true);
@@ -238,6 +265,24 @@ impl Compiler<'_, '_> {
                 }
             };
         }
+    }
+
+    /// What can be read beside the output. What is not of the program, a parameter above all, is copied: it may be
+    /// written before somebody reads.
+    fn beside(&mut self) -> Vec<Beside> {
+        let trace = self.trace;
+        let mut all = Vec::new();
+        for (name, id) in &trace.beside {
+            let Some(mut value) = self.values[*id] else { continue };
+            if !matches!(value.buf, Buf::Arena(_)) {
+                let copy = self.new_buffer(value.dtype, value.len);
+                self.launches.push(cast(value.buf, Target::keep(copy, Slot::ONE)).into());
+                value = copy;
+            }
+            all.push(Beside { name: name.clone(), value, shape: trace.nodes[*id].shape });
+        }
+        self.origins.resize(self.launches.len(), (trace.output, false));
+        all
     }
 
     pub fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {

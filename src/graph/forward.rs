@@ -15,7 +15,10 @@ impl Compiler<'_, '_> {
         let mut inputs = Vec::new();
         for (id, node) in trace.nodes.iter().enumerate() {
             if let Work::Input(dtype) = node.work {
-                let value = self.new_buffer(dtype, node.shape.len());
+                let value = match self.shared.given.get(inputs.len()).copied().flatten() {
+                    Some(buf) => Value { buf, dtype, len: node.shape.len() },
+                    None => self.new_buffer(dtype, node.shape.len()),
+                };
                 inputs.push(value.buf);
                 self.values[id] = Some(value);
             }

@@ -1,5 +1,6 @@
 //! What a device is asked to do, as data.
 
+use crate::optim::MOST_STATES;
 use gradscale_core::{
     backend::{self, DType, MapOperands, Operands, Slot},
     descriptor::Unary,
@@ -18,6 +19,8 @@ pub(crate) enum Buf {
     Arena(usize),
     /// An input of a coming step.
     Ahead(usize),
+    /// A number that the host writes before an update.
+    Number(usize),
 }
 
 /// A place and what lies there. Its buffer may be longer.
@@ -68,6 +71,7 @@ pub(crate) type Operation = backend::Launch<Planned>;
 /// A parameter in an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Updated {
+    pub len: u32,
     pub master: Buf,
     pub grad: Buf,
     pub state: [Option<Buf>; 2],
@@ -200,7 +204,8 @@ impl<F: FnMut(Buf) -> Buf, G: FnMut(Target) -> Target> MapOperands<Planned, Plan
         gradients.into_iter().map(&mut self.buffer).collect()
     }
     fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
-        let each = |Updated { master, grad, state, half }| Updated {
+        let each = |Updated { len, master, grad, state, half }| Updated {
+            len,
             master: (self.buffer)(master),
             grad: (self.buffer)(grad),
             state: state.map(|state| state.map(&mut self.buffer)),
@@ -219,10 +224,14 @@ pub(crate) enum Part {
     Half,
     State0,
     State1,
+    State2,
+    State3,
 }
 
+/// Where the optimizer keeps what it remembers of a parameter.
+pub(crate) const STATES: [Part; MOST_STATES] = [Part::State0, Part::State1, Part::State2, Part::State3];
 /// Parts of each parameter.
-const PARTS: usize = 5;
+const PARTS: usize = 3 + MOST_STATES;
 /// A zero, a one, the norm of all gradients, the loss.
 const COMMON: usize = 4;
 

@@ -49,10 +49,13 @@ fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusiv
         }
     };
     // Inputs are written before the first launch; a repeat reads them again.
-    let held = if program.holds { usize::MAX } else { end };
+    let held = if program.repeats { usize::MAX } else { end };
     program.inputs.iter().for_each(|&input| see(input, 0, held));
     for (at, launch) in program.launches.iter().enumerate() {
         launch.buffers().into_iter().for_each(|buf| see(buf, at, end.max(at)));
+    }
+    for beside in &program.beside {
+        see(beside.value.buf, program.launches.len(), usize::MAX);
     }
     // The loss is read when the step is over.
     see(program.output.buf, program.launches.len(), usize::MAX);

@@ -17,7 +17,7 @@ use compile::Compiler;
 pub(crate) use compile::{ParameterInfo, Program, Purpose, Shared, Traced, compile};
 pub(crate) use context::Context;
 pub(crate) use launch::{
-    Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, Target, Updated, Value, cast, unary,
+    Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, STATES, Target, Updated, Value, cast, unary,
 };
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;

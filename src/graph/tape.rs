@@ -70,6 +70,8 @@ impl Node {
 pub(crate) struct Trace {
     pub nodes: Vec<Node>,
     pub output: usize,
+    /// Values beside the output that can be read when the program has run, by name.
+    pub beside: Vec<(String, usize)>,
 }
 
 /// Where a trace is written while the closure of a step runs.
@@ -158,6 +160,11 @@ impl Tape {
         Var { tape: self, id: self.push(node) }
     }
 
+    /// The first operator that did not fit.
+    pub(crate) fn error(&self) -> Option<TraceError> {
+        self.failed.borrow().clone()
+    }
+
     /// Ends the tracing with what the closure returned.
     pub(crate) fn finish(self, output: usize) -> Result<Trace, TraceError> {
         // Before whatever came of it.
@@ -210,6 +217,21 @@ impl<'t> Var<'t> {
     /// Gives the last operator a name of your choice: its sites are called after it.
     pub fn named(self, name: &str) -> Self {
         self.tape.trace.borrow_mut().nodes[self.id].name = name.to_owned();
+        self
+    }
+
+    /// Makes the value readable under a name when the step has run ([`Trainer::output`](crate::Trainer::output)): logits
+    /// beside a loss, a hidden state that the next step begins with.
+    ///
+    /// # Errors
+    /// A name that two values of a step have.
+    pub fn output(self, name: &str) -> Self {
+        let beside = &mut self.tape.trace.borrow_mut().beside;
+        if beside.iter().any(|(known, _)| known == name) {
+            let kind = TraceErrorKind::Range("two outputs of this name".to_owned());
+            self.tape.failed.borrow_mut().get_or_insert(TraceError::new(name, kind));
+        }
+        beside.push((name.to_owned(), self.id));
         self
     }
 

@@ -7,10 +7,10 @@ use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
 /// head attends with width / heads of their channels, and a second product mixes the heads.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Module, SelfAttention}, optim::Optimizer};
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Module, SelfAttention}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let attention = SelfAttention::new(&mut parameters.at("attention"), 8, 2).causal();
-/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let y = trainer.evaluate([Batch::f32([3, 5, 8], &[0.5; 120])], |[x]| attention.forward(x))?;
 /// assert_eq!(y.shape.sizes(), [3, 1, 5, 8]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

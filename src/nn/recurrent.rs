@@ -35,10 +35,10 @@ impl Gates {
 /// g, o, with a bias for each product, as PyTorch has them.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::LstmCell, optim::Optimizer};
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::LstmCell, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let cell = LstmCell::new(&mut parameters.at("cell"), 3, 4);
-/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// // A sequence of two steps, from a state of zeros.
 /// let batch = [Batch::f32([2, 6], &[0.5; 12]), Batch::f32([2, 4], &[0.0; 8])];
 /// let gradients = trainer.backward(batch, |[x, zero]| {
@@ -94,10 +94,10 @@ impl LstmCell {
 /// with a bias for each product, as PyTorch has them.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::GruCell, optim::Optimizer};
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::GruCell, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let cell = GruCell::new(&mut parameters.at("cell"), 3, 4);
-/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.1), Method::mixed())?;
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let batch = [Batch::f32([2, 3], &[0.5; 6]), Batch::f32([2, 4], &[0.0; 8])];
 /// let h = trainer.evaluate(batch, |[x, h]| cell.forward(x, cell.forward(x, h)))?;
 /// assert_eq!(h.shape.sizes(), [2, 1, 1, 4]);

@@ -36,6 +36,16 @@ impl<'t> Var<'t> {
         self.unary(Unary::Silu)
     }
 
+    /// x·min(max(x + 3, 0), 6) / 6.
+    pub fn hardswish(self) -> Self {
+        self.unary(Unary::Hardswish)
+    }
+
+    /// 1, −1, or 0; without a gradient.
+    pub fn sign(self) -> Self {
+        self.unary(Unary::Sign)
+    }
+
     /// ln(1 + e^x), in f32.
     pub fn softplus(self) -> Self {
         self.then("softplus", Op::Log, Softplus, &[], self.shape())
@@ -72,11 +82,13 @@ impl<'t> Var<'t> {
             Unary::Id => ("copy", Op::Reshape),
             Unary::Neg => ("neg", Op::Neg),
             Unary::Abs => ("abs", Op::Abs),
+            Unary::Sign => ("sign", Op::Sign),
             Unary::Relu => ("relu", Op::Relu),
             Unary::Tanh => ("tanh", Op::Tanh),
             Unary::Sigmoid => ("sigmoid", Op::Sigmoid),
             Unary::Gelu => ("gelu", Op::Gelu),
             Unary::Silu => ("silu", Op::Silu),
+            Unary::Hardswish => ("hardswish", Op::Hardswish),
             Unary::Erf => ("erf", Op::Erf),
             Unary::Exp => ("exp", Op::Exp),
             Unary::Ln => ("ln", Op::Log),
@@ -108,6 +120,10 @@ impl Operator for Unary {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (op, x) = (*self, at.read_any(0)?.buf);
         at.store(|y| unary(op, x, y))
+    }
+
+    fn is_differentiable(&self) -> bool {
+        *self != Self::Sign
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {

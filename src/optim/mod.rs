@@ -1,129 +1,124 @@
 //! Optimizers: rules on f32 masters, parameter groups, clipping, learning-rate schedules.
 
+mod own;
+mod rules;
 mod schedule;
 
+pub use own::{Given, Next, Own};
+pub use rules::{Adam, AdamW, Sgd};
 pub use schedule::Schedule;
 
+use crate::Error;
 use gradscale_core::{
     backend::Dial,
-    descriptor::{Optimizer as Descriptor, Rule, ShapeError},
+    descriptor::{self, Optimizer as Descriptor, ShapeError},
 };
+use std::sync::Arc;
+
+/// Tensors that a rule may keep for each weight.
+pub(crate) const MOST_STATES: usize = 4;
+
+/// Hyperparameters on the device: the share that running statistics keep, Adam's two corrections, two numbers that
+/// never change, then the learning rate of each group.
+const KEEP: Dial = Dial(0);
+const CORRECTIONS: [Dial; 2] = [Dial(1), Dial(2)];
+const ZERO: Dial = Dial(3);
+const MINUS_ONE: Dial = Dial(4);
+const RATES: usize = 5;
 
 /// Parameters with a learning rate and weight decay of their own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+struct Group {
     /// A part of the network, or a parameter: the first words of the names of its parameters.
-    pub prefix: String,
+    prefix: String,
     /// Learning rate before the schedule.
-    pub lr: f64,
+    lr: f64,
     /// Weight decay.
-    pub decay: f32,
+    decay: f32,
 }
 
-impl Group {
-    /// By whole words; without any, all names.
-    fn claims(&self, name: &str) -> bool {
-        let prefix = self.prefix.trim_end_matches('.');
-        let rest = name.strip_prefix(prefix);
-        rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
-    }
+/// Whether a prefix means a parameter: by whole words; without any, all names.
+fn claims(prefix: &str, name: &str) -> bool {
+    let prefix = prefix.trim_end_matches('.');
+    let rest = name.strip_prefix(prefix);
+    rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    Sgd { momentum: f32, nesterov: bool },
-    Adam { beta: [f32; 2], eps: f32, decoupled: bool },
+/// How a weight is updated.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    Sgd(Sgd),
+    Adam(Adam),
+    AdamW(AdamW),
+    Own(Arc<dyn Own>),
 }
 
 /// How parameters are updated. Gradients come in f32 and unscaled; a step whose gradients are not finite changes
 /// nothing.
 ///
 /// ```
-/// use gradscale::optim::{Optimizer, Schedule};
-/// let optimizer = Optimizer::sgd(0.1)
-///     .momentum(0.9)
-///     .decay(5e-4)
+/// use gradscale::optim::{Optimizer, Schedule, Sgd};
+/// let optimizer = Optimizer::from(Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.1) })
 ///     .clip_norm(1.0)
 ///     .schedule(Schedule::Cosine { steps: 1000 })
-///     .group("head", 0.01, 0.0);
+///     .group("head", 0.01, 0.0)
+///     .freeze("encoder");
 /// # let _ = optimizer;
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+///
+/// A number that a rule has not does not compile:
+///
+/// ```compile_fail,E0560
+/// let optimizer = gradscale::optim::Sgd { betas: [0.9, 0.999], ..Default::default() };
+/// ```
+#[derive(Clone, Debug)]
 pub struct Optimizer {
-    kind: Kind,
-    lr: f64,
-    decay: f32,
+    rule: Rule,
     max_norm: Option<f32>,
     max_value: Option<f32>,
     schedule: Schedule,
     groups: Vec<Group>,
+    frozen: Vec<String>,
+    /// Learning rates of all groups, where one was set since.
+    set_rates: Option<Vec<f64>>,
+}
+
+impl From<Sgd> for Optimizer {
+    fn from(rule: Sgd) -> Self {
+        Self::new(Rule::Sgd(rule))
+    }
+}
+
+impl From<Adam> for Optimizer {
+    fn from(rule: Adam) -> Self {
+        Self::new(Rule::Adam(rule))
+    }
+}
+
+impl From<AdamW> for Optimizer {
+    fn from(rule: AdamW) -> Self {
+        Self::new(Rule::AdamW(rule))
+    }
 }
 
 impl Optimizer {
-    const fn new(kind: Kind, lr: f64) -> Self {
-        Self { kind, lr, decay: 0.0, max_norm: None, max_value: None, schedule: Schedule::Constant, groups: Vec::new() }
-    }
-
-    /// Stochastic gradient descent.
-    #[must_use]
-    pub const fn sgd(lr: f64) -> Self {
-        Self::new(Kind::Sgd { momentum: 0.0, nesterov: false }, lr)
-    }
-
-    /// Adam with β 0.9 and 0.999, eps 1e-8. Weight decay adds to the gradient.
-    #[must_use]
-    pub const fn adam(lr: f64) -> Self {
-        Self::new(Kind::Adam { beta: [0.9, 0.999], eps: 1e-8, decoupled: false }, lr)
-    }
-
-    /// Adam whose weight decay (0.01) acts on the weights.
-    #[must_use]
-    pub const fn adamw(lr: f64) -> Self {
-        let optimizer = Self::new(Kind::Adam { beta: [0.9, 0.999], eps: 1e-8, decoupled: true }, lr);
-        optimizer.decay(0.01)
-    }
-
-    /// SGD's momentum, in [0, 1). Without effect on Adam.
-    #[must_use]
-    pub const fn momentum(mut self, share: f32) -> Self {
-        if let Kind::Sgd { momentum, .. } = &mut self.kind {
-            *momentum = share;
+    const fn new(rule: Rule) -> Self {
+        let schedule = Schedule::Constant;
+        Self {
+            rule,
+            max_norm: None,
+            max_value: None,
+            schedule,
+            groups: Vec::new(),
+            frozen: Vec::new(),
+            set_rates: None,
         }
-        self
     }
 
-    /// SGD with Nesterov's look ahead. Without effect on Adam.
+    /// A rule of one's own.
     #[must_use]
-    pub const fn nesterov(mut self) -> Self {
-        if let Kind::Sgd { nesterov, .. } = &mut self.kind {
-            *nesterov = true;
-        }
-        self
-    }
-
-    /// Adam's β₁ and β₂, in [0, 1). Without effect on SGD.
-    #[must_use]
-    pub const fn betas(mut self, betas: [f32; 2]) -> Self {
-        if let Kind::Adam { beta, .. } = &mut self.kind {
-            *beta = betas;
-        }
-        self
-    }
-
-    /// Adam's eps, at least 10^-17. Without effect on SGD.
-    #[must_use]
-    pub const fn eps(mut self, value: f32) -> Self {
-        if let Kind::Adam { eps, .. } = &mut self.kind {
-            *eps = value;
-        }
-        self
-    }
-
-    /// Weight decay of all parameters that no group claims.
-    #[must_use]
-    pub const fn decay(mut self, decay: f32) -> Self {
-        self.decay = decay;
-        self
+    pub fn own(rule: impl Own) -> Self {
+        Self::new(Rule::Own(Arc::new(rule)))
     }
 
     /// All gradients together are scaled down to this norm where they exceed it.
@@ -142,7 +137,7 @@ impl Optimizer {
 
     /// How learning rates change. It advances with steps that are taken.
     #[must_use]
-    pub const fn schedule(mut self, schedule: Schedule) -> Self {
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
@@ -156,6 +151,34 @@ impl Optimizer {
         self
     }
 
+    /// The parameters of the part of the network called `prefix` (or that one parameter) stay as they are: they get no
+    /// gradient, and no state is kept of them. Running statistics go on. A name that no parameter has is an error of
+    /// [`Trainer::new`](crate::Trainer::new).
+    #[must_use]
+    pub fn freeze(mut self, prefix: &str) -> Self {
+        self.frozen.push(prefix.to_owned());
+        self
+    }
+
+    /// Another learning rate of a group, or of the rest.
+    pub(crate) fn set_lr<E>(&mut self, prefix: Option<&str>, lr: f64) -> Result<(), Error<E>> {
+        #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
+        let rounded = lr as f32;
+        if !(lr >= 0.0 && rounded.is_finite()) {
+            return Err(Error::Optimizer(ShapeError::Value(rounded)));
+        }
+        let group = match prefix {
+            None => self.groups.len(),
+            Some(prefix) => self.groups.iter().position(|group| group.prefix == prefix).ok_or_else(|| {
+                let parts = self.groups.iter().map(|group| group.prefix.as_str()).collect::<Vec<_>>().join(", ");
+                Error::Group { prefix: prefix.to_owned(), parts }
+            })?,
+        };
+        let rates: Vec<f64> = (0..self.group_count()).map(|group| self.rates(group).0).collect();
+        self.set_rates.get_or_insert(rates)[group] = lr;
+        Ok(())
+    }
+
     /// Number of groups, the rest included.
     pub(crate) const fn group_count(&self) -> usize {
         self.groups.len() + 1
@@ -163,20 +186,26 @@ impl Optimizer {
 
     /// The group of a parameter; the last is the rest.
     pub(crate) fn group_of(&self, name: &str) -> usize {
-        self.groups.iter().position(|group| group.claims(name)).unwrap_or(self.groups.len())
+        self.groups.iter().position(|group| claims(&group.prefix, name)).unwrap_or(self.groups.len())
     }
 
-    /// A group that claims none of these parameters.
-    pub(crate) fn idle_group<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&str> {
-        let idle = self.groups.iter().find(|group| !names.clone().any(|name| group.claims(name)));
-        idle.map(|group| group.prefix.as_str())
+    /// Whether a parameter stays as it is.
+    pub(crate) fn freezes(&self, name: &str) -> bool {
+        self.frozen.iter().any(|prefix| claims(prefix, name))
+    }
+
+    /// A group, or a part that is frozen, that none of these parameters belongs to.
+    pub(crate) fn idle_prefix<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&str> {
+        let mut prefixes = self.groups.iter().map(|group| &group.prefix).chain(&self.frozen);
+        let idle = prefixes.find(|prefix| !names.clone().any(|name| claims(prefix, name)));
+        idle.map(String::as_str)
     }
 
     /// Adam's eps; 0 without.
     pub(crate) const fn eps_in_force(&self) -> f32 {
-        match self.kind {
-            Kind::Adam { eps, .. } => eps,
-            Kind::Sgd { .. } => 0.0,
+        match &self.rule {
+            Rule::Adam(Adam { eps, .. }) | Rule::AdamW(AdamW { eps, .. }) => *eps,
+            Rule::Sgd(_) | Rule::Own(_) => 0.0,
         }
     }
 
@@ -184,68 +213,131 @@ impl Optimizer {
         self.max_norm.is_some()
     }
 
-    /// Dials: the share that running statistics keep, Adam's two corrections, then the learning rate of each group.
+    /// States that the rule keeps for each weight.
+    pub(crate) fn states(&self) -> usize {
+        match &self.rule {
+            Rule::Sgd(rule) => usize::from(rule.momentum != 0.0),
+            Rule::Adam(_) | Rule::AdamW(_) => 2,
+            Rule::Own(rule) => rule.states(),
+        }
+    }
+
+    /// Rule of one's own, if it is one.
+    pub(crate) fn own_rule(&self) -> Option<&Arc<dyn Own>> {
+        match &self.rule {
+            Rule::Own(rule) => Some(rule),
+            Rule::Sgd(_) | Rule::Adam(_) | Rule::AdamW(_) => None,
+        }
+    }
+
+    /// Learning rate and weight decay of a group, before the schedule.
+    pub(crate) fn rates(&self, group: usize) -> (f64, f32) {
+        let (lr, decay) = match (self.groups.get(group), &self.rule) {
+            (Some(group), _) => (group.lr, group.decay),
+            (None, Rule::Sgd(Sgd { lr, decay, .. }))
+            | (None, Rule::Adam(Adam { lr, decay, .. }))
+            | (None, Rule::AdamW(AdamW { lr, decay, .. })) => (*lr, *decay),
+            (None, Rule::Own(rule)) => (rule.lr(), rule.decay()),
+        };
+        (self.set_rates.as_ref().map_or(lr, |rates| rates[group]), decay)
+    }
+
+    /// Learning rates that were set since, as bits, for a checkpoint; none of groups that never were.
+    pub(crate) fn saved_rates(&self) -> Vec<u64> {
+        self.set_rates.iter().flatten().map(|rate| rate.to_bits()).collect()
+    }
+
+    /// Those of a checkpoint: as many as groups, or none.
+    pub(crate) fn restore_rates(&mut self, saved: &[u64]) {
+        self.set_rates = (!saved.is_empty()).then(|| saved.iter().copied().map(f64::from_bits).collect());
+    }
+
+    /// The learning rate of a group in the step that comes after `step` others.
+    pub(crate) fn lr(&self, group: usize, step: u64) -> f32 {
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let lr = (self.rates(group).0 * self.schedule.factor(step)) as f32;
+        lr
+    }
+
+    /// Hyperparameters of the step that comes after `step` others.
     pub(crate) fn dials(&self, step: u64, keep: f32) -> Vec<f32> {
-        let mut dials = vec![keep, 1.0, 1.0];
-        if let Kind::Adam { beta, .. } = self.kind {
+        let mut dials = vec![keep, 1.0, 1.0, 0.0, -1.0];
+        if let Rule::Adam(Adam { betas, .. }) | Rule::AdamW(AdamW { betas, .. }) = self.rule {
             let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-            for (dial, beta) in dials[1..].iter_mut().zip(beta) {
-                *dial = (1.0 - f64::from(beta).powi(t)) as f32;
+            for (Dial(dial), beta) in CORRECTIONS.into_iter().zip(betas) {
+                dials[usize::from(dial)] = (1.0 - f64::from(beta).powi(t)) as f32;
             }
         }
-        let factor = self.schedule.factor(step);
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        dials.extend(self.groups.iter().map(|group| group.lr).chain([self.lr]).map(|lr| (lr * factor) as f32));
+        dials.extend((0..self.group_count()).map(|group| self.lr(group, step)));
         dials
     }
 
     /// Whether all numbers make sense.
     pub(crate) fn check(&self) -> Result<(), ShapeError> {
-        for lr in self.groups.iter().map(|group| group.lr).chain([self.lr]) {
+        for group in 0..self.group_count() {
+            let (lr, decay) = self.rates(group);
             #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
             let rounded = lr as f32;
             if !(lr >= 0.0 && rounded.is_finite()) {
                 return Err(ShapeError::Value(rounded));
             }
+            if !decay.is_finite() {
+                return Err(ShapeError::Value(decay));
+            }
+            self.descriptor(group)?;
         }
-        (0..self.group_count()).try_for_each(|group| self.descriptor(group).map(|_| ()))
+        self.clipping()?;
+        if self.states() > MOST_STATES { Err(ShapeError::TooLarge) } else { Ok(()) }
     }
 
-    /// The launch of a group.
-    pub(crate) fn descriptor(&self, group: usize) -> Result<Descriptor, ShapeError> {
-        let rule = match self.kind {
-            Kind::Sgd { momentum, nesterov } => Rule::Sgd { momentum, nesterov },
-            Kind::Adam { beta, eps, decoupled } => Rule::Adam { beta, eps, correction: [Dial(1), Dial(2)], decoupled },
+    /// The launch of a group; a rule of one's own has none.
+    pub(crate) fn descriptor(&self, group: usize) -> Result<Option<Descriptor>, ShapeError> {
+        let lr = Dial(u16::try_from(RATES + group).map_err(|_| ShapeError::TooLarge)?);
+        let adam = |betas: [f32; 2], eps: f32, decoupled: bool| descriptor::Rule::Adam {
+            beta: betas,
+            eps,
+            correction: CORRECTIONS,
+            decoupled,
         };
-        let lr = Dial(u16::try_from(3 + group).map_err(|_| ShapeError::TooLarge)?);
-        let decay = self.groups.get(group).map_or(self.decay, |group| group.decay);
-        let mut descriptor = Descriptor::new(rule, lr)?.decay(decay)?;
+        let rule = match self.rule {
+            Rule::Sgd(Sgd { momentum, nesterov, .. }) => descriptor::Rule::Sgd { momentum, nesterov },
+            Rule::Adam(Adam { betas, eps, .. }) => adam(betas, eps, false),
+            Rule::AdamW(AdamW { betas, eps, .. }) => adam(betas, eps, true),
+            Rule::Own(_) => return Ok(None),
+        };
+        let p = Descriptor::new(rule, lr)?.decay(self.rates(group).1)?;
+        self.clipped(p).map(Some)
+    }
+
+    /// The launch that makes of a zero the clipped gradient: 0 − (−1)·g.
+    pub(crate) fn clipping(&self) -> Result<Descriptor, ShapeError> {
+        let sgd = descriptor::Rule::Sgd { momentum: 0.0, nesterov: false };
+        self.clipped(Descriptor::new(sgd, MINUS_ONE)?)
+    }
+
+    /// Whether gradients are cut one by one.
+    pub(crate) const fn clips_values(&self) -> bool {
+        self.max_value.is_some()
+    }
+
+    fn clipped(&self, mut p: Descriptor) -> Result<Descriptor, ShapeError> {
         if let Some(most) = self.max_value {
-            descriptor = descriptor.max_value(most)?;
+            p = p.max_value(most)?;
         }
         if let Some(most) = self.max_norm {
-            descriptor = descriptor.max_norm(most)?;
+            p = p.max_norm(most)?;
         }
-        Ok(descriptor)
+        Ok(p)
     }
 
     /// Running statistics.
     pub(crate) const fn statistics() -> Descriptor {
-        Descriptor::running_statistics(Dial(0))
+        Descriptor::running_statistics(KEEP)
     }
 
-    /// States that the rule keeps for each parameter.
-    pub(crate) const fn states(&self) -> usize {
-        match self.kind {
-            Kind::Sgd { momentum, .. } => {
-                if momentum == 0.0 {
-                    0
-                } else {
-                    1
-                }
-            }
-            Kind::Adam { .. } => 2,
-        }
+    /// The launch that puts something in the place of something else: of what is there, nothing is kept.
+    pub(crate) const fn replacing() -> Descriptor {
+        Descriptor::running_statistics(ZERO)
     }
 }

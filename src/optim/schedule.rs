@@ -1,10 +1,9 @@
 //! Learning rates over time.
 
-use std::f64::consts::PI;
+use std::{f64::consts::PI, fmt, sync::Arc};
 
 /// A factor for all learning rates, by the number of steps taken so far.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
+#[derive(Clone)]
 pub enum Schedule {
     /// 1.
     Constant,
@@ -34,9 +33,45 @@ pub enum Schedule {
         /// Length of all.
         steps: u64,
     },
+    /// A factor of one's own ([`Schedule::own`]).
+    Own(Factor),
+}
+
+/// From the number of steps taken to a factor.
+pub type Factor = Arc<dyn Fn(u64) -> f64 + Send + Sync>;
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant => f.write_str("Constant"),
+            Self::Step { every, factor } => {
+                f.debug_struct("Step").field("every", every).field("factor", factor).finish()
+            }
+            Self::Cosine { steps } => f.debug_struct("Cosine").field("steps", steps).finish(),
+            Self::Polynomial { steps, power } => {
+                f.debug_struct("Polynomial").field("steps", steps).field("power", power).finish()
+            }
+            Self::WarmupCosine { warmup, steps } => {
+                f.debug_struct("WarmupCosine").field("warmup", warmup).field("steps", steps).finish()
+            }
+            Self::Own(_) => f.write_str("Own"),
+        }
+    }
 }
 
 impl Schedule {
+    /// A schedule of one's own.
+    ///
+    /// ```
+    /// use gradscale::optim::Schedule;
+    /// let restarts = Schedule::own(|step| 0.5f64.powi((step / 100) as i32) * (1.0 - (step % 100) as f64 / 100.0));
+    /// assert_eq!(restarts.factor(150), 0.25);
+    /// ```
+    #[must_use]
+    pub fn own(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
+        Self::Own(Arc::new(factor))
+    }
+
     /// The factor of the step that comes after `step` others.
     ///
     /// ```
@@ -45,12 +80,13 @@ impl Schedule {
     /// assert_eq!(Schedule::Cosine { steps: 100 }.factor(100), 0.0);
     /// ```
     #[must_use]
-    pub fn factor(self, step: u64) -> f64 {
+    pub fn factor(&self, step: u64) -> f64 {
         let progress = |from: u64, to: u64| {
             let done = step.saturating_sub(from) as f64 / (to.saturating_sub(from)).max(1) as f64;
             done.min(1.0)
         };
-        match self {
+        match *self {
+            Self::Own(ref factor) => factor(step),
             Self::Constant => 1.0,
             Self::Step { every, factor } => {
                 let times = step.checked_div(every).unwrap_or(0);

@@ -67,12 +67,12 @@ impl Parameters {
     /// answer says what else is in it. Constants (class weights of a loss) are in no checkpoint and stay.
     ///
     /// ```
-    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Adam, Sgd}};
     /// # use std::collections::BTreeMap;
     /// # let bytes = {
     /// #     let mut parameters = Parameters::seeded(1);
     /// #     Linear::new(&mut parameters.at("net"), 3, 2);
-    /// #     Trainer::new(Cpu::new(1)?, parameters, Optimizer::adam(0.1), Method::mixed())?.save(&BTreeMap::new())?
+    /// #     Trainer::new(Cpu::new(1)?, parameters, Adam::new(0.1), Method::mixed())?.save(&BTreeMap::new())?
     /// # };
     ///
     /// let mut parameters = Parameters::seeded(0);
@@ -81,7 +81,7 @@ impl Parameters {
     /// let imported = parameters.load(&bytes)?;
     /// assert!(imported.is_complete(), "{imported}");
     /// // To apply the network, the rate of no training and the precision of your choice.
-    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.0), Method::fp32())?;
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.0), Method::fp32())?;
     /// let y = trainer.evaluate([Batch::f32([1, 3], &[1.0, 2.0, 3.0])], |[x]| net.forward(x))?;
     /// assert_eq!(y.data.len(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -98,12 +98,12 @@ impl Parameters {
     /// one that keeps its first values.
     ///
     /// ```
-    /// # use gradscale::{Cpu, Method, Parameters, Trainer, models::ResNet, nn::{Linear, Module}, optim::Optimizer};
+    /// # use gradscale::{Cpu, Method, Parameters, Trainer, models::ResNet, nn::{Linear, Module}, optim::{Adam, Sgd}};
     /// # use std::collections::BTreeMap;
     /// # let bytes = {
     /// #     let mut parameters = Parameters::seeded(1);
     /// #     ResNet::new(&mut parameters.at("resnet"), 3, 2, 1, 10);
-    /// #     Trainer::new(Cpu::new(1)?, parameters, Optimizer::adam(0.1), Method::mixed())?.save(&BTreeMap::new())?
+    /// #     Trainer::new(Cpu::new(1)?, parameters, Adam::new(0.1), Method::mixed())?.save(&BTreeMap::new())?
     /// # };
     /// // Of a network for ten classes all but the last layer, for one with three.
     /// let mut parameters = Parameters::seeded(0);

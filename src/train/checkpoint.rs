@@ -1,13 +1,13 @@
 //! Everything that a training needs to go on as if it had never stopped, as a checkpoint.
 //!
-//! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME` and `state1.NAME` for what the
+//! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME`, `state1.NAME` … for what the
 //! optimizer keeps. The rest (steps, seed, schedule, sites) is JSON.
 
 use super::Trainer;
 use crate::{
     Error, Scaling,
     checkpoint::{self, CheckpointError, Contents, MASTER},
-    graph::{Fixed, Part},
+    graph::{Fixed, Part, STATES},
     parameters::Role,
     sites::SavedSite,
 };
@@ -28,6 +28,9 @@ struct Saved {
     /// Attempts at the coming step that failed already.
     #[serde(default)]
     failed: u32,
+    /// Learning rates that were set since, bits of f64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rates: Vec<u64>,
     scaling: SavedScaling,
     /// Whether weight gradients are half before they are f32.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -49,11 +52,11 @@ impl<B: Backend> Trainer<B> {
     /// not in it.
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// # use gradscale::{Batch, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # use std::collections::BTreeMap;
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
-    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.5), Method::mixed())?;
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// let mut bytes = trainer.save(&BTreeMap::from([("epoch".to_owned(), "3".to_owned())]))?;
     /// assert_eq!(trainer.load(&bytes)?["epoch"], "3");
     /// // Any damage is found, and says where it is.
@@ -81,6 +84,7 @@ impl<B: Backend> Trainer<B> {
             seed: self.counters.seed,
             in_a_row: self.counters.in_a_row,
             failed: self.counters.failed,
+            rates: self.optimizer.saved_rates(),
             scaling: match self.sites.scaling() {
                 Scaling::Loss(schedule) => SavedScaling::Loss(schedule.to_words().to_vec()),
                 Scaling::Gradient(gradient) => SavedScaling::Gradient(gradient.saved()),
@@ -107,6 +111,9 @@ impl<B: Backend> Trainer<B> {
             (true, Precision::Single) => return Err(wrong("made by another method: with wgrad=half".to_owned())),
             (false, Precision::Half) => return Err(wrong("made by another method: without wgrad=half".to_owned())),
         }
+        if !saved.rates.is_empty() && saved.rates.len() != self.optimizer.group_count() {
+            return Err(wrong("made by another optimizer: its groups are others".to_owned()));
+        }
         // All is read and checked before anything is written.
         let mut values = Vec::new();
         for id in 0..self.parameters.all.len() {
@@ -124,6 +131,7 @@ impl<B: Backend> Trainer<B> {
             return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
         }
         self.sites.restore(scaling, &saved.sites).map_err(wrong)?;
+        self.optimizer.restore_rates(&saved.rates);
         self.fit_table().map_err(Error::Device)?;
         for (buf, values) in values {
             self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
@@ -139,14 +147,15 @@ impl<B: Backend> Trainer<B> {
     /// What is saved of a parameter, with its names.
     fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
         let definition = &self.parameters.all[id];
-        let states = match definition.role {
-            Role::Constant => return Vec::new(),
-            Role::Statistics => 0,
-            Role::Weight => self.optimizer.states(),
+        let states = match (definition.role, self.parameters.infos[id].role) {
+            (Role::Constant, _) => return Vec::new(),
+            (_, Role::Weight) => self.optimizer.states(),
+            // Running statistics, and weights that are frozen.
+            (_, Role::Statistics | Role::Constant) => 0,
         };
-        let parts = [(Part::Master, MASTER), (Part::State0, "state0"), (Part::State1, "state1")];
-        let named = parts.into_iter().take(1 + states);
-        named.map(|(part, kind)| (part, format!("{kind}.{}", definition.name))).collect()
+        let kept = STATES.into_iter().take(states).enumerate();
+        let kept = kept.map(|(i, part)| (part, format!("state{i}.{}", definition.name)));
+        [(Part::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
     }
 
     fn saved_scaling(&self, saved: &SavedScaling) -> Result<Option<LossScale>, Error<B::Error>> {

@@ -8,6 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Slot},
+    descriptor::ShapeError,
     stats::Detail,
 };
 
@@ -108,7 +109,7 @@ impl<B: Backend> Trainer<B> {
         &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         self.tickets.serial += 1;
-        self.begin(program);
+        self.begin(program)?;
         let all = self.exec.rows();
         self.run_program(program, batch, all)?;
         let order = self.exec.program(program).order.clone();
@@ -119,11 +120,16 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// What a step, or a repeat of it, observes and is told.
-    pub(super) fn begin(&mut self, program: usize) {
+    pub(super) fn begin(&mut self, program: usize) -> Result<(), Error<B::Error>> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
         self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
+        let rates = (0..self.optimizer.group_count()).map(|group| self.optimizer.lr(group, self.counters.taken));
+        if let Some(wrong) = rates.into_iter().find(|rate| !(*rate >= 0.0 && rate.is_finite())) {
+            return Err(Error::Optimizer(ShapeError::Value(wrong)));
+        }
         self.dials = self.optimizer.dials(self.counters.taken, self.settings.momentum);
+        Ok(())
     }
 
     /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,

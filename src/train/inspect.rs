@@ -2,7 +2,8 @@
 
 use super::{Gradients, Trainer};
 use crate::{
-    Batch, Error, MemoryReport, PlanRow, SiteReport, Tensor, Var,
+    Batch, Error, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
+    error::TraceErrorKind,
     graph::{Fixed, Part, plan},
     parameters::Role,
 };
@@ -84,6 +85,44 @@ impl<B: Backend> Trainer<B> {
         let shape = self.parameters.shape(id);
         let data = self.exec.read(Fixed::part(id, Part::Gradient), DType::F32, shape.len()).map_err(Error::Device)?;
         Ok(Some(Tensor { shape, data }))
+    }
+
+    /// What the last pass made readable ([`Var::output`](crate::Var::output)), as f32: of a training step until the next
+    /// one begins, of an evaluation until anything else runs.
+    ///
+    /// ```
+    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{GruCell, Linear, Module}, optim::Sgd};
+    /// let mut parameters = Parameters::seeded(1);
+    /// let cell = GruCell::new(&mut parameters.at("cell"), 2, 3);
+    /// let head = Linear::new(&mut parameters.at("head"), 3, 2);
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+    /// // Truncated backpropagation: each step begins with the hidden state that the last one ended with.
+    /// let mut state = vec![0.0; 3];
+    /// for _ in 0..3 {
+    ///     let batch = [Batch::f32([1, 2], &[1.0, -1.0]), Batch::f32([1, 3], &state), Batch::u8([1], &[1])];
+    ///     let gradients = trainer.backward(batch, |[x, state, label]| {
+    ///         head.forward(cell.forward(x, state).output("state")).cross_entropy(label)
+    ///     })?;
+    ///     trainer.step(gradients)?;
+    ///     state = trainer.output("state")?.data;
+    /// }
+    /// assert!(state.iter().all(|value| *value != 0.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No value of that name, or the device's.
+    pub fn output(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        // What ran last, or the last training step, whose values nothing else overwrites.
+        let programs = self.ran.into_iter().chain(self.last.as_ref().map(|(index, _)| *index));
+        let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
+        let Some(found) = all.find(|beside| beside.name == name) else {
+            let kind = TraceErrorKind::Range("is no output of the last pass".to_owned());
+            return Err(TraceError::new(name, kind).into());
+        };
+        let value = found.value;
+        let data = self.exec.read(value.buf, value.dtype, value.len).map_err(Error::Device)?;
+        Ok(Tensor { shape: found.shape, data })
     }
 
     /// The gradient of every intermediate value as it is stored, with its exponent, in backward order:

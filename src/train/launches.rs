@@ -32,6 +32,7 @@ impl<B: Backend> Trainer<B> {
             self.counters.seed += 1;
         }
         let first = !clear.is_empty();
+        self.ran = Some(program);
         self.send(clear).map_err(Error::Device)?;
         // Exponents are fixed within a step: later micro-batches take them as they are.
         let deciding = self.exec.program(program).order.iter().any(|&slot| self.sites.at_once(slot));

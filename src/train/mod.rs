@@ -8,6 +8,7 @@ mod inspect;
 mod launches;
 mod operands;
 mod outcome;
+mod own;
 mod parameters;
 mod prefetch;
 mod programs;
@@ -25,7 +26,7 @@ pub use repeat::Attempt;
 use crate::{
     Error, Layers, Method, Parameters, Scaling,
     exec::Executor,
-    graph::{Fixed, Operation, Part, Target, Value, cast},
+    graph::{Fixed, Operation, Part, STATES, Target, Value, cast},
     optim::Optimizer,
     parameters::Role,
     sites::Sites,
@@ -42,18 +43,18 @@ use std::{
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
 };
-use update::{STATES, Update};
+use update::Update;
 
 static TRAINERS: AtomicU64 = AtomicU64::new(0);
 
 /// Trains the parameters of one or more networks on one device.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
 ///
 /// let mut parameters = Parameters::seeded(0);
 /// let net = Linear::new(&mut parameters.at("net"), 2, 2);
-/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.5), Method::mixed())?;
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
 /// let (x, labels) = ([1.0, 0.0, 0.0, 1.0], [0u8, 1]);
 /// for _ in 0..10 {
 ///     let batch = [Batch::f32([2, 2], &x), Batch::u8([2], &labels)];
@@ -97,8 +98,12 @@ pub struct Trainer<B: Backend> {
     detail: Detail,
     /// The program of the last backward pass, and the name of its loss.
     last: Option<(usize, String)>,
+    /// The program that ran last.
+    ran: Option<usize>,
     /// Updates by what they update, as the executor's lists.
     updates: HashMap<Update, usize>,
+    /// Numbers of a rule of one's own that are on the device.
+    numbers: Vec<f32>,
     tickets: Tickets,
     /// What the paper's rules would decide from, if that is observed.
     observed: Option<Vec<(Slot, Operands)>>,
@@ -161,8 +166,9 @@ impl<B: Backend> Trainer<B> {
     /// Two parameters of one name, weight gradients in half under gradient scaling, numbers of the optimizer or of the method that make no sense, a group of the
     /// optimizer that no parameter belongs to, a device without memory.
     pub fn new(
-        device: B, parameters: Parameters, optimizer: Optimizer, method: Method,
+        device: B, parameters: Parameters, optimizer: impl Into<Optimizer>, method: Method,
     ) -> Result<Self, Error<B::Error>> {
+        let optimizer = optimizer.into();
         optimizer.check().map_err(Error::Optimizer)?;
         if let (Scaling::Gradient(_), Precision::Half) = (&method.scaling, method.weight_gradients) {
             return Err(Error::WeightGradients);
@@ -190,7 +196,9 @@ impl<B: Backend> Trainer<B> {
             dials,
             detail: Detail::Counts,
             last: None,
+            ran: None,
             updates: HashMap::new(),
+            numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
             observed: None,
             attempts: Vec::new(),
@@ -229,6 +237,15 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
+    /// From now on this is the learning rate of the group that begins with that prefix, or, without one, of all
+    /// parameters that no group claims; before the schedule. A checkpoint keeps it.
+    ///
+    /// # Errors
+    /// A rate that is negative or not finite, a prefix that no group has.
+    pub fn set_lr(&mut self, group: Option<&str>, lr: f64) -> Result<(), Error<B::Error>> {
+        self.optimizer.set_lr(group, lr)
+    }
+
     /// Keeps every buffer of a step to its end, for [`Trainer::scaled_gradients`]. Costs memory.
     #[must_use]
     pub const fn with_all_kept(mut self) -> Self {
@@ -248,10 +265,11 @@ impl<B: Backend> Trainer<B> {
             let (len, master) = (definition.shape.len(), Fixed::part(id, Part::Master));
             self.exec.allocate(master, DType::F32, len)?;
             self.exec.write(master, Data::F32(&definition.values))?;
-            if definition.role != Role::Constant {
+            let role = self.parameters.infos[id].role;
+            if role != Role::Constant {
                 self.exec.allocate(Fixed::part(id, Part::Gradient), DType::F32, len)?;
             }
-            if definition.role == Role::Weight {
+            if role == Role::Weight {
                 for part in STATES.into_iter().take(self.optimizer.states()) {
                     self.exec.clear(Fixed::part(id, part), len)?;
                 }
@@ -286,4 +304,9 @@ impl<B: Backend> Trainer<B> {
 fn converted(id: usize, len: usize, from: Part, to: Part) -> Operation {
     let dtype = if to == Part::Half { DType::F16 } else { DType::F32 };
     cast(Fixed::part(id, from), Target::keep(Value { buf: Fixed::part(id, to), dtype, len }, Slot::ONE))
+}
+
+/// As launches count them: sizes of parameters were checked.
+fn elements(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -19,7 +19,7 @@ pub(super) struct ParameterSet {
     /// Whose these are.
     pub owner: Owner,
     pub all: Vec<Definition>,
-    /// What a compiler needs to know of each.
+    /// What a compiler needs to know of each; one that is frozen is a constant to it.
     pub infos: Vec<ParameterInfo>,
     /// The optimizer's group of each.
     pub groups: Vec<usize>,
@@ -37,8 +37,14 @@ impl ParameterSet {
         if let Some(wrong) = parameters.all.iter().find(|one| one.values.len() != one.shape.len()) {
             return Err(other_length(wrong, wrong.values.len()));
         }
+        if let Some(large) = parameters.all.iter().find(|one| u32::try_from(one.shape.len()).is_err()) {
+            return Err(Error::Parameter(format!(
+                "parameter {} is {}: at most 2^32 − 1 values",
+                large.name, large.shape
+            )));
+        }
         let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());
-        if let Some(prefix) = optimizer.idle_group(weights.clone()) {
+        if let Some(prefix) = optimizer.idle_prefix(weights.clone()) {
             // The first words of all names are the parts that could have been meant.
             let parts: BTreeSet<&str> =
                 weights.map(|name| name.split_once('.').map_or(name, |(part, _)| part)).collect();
@@ -48,7 +54,9 @@ impl ParameterSet {
         let mut infos = Vec::new();
         for definition in &parameters.all {
             let slot = sites.slot(&definition.name, SlotKind::Parameter)?;
-            infos.push(ParameterInfo { role: definition.role, slot, len: definition.shape.len() });
+            let frozen = definition.role == Role::Weight && optimizer.freezes(&definition.name);
+            let role = if frozen { Role::Constant } else { definition.role };
+            infos.push(ParameterInfo { role, slot, len: definition.shape.len() });
         }
         let groups = parameters.all.iter().map(|one| optimizer.group_of(&one.name)).collect();
         Ok(Self { owner: parameters.owner, all: parameters.all, infos, groups })

@@ -93,10 +93,10 @@ impl<B: Backend> Trainer<B> {
     /// data's position is that of the steps taken, without this batch.
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
-    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.5), Method::mixed())?;
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// # let batches = [[1.0, 0.0, 0.0, 1.0], [0.0, 2.0, 2.0, 0.0], [1.0, 2.0, 2.0, 1.0]];
     /// # let labels = [0u8, 1];
     /// let batch = |i: usize| [Batch::f32([2, 2], &batches[i % 3]), Batch::u8([2], &labels)];

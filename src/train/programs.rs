@@ -27,6 +27,7 @@ impl<B: Backend> Trainer<B> {
             constants: &mut self.exec.constants,
             prefix: &prefix,
             keep: self.settings.keep,
+            given: &[],
         };
         let program = compile(&trace, purpose, &mut shared)?;
         self.prepare(&program).map_err(Error::Device)?;

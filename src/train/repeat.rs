@@ -58,7 +58,7 @@ impl<B: Backend> Trainer<B> {
             }
             // The same seed of dropout.
             self.counters.seed -= 1;
-            self.begin(gradients.program);
+            self.begin(gradients.program)?;
             self.run_again(gradients.program)?;
         }
     }
@@ -68,10 +68,10 @@ impl<B: Backend> Trainer<B> {
     /// repeated, and must then do the same.
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Optimizer};
+    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
-    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Optimizer::sgd(0.5), Method::mixed())?;
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// let parts = [[1.0, 0.0, 0.0, 1.0], [0.0, 2.0, 2.0, 0.0]];
     /// let batch = |i: usize| [Batch::f32([2, 2], &parts[i]), Batch::u8([2], &[0, 1])];
     /// let outcome = trainer.step_with(|trainer| {

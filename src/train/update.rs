@@ -1,20 +1,18 @@
 //! The update as a list of operations, which is recorded and repeated as programs are.
 
-use super::{Gradients, Trainer, converted};
+use super::{Gradients, Trainer, converted, elements};
 use crate::{
     Error,
-    graph::{Fixed, Operation, Part, Target, Updated, Value, unary},
+    graph::{Fixed, Operation, Part, STATES, Target, Updated, Value, unary},
     optim::Optimizer,
 };
 use gradscale_core::{
     amp::Level,
     backend::{Backend, DType, Slot},
-    descriptor::Unary,
+    descriptor::{Optimizer as Descriptor, Unary},
 };
 use std::ops::Range;
 
-/// Where the optimizer keeps what it remembers of a parameter.
-pub(super) const STATES: [Part; 2] = [Part::State0, Part::State1];
 /// Kinds of updates that are kept: one for each set of parameters that a loss depends on.
 const MOST: usize = 64;
 
@@ -54,6 +52,7 @@ impl<B: Backend> Trainer<B> {
                 list
             }
         };
+        self.write_numbers()?;
         self.exec.run_kept_list(list).map_err(Error::Device)?;
         Ok(clips)
     }
@@ -73,12 +72,18 @@ impl<B: Backend> Trainer<B> {
             operations.push(Operation::GlobalNorm { gradients, norm });
         }
         for group in 0..self.optimizer.group_count() {
-            let mut p = self.optimizer.descriptor(group).map_err(Error::Optimizer)?;
-            if let Some(most) = update.clip {
-                p = p.max_norm(f32::from_bits(most)).map_err(Error::Optimizer)?;
-            }
-            let members = update.weights.iter().filter(|&&id| self.parameters.groups[id] == group);
-            let parameters: Vec<Updated> = members.map(|&id| self.updated(id, Part::Gradient, p.states())).collect();
+            let members = update.weights.iter().copied().filter(|&id| self.parameters.groups[id] == group);
+            let members: Vec<usize> = members.collect();
+            let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {
+                let clipping = self.clipping(update)?;
+                for id in members {
+                    operations.extend(self.own_update(id, clipping, norm)?);
+                }
+                continue;
+            };
+            let p = with_limit(p, update)?;
+            let parameters: Vec<Updated> =
+                members.into_iter().map(|id| self.updated(id, Part::Gradient, p.states())).collect();
             if !parameters.is_empty() {
                 operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
             }
@@ -89,6 +94,14 @@ impl<B: Backend> Trainer<B> {
             operations.extend(update.weights.iter().map(round));
         }
         Ok(operations)
+    }
+
+    /// How gradients are clipped for a rule of one's own, if they are.
+    fn clipping(&self, update: &Update) -> Result<Option<Descriptor>, Error<B::Error>> {
+        if !(self.optimizer.clips_norm() || self.optimizer.clips_values() || update.clip.is_some()) {
+            return Ok(None);
+        }
+        with_limit(self.optimizer.clipping().map_err(Error::Optimizer)?, update).map(Some)
     }
 
     /// New running statistics from those that wait in `source`: the mean over calls and micro-batches.
@@ -122,10 +135,19 @@ impl<B: Backend> Trainer<B> {
     fn updated(&self, id: usize, source: Part, states: usize) -> Updated {
         let there = |part: Part| Some(Fixed::part(id, part)).filter(|&buf| self.exec.has(buf));
         Updated {
+            len: elements(self.parameters.len(id)),
             master: Fixed::part(id, Part::Master),
             grad: Fixed::part(id, source),
             state: [0, 1].map(|i| there(STATES[i]).filter(|_| i < states)),
             half: there(Part::Half),
         }
+    }
+}
+
+/// An update with the norm that the gradients of this step are scaled down to, if they say one.
+fn with_limit<E>(p: Descriptor, update: &Update) -> Result<Descriptor, Error<E>> {
+    match update.clip {
+        Some(most) => p.max_norm(f32::from_bits(most)).map_err(Error::Optimizer),
+        None => Ok(p),
     }
 }

@@ -409,7 +409,7 @@ impl Reference {
         let norm = norm.map(|norm| norm.get(0)).filter(|_| !self.on(Fault::ClipDropped));
         let step = p.step(|dial| table.dials[usize::from(dial.0)], norm);
         for param in params {
-            for i in 0..param.grad.len() {
+            for i in 0..param.len as usize {
                 let state = [0, 1].map(|s| param.state[s].as_ref().map_or(0.0, |state| state.get(i)));
                 let (w, state) = step.update(param.master.get(i), param.grad.get(i), state);
                 param.master.1[i] = f64::from(w);

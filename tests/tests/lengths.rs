@@ -7,7 +7,7 @@ use gradscale::{
         stats::Stats,
     },
     nn::{Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use gradscale_conformance::Recorder;
 use std::{cell::Cell, ops::Range, rc::Rc};
@@ -61,7 +61,7 @@ fn start<B: Backend>(device: B) -> (Trainer<B>, [Linear; 3]) {
         Linear::new(&mut parameters.at(name), WIDTH, outputs)
     });
     let method: Method = "gs".parse().expect("a method");
-    (Trainer::new(device, parameters, Optimizer::sgd(0.1).momentum(0.9), method).expect("a trainer"), net)
+    (Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer"), net)
 }
 
 #[test]

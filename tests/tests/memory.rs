@@ -1,6 +1,6 @@
 //! Memory of a step: activations and their gradients in FP16 take at most 60 % of what they take in f32.
 
-use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Optimizer};
+use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
 
 /// Bytes of activations after some steps.
 fn activations(method: &str, width: usize) -> u64 {
@@ -8,7 +8,8 @@ fn activations(method: &str, width: usize) -> u64 {
     let mut parameters = Parameters::seeded(0);
     let net = SegNet::new(&mut parameters.at("net"), 3, width, 11);
     let device = Cpu::new(0).expect("threads");
-    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1).momentum(0.9), method).expect("a trainer");
+    let mut trainer =
+        Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer");
     let pixels = 2 * 90 * 120;
     let images: Vec<u8> = (0..pixels * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| u8::try_from(i / 1000 % 11).expect("below 11")).collect();

@@ -10,7 +10,7 @@ use gradscale::{
     },
     models::ResNet,
     nn::Module,
-    optim::Optimizer,
+    optim::Sgd,
 };
 use half::f16;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl Training {
     fn new(method: &str) -> Self {
         let mut parameters = Parameters::seeded(5);
         let net = ResNet::new(&mut parameters.at("net"), 3, 4, 1, 4);
-        let (device, optimizer) = (Cpu::new(2).expect("threads"), Optimizer::sgd(0.05).momentum(0.9));
+        let (device, optimizer) = (Cpu::new(2).expect("threads"), Sgd { momentum: 0.9, ..Sgd::new(0.05) });
         let trainer = Trainer::new(device, parameters, optimizer, method.parse().expect("a method"));
         Self { net, trainer: trainer.expect("a trainer").with_all_kept() }
     }

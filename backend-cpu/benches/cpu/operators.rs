@@ -255,7 +255,13 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let p = Optimizer::new(rule, Dial(0)).and_then(|p| p.decay(5e-4)).expect("valid");
     let base = ("a plain loop", || plain::sgd(COUNT));
     beside(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
-        let param = Param { master: &mut master, grad: &grad, state: [Some(&mut state), None], half: Some(&mut half) };
+        let param = Param {
+            len: COUNT as u32,
+            master: &mut master,
+            grad: &grad,
+            state: [Some(&mut state), None],
+            half: Some(&mut half),
+        };
         cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })
             .expect("runs");
     });
@@ -272,7 +278,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let base = ("a plain loop", || plain::adam(COUNT));
     beside(bench, "optimize, Adam", [COUNT, 30], base, || {
         let state = [Some(&mut state), Some(&mut other)];
-        let param = Param { master: &mut master, grad: &grad, state, half: Some(&mut half) };
+        let param = Param { len: COUNT as u32, master: &mut master, grad: &grad, state, half: Some(&mut half) };
         cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })
             .expect("runs");
     });

@@ -180,7 +180,7 @@ fn updates(bench: &mut Bench<'_>) -> Result<(), Error> {
                 .zip(half.iter_mut())
                 .map(|(((master, grad), (first, second)), half)| {
                     let state = [Some(first), (p.states() > 1).then_some(second)];
-                    Param { master, grad, state, half: Some(half) }
+                    Param { len: len as u32, master, grad, state, half: Some(half) }
                 })
                 .collect();
             device.launch(Launch::Optimize { p, table, guard: 2..3, norm: None, parameters: &mut params })

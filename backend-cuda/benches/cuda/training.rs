@@ -2,7 +2,7 @@
 //! gradient, in f32; with batches sent ahead, and with batches that come with the step.
 
 use crate::measure::{Bench, median};
-use gradscale::{Batch, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Optimizer};
+use gradscale::{Batch, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         let method: Method = method.parse().map_err(failed)?;
         let mut parameters = Parameters::seeded(1);
         let net = SegNet::new(&mut parameters.at("net"), IMAGES[3], 64, CLASSES);
-        let optimizer = Optimizer::sgd(0.01).momentum(0.9);
+        let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.01) };
         let mut trainer =
             Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?.with_skip_limit(0);
         let len: usize = IMAGES.iter().product();

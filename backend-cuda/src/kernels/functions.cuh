@@ -46,6 +46,8 @@ DEVICE float evaluate(const Function& f, float x, const u32* control, u32 i) {
         case UNARY_RECIP: return 1.0f / x;
         case UNARY_POW: return powf(x, f.a);
         case UNARY_AFFINE: return f.a * x + f.b;
+        case UNARY_SIGN: return x == 0.0f || x != x ? x : copysignf(1.0f, x);
+        case UNARY_HARDSWISH: return x <= -3.0f ? 0.0f : x >= 3.0f ? x : x * ((x + 3.0f) * 0.166666667f);
         case UNARY_DROPOUT: return dropout_keeps(f, control, i) ? x / f.a : 0.0f;
         default: return x;
     }
@@ -71,6 +73,8 @@ DEVICE float derive(const Function& f, float kept, float dy, const u32* control,
         case UNARY_RECIP: return -dy * kept * kept;
         case UNARY_POW: return dy * (f.a * powf(kept, f.a - 1.0f));
         case UNARY_AFFINE: return dy * f.a;
+        case UNARY_SIGN: return 0.0f;
+        case UNARY_HARDSWISH: return kept < -3.0f ? 0.0f : kept > 3.0f ? dy : dy * (kept * 0.333333333f + 0.5f);
         case UNARY_DROPOUT: return evaluate(f, dy, control, i);
         default: return dy;
     }

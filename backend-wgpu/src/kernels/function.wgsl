@@ -29,6 +29,12 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
         case UNARY_RECIP: { return divide(1.0, x); }
         case UNARY_POW: { return power(x, f.a); }
         case UNARY_AFFINE: { return f.a * x + f.b; }
+        // By bits, also where the device reads subnormals as 0.
+        case UNARY_SIGN: {
+            let magnitude = bits & F32_MAGNITUDE;
+            return number(select(bits, 0x3f800000u | (bits & ~F32_MAGNITUDE), magnitude - 1u < F32_INFINITY));
+        }
+        case UNARY_HARDSWISH: { return select(select(x * ((x + 3.0) * 0.166666667), x, x >= 3.0), 0.0, x <= -3.0); }
         case UNARY_DROPOUT: {
             if (hash(seed, f.stream, index) >> 8u) < f.threshold {
                 return divide(x, f.a);
@@ -64,6 +70,10 @@ fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f
         case UNARY_RECIP: { return -dy * kept * kept; }
         case UNARY_POW: { return dy * (f.a * power(kept, f.a - 1.0)); }
         case UNARY_AFFINE: { return dy * f.a; }
+        case UNARY_SIGN: { return 0.0; }
+        case UNARY_HARDSWISH: {
+            return select(select(dy * (kept * 0.333333333 + 0.5), dy, kept > 3.0), 0.0, kept < -3.0);
+        }
         case UNARY_DROPOUT: { return evaluate(f, dy, seed, index); }
         default: { return dy; }
     }

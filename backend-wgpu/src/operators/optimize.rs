@@ -60,7 +60,7 @@ impl Wgpu {
         let states = word_of(p.states());
         let most = most.unwrap_or(f32::INFINITY).to_bits();
         for param in params {
-            let len = param.grad.len();
+            let len = param.len as usize;
             // As many elements as one binding shows, from a multiple of 256 bytes on in f32 and in half.
             let piece = usize::try_from(self.window() / 4).unwrap_or(usize::MAX).max(128);
             for start in (0..len).step_by(piece) {

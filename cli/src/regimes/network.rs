@@ -7,7 +7,7 @@ use gradscale::{
     core::backend::Backend,
     models::Mlp,
     nn::{Linear, Module},
-    optim::{Optimizer, Schedule},
+    optim::{Adam, Optimizer, Schedule, Sgd},
 };
 
 /// Of a batch.
@@ -58,10 +58,10 @@ impl Net {
     /// learning rate falls to zero, so that a score says what was learned and not what the last batch was.
     fn optimizer(self, steps: u64) -> Optimizer {
         let optimizer = match self {
-            Self::Perceptron => Optimizer::sgd(0.1).momentum(0.9).clip_norm(1.0),
-            Self::Recurrent => Optimizer::sgd(0.1).momentum(0.9).clip_norm(0.5),
-            Self::Heads => Optimizer::adam(2e-3).eps(1e-16),
-            Self::Curve => Optimizer::sgd(0.02).momentum(0.9).clip_norm(0.5),
+            Self::Perceptron => Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.1) }).clip_norm(1.0),
+            Self::Recurrent => Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.1) }).clip_norm(0.5),
+            Self::Heads => Adam { eps: 1e-16, ..Adam::new(2e-3) }.into(),
+            Self::Curve => Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.02) }).clip_norm(0.5),
         };
         optimizer.schedule(Schedule::Cosine { steps })
     }

@@ -6,7 +6,7 @@ use crate::{
     data::Element,
     device::{Device, Work},
 };
-use gradscale::{Batch, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Optimizer};
+use gradscale::{Batch, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
 
 /// A trained network.
 pub trait Apply {
@@ -77,7 +77,7 @@ impl<M: Module + 'static> Work for Loading<M> {
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
         // Nothing is trained: the optimizer has no rate.
-        let trainer = Trainer::new(device, self.parameters, Optimizer::sgd(0.0), self.method)?;
+        let trainer = Trainer::new(device, self.parameters, Sgd::new(0.0), self.method)?;
         Ok(Box::new(Loaded { trainer, net: self.net, normal: self.normal, element: self.element }))
     }
 }

@@ -20,7 +20,11 @@ use crate::{
     device::{Device, Work},
 };
 use clap::ValueEnum;
-use gradscale::{Method, core::backend::Backend, optim::Optimizer};
+use gradscale::{
+    Method,
+    core::backend::Backend,
+    optim::{Optimizer, Sgd},
+};
 use run::Training;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -210,7 +214,7 @@ impl Data {
 
 /// SGD with the paper's momentum and a weight decay of 5·10^-4 (the paper gives none), for a loss that is `ratio` times smaller than a mean over the batch.
 fn sgd(lr: f64, ratio: f64) -> Optimizer {
-    Optimizer::sgd(lr * ratio).momentum(0.9).decay(decay(ratio))
+    Sgd { momentum: 0.9, decay: decay(ratio), ..Sgd::new(lr * ratio) }.into()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "rounded")]

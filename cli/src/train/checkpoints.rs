@@ -147,13 +147,13 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradscale::{Cpu, Method, Parameters, Trainer, nn::Linear, optim::Optimizer};
+    use gradscale::{Cpu, Method, Parameters, Trainer, nn::Linear, optim::Sgd};
 
     fn checkpoint(iteration: u64) -> Vec<u8> {
         let mut parameters = Parameters::seeded(iteration);
         Linear::new(&mut parameters.at("net"), 2, 3);
         let device = Cpu::new(1).expect("a thread");
-        let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::mixed()).expect("a trainer");
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::mixed()).expect("a trainer");
         trainer.save(&BTreeMap::from([("position".to_owned(), iteration.to_string())])).expect("a checkpoint")
     }
 
@@ -179,7 +179,7 @@ mod tests {
             let mut parameters = Parameters::seeded(0);
             Linear::new(&mut parameters.at("net"), 1, 1);
             let cpu = Cpu::new(1).expect("a thread");
-            let trainer = Trainer::new(cpu, parameters, Optimizer::sgd(0.1), Method::mixed()).expect("a trainer");
+            let trainer = Trainer::new(cpu, parameters, Sgd::new(0.1), Method::mixed()).expect("a trainer");
             let plan = format!("{{\"device\":\"{device}\"}}");
             let bytes = trainer.save(&BTreeMap::from([("plan".to_owned(), plan)])).expect("a checkpoint");
             Found::new(path, bytes).expect("a checkpoint").check_device()

@@ -58,8 +58,10 @@ pub const fn default_list(op: Op) -> List {
             List::Deny
         }
         Op::BatchNorm | Op::LayerNorm | Op::GroupNorm | Op::RmsNorm | Op::LocalResponseNorm => List::Inside,
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Neg | Op::Abs | Op::Reciprocal | Op::Scale => List::Infer,
-        Op::Relu | Op::Gelu | Op::Erf | Op::Silu | Op::Sigmoid | Op::Tanh | Op::Dropout => List::Infer,
+        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Neg | Op::Abs | Op::Sign | Op::Reciprocal | Op::Scale => {
+            List::Infer
+        }
+        Op::Relu | Op::Gelu | Op::Erf | Op::Silu | Op::Hardswish | Op::Sigmoid | Op::Tanh | Op::Dropout => List::Infer,
         Op::MaxPool | Op::MaxPoolOverlapping | Op::AveragePool | Op::Unpool | Op::Interpolate => List::Infer,
         Op::Reshape | Op::Transpose | Op::Slice | Op::Concat | Op::Split | Op::Embedding | Op::Cast => List::Infer,
         Op::Expand | Op::ArgMax => List::Infer,

@@ -36,6 +36,8 @@ pub const ABI: &[(&str, u32)] = &[
     ("UNARY_POW", Unary::Pow(1.0).code()),
     ("UNARY_AFFINE", Unary::Affine { a: 1.0, b: 0.0 }.code()),
     ("UNARY_DROPOUT", Unary::Dropout { keep: 1.0, stream: 0 }.code()),
+    ("UNARY_SIGN", Unary::Sign.code()),
+    ("UNARY_HARDSWISH", Unary::Hardswish.code()),
     ("BINARY_ADD", BinaryOp::Add.code()),
     ("BINARY_SUB", BinaryOp::Sub.code()),
     ("BINARY_MUL", BinaryOp::Mul.code()),

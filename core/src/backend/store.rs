@@ -53,6 +53,8 @@ impl<'a, B: Backend> Store<'a, B> {
 /// ([`crate::descriptor::Rule::Ema`]).
 #[derive(Debug)]
 pub struct Param<'a, T> {
+    /// How many elements it has; buffers may be longer.
+    pub len: u32,
     /// f32.
     pub master: &'a mut T,
     /// f32, at exponent 0.

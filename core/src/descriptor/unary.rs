@@ -12,6 +12,8 @@ pub enum Unary {
     Neg,
     /// |x|.
     Abs,
+    /// 1, −1, or x itself where that is 0 or NaN; the derivative is 0.
+    Sign,
     /// max(x, 0); NaN stays NaN, −0 becomes 0.
     Relu,
     /// Hyperbolic tangent.
@@ -22,6 +24,8 @@ pub enum Unary {
     Gelu,
     /// x / (1 + e^-x).
     Silu,
+    /// x·min(max(x + 3, 0), 6) / 6: 0 up to −3, x from 3 on (Howard et al. 2019, section 5.2).
+    Hardswish,
     /// Error function.
     Erf,
     /// e^x.
@@ -68,11 +72,13 @@ impl Unary {
         Self::Id,
         Self::Neg,
         Self::Abs,
+        Self::Sign,
         Self::Relu,
         Self::Tanh,
         Self::Sigmoid,
         Self::Gelu,
         Self::Silu,
+        Self::Hardswish,
         Self::Erf,
         Self::Exp,
         Self::Ln,
@@ -115,6 +121,8 @@ impl Unary {
             Self::Pow(_) => 13,
             Self::Affine { .. } => 14,
             Self::Dropout { .. } => 15,
+            Self::Sign => 16,
+            Self::Hardswish => 17,
         }
     }
 
@@ -128,11 +136,13 @@ impl Unary {
             Self::Id
             | Self::Neg
             | Self::Abs
+            | Self::Sign
             | Self::Relu
             | Self::Tanh
             | Self::Sigmoid
             | Self::Gelu
             | Self::Silu
+            | Self::Hardswish
             | Self::Erf
             | Self::Exp
             | Self::Ln
@@ -148,6 +158,13 @@ impl Unary {
             Self::Id => x,
             Self::Neg => -x,
             Self::Abs => x.abs(),
+            Self::Sign => {
+                if x == 0.0 || x.is_nan() {
+                    x
+                } else {
+                    1f32.copysign(x)
+                }
+            }
             Self::Relu => {
                 if x <= 0.0 {
                     0.0
@@ -159,6 +176,15 @@ impl Unary {
             Self::Sigmoid => sigmoid(x),
             Self::Gelu => x * normal_cdf(x),
             Self::Silu => x * sigmoid(x),
+            Self::Hardswish => {
+                if x <= -3.0 {
+                    0.0
+                } else if x >= 3.0 {
+                    x
+                } else {
+                    x * ((x + 3.0) * SIXTH)
+                }
+            }
             Self::Erf => libm::erff(x),
             Self::Exp => libm::expf(x),
             Self::Ln => libm::logf(x),
@@ -180,8 +206,8 @@ impl Unary {
     #[must_use]
     pub const fn keeps(self) -> Kept {
         match self {
-            Self::Id | Self::Neg | Self::Affine { .. } | Self::Dropout { .. } => Kept::Nothing,
-            Self::Abs | Self::Ln | Self::Pow(_) | Self::Gelu | Self::Silu | Self::Erf => Kept::Input,
+            Self::Id | Self::Neg | Self::Sign | Self::Affine { .. } | Self::Dropout { .. } => Kept::Nothing,
+            Self::Abs | Self::Ln | Self::Pow(_) | Self::Gelu | Self::Silu | Self::Hardswish | Self::Erf => Kept::Input,
             Self::Relu | Self::Tanh | Self::Sigmoid | Self::Exp | Self::Sqrt | Self::Recip => Kept::Output,
         }
     }
@@ -201,6 +227,7 @@ impl Unary {
                     0.0
                 }
             }
+            Self::Sign => 0.0,
             Self::Relu => {
                 if kept > 0.0 {
                     dy
@@ -218,6 +245,15 @@ impl Unary {
                 let s = sigmoid(kept);
                 dy * (s * (1.0 + kept * (1.0 - s)))
             }
+            Self::Hardswish => {
+                if kept < -3.0 {
+                    0.0
+                } else if kept > 3.0 {
+                    dy
+                } else {
+                    dy * (kept * (2.0 * SIXTH) + 0.5)
+                }
+            }
             Self::Erf => dy * (FRAC_2_SQRT_PI * libm::expf(-kept * kept)),
             Self::Exp => dy * kept,
             Self::Ln => dy / kept,
@@ -229,6 +265,9 @@ impl Unary {
         }
     }
 }
+
+/// Of [`Unary::Hardswish`].
+const SIXTH: f32 = 1.0 / 6.0;
 
 /// By the exponential that does not overflow, so that the lower tail keeps its digits.
 fn sigmoid(x: f32) -> f32 {

@@ -147,6 +147,7 @@ impl Setup {
 /// A parameter on a device; every buffer that is written has canaries behind it.
 pub(super) struct Parameter<B: Backend> {
     master: Output<B>,
+    len: u32,
     grad: B::Buffer,
     state: [Option<Output<B>>; 2],
     half: Option<Output<B>>,
@@ -191,7 +192,8 @@ pub(super) fn place<B: Backend>(rig: &Rig<'_, B>, values: &[Values]) -> Result<V
         let state = |i: usize| values.state[i].as_ref().map(|v| rig.output_over(DType::F32, v)).transpose();
         Ok(Parameter {
             master: rig.output_over(DType::F32, &values.master)?,
-            grad: rig.input(DType::F32, &values.grad)?,
+            len: values.grad.len() as u32,
+            grad: rig.padded(DType::F32, &values.grad)?,
             state: [state(0)?, state(1)?],
             half: values.half.as_ref().map(|v| rig.output_over(DType::F16, v)).transpose()?,
         })
@@ -205,7 +207,7 @@ pub(super) fn take<B: Backend>(rig: &Rig<'_, B>, parameters: &[Parameter<B>]) ->
         let state = |i: usize| parameter.state[i].as_ref().map(|v| rig.take(v)).transpose();
         Ok(Values {
             master: rig.take(&parameter.master)?,
-            grad: rig.read(&parameter.grad)?,
+            grad: rig.read(&parameter.grad)?[..parameter.len as usize].to_vec(),
             state: [state(0)?, state(1)?],
             half: parameter.half.as_ref().map(|v| rig.take(v)).transpose()?,
         })
@@ -220,6 +222,7 @@ pub(super) fn launch<B: Backend>(
     let mut params: Vec<Param<'_, B::Buffer>> = parameters
         .iter_mut()
         .map(|parameter| Param {
+            len: parameter.len,
             master: &mut parameter.master.buffer,
             grad: &parameter.grad,
             state: parameter.state.each_mut().map(|state| state.as_mut().map(|state| &mut state.buffer)),

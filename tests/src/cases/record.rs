@@ -75,7 +75,13 @@ impl<B: Backend> Work<B> {
             y: Store::param(FROM, PARAM, false, table, &mut self.dw),
         })?;
         let sgd = descriptor(Optimizer::new(Rule::Sgd { momentum: 0.0, nesterov: false }, Dial(1)));
-        let param = Param { master: &mut self.master, grad: &self.dw, state: [None, None], half: Some(&mut self.half) };
+        let param = Param {
+            len: self.dw.len() as u32,
+            master: &mut self.master,
+            grad: &self.dw,
+            state: [None, None],
+            half: Some(&mut self.half),
+        };
         b.launch(Launch::Optimize { p: sgd, table, guard: PARAM.0..PARAM.0 + 1, norm: None, parameters: &mut [param] })
     }
 

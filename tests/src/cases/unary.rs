@@ -63,6 +63,10 @@ fn exact(op: Unary, x: f64, at: At) -> f64 {
                 x.max(0.0)
             }
         }
+        Unary::Sign if x == 0.0 || x.is_nan() => x,
+        Unary::Sign => x.signum(),
+        Unary::Hardswish if x.is_infinite() => x.max(0.0),
+        Unary::Hardswish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Unary::Gelu => x * 0.5 * libm::erfc(-x * FRAC_1_SQRT_2),
@@ -80,7 +84,7 @@ fn exact(op: Unary, x: f64, at: At) -> f64 {
 
 /// Whether a function may have no error at all.
 fn is_exact(op: Unary) -> bool {
-    matches!(op, Unary::Id | Unary::Neg | Unary::Abs | Unary::Relu)
+    matches!(op, Unary::Id | Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu)
 }
 
 /// What an error is measured by: the parts of a sum that may cancel.
@@ -137,7 +141,9 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
         .map(|_| f64::from(random.half()) * 4.0)
         .map(|x| match op {
             Unary::Ln | Unary::Sqrt | Unary::Pow(_) | Unary::Recip => x.abs() + 0.125,
-            Unary::Abs | Unary::Relu => x + 0.01f64.copysign(x),
+            Unary::Abs | Unary::Sign | Unary::Relu => x + 0.01f64.copysign(x),
+            // Away from both kinks.
+            Unary::Hardswish if (x.abs() - 3.0).abs() < 0.01 => x + 0.02,
             _ => x,
         })
         .collect();
@@ -163,7 +169,7 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
         let slope = if matches!(op, Unary::Dropout { .. }) { exact(op, 1.0, at(i)) } else { slope };
         // A derivative formed from a rounded output, or near where it vanishes, has the error of its parts.
         let parts = match op {
-            Unary::Tanh | Unary::Sigmoid | Unary::Gelu | Unary::Silu => slope.abs().max(1.0),
+            Unary::Tanh | Unary::Sigmoid | Unary::Gelu | Unary::Silu | Unary::Hardswish => slope.abs().max(1.0),
             Unary::Erf => slope.abs() * (1.0 + x * x),
             _ => slope.abs(),
         };

@@ -33,6 +33,7 @@ pub(super) struct KeptStore<B: Backend> {
 }
 
 pub(super) struct KeptParam<B: Backend> {
+    len: u32,
     master: Memory<B>,
     grad: Memory<B>,
     state: [Option<Memory<B>>; 2],
@@ -61,6 +62,7 @@ impl<'a, B: Backend + 'a> MapOperands<OnDevice<'a, Recorder<B>>, Kept<B>> for Ke
     }
     fn parameters(&mut self, parameters: &'a mut [Param<'a, Shared<B::Buffer>>]) -> Vec<KeptParam<B>> {
         let keep = |param: &Param<'_, Shared<B::Buffer>>| KeptParam {
+            len: param.len,
             master: param.master.memory.clone(),
             grad: param.grad.memory.clone(),
             state: param.state.each_ref().map(|state| state.as_ref().map(|state| state.memory.clone())),
@@ -190,16 +192,16 @@ pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> Done<B> {
     let mut held: Vec<_> = listed
         .parameters
         .iter()
-        .map(|KeptParam { master, grad, state, half }| {
+        .map(|KeptParam { len, master, grad, state, half }| {
             let state = state.each_ref().map(|state| state.as_ref().map(|state| state.borrow_mut()));
-            (master.borrow_mut(), grad.borrow(), state, half.as_ref().map(|half| half.borrow_mut()))
+            (*len, master.borrow_mut(), grad.borrow(), state, half.as_ref().map(|half| half.borrow_mut()))
         })
         .collect();
     let mut parameters: Vec<Param<'_, B::Buffer>> = held
         .iter_mut()
-        .map(|(master, grad, state, half)| {
+        .map(|(len, master, grad, state, half)| {
             let state = state.each_mut().map(|state| state.as_deref_mut());
-            Param { master: &mut **master, grad: &**grad, state, half: half.as_deref_mut() }
+            Param { len: *len, master: &mut **master, grad: &**grad, state, half: half.as_deref_mut() }
         })
         .collect();
     let mut lent = Lent {
@@ -230,7 +232,7 @@ impl<B: Backend> Clone for KeptStore<B> {
 
 impl<B: Backend> Clone for KeptParam<B> {
     fn clone(&self) -> Self {
-        let Self { master, grad, state, half } = self;
-        Self { master: master.clone(), grad: grad.clone(), state: state.clone(), half: half.clone() }
+        let Self { len, master, grad, state, half } = self;
+        Self { len: *len, master: master.clone(), grad: grad.clone(), state: state.clone(), half: half.clone() }
     }
 }

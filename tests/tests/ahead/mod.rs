@@ -4,7 +4,7 @@ use gradscale::{
     Batch, Error, Inputs, Parameters, Prefetched, TraceErrorKind, Trainer, Var,
     core::backend::Backend,
     nn::{Conv2d, Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 
 const STEPS: u32 = 6;
@@ -78,7 +78,8 @@ fn train<B: Backend<Error: 'static>>(device: B, sent: Sent, recording: bool) -> 
     let mut parameters = Parameters::seeded(5);
     let net = Net::new(&mut parameters);
     let method = "gs:exact,interval=2".parse().expect("a method");
-    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1).momentum(0.9), method).expect("a trainer");
+    let mut trainer =
+        Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer");
     trainer = trainer.with_recording(recording);
     let mut seen = vec![];
     let mut ahead: Option<Prefetched<3>> = None;
@@ -120,7 +121,7 @@ fn refused<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let net = Net::new(&mut parameters);
     let open = |parameters: &Parameters| {
         let method = "gs".parse().expect("a method");
-        Trainer::new(open(), parameters.clone(), Optimizer::sgd(0.1), method).expect("a trainer")
+        Trainer::new(open(), parameters.clone(), Sgd::new(0.1), method).expect("a trainer")
     };
     let (mut trainer, mut other) = (open(&parameters), open(&parameters));
     let batch = data(0);

@@ -5,7 +5,7 @@ use gradscale::{
     Batch, CheckpointError, Cpu, Error, ImportError, LoadError, Method, Parameters, TorchModule, Trainer, Var,
     checkpoint_metadata,
     nn::{BatchNorm, Linear, Module},
-    optim::Optimizer,
+    optim::{Adam, Sgd},
 };
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn device() -> Cpu {
 fn training() -> (Trainer<Cpu>, Net) {
     let (parameters, net) = network(2);
     let method: Method = METHOD.parse().expect("a method");
-    (Trainer::new(device(), parameters, Optimizer::sgd(0.1).momentum(0.9), method).expect("a trainer"), net)
+    (Trainer::new(device(), parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer"), net)
 }
 
 const X: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 1.0, 1.5, -0.5, 0.75];
@@ -171,7 +171,7 @@ fn weights_load_without_the_training() {
         let imported = parameters.load(&bytes).expect("weights");
         assert!(imported.is_complete() && imported.filled.len() == 7, "{imported}");
         let method = method.parse::<Method>().expect("a method");
-        let mut other = Trainer::new(device(), parameters, Optimizer::adam(1.0), method).expect("a trainer");
+        let mut other = Trainer::new(device(), parameters, Adam::new(1.0), method).expect("a trainer");
         assert_eq!(apply(&mut other, &net), expected);
     }
 }

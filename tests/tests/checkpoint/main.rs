@@ -6,7 +6,7 @@ use gradscale::{
     Batch, Cpu, Error, Method, Parameters, Trainer,
     models::SegNet,
     nn::Module,
-    optim::{Optimizer, Schedule},
+    optim::{Adam, Optimizer, Schedule, Sgd},
 };
 use std::collections::BTreeMap;
 
@@ -57,8 +57,8 @@ impl Training {
 
 #[test]
 fn a_restored_training_goes_on_bit_for_bit() {
-    let sgd = Optimizer::sgd(0.05).momentum(0.9).schedule(Schedule::Cosine { steps: 30 });
-    let adam = Optimizer::adam(1e-3).clip_norm(0.1);
+    let sgd = Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.05) }).schedule(Schedule::Cosine { steps: 30 });
+    let adam = Optimizer::from(Adam::new(1e-3)).clip_norm(0.1);
     for method in [
         "gs",
         "gs:exact,interval=3,history=0",
@@ -96,8 +96,8 @@ fn a_restored_training_goes_on_bit_for_bit() {
 
 #[test]
 fn foreign_and_broken_checkpoints_change_nothing() {
-    let sgd = Optimizer::sgd(0.05).momentum(0.9);
-    let mut training_ = training("gs", sgd.clone(), 4);
+    let sgd = Sgd { momentum: 0.9, ..Sgd::new(0.05) };
+    let mut training_ = training("gs", sgd.into(), 4);
     training_.run(0..3);
     let good = training_.trainer.save(&BTreeMap::new()).expect("a checkpoint");
     let foreign = |method: &str, optimizer: Optimizer, width: usize| {
@@ -108,11 +108,11 @@ fn foreign_and_broken_checkpoints_change_nothing() {
         b"no checkpoint".to_vec(),
         good[..good.len() / 2].to_vec(),
         good[..good.len() - 1].to_vec(),
-        foreign("gs", sgd.clone(), 5),
-        foreign("gs:exact,room=4", sgd.clone(), 4),
-        foreign("dynamic", sgd.clone(), 4),
-        foreign("gs", Optimizer::adam(1e-3), 4),
-        foreign("gs", Optimizer::sgd(0.05), 4),
+        foreign("gs", sgd.into(), 5),
+        foreign("gs:exact,room=4", sgd.into(), 4),
+        foreign("dynamic", sgd.into(), 4),
+        foreign("gs", Adam::new(1e-3).into(), 4),
+        foreign("gs", Sgd::new(0.05).into(), 4),
     ];
     let before = training_.weights();
     let mut refused = 0;

@@ -5,12 +5,12 @@ use gradscale::{
     Batch, Cpu, Error, Init, Method, Parameters, TraceErrorKind, Trainer,
     core::amp::{AmpPolicy, Level},
     nn::{BatchNorm, Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 
 pub fn trainer(parameters: Parameters, method: &str) -> Trainer<Cpu> {
     let device = Cpu::new(1).expect("a CPU");
-    Trainer::new(device, parameters, Optimizer::sgd(1.0), method.parse().expect("a method")).expect("a trainer")
+    Trainer::new(device, parameters, Sgd::new(1.0), method.parse().expect("a method")).expect("a trainer")
 }
 
 /// An overflow that a ReLU hides from all parameters costs no step; the site comes down all the same.
@@ -127,7 +127,7 @@ fn half_parameters_are_halves() {
     let mut parameters = Parameters::seeded(1);
     let layer = Linear::new(&mut parameters.at("layer"), 1, 1);
     let method = Method::fp32().with_amp(AmpPolicy::new(Level::O3));
-    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
+    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(0.0), method).unwrap();
     let step = |trainer: &mut Trainer<Cpu>| {
         let gradients = trainer.backward([Batch::f32([1, 1], &[1.0])], |[x]| layer.forward(x).sum()).unwrap();
         trainer.step(gradients).unwrap();

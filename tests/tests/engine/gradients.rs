@@ -12,7 +12,7 @@ use gradscale::{
         amp::{AmpPolicy, Level, List},
         op::Op as Name,
     },
-    optim::Optimizer,
+    optim::Sgd,
 };
 
 /// Central differences with h = 1e-5: truncation is about 1e-10 of the third derivative, rounding 1e-11.
@@ -56,7 +56,7 @@ pub fn distance(found: &[Vec<f32>], right: &[Vec<f64>]) -> f64 {
 
 /// Gradients of one step, and how many halves were stored on the way.
 fn engine(graph: &Graph, method: &Method) -> (Vec<Vec<f32>>, usize) {
-    let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Optimizer::sgd(0.0), method);
+    let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Sgd::new(0.0).into(), method);
     let gradients = run.backward().expect("the graph fits");
     let found = run.gradients(&gradients);
     let ran = run.trainer.ran(&gradients).expect("just run");

@@ -20,7 +20,7 @@ use gradscale::{
         op::Op as Name,
         solve::Held,
     },
-    optim::Optimizer,
+    optim::Sgd,
 };
 use half::f16;
 use proptest::{
@@ -191,7 +191,7 @@ fn check(graph: &Graph, method: &str, steps: usize) -> Result<f64, TestCaseError
         parsed = parsed.with_amp(policy);
     }
     let device = Cpu::new(1).map_err(|error| fail(error.to_string()))?;
-    let mut run = Run::new(device, graph, Optimizer::sgd(0.0), &parsed).kept();
+    let mut run = Run::new(device, graph, Sgd::new(0.0).into(), &parsed).kept();
     for _ in 1..steps {
         let gradients = run.backward().map_err(|error| fail(error.to_string()))?;
         run.trainer.step(gradients).map_err(|error| fail(error.to_string()))?;

@@ -1,6 +1,9 @@
 //! First values of layers: the formulas of PyTorch's documentation. U(a) is uniform in ±a.
 
-use gradscale::{Cpu, Method, Trainer, optim::Optimizer};
+use gradscale::{
+    Cpu, Method, Trainer,
+    optim::{Optimizer, Sgd},
+};
 use gradscale::{
     Parameters, Scope,
     models::{ResNet, SegNet},
@@ -22,7 +25,7 @@ fn draw(build: impl FnOnce(&mut Scope<'_>)) -> BTreeMap<String, Vec<f64>> {
     let mut parameters = Parameters::seeded(11);
     build(&mut parameters.at("p"));
     let device = Cpu::new(1).expect("a thread");
-    let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::fp32()).expect("a trainer");
+    let trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::fp32()).expect("a trainer");
     let wide = |data: Vec<f32>| data.into_iter().map(f64::from).collect();
     trainer.parameters().expect("values").into_iter().map(|(name, one)| (name, wide(one.data))).collect()
 }
@@ -133,18 +136,18 @@ fn groups_of_the_optimizer() {
         }
         Trainer::new(Cpu::new(1).expect("a thread"), parameters, optimizer, Method::fp32())
     };
-    let error = build(Optimizer::sgd(0.1).group("nett", 1.0, 0.0)).expect_err("no such part").to_string();
-    assert_eq!(error, "optimizer: no parameter belongs to the group nett; there are head, net");
-    assert!(build(Optimizer::sgd(0.1).group("net.bloc", 1.0, 0.0)).is_err());
+    let error = build(Optimizer::from(Sgd::new(0.1)).group("nett", 1.0, 0.0)).expect_err("no such part").to_string();
+    assert_eq!(error, "optimizer: no parameter belongs to nett; there are head, net");
+    assert!(build(Optimizer::from(Sgd::new(0.1)).group("net.bloc", 1.0, 0.0)).is_err());
     for good in ["net.block1", "net.block1.weight", "net", "head.", ""] {
-        assert!(build(Optimizer::sgd(0.1).group(good, 1.0, 0.0)).is_ok(), "{good}");
+        assert!(build(Optimizer::from(Sgd::new(0.1)).group(good, 1.0, 0.0)).is_ok(), "{good}");
     }
 
     // Only the named block moves.
     let mut parameters = Parameters::seeded(1);
     let [one, ten] = ["block1", "block10"].map(|name| Linear::new(&mut parameters.at(name), 2, 2));
     let device = Cpu::new(1).expect("a thread");
-    let optimizer = Optimizer::sgd(0.0).group("block1", 0.5, 0.0);
+    let optimizer = Optimizer::from(Sgd::new(0.0)).group("block1", 0.5, 0.0);
     let mut trainer = Trainer::new(device, parameters, optimizer, Method::fp32()).expect("a trainer");
     let before = trainer.parameters().expect("values");
     let batch = [gradscale::Batch::f32([1, 2], &[1.0, -1.0]), gradscale::Batch::u8([1], &[1])];

@@ -8,7 +8,7 @@ use gradscale::{
         stats::Stats,
     },
     nn::{GruCell, Linear, Module, SelfAttention},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use gradscale_conformance::Reference;
 use std::ops::Range;
@@ -86,9 +86,8 @@ fn many_parts_are_joined() {
 
 #[test]
 fn a_main_that_fails_prints_a_sentence() {
-    let error =
-        Trainer::new(Cpu::new(1).expect("threads"), Parameters::seeded(1), Optimizer::sgd(-1.0), Method::mixed())
-            .expect_err("no such rate");
+    let error = Trainer::new(Cpu::new(1).expect("threads"), Parameters::seeded(1), Sgd::new(-1.0), Method::mixed())
+        .expect_err("no such rate");
     assert!(error.to_string().starts_with("optimizer: -1 does not do: learning rates"), "{error}");
     assert_eq!(format!("{error:?}"), error.to_string());
     let mut parameters = Parameters::seeded(1);
@@ -160,8 +159,7 @@ fn an_operator_that_a_device_lacks_is_named() {
         let mut parameters = Parameters::seeded(1);
         let net = Linear::new(&mut parameters.at("net"), 4, 4);
         let method: Method = method.parse().expect("a method");
-        let mut trainer =
-            Trainer::new(Few(Reference::default()), parameters, Optimizer::sgd(0.1), method).expect("one");
+        let mut trainer = Trainer::new(Few(Reference::default()), parameters, Sgd::new(0.1), method).expect("one");
         let batch = || [Batch::f32([2, 4], &[0.5; 8])];
         let said = trainer.evaluate(batch(), |[x]| net.forward(x).softmax()).expect_err("no sum of channels");
         assert!(said.to_string().starts_with("softmax (softmax): not supported by this device"), "{said}");

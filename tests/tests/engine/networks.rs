@@ -8,7 +8,7 @@ use gradscale::{
     Batch, Cpu, Method, Parameters, Trainer,
     models::{Mlp, SegNet},
     nn::{LocalResponseNorm, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Network<'_> {
     /// Parameters and gradients after one backward pass.
     fn gradients(&self, parameters: Parameters, method: Method) -> (Named, BTreeMap<String, Vec<f32>>) {
         let mut trainer =
-            Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.0), method).expect("a trainer");
+            Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), method).expect("a trainer");
         let x: Vec<f32> = self.x.data.iter().map(|&x| x as f32).collect();
         let [n, h, w, _] = self.x.shape;
         let batch = [Batch::f32(self.x.shape, &x), Batch::u8([n, h, w, 1], self.labels)];

@@ -13,7 +13,7 @@ use gradscale::{
         BatchNorm, Conv2d, ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm,
         SelfAttention,
     },
-    optim::Optimizer,
+    optim::Sgd,
 };
 
 /// Rows of the plan against those of the run. Single numbers are f32 under every policy.
@@ -39,8 +39,7 @@ fn check<const N: usize>(
     policy: &AmpPolicy, parameters: Parameters, batch: [Batch<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
 ) -> Vec<PlanRow> {
     let method = Method::mixed().with_amp(policy.clone());
-    let mut trainer =
-        Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.0), method).expect("a trainer");
+    let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), method).expect("a trainer");
     let plan = trainer.plan(batch, &net).expect("it fits");
     let gradients = trainer.backward(batch, &net).expect("it fits");
     let ran = trainer.ran(&gradients).expect("just run").to_vec();
@@ -196,7 +195,7 @@ fn plan_of_every_operator() {
     for level in Level::ALL {
         for (_, graph) in operators::all() {
             let method = Method::mixed().with_amp(AmpPolicy::new(level));
-            let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Optimizer::sgd(0.0), &method);
+            let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Sgd::new(0.0).into(), &method);
             let plan = run.plan();
             let gradients = run.backward().unwrap();
             let number = |row: &PlanRow| {
@@ -217,7 +216,7 @@ fn layers_have_a_precision_of_their_own() {
         let method = Method::mixed().with_amp(AmpPolicy::new(level)).with_layers(exceptions);
         let mut parameters = Parameters::seeded(1);
         let net = SegNet::new(&mut parameters.at("net"), 3, 2, 4);
-        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.1), method).unwrap();
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(0.1), method).unwrap();
         let (images, labels) = ([7; 2 * 16 * 16 * 3], [1; 2 * 16 * 16]);
         let batch = [Batch::u8([2, 16, 16, 3], &images), Batch::u8([2, 16, 16, 1], &labels)];
         let plan = trainer.plan(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).unwrap();

@@ -8,7 +8,7 @@ use gradscale::{
     Batch, Cpu, Method, Parameters, Trainer,
     core::amp::{AmpPolicy, Level},
     nn::{GruCell, LstmCell},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,7 @@ impl Cell {
     /// `steps` steps of training at learning rate 0; the gradients of the last, and the names of all sites.
     fn engine(&self, parameters: Parameters, method: Method, steps: usize, x: &[f32], t: &[f32]) -> Ran {
         let device = Cpu::new(1).expect("a CPU");
-        let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.0), method).expect("a trainer");
+        let mut trainer = Trainer::new(device, parameters, Sgd::new(0.0), method).expect("a trainer");
         let zero = [0.0; BATCH * HIDDEN];
         let mut found = BTreeMap::new();
         for _ in 0..steps {

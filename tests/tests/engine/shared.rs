@@ -4,7 +4,7 @@ use crate::{corners::trainer, graph::values};
 use gradscale::{
     Batch, Cpu, Init, Parameters, Trainer, Var,
     nn::{BatchNorm, Linear, Module},
-    optim::Optimizer,
+    optim::{AdamW, Optimizer, Sgd},
 };
 use gradscale_conformance::Recorder;
 
@@ -156,7 +156,7 @@ fn a_half_copy_that_comes_late() {
         let weight = parameters.at("net").weight("w", [4, 4], Init::FanIn);
         let device = Recorder::new(Cpu::new(1).expect("a CPU"));
         let method = "dynamic".parse().expect("a method");
-        let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), method).expect("a trainer");
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.1), method).expect("a trainer");
         let mut trainer = trainer.with_recording(recording);
         let x = values(3, 16);
         let batch = || [Batch::f32([4, 4], &x)];
@@ -193,7 +193,7 @@ fn the_whole_step_is_recorded() {
     let norm = BatchNorm::new(&mut parameters.at("norm"), 4);
     let recorder = Recorder::new(Cpu::new(1).expect("a CPU"));
     let (launched, repeats) = (recorder.launched(), recorder.repeats());
-    let optimizer = Optimizer::adamw(0.1).clip_norm(1.0).group("two", 0.01, 0.0);
+    let optimizer = Optimizer::from(AdamW::new(0.1)).clip_norm(1.0).group("two", 0.01, 0.0);
     let mut trainer =
         Trainer::new(recorder, parameters, optimizer, "gs".parse().expect("a method")).expect("a trainer");
     let mut seen = Vec::new();

@@ -9,13 +9,13 @@ use gradscale::{
     Batch, Cpu, Init, Method, Parameters, Trainer,
     core::{descriptor::Unary, solve::Held},
     nn::{BatchNorm, Module},
-    optim::{Optimizer, Schedule},
+    optim::{Optimizer, Schedule, Sgd},
 };
 
 /// 9: schedules and Adam's corrections that advance on skipped steps.
 #[test]
 fn schedules_count_steps_taken() {
-    let optimizer = Optimizer::sgd(1.0).schedule(Schedule::Step { every: 2, factor: 0.5 });
+    let optimizer = Optimizer::from(Sgd::new(1.0)).schedule(Schedule::Step { every: 2, factor: 0.5 });
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [1], Init::Constant(0.0));
     let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, optimizer, Method::mixed()).unwrap();
@@ -41,7 +41,7 @@ fn clipping_sees_true_gradients() {
         let w = graph.parameter([4, 1, 1, 4], vec![0.5; 16]);
         let y = graph.push(Op::Linear, &[x, w]);
         graph.push(Op::Sum, &[y]);
-        let optimizer = Optimizer::sgd(1.0).clip_norm(1.0);
+        let optimizer = Optimizer::from(Sgd::new(1.0)).clip_norm(1.0);
         let mut run = Run::new(Cpu::new(1).unwrap(), &graph, optimizer, &method.parse().unwrap());
         let gradients = run.backward().unwrap();
         let outcome = run.trainer.step(gradients).unwrap();
@@ -64,7 +64,7 @@ fn weight_gradients_are_f32() {
             let y = graph.push(Op::Linear, &[x, w]);
             let sum = graph.push(Op::Sum, &[y]);
             graph.push(Op::Unary(Unary::Affine { a: factor, b: 0.0 }), &[sum]);
-            let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Optimizer::sgd(0.0), &method.parse().unwrap());
+            let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Sgd::new(0.0).into(), &method.parse().unwrap());
             let gradients = run.backward().unwrap();
             let found = run.gradients(&gradients)[0][0];
             // `paper` goes nowhere at such a cast: its 2^-60 flushes.
@@ -84,7 +84,7 @@ fn norm_backward_is_rounded_once() {
         let norm = BatchNorm::new(&mut parameters.at("norm"), 4);
         let layer = gradscale::nn::Linear::new(&mut parameters.at("layer"), 4, 4);
         let device = Cpu::new(1).unwrap();
-        let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.0), method.parse().unwrap()).unwrap();
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method.parse().unwrap()).unwrap();
         let mut trainer = trainer.with_all_kept();
         let identity: Vec<f32> = (0..16).map(|i| f32::from(u8::from(i % 5 == 0))).collect();
         trainer.set_parameter("layer.weight", &identity).unwrap();
@@ -123,7 +123,7 @@ fn the_sum_of_a_branch() {
         g
     };
     for (method, overflows) in [("gs:exact", false), ("gs:paper", true)] {
-        let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Optimizer::sgd(0.0), &method.parse().unwrap());
+        let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Sgd::new(0.0).into(), &method.parse().unwrap());
         let gradients = run.backward().unwrap();
         let outcome = run.trainer.step(gradients).unwrap();
         let site = run.trainer.sites().find(|site| site.name == "stem/sum").unwrap();
@@ -148,7 +148,7 @@ fn exponents_do_not_depend_on_those_before() {
         g
     };
     let exponents = |factor: f32, steps: usize| {
-        let mut run = Run::new(Cpu::new(1).unwrap(), &graph(factor), Optimizer::sgd(0.0), &Method::mixed());
+        let mut run = Run::new(Cpu::new(1).unwrap(), &graph(factor), Sgd::new(0.0).into(), &Method::mixed());
         for _ in 0..steps {
             let gradients = run.backward().unwrap();
             run.trainer.step(gradients).unwrap();
@@ -172,7 +172,7 @@ fn narrow_tensors_keep_their_digits() {
     let y = graph.push(Op::Linear, &[x, w]);
     let t = graph.constant([250, 1, 1, 4], vec![8.0; 1000]);
     graph.push(Op::L1, &[y, t]);
-    let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Optimizer::sgd(0.0), &Method::mixed());
+    let mut run = Run::new(Cpu::new(1).unwrap(), &graph, Sgd::new(0.0).into(), &Method::mixed());
     let gradients = run.backward().unwrap();
     // 250 rows of −1/1000 each.
     let worst = run.gradients(&gradients)[0].iter().fold(0f32, |most, g| most.max((g + 0.25).abs()));

@@ -9,7 +9,7 @@ use crate::{
     graph::{Graph, Op},
     run::Run,
 };
-use gradscale::{Cpu, Method, core::descriptor::Unary, optim::Optimizer};
+use gradscale::{Cpu, Method, core::descriptor::Unary, optim::Sgd};
 use std::collections::BTreeMap;
 
 /// Signs of a Hadamard matrix: rows at right angles.
@@ -31,7 +31,7 @@ fn net(w2: f32, w3: f32, t: f32) -> Graph {
 /// The exponents of all sites after the first step.
 pub fn exponents(graph: &Graph, method: &str) -> BTreeMap<String, i32> {
     let method: Method = method.parse().expect("a method");
-    let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Optimizer::sgd(0.0), &method);
+    let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Sgd::new(0.0).into(), &method);
     let gradients = run.backward().expect("it fits");
     assert_eq!(run.trainer.step(gradients).expect("a step").skipped, None);
     run.trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect()
@@ -89,7 +89,7 @@ fn as_printed_a_cast_overflows() {
         assert_eq!(exponents(&graph, method)["mul/cast"], -2, "{method}");
     }
     let method: Method = "gs:paper-literal".parse().expect("a method");
-    let mut run = Run::new(Cpu::new(1).expect("a CPU"), &graph, Optimizer::sgd(0.0), &method);
+    let mut run = Run::new(Cpu::new(1).expect("a CPU"), &graph, Sgd::new(0.0).into(), &method);
     let gradients = run.backward().expect("it fits");
     let outcome = run.trainer.step(gradients).expect("a step");
     assert!(outcome.skipped.is_some_and(|skipped| skipped.to_string().contains("mul/cast")));

@@ -4,7 +4,7 @@ use gradscale::{
     Batch, Cpu, ImportError, Imported, Method, Parameters, Shape, TorchModule, Trainer, Var,
     models::{Mlp, ResNet, SegNet},
     nn::{BatchNorm, Conv2d, GroupNorm, Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
@@ -27,7 +27,7 @@ fn difference(name: &str, parameters: Parameters, net: impl for<'t> FnOnce(Var<'
     let ((sizes, input), (_, expected)) = (tensor(&file, "input"), tensor(&file, "output"));
     let sizes: [usize; 4] = sizes.try_into().expect("images");
     let device = Cpu::new(1).expect("a thread");
-    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::fp32()).expect("a trainer");
+    let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::fp32()).expect("a trainer");
     let output = trainer.evaluate([Batch::f32(sizes, &input)], |[x]| net(x)).expect("an answer");
     assert_eq!(output.data.len(), expected.len());
     let largest = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
@@ -155,7 +155,7 @@ fn file(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {
 
 fn first_values(parameters: Parameters) -> Vec<f32> {
     let device = Cpu::new(1).expect("a thread");
-    let trainer = Trainer::new(device, parameters, Optimizer::sgd(0.1), Method::fp32()).expect("a trainer");
+    let trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::fp32()).expect("a trainer");
     trainer.parameters().expect("values").into_iter().flat_map(|(_, tensor)| tensor.data).collect()
 }
 

@@ -4,7 +4,7 @@
 
 mod nets;
 
-use gradscale::{Batch, Cpu, Init, Method, Parameters, Trainer, optim::Optimizer};
+use gradscale::{Batch, Cpu, Init, Method, Parameters, Trainer, optim::Sgd};
 use gradscale_conformance::Recorder;
 use nets::{Setting, Trained, mlp, segnet, sequence};
 
@@ -76,7 +76,7 @@ fn a_repeated_step_draws_anew() {
     let weight = parameters.at("p").weight("w", [32, 32], Init::Constant(1.0));
     let recorder = Recorder::new(device());
     let repeats = recorder.repeats();
-    let mut trainer = Trainer::new(recorder, parameters, Optimizer::sgd(0.0), Method::mixed()).expect("a trainer");
+    let mut trainer = Trainer::new(recorder, parameters, Sgd::new(0.0), Method::mixed()).expect("a trainer");
     let mut masks = Vec::new();
     for _ in 0..8 {
         let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[any]| {

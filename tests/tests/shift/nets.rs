@@ -5,7 +5,7 @@ use gradscale::{
     core::{backend::Backend, descriptor::Divisor},
     models::{Mlp, SegNet},
     nn::{ConvTranspose2d, Dropout, Embedding, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention},
-    optim::Optimizer,
+    optim::{Optimizer, Sgd},
 };
 
 /// How a network is trained.
@@ -29,7 +29,8 @@ const STEPS: usize = 23;
 
 fn optimizer(setting: Setting) -> Optimizer {
     let small = 2f32.powi(-setting.shift);
-    Optimizer::sgd(0.05 / f64::from(small)).momentum(0.9).nesterov().decay(5e-4 * small).clip_norm(2.0 * small)
+    Optimizer::from(Sgd { momentum: 0.9, nesterov: true, decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) })
+        .clip_norm(2.0 * small)
 }
 
 fn noise(count: usize, seed: u32) -> Vec<f32> {

@@ -8,7 +8,7 @@ use gradscale::{
     },
     models::Mlp,
     nn::Module,
-    optim::Optimizer,
+    optim::Sgd,
 };
 
 /// From a scale at which many of them flush to one at which some overflow.
@@ -34,7 +34,7 @@ fn gradients<B: Backend<Error: 'static>>(device: B, method: &str) -> Vec<(String
     let method: Method = method.parse().expect("a method");
     let mut parameters = Parameters::seeded(4);
     let net = Mlp::new(&mut parameters.at("net"), &[12, 16, 5]);
-    let mut trainer = Trainer::new(device, parameters, Optimizer::sgd(0.05), method).expect("a trainer");
+    let mut trainer = Trainer::new(device, parameters, Sgd::new(0.05), method).expect("a trainer");
     let x: Vec<f32> = (0..64 * 12u16).map(|i| f32::from(i * 7 % 251) / 250.0 - 0.5).collect();
     // Mostly one class: gradients of many rows add up.
     let labels: Vec<u8> = (0..64u8).map(|i| u8::from(i % 9 == 0)).collect();

@@ -6,7 +6,10 @@ use gradscale::{
     Batch, Parameters, Trainer,
     nn::{Linear, Module},
 };
-use gradscale::{Cpu, Method, optim::Optimizer};
+use gradscale::{
+    Cpu, Method,
+    optim::{Adam, Sgd},
+};
 
 /// Rows between these.
 fn parts(cuts: &[usize]) -> Vec<std::ops::Range<usize>> {
@@ -23,7 +26,7 @@ fn micro_batches_add_to_one_batch() {
             let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
             let three = Linear::new(&mut parameters.at("three"), 4, 3);
             let layers = vec![one, two, three];
-            let sgd = Optimizer::sgd(0.0);
+            let sgd = Sgd::new(0.0);
             let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, sgd, method.clone()).unwrap();
             let mut gradients = None;
             for part in &parts {
@@ -67,7 +70,7 @@ fn micro_batches_add_to_one_batch() {
 fn running_statistics() {
     let data = Data::new(5, 12);
     for parts in [parts(&[0, 12]), parts(&[0, 4, 8, 12])] {
-        let mut training = Training::new(Optimizer::sgd(0.0), "fp32");
+        let mut training = Training::new(Sgd::new(0.0).into(), "fp32");
         let first = |name: &str, training: &Training<Cpu>| {
             let read = training.trainer.parameter(&format!("net.first.{name}")).unwrap();
             Tensor::new(read.shape.sizes(), &read.data)
@@ -110,7 +113,7 @@ fn a_bad_micro_batch_skips_the_step() {
     let data = Data::new(5, 12);
     for method in ["gs:exact", "fixed:1024", "gs:paper"] {
         for bad in 0..3 {
-            let mut training = Training::new(Optimizer::adam(0.1), method);
+            let mut training = Training::new(Adam::new(0.1).into(), method);
             training.step(&data);
             let before = training.bits();
             let part = |i: usize, bad: bool| {
@@ -136,7 +139,7 @@ fn a_bad_micro_batch_skips_the_step() {
 #[test]
 fn rows_add() {
     let data = Data::new(5, 12);
-    let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+    let mut training = Training::new(Sgd::new(0.0).into(), "gs:exact");
     for parts in [1, 3] {
         let mut gradients = training.backward(&data.rows(0..4, 1.0));
         for i in 1..parts {

@@ -1,14 +1,17 @@
 //! What a step costs a device beside its operators.
 
 use super::{Data, Training};
-use gradscale::{Cpu, optim::Optimizer};
+use gradscale::{
+    Cpu,
+    optim::{Adam, Sgd},
+};
 use gradscale_conformance::{Calls, Counting};
 
 #[test]
 fn one_upload_and_one_collect_a_step() {
     for method in ["gs:exact", "dynamic", "fp32", "gs:exact,interval=1"] {
         let device = Counting::new(Cpu::new(1).expect("one thread"));
-        let mut training = Training::on(device, Optimizer::adam(0.01), method.parse().expect("a method"));
+        let mut training = Training::on(device, Adam::new(0.01).into(), method.parse().expect("a method"));
         let data = Data::new(1, 8);
         for _ in 0..3 {
             training.step(&data);
@@ -30,7 +33,7 @@ fn one_upload_and_one_collect_a_step() {
 #[test]
 fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
     let device = Counting::new(Cpu::new(1).expect("one thread"));
-    let Training { net, mut trainer } = Training::on(device, Optimizer::adam(0.01), "gs:exact".parse().unwrap());
+    let Training { net, mut trainer } = Training::on(device, Adam::new(0.01).into(), "gs:exact".parse().unwrap());
     let data = Data::new(1, 8);
     let mut operators = vec![];
     for ahead in [false, true] {
@@ -55,7 +58,7 @@ fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
 #[test]
 fn paper_decides_at_once_in_update_steps_only() {
     let device = Counting::new(Cpu::new(1).expect("one thread"));
-    let mut training = Training::on(device, Optimizer::sgd(0.0), "gs:paper,interval=5".parse().unwrap());
+    let mut training = Training::on(device, Sgd::new(0.0).into(), "gs:paper,interval=5".parse().unwrap());
     let data = Data::new(1, 8);
     let mut waits = Vec::new();
     for _ in 0..12 {
@@ -70,7 +73,7 @@ fn paper_decides_at_once_in_update_steps_only() {
 /// Reads in each of eight steps, whose loss is larger by a factor from the fifth on; and how many sites there are.
 fn collects(method: &str, factor: f32) -> (Vec<u64>, u64) {
     let device = Counting::new(Cpu::new(1).expect("one thread"));
-    let mut training = Training::on(device, Optimizer::sgd(0.0), method.parse().expect("a method"));
+    let mut training = Training::on(device, Sgd::new(0.0).into(), method.parse().expect("a method"));
     let data = Data::new(1, 8);
     let mut collects = Vec::new();
     for step in 0..8 {

@@ -3,9 +3,11 @@
 mod accumulate;
 mod counts;
 mod optimizers;
+mod own;
 mod prop_repeats;
 mod repeats;
 mod sent_ahead;
+mod settings;
 mod skips;
 mod weights;
 

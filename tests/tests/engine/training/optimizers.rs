@@ -4,17 +4,17 @@ use gradscale::Init;
 use gradscale::{
     Batch, Cpu, Error, Method, Parameter, Parameters, StepOutcome, Trainer,
     core::descriptor::ShapeError,
-    optim::{Optimizer, Schedule},
+    optim::{Adam, AdamW, Optimizer, Schedule, Sgd},
 };
 
 /// Two parameters of the same length, `a.w` and `b.w`.
-struct Rig {
-    trainer: Trainer<Cpu>,
+pub struct Rig {
+    pub trainer: Trainer<Cpu>,
     all: [Parameter; 2],
 }
 
 impl Rig {
-    fn new(optimizer: Optimizer, first: &[f32]) -> Self {
+    pub fn new(optimizer: Optimizer, first: &[f32]) -> Self {
         let mut parameters = Parameters::seeded(0);
         let all = ["a", "b"].map(|name| parameters.at(name).weight("w", [first.len()], Init::Constant(0.0)));
         let device = Cpu::new(1).expect("a CPU");
@@ -26,30 +26,38 @@ impl Rig {
     }
 
     /// One step with these gradients.
-    fn step(&mut self, a: &[f32], b: &[f32]) -> StepOutcome {
+    pub fn step(&mut self, a: &[f32], b: &[f32]) -> StepOutcome {
+        self.step_clipped(a, b, None)
+    }
+
+    /// One step with these gradients, scaled down to a norm.
+    pub fn step_clipped(&mut self, a: &[f32], b: &[f32], most: Option<f32>) -> StepOutcome {
         let all = &self.all;
         let batch = [Batch::f32([a.len()], a), Batch::f32([b.len()], b)];
         let gradients = self.trainer.backward(batch, |[a, b]| {
             let [p, q] = all.each_ref().map(|one| a.tape().parameter(one));
             (p * a).sum() + (q * b).sum()
         });
-        let gradients = gradients.expect("the batch fits");
+        let mut gradients = gradients.expect("the batch fits");
+        if let Some(most) = most {
+            gradients = gradients.clip_norm(most);
+        }
         self.trainer.step(gradients).expect("a step")
     }
 
-    fn read(&self, name: &str) -> Vec<f32> {
+    pub fn read(&self, name: &str) -> Vec<f32> {
         self.trainer.parameter(name).expect("a parameter").data
     }
 }
 
-const FIRST: [f32; 4] = [1.0, -0.5, 0.25, 2.0];
+pub const FIRST: [f32; 4] = [1.0, -0.5, 0.25, 2.0];
 
-fn gradient(step: usize) -> [f32; 4] {
+pub fn gradient(step: usize) -> [f32; 4] {
     [0.5, -1.25, 3.0, 0.125].map(|g| g * (1.0 - 0.3 * step as f32))
 }
 
 /// What five steps should give, element by element: (w, g, states, t) → w.
-fn five(mut update: impl FnMut(f64, f64, &mut [f64; 2], i32) -> f64) -> [f64; 4] {
+pub fn five(mut update: impl FnMut(f64, f64, &mut [f64; 2], i32) -> f64) -> [f64; 4] {
     let mut at = 0;
     FIRST.map(|first| {
         let (mut w, mut state) = (f64::from(first), [0.0; 2]);
@@ -61,7 +69,7 @@ fn five(mut update: impl FnMut(f64, f64, &mut [f64; 2], i32) -> f64) -> [f64; 4]
     })
 }
 
-fn close(found: &[f32], right: &[f64], bound: f64) {
+pub fn close(found: &[f32], right: &[f64], bound: f64) {
     for (found, right) in found.iter().zip(right) {
         let error = (f64::from(*found) - right).abs();
         assert!(error <= bound * right.abs().max(1.0), "{found} instead of {right}: {error:e}");
@@ -79,8 +87,8 @@ fn rules() {
         close(&rig.read("a.w"), &right, 25.0 * 2f64.powi(-24));
         assert_eq!(rig.read("a.w"), rig.read("b.w"));
     };
-    check(Optimizer::sgd(0.1), five(|w, g, _, _| w - 0.1 * g));
-    check(Optimizer::sgd(0.1).decay(0.05), five(|w, g, _, _| w - 0.1 * (g + 0.05 * w)));
+    check(Sgd::new(0.1).into(), five(|w, g, _, _| w - 0.1 * g));
+    check(Sgd { decay: 0.05, ..Sgd::new(0.1) }.into(), five(|w, g, _, _| w - 0.1 * (g + 0.05 * w)));
     let momentum = |nesterov: bool| {
         five(|w, g, state, _| {
             let g = g + 0.01 * w;
@@ -88,8 +96,8 @@ fn rules() {
             w - 0.1 * if nesterov { g + 0.9 * state[0] } else { state[0] }
         })
     };
-    check(Optimizer::sgd(0.1).momentum(0.9).decay(0.01), momentum(false));
-    check(Optimizer::sgd(0.1).momentum(0.9).decay(0.01).nesterov(), momentum(true));
+    check(Sgd { momentum: 0.9, decay: 0.01, ..Sgd::new(0.1) }.into(), momentum(false));
+    check(Sgd { momentum: 0.9, decay: 0.01, nesterov: true, ..Sgd::new(0.1) }.into(), momentum(true));
     let adam = |decay: f64, decoupled: bool| {
         five(|w, g, [m, v], t| {
             let (w, g) = if decoupled { (w - 0.02 * decay * w, g) } else { (w, g + decay * w) };
@@ -99,14 +107,14 @@ fn rules() {
             w - 0.02 * m / (v.sqrt() + 1e-3)
         })
     };
-    check(Optimizer::adam(0.02).betas([0.8, 0.95]).eps(1e-3).decay(0.1), adam(0.1, false));
-    check(Optimizer::adam(0.02).betas([0.8, 0.95]).eps(1e-3), adam(0.0, false));
-    check(Optimizer::adamw(0.02).betas([0.8, 0.95]).eps(1e-3), adam(0.01, true));
+    check(Adam { betas: [0.8, 0.95], eps: 1e-3, decay: 0.1, ..Adam::new(0.02) }.into(), adam(0.1, false));
+    check(Adam { betas: [0.8, 0.95], eps: 1e-3, ..Adam::new(0.02) }.into(), adam(0.0, false));
+    check(AdamW { betas: [0.8, 0.95], eps: 1e-3, ..AdamW::new(0.02) }.into(), adam(0.01, true));
 }
 
 #[test]
 fn clipping_by_value() {
-    let mut rig = Rig::new(Optimizer::sgd(1.0).clip_value(0.5), &[0.0; 4]);
+    let mut rig = Rig::new(Optimizer::from(Sgd::new(1.0)).clip_value(0.5), &[0.0; 4]);
     let outcome = rig.step(&[0.25, -0.25, 3.0, -7.0], &[0.5, 2f32.powi(100), 1e-30, 0.0]);
     assert_eq!(outcome.gradient_norm, None);
     assert_eq!(rig.read("a.w"), [-0.25, 0.25, -0.5, 0.5]);
@@ -117,7 +125,7 @@ fn clipping_by_value() {
 #[test]
 fn clipping_by_norm() {
     for (most, factor) in [(6.5, 0.5), (13.0, 1.0), (20.0, 1.0), (1e-3, 1e-3 / 13.0)] {
-        let mut rig = Rig::new(Optimizer::sgd(1.0).clip_norm(most), &[0.0; 4]);
+        let mut rig = Rig::new(Optimizer::from(Sgd::new(1.0)).clip_norm(most), &[0.0; 4]);
         let outcome = rig.step(&[3.0, 0.0, 0.0, -4.0], &[0.0, 12.0, 0.0, 0.0]);
         assert_eq!(outcome.gradient_norm, Some(13.0));
         let right = |values: [f64; 4]| values.map(|value| -value * factor);
@@ -132,7 +140,7 @@ fn clipping_by_norm() {
 /// A limit for one step, where the optimizer has another or none.
 #[test]
 fn clipping_of_one_step() {
-    for optimizer in [Optimizer::sgd(1.0), Optimizer::sgd(1.0).clip_norm(2.0)] {
+    for optimizer in [Sgd::new(1.0).into(), Optimizer::from(Sgd::new(1.0)).clip_norm(2.0)] {
         let mut rig = Rig::new(optimizer, &[0.0; 1]);
         let all = &rig.all;
         let batch = [Batch::f32([1], &[3.0]), Batch::f32([1], &[4.0])];
@@ -152,7 +160,7 @@ fn clipping_of_the_very_small_and_the_very_large() {
     for (count, exponent) in [(500_000, -75), (8, 60), (8, 100), (8, -120)] {
         let unit = 2f32.powi(exponent);
         let norm = (2.0 * count as f64).sqrt() * f64::from(unit);
-        let optimizer = Optimizer::sgd(2f64.powi(-exponent)).clip_norm((norm / 2.0) as f32);
+        let optimizer = Optimizer::from(Sgd::new(2f64.powi(-exponent))).clip_norm((norm / 2.0) as f32);
         let mut rig = Rig::new(optimizer, &vec![0.0; count]);
         let g = vec![unit; count];
         let outcome = rig.step(&g, &g);
@@ -167,7 +175,8 @@ fn clipping_of_the_very_small_and_the_very_large() {
 
 #[test]
 fn groups() {
-    let optimizer = Optimizer::sgd(0.5).decay(0.25).group("a", 2.0, 0.5).group("a.w", 100.0, 100.0);
+    let optimizer =
+        Optimizer::from(Sgd { decay: 0.25, ..Sgd::new(0.5) }).group("a", 2.0, 0.5).group("a.w", 100.0, 100.0);
     let mut rig = Rig::new(optimizer, &[1.0; 2]);
     rig.step(&[1.0, -1.0], &[1.0, -1.0]);
     // a: 1 − 2·(±1 + 0.5·1); b: 1 − 0.5·(±1 + 0.25·1).
@@ -187,7 +196,7 @@ fn schedules() {
         (Schedule::WarmupCosine { warmup: 2, steps: 6 }, [0.5, 1.0, 1.0, half(0.25), 0.5, half(0.75), 0.0]),
     ];
     for (schedule, factors) in cases {
-        let optimizer = Optimizer::sgd(1.0).group("b", 0.5, 0.0).schedule(schedule);
+        let optimizer = Optimizer::from(Sgd::new(1.0)).group("b", 0.5, 0.0).schedule(schedule);
         let mut rig = Rig::new(optimizer, &[0.0]);
         let mut sum = 0.0;
         for factor in factors {
@@ -211,14 +220,14 @@ fn numbers_that_make_no_sense() {
             _ => None,
         }
     };
-    assert_eq!(refused(Optimizer::adam(0.1).eps(9e-18)), Some(9e-18));
-    assert_eq!(refused(Optimizer::adam(0.1).eps(1e-17)), None);
-    assert_eq!(refused(Optimizer::adamw(0.1).eps(0.0)), Some(0.0));
-    assert_eq!(refused(Optimizer::sgd(0.1).momentum(1.0)), Some(1.0));
-    assert_eq!(refused(Optimizer::sgd(0.1).decay(-1.0)), Some(-1.0));
-    assert_eq!(refused(Optimizer::sgd(0.1).clip_norm(0.0)), Some(0.0));
-    assert_eq!(refused(Optimizer::sgd(0.1).clip_value(-1.0)), Some(-1.0));
-    assert_eq!(refused(Optimizer::sgd(0.1).group("a", 0.1, f32::INFINITY)), Some(f32::INFINITY));
+    assert_eq!(refused(Adam { eps: 9e-18, ..Adam::new(0.1) }.into()), Some(9e-18));
+    assert_eq!(refused(Adam { eps: 1e-17, ..Adam::new(0.1) }.into()), None);
+    assert_eq!(refused(AdamW { eps: 0.0, ..AdamW::new(0.1) }.into()), Some(0.0));
+    assert_eq!(refused(Sgd { momentum: 1.0, ..Sgd::new(0.1) }.into()), Some(1.0));
+    assert_eq!(refused(Sgd { decay: -1.0, ..Sgd::new(0.1) }.into()), Some(-1.0));
+    assert_eq!(refused(Optimizer::from(Sgd::new(0.1)).clip_norm(0.0)), Some(0.0));
+    assert_eq!(refused(Optimizer::from(Sgd::new(0.1)).clip_value(-1.0)), Some(-1.0));
+    assert_eq!(refused(Optimizer::from(Sgd::new(0.1)).group("a", 0.1, f32::INFINITY)), Some(f32::INFINITY));
 }
 
 #[test]
@@ -227,7 +236,7 @@ fn a_learning_rate_that_is_no_number() {
     for lr in [f64::NAN, f64::INFINITY, -1.0] {
         let mut parameters = Parameters::seeded(0);
         parameters.at("a").weight("w", [1], Init::Constant(0.0));
-        let trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(lr), Method::fp32());
+        let trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(lr), Method::fp32());
         assert!(matches!(trainer, Err(Error::Optimizer(_))), "{lr}");
     }
 }

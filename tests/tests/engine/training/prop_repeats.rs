@@ -6,7 +6,7 @@ use crate::graph::values;
 use gradscale::{
     Cpu, Parameters, StepOutcome, Trainer, Var,
     nn::{Linear, Module},
-    optim::Optimizer,
+    optim::{Optimizer, Sgd},
 };
 use proptest::{
     collection::vec,
@@ -41,7 +41,8 @@ impl Training {
         let sizes = [&[4], hidden, &[3]].concat();
         let layers = sizes.windows(2).enumerate();
         let layers = layers.map(|(i, size)| Linear::new(&mut scope.at(&format!("l{i}")), size[0], size[1])).collect();
-        let optimizer = Optimizer::sgd(0.05 * f64::from(-shift).exp2()).momentum(0.9).clip_norm(0.5 * 2f32.powi(shift));
+        let optimizer = Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.05 * f64::from(-shift).exp2()) })
+            .clip_norm(0.5 * 2f32.powi(shift));
         let method = method.parse().expect("a method");
         let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, optimizer, method).expect("a trainer");
         Self { net: Net(layers), trainer, shift }

@@ -8,7 +8,7 @@ use gradscale::{
     Batch, Cause, Cpu, Gradients, Method, Parameters, StepOutcome, Trainer, Var,
     core::{backend::Backend, step::Kind},
     nn::{BatchNorm, Linear, Module},
-    optim::{Optimizer, Schedule},
+    optim::{Optimizer, Schedule, Sgd},
 };
 use gradscale_conformance::Recorder;
 use std::collections::BTreeMap;
@@ -41,8 +41,9 @@ impl<B: Backend<Error: 'static>> Training<B> {
             norm: BatchNorm::new(&mut scope.at("norm"), 6),
             second: Linear::new(&mut scope.at("second"), 6, 3),
         };
-        let optimizer =
-            Optimizer::sgd(0.05).momentum(0.9).clip_norm(0.5).schedule(Schedule::WarmupCosine { warmup: 3, steps: 40 });
+        let optimizer = Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.05) })
+            .clip_norm(0.5)
+            .schedule(Schedule::WarmupCosine { warmup: 3, steps: 40 });
         let method: Method = method.parse().expect("a method");
         Self { net, trainer: Trainer::new(device, parameters, optimizer, method).expect("a trainer") }
     }
@@ -302,7 +303,7 @@ fn a_shared_layer_is_repeated_until_all_calls_fit() {
     let cell = Linear::new(&mut parameters.at("cell"), 4, 4);
     let device = cpu();
     let mut trainer =
-        Trainer::new(device, parameters, Optimizer::sgd(0.0), METHOD.parse().expect("a method")).expect("a trainer");
+        Trainer::new(device, parameters, Sgd::new(0.0), METHOD.parse().expect("a method")).expect("a trainer");
     let mut step = |gain: f32, factor: f32| {
         let identity: Vec<f32> = (0..16).map(|i| if i % 5 == 0 { gain } else { 0.0 }).collect();
         trainer.set_parameter("cell.weight", &identity).expect("a parameter");
@@ -342,7 +343,7 @@ fn points(i: u64) -> (Vec<f32>, Vec<u8>) {
 fn alternating(method: &str, k: i32, every: u64) -> (f64, usize, usize) {
     let mut parameters = Parameters::seeded(1);
     let net = gradscale::models::Mlp::new(&mut parameters.at("net"), &[2, 32, 32, 2]);
-    let optimizer = Optimizer::sgd(0.3).momentum(0.9).clip_norm(0.5);
+    let optimizer = Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.3) }).clip_norm(0.5);
     let mut trainer = Trainer::new(cpu(), parameters, optimizer, method.parse().expect("a method")).expect("a trainer");
     let (mut repeats, mut skips) = (0, 0);
     for i in 0..300 {

@@ -8,7 +8,7 @@ use gradscale::{
         step::Kind,
     },
     nn::{Linear, Module},
-    optim::{Optimizer, Schedule},
+    optim::{Adam, AdamW, Optimizer, Schedule, Sgd},
 };
 
 fn blamed(outcome: &StepOutcome) -> (&str, Kind, i32) {
@@ -37,9 +37,9 @@ fn bad() -> [(Data, &'static str, Kind, i32); 3] {
 fn a_skipped_step_leaves_no_trace() {
     let schedule = Schedule::WarmupCosine { warmup: 3, steps: 9 };
     let optimizers = [
-        Optimizer::sgd(0.1).momentum(0.9).nesterov().decay(0.01).schedule(schedule),
-        Optimizer::adam(0.01).decay(0.01).schedule(schedule),
-        Optimizer::adamw(0.01).clip_norm(0.5).schedule(Schedule::Step { every: 2, factor: 0.5 }),
+        Optimizer::from(Sgd { momentum: 0.9, nesterov: true, decay: 0.01, ..Sgd::new(0.1) }).schedule(schedule.clone()),
+        Optimizer::from(Adam { decay: 0.01, ..Adam::new(0.01) }).schedule(schedule),
+        Optimizer::from(AdamW::new(0.01)).clip_norm(0.5).schedule(Schedule::Step { every: 2, factor: 0.5 }),
     ];
     let good = batches(6);
     for optimizer in optimizers {
@@ -72,13 +72,13 @@ fn the_outcome_names_site_and_kind() {
         "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
     ];
     for ((data, site, kind, exponent), text) in bad().into_iter().zip(texts) {
-        let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1024");
+        let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1024");
         training.step(&Data::new(1, 8));
         let outcome = training.step(&data);
         assert_eq!(blamed(&outcome), (site, kind, exponent));
         assert_eq!(outcome.skipped.unwrap().to_string(), text);
     }
-    let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1073741824");
+    let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1073741824");
     let outcome = training.step(&Data::new(1, 8).times(2f32.powi(20)));
     assert_eq!(blamed(&outcome), ("mse_loss/cast", Kind::Overflow, 30));
     let text = outcome.skipped.unwrap().to_string();
@@ -93,7 +93,7 @@ fn one_bad_gradient_is_named() {
         let mut parameters = Parameters::seeded(1);
         let layer = Linear::new(&mut parameters.at("layer"), 4, 4);
         let method: Method = method.parse().unwrap();
-        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.0), method).unwrap();
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(0.0), method).unwrap();
         trainer.set_parameter("layer.weight", &[0.0; 16]).unwrap();
         let mut step = |bias: [f32; 4], factor: [f32; 4]| {
             trainer.set_parameter("layer.bias", &bias).unwrap();
@@ -127,7 +127,7 @@ fn one_bad_gradient_is_named() {
 fn a_parameter_gradient_alone_is_named_so() {
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [1], gradscale::Init::Constant(0.5));
-    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(1.0), Method::mixed()).unwrap();
+    let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(1.0), Method::mixed()).unwrap();
     for g in [f32::NAN, f32::INFINITY] {
         let batch = [Batch::f32([1], std::slice::from_ref(&g))];
         let gradients = trainer.backward(batch, |[g]| (g.tape().parameter(&weight) * g).sum());
@@ -160,7 +160,7 @@ fn persistent_overflow_ends_the_training() {
             "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
         ),
     ] {
-        let mut training = Training::new(Optimizer::sgd(0.1), method);
+        let mut training = Training::new(Sgd::new(0.1).into(), method);
         training.trainer = training.trainer.with_skip_limit(4);
         assert_eq!(training.step(&Data::new(1, 8)).skipped, None);
         let before = training.bits();
@@ -181,7 +181,7 @@ fn the_forward_pass_is_blamed_for_its_own() {
         let mut parameters = Parameters::seeded(1);
         let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
         let method: Method = method.parse().unwrap();
-        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Optimizer::sgd(0.1), method).unwrap();
+        let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(0.1), method).unwrap();
         let mut step = |x: [f32; 4], first: f32| {
             trainer.set_parameter("one.weight", &[first; 16]).unwrap();
             let gradients =
@@ -198,7 +198,7 @@ fn the_forward_pass_is_blamed_for_its_own() {
 /// A NaN of the forward pass is no reason for smaller scales.
 #[test]
 fn nan_does_not_move_exponents() {
-    let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+    let mut training = Training::new(Sgd::new(0.0).into(), "gs:exact");
     let data = Data::new(1, 8);
     for _ in 0..3 {
         assert_eq!(training.step(&data).skipped, None);
@@ -216,7 +216,7 @@ fn nan_does_not_move_exponents() {
 #[test]
 fn a_persistent_jump_costs_one_step() {
     for at in [1, 5, 10, 11, 12, 17] {
-        let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact,room=6,history=0");
+        let mut training = Training::new(Sgd::new(0.0).into(), "gs:exact,room=6,history=0");
         let data = Data::new(1, 8);
         let mut skipped = Vec::new();
         for step in 0..30 {
@@ -240,7 +240,7 @@ fn a_persistent_jump_costs_one_step() {
 #[test]
 fn a_persistent_jump_is_repeated_once() {
     for at in [1, 5, 10, 11, 12, 17] {
-        let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+        let mut training = Training::new(Sgd::new(0.0).into(), "gs:exact");
         let data = Data::new(1, 8);
         let mut repeated = Vec::new();
         for step in 0..30 {
@@ -255,7 +255,7 @@ fn a_persistent_jump_is_repeated_once() {
 /// Sites fall by exactly the jump, and rise again after it.
 #[test]
 fn exponents_follow_the_loss() {
-    let mut training = Training::new(Optimizer::sgd(0.0), "gs:exact");
+    let mut training = Training::new(Sgd::new(0.0).into(), "gs:exact");
     let data = Data::new(1, 8);
     let mut after = |factor: f32| {
         for _ in 0..25 {
@@ -272,7 +272,7 @@ fn exponents_follow_the_loss() {
 #[test]
 fn training_ends_after_too_many_skips() {
     let [(bad, ..), ..] = bad();
-    let mut training = Training::new(Optimizer::sgd(0.1), "fixed:1024");
+    let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1024");
     training.trainer = training.trainer.with_skip_limit(3);
     for _ in 0..2 {
         // A step that is taken starts the count again.
@@ -290,7 +290,7 @@ fn training_ends_after_too_many_skips() {
 /// Dynamic loss scaling halves at a skip.
 #[test]
 fn dynamic_halves() {
-    let mut training = Training::new(Optimizer::sgd(0.0), "dynamic");
+    let mut training = Training::new(Sgd::new(0.0).into(), "dynamic");
     let data = Data::new(1, 8);
     training.step(&data);
     assert_eq!(training.trainer.loss_scale(), 16);

@@ -10,7 +10,7 @@ use gradscale::{
         step::Kind,
     },
     nn::{BatchNorm, Conv2d, ConvTranspose2d, Embedding, Linear, Module},
-    optim::Optimizer,
+    optim::Sgd,
 };
 use half::f16;
 
@@ -40,7 +40,7 @@ impl Training {
             linear: Linear::new(&mut scope.at("linear"), 5, 3),
         };
         let method = method.parse::<Method>().expect("a method").with_amp(AmpPolicy::new(level));
-        let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.1), method);
+        let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.1), method);
         Self { net, trainer: trainer.expect("a trainer") }
     }
 
@@ -203,7 +203,7 @@ fn gradient_scaling_has_none() {
     let method = Method { weight_gradients: Precision::Half, ..Method::mixed() };
     let mut parameters = Parameters::seeded(1);
     Linear::new(&mut parameters.at("net"), 2, 2);
-    let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Optimizer::sgd(0.1), method);
+    let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.1), method);
     assert!(matches!(trainer, Err(Error::WeightGradients)));
 }
 

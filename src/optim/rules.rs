@@ -1,0 +1,92 @@
+//! The rules that devices have a kernel for.
+
+/// Stochastic gradient descent: v ← momentum·v + g; w ← w − lr·v.
+///
+/// ```
+/// use gradscale::optim::Sgd;
+/// let plain = Sgd::new(0.1);
+/// let heavy = Sgd { momentum: 0.9, nesterov: true, ..plain };
+/// assert_eq!((heavy.lr, heavy.decay), (0.1, 0.0));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// Learning rate, before the schedule.
+    pub lr: f64,
+    /// In [0, 1).
+    pub momentum: f32,
+    /// Whether to look ahead: w ← w − lr·(g + momentum·v).
+    pub nesterov: bool,
+    /// Weight decay, added to the gradient.
+    pub decay: f32,
+}
+
+impl Sgd {
+    /// Without momentum or decay.
+    #[must_use]
+    pub const fn new(lr: f64) -> Self {
+        Self { lr, momentum: 0.0, nesterov: false, decay: 0.0 }
+    }
+}
+
+impl Default for Sgd {
+    /// A rate of 0.001, as PyTorch's.
+    fn default() -> Self {
+        Self::new(1e-3)
+    }
+}
+
+/// Adam (Kingma and Ba 2015): m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·m̂/(√v̂ + eps).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// Learning rate, before the schedule.
+    pub lr: f64,
+    /// β₁ and β₂, in [0, 1).
+    pub betas: [f32; 2],
+    /// At least 10^-17: where devices flush f32 subnormals, v vanishes, and a smaller one lets the update explode.
+    pub eps: f32,
+    /// Weight decay, added to the gradient.
+    pub decay: f32,
+}
+
+impl Adam {
+    /// β 0.9 and 0.999, eps 1e-8, without decay.
+    #[must_use]
+    pub const fn new(lr: f64) -> Self {
+        Self { lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.0 }
+    }
+}
+
+impl Default for Adam {
+    /// A rate of 0.001, as PyTorch's.
+    fn default() -> Self {
+        Self::new(1e-3)
+    }
+}
+
+/// [`Adam`] whose weight decay acts on the weights: w ← w − lr·decay·w before it (Loshchilov and Hutter 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate, before the schedule.
+    pub lr: f64,
+    /// β₁ and β₂, in [0, 1).
+    pub betas: [f32; 2],
+    /// At least 10^-17, as [`Adam`]'s.
+    pub eps: f32,
+    /// Weight decay of the weights.
+    pub decay: f32,
+}
+
+impl AdamW {
+    /// β 0.9 and 0.999, eps 1e-8, decay 0.01.
+    #[must_use]
+    pub const fn new(lr: f64) -> Self {
+        Self { lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.01 }
+    }
+}
+
+impl Default for AdamW {
+    /// A rate of 0.001, as PyTorch's.
+    fn default() -> Self {
+        Self::new(1e-3)
+    }
+}

@@ -1,0 +1,255 @@
+//! Optimizers of one's own, against plain loops over f64 and against the rules that are built in.
+
+use super::{
+    Data, Training, batches,
+    optimizers::{FIRST, Rig, close, five, gradient},
+};
+use gradscale::{
+    Batch, Cpu, Init, Method, Parameters, Trainer,
+    core::amp::{AmpPolicy, Level},
+    optim::{Given, Next, Optimizer, Own, Schedule, Sgd},
+};
+use gradscale_conformance::Recorder;
+use std::collections::BTreeMap;
+
+/// Evolved sign momentum (Chen et al. 2023).
+#[derive(Clone, Copy, Debug)]
+struct Lion {
+    lr: f64,
+    betas: [f32; 2],
+    decay: f32,
+}
+
+impl Own for Lion {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+    fn decay(&self) -> f32 {
+        self.decay
+    }
+    fn states(&self) -> usize {
+        1
+    }
+    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+        let mix = |beta: f32| of.states[0] * beta + of.gradient * (1.0 - beta);
+        let direction = mix(self.betas[0]).sign() + of.weight * of.decay;
+        Next { weight: of.weight - direction * of.lr, states: vec![mix(self.betas[1])] }
+    }
+}
+
+const LION: Lion = Lion { lr: 0.1, betas: [0.75, 0.9375], decay: 0.25 };
+
+/// Plain descent, which a kernel does too.
+#[derive(Debug)]
+struct Plain;
+
+impl Own for Plain {
+    fn lr(&self) -> f64 {
+        0.3
+    }
+    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+        Next { weight: of.weight - of.gradient * of.lr, states: Vec::new() }
+    }
+}
+
+/// Adam with three tensors: the largest v so far (Reddi et al. 2018), and numbers of each step.
+#[derive(Debug)]
+struct AmsGrad;
+
+impl Own for AmsGrad {
+    fn lr(&self) -> f64 {
+        0.02
+    }
+    fn states(&self) -> usize {
+        3
+    }
+    fn numbers(&self, step: u64) -> Vec<f32> {
+        [0.8f64, 0.95].map(|beta| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32).to_vec()
+    }
+    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+        let g = of.gradient;
+        let m = of.states[0] * 0.8 + g * 0.2;
+        let v = of.states[1] * 0.95 + g * g * 0.05;
+        let most = of.states[2] + (v - of.states[2]).relu();
+        let root = (most * of.numbers[1]).pow(0.5) + 1e-3;
+        Next { weight: of.weight - m * of.numbers[0] / root * of.lr, states: vec![m, v, most] }
+    }
+}
+
+#[test]
+fn lion() {
+    let halved = Schedule::Step { every: 2, factor: 0.5 };
+    let optimizer = Optimizer::own(LION).group("b", 0.05, 0.5).schedule(halved);
+    let mut rig = Rig::new(optimizer, &FIRST);
+    for t in 0..5 {
+        assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None);
+    }
+    let plain = |lr: f64, decay: f64| {
+        five(move |w, g, [m, _], t| {
+            let direction = (0.75 * *m + 0.25 * g).signum() + decay * w;
+            *m = 0.9375 * *m + 0.0625 * g;
+            w - lr * 0.5f64.powi((t - 1) / 2) * direction
+        })
+    };
+    close(&rig.read("a.w"), &plain(0.1, 0.25), 25.0 * 2f64.powi(-24));
+    close(&rig.read("b.w"), &plain(0.05, 0.5), 25.0 * 2f64.powi(-24));
+}
+
+#[test]
+fn states_and_numbers() {
+    let mut rig = Rig::new(Optimizer::own(AmsGrad), &FIRST);
+    (0..5).for_each(|t| assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None));
+    let mut most = 0.0f64;
+    let right = five(|w, g, [m, v], t| {
+        if t == 1 {
+            most = 0.0;
+        }
+        *m = 0.8 * *m + 0.2 * g;
+        *v = 0.95 * *v + 0.05 * g * g;
+        most = most.max(*v);
+        w - 0.02 * (*m / (1.0 - 0.8f64.powi(t))) / ((most / (1.0 - 0.95f64.powi(t))).sqrt() + 1e-3)
+    });
+    close(&rig.read("a.w"), &right, 100.0 * 2f64.powi(-24));
+}
+
+/// Clipped by value, by norm, for one step only, or not: as the kernel does it, bit for bit. What is not finite changes
+/// nothing.
+#[test]
+fn clipped_and_guarded() {
+    let limits: [fn(Optimizer) -> Optimizer; 4] =
+        [|all| all, |all| all.clip_norm(0.75), |all| all.clip_value(0.5), |all| all.clip_value(1.0).clip_norm(1.25)];
+    for limit in limits {
+        for of_one in [None, Some(0.25)] {
+            let mut all = [limit(Optimizer::own(Plain)), limit(Sgd::new(0.3).into())].map(|one| Rig::new(one, &FIRST));
+            for t in 0..6 {
+                let (mut a, b) = (gradient(t), gradient(t + 1));
+                if t == 3 {
+                    a[2] = f32::INFINITY;
+                }
+                let outcomes = all.each_mut().map(|rig| rig.step_clipped(&a, &b, of_one));
+                assert_eq!(outcomes[0], outcomes[1]);
+                assert_eq!(outcomes[0].skipped.is_some(), t == 3);
+                for name in ["a.w", "b.w"] {
+                    assert_eq!(all[0].read(name), all[1].read(name), "{name} after {t}");
+                }
+            }
+        }
+    }
+}
+
+/// Parameters, statistics, losses after twelve steps, one of which repeats.
+fn train(optimizer: &Optimizer, method: &str, recording: bool, resume: bool) -> (Vec<(String, Vec<u32>)>, Vec<u32>) {
+    let build = || {
+        let device = Recorder::new(Cpu::new(1).expect("a CPU"));
+        let mut training = Training::on(device, optimizer.clone(), method.parse().expect("a method"));
+        training.trainer = training.trainer.with_recording(recording);
+        training
+    };
+    let (mut training, mut losses) = (build(), Vec::new());
+    for (step, data) in batches(12).iter().enumerate() {
+        if resume && step == 7 {
+            let bytes = training.trainer.save(&BTreeMap::new()).expect("a checkpoint");
+            training = build();
+            training.trainer.load(&bytes).expect("its own");
+        }
+        // Beyond what the exponents were decided for.
+        let factor = if step == 5 { 2f32.powi(18) } else { 1.0 };
+        let outcome = training.step(&Data { factor, ..data.clone() });
+        losses.push(outcome.loss.to_bits());
+    }
+    (training.bits(), losses)
+}
+
+/// Recorded, resumed, with half copies, without masters: the same bits.
+#[test]
+fn in_a_training() {
+    for method in ["fp32", "gs", "dynamic:3"] {
+        for optimizer in [Optimizer::own(LION), Optimizer::own(AmsGrad).clip_norm(0.5).group("net.second", 0.001, 0.0)]
+        {
+            let right = train(&optimizer, method, false, false);
+            for (recording, resume) in [(true, false), (false, true), (true, true)] {
+                assert_eq!(train(&optimizer, method, recording, resume), right, "{method} {recording} {resume}");
+            }
+        }
+    }
+    let mut pure = "fixed:8".parse::<Method>().expect("a method");
+    pure.amp = AmpPolicy::new(Level::O3);
+    let mut training = Training::on(Cpu::new(1).expect("a CPU"), Optimizer::own(LION), pure);
+    batches(4).iter().for_each(|data| assert_eq!(training.step(data).skipped, None));
+    for (name, tensor) in training.trainer.parameters().expect("all") {
+        let weights = !name.ends_with("running");
+        assert!(!weights || tensor.data.iter().all(|&w| half::f16::from_f32(w).to_f32() == w), "{name}");
+    }
+}
+
+/// A rule that does what a test says.
+struct Says(usize, for<'t> fn(Given<'t>) -> Next<'t>);
+
+impl std::fmt::Debug for Says {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Says")
+    }
+}
+
+impl Own for Says {
+    fn lr(&self) -> f64 {
+        0.1
+    }
+    fn states(&self) -> usize {
+        self.0
+    }
+    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+        (self.1)(of)
+    }
+}
+
+/// What a rule gives may be what it was given, in another place.
+#[test]
+fn results_that_are_inputs() {
+    fn swap(of: Given<'_>) -> Next<'_> {
+        Next { weight: of.states[1], states: vec![of.weight, of.states[0]] }
+    }
+    let mut rig = Rig::new(Optimizer::own(Says(2, swap)), &FIRST);
+    for right in [[0.0; 4], [0.0; 4], FIRST, [0.0; 4]] {
+        assert_eq!(rig.step(&gradient(0), &gradient(0)).skipped, None);
+        assert_eq!(rig.read("a.w"), right);
+    }
+    fn gradients(of: Given<'_>) -> Next<'_> {
+        Next { weight: of.gradient.reshape([2, 2]).reshape([4]), states: Vec::new() }
+    }
+    let mut rig = Rig::new(Optimizer::own(Says(0, gradients)), &FIRST);
+    rig.step(&gradient(1), &gradient(2));
+    assert_eq!([rig.read("a.w"), rig.read("b.w")], [gradient(1), gradient(2)]);
+}
+
+#[test]
+fn rules_that_cannot_be() {
+    let said = |optimizer: Optimizer| {
+        let mut parameters = Parameters::seeded(0);
+        let weight = parameters.at("a").weight("w", [3], Init::Constant(0.0));
+        let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, optimizer, Method::fp32());
+        let mut trainer = trainer.map_err(|error| error.to_string())?;
+        let batch = [Batch::f32([3], &[1.0, 2.0, 3.0])];
+        let gradients = trainer.backward(batch, |[x]| (x.tape().parameter(&weight) * x).sum());
+        trainer.step(gradients.expect("it fits")).map(|_| ()).map_err(|error| error.to_string())
+    };
+    fn less(of: Given<'_>) -> Next<'_> {
+        Next { weight: of.weight, states: Vec::new() }
+    }
+    let words = "a.w: its update keeps 0 tensors, and the rule says 1".to_owned();
+    assert_eq!(said(Optimizer::own(Says(1, less))), Err(words));
+    fn small(of: Given<'_>) -> Next<'_> {
+        Next { weight: of.weight.sum(), states: Vec::new() }
+    }
+    let words = "a.w: its update is 1×1, and it is 3×1".to_owned();
+    assert_eq!(said(Optimizer::own(Says(0, small))), Err(words));
+    fn wrong(of: Given<'_>) -> Next<'_> {
+        Next { weight: of.weight.slice(0, 2, 2), states: Vec::new() }
+    }
+    let words = "slice: 2 places from 2 on leave axis 0 of 3×1".to_owned();
+    assert_eq!(said(Optimizer::own(Says(0, wrong))), Err(words));
+    assert!(said(Optimizer::own(Says(5, less))).is_err());
+    assert!(said(Optimizer::own(Lion { lr: f64::NAN, ..LION })).is_err());
+    assert!(said(Optimizer::own(Lion { decay: f32::INFINITY, ..LION })).is_err());
+    assert_eq!(said(Optimizer::own(LION)), Ok(()));
+}
