@@ -89,6 +89,24 @@ fn each_length_is_recorded_with_the_same_bits() {
     assert!(repeats.get() >= 2 * LENGTHS, "{} repeats", repeats.get());
 }
 
+/// A recording names buffers: where a place has grown, it is made anew, and reads what the next batch brings.
+#[test]
+fn recordings_from_before_a_place_grew() {
+    let train = |recording: bool| {
+        let (trainer, net) = start(Recorder::new(Cpu::new(1).expect("threads")));
+        let mut trainer = trainer.with_recording(recording);
+        for (at, len) in [3, 3, 3, 3, 40, 3, 3].into_iter().enumerate() {
+            let x: Vec<f32> = (0..len * WIDTH).map(|i| ((i + 7 * at) * 37 % 101) as f32 / 50.0 - 1.0).collect();
+            let gradients = trainer.backward([Batch::f32([1, 1, len, WIDTH], &x)], |[x]| {
+                net[2].forward(net[1].forward(net[0].forward(x).tanh()).tanh()).square().mean()
+            });
+            assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
+        }
+        weights(&trainer)
+    };
+    assert_eq!(train(true), train(false));
+}
+
 #[test]
 fn programs_that_were_evicted_come_again() {
     let lengths = || order().take(20).chain(order().take(20));
