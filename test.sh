@@ -6,13 +6,14 @@
 #   ./test.sh --quick    after a small change: the engine, the program and the CPU, with few inputs
 #   ./test.sh --all      everything, exhaustively: hours; with --install too
 #   ./test.sh --record   writes the table of times into CONTRIBUTING.md; with the others too
+#   ./test.sh --all --only=mutants  what has that word in its name in the table, alone; with the others too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 for argument in "$@"; do
     case "$argument" in
-    --install | --quick | --all | --record) ;;
+    --install | --quick | --all | --record | --only=?*) ;;
     *)
-        echo "usage: ./test.sh [--install] [--quick | --all] [--record]" >&2
+        echo "usage: ./test.sh [--install] [--quick | --all] [--record] [--only=WORD]" >&2
         exit 2
         ;;
     esac

@@ -279,15 +279,8 @@ def fetch():
     print(f"-- fetched what could be had, {time.monotonic() - start:.0f} s", flush=True)
 
 
-def main():
-    mode = next((argument for argument in sys.argv[1:] if argument in ("--quick", "--all")), "")
-    os.environ["RUST_BACKTRACE"] = "0"
-    signal.signal(signal.SIGINT, interrupted)
-    signal.signal(signal.SIGTERM, interrupted)
-    tests = Tests()
-    fetching = threading.Thread(target=fetch)
-    if "--install" in sys.argv:
-        fetching.start()
+def checks(tests, mode):
+    """Format, lints, documentation. Each is a step: without it nothing else runs."""
     # The profile of the tests, so that macros and build scripts are compiled once.
     cargo = "--profile", "tested", "--locked", "--quiet"
     strict = "--", "-D", "warnings"
@@ -300,6 +293,9 @@ def main():
         alone = "-p", "gradscale", "--no-default-features", "--lib"
         tests.step("the engine without a backend", "cargo", "clippy", *cargo, *alone, *strict)
 
+
+def programs(tests, mode):
+    """Builds all test programs: a job for each, the longest first."""
     print("\n== build", flush=True)
     start, before = time.monotonic(), os.times()
     chosen = ["--lib", *(word for name in QUICK for word in ("--test", name))] if mode == "--quick" else []
@@ -311,20 +307,46 @@ def main():
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     tests.results.append(Result("build", time.monotonic() - start, used, "PASSED"))
-
     if mode == "--quick":
         found = [one for one in found if one[0] not in ("gradscale-wgpu", "gradscale-cuda")]
         tests.left_out.append("all devices but the CPU, most inputs, examples of the documentation: ./test.sh")
     long = {name: i for i, name in enumerate(LONG)}
-    jobs = [program(*one, mode) for one in sorted(found, key=lambda one: long.get(one[1], len(LONG)))]
-    if mode != "--quick":
-        examples = "cargo", "test", "--quiet", "--workspace", "--profile", "tested", "--locked", "--doc"
-        jobs.append(Job("examples of the documentation", list(examples)))
-        if "--install" in sys.argv:
-            fetching.join()
-        parts = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
-        jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in parts.items()] + jobs
-    if mode == "":
+    return [program(*one, mode) for one in sorted(found, key=lambda one: long.get(one[1], len(LONG)))]
+
+
+def parts(mode):
+    """Scripts of their own and the examples, which cargo builds and runs."""
+    if mode == "--quick":
+        return []
+    commands = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
+    examples = "cargo", "test", "--quiet", "--workspace", "--profile", "tested", "--locked", "--doc"
+    jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in commands.items()]
+    return [*jobs, Job("examples of the documentation", list(examples))]
+
+
+def main():
+    mode = next((argument for argument in sys.argv[1:] if argument in ("--quick", "--all")), "")
+    only = next((argument.removeprefix("--only=") for argument in sys.argv[1:] if argument.startswith("--only=")), "")
+    os.environ["RUST_BACKTRACE"] = "0"
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
+    tests = Tests()
+    fetching = threading.Thread(target=fetch)
+    if "--install" in sys.argv:
+        fetching.start()
+    if not only:
+        checks(tests, mode)
+    jobs = [job for job in parts(mode) if only in job.name]
+    # Parts build what they need themselves.
+    if not only or not jobs:
+        jobs += [job for job in programs(tests, mode) if only in job.name]
+    if "--install" in sys.argv:
+        fetching.join()
+    if not jobs:
+        sys.exit(f"nothing has {only} in its name; the table in CONTRIBUTING.md has the names")
+    if only:
+        tests.left_out.append(f"all but {only}")
+    elif mode == "":
         tests.left_out.append(
             "2^32 casts on every device, all inputs on every instruction set, SwiftShader's whole suite, CUDA kernels "
             "compiled afresh (those on record are not compiled again), mutants: ./test.sh --all"
