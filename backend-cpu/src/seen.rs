@@ -4,7 +4,7 @@
 //! finite, are rare; blocks with one are left to core.
 
 use crate::{Isa, arch::Limits};
-use gradscale_core::stats::{BINS, Convention, Detail, Stats, WORDS};
+use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
 
 /// Values that are observed at a time, as in core's sums.
 const BLOCK: usize = 4096;
@@ -72,20 +72,12 @@ impl Seen {
     }
 
     /// The row.
-    #[expect(clippy::cast_possible_truncation, reason = "a sum is kept as two f32: it and what it lost")]
     pub fn stats(&self) -> Stats {
-        let mut words = [0u32; WORDS];
-        let low = |x: u64| [(x & 0xFFFF_FFFF) as u32, (x >> 32) as u32];
-        for (word, value) in words.iter_mut().zip(self.counts.iter().flat_map(|&count| low(count))) {
-            *word = value;
-        }
-        (words[14], words[15]) = (self.amax, self.detail.code());
-        let pairs = self.sums.iter().flat_map(|&sum| {
-            let large = sum as f32;
-            let small = if large.is_finite() { (sum - f64::from(large)) as f32 } else { 0.0 };
-            [large.to_bits(), small.to_bits()]
-        });
-        words[16..].iter_mut().zip(pairs.chain(self.bins)).for_each(|(word, value)| *word = value);
-        Stats::from_words(&words, Convention::FP16, self.exponent).expect("counts of what was seen")
+        let [count, zeros, infinite, nan, flushed, overflowed, subnormal] = self.counts;
+        let (amax, exponent) = (f32::from_bits(self.amax), self.exponent);
+        let counts = Counts { count, zeros, infinite, nan, flushed, overflowed, subnormal, amax, exponent };
+        let [sum, sum_sq, sum_ln, sum_ln_sq] = self.sums;
+        let moments = Moments { sum, sum_sq, sum_ln, sum_ln_sq };
+        Stats::from_parts(Convention::FP16, self.detail, counts, moments, &self.bins).expect("counts of what was seen")
     }
 }

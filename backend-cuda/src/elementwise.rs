@@ -101,7 +101,7 @@ impl<D: Driver> Device<D> {
             kinds: [a.kind(), b.kind()],
             len,
             cols,
-            over: kernels::over(p.over()),
+            over: p.over().code(),
             op: p.op().code(),
             f,
         };

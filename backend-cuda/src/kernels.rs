@@ -2,11 +2,11 @@
 
 use core::fmt::Write;
 use gradscale_core::{
-    backend::{ABI, DType},
-    descriptor::{Divisor, MAX_DIMS, Over, ReduceOp, Rule},
+    backend::ABI,
+    descriptor::MAX_DIMS,
     scale::MAX_STEP,
-    stats::Convention,
 };
+use std::collections::HashSet;
 
 /// A file of the folder `kernels`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,26 +67,19 @@ impl Module {
     /// The text to compile, with `machine` as the file of instructions.
     #[must_use]
     pub fn source(&self, machine: File) -> String {
+        let files = || core::iter::once(&machine).chain(self.files);
+        let words = |file: &File| file.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let used: HashSet<&str> = files().flat_map(words).collect();
+        let own = [("THREADS", self.threads), ("BLOCKS", self.blocks)];
         let mut text = String::new();
-        let types = [DType::F32, DType::F16, DType::U8, DType::U32].map(DType::code);
-        let half = Convention::FP16;
-        let own = [
-            ("TYPE_F32", types[0]),
-            ("TYPE_F16", types[1]),
-            ("TYPE_U8", types[2]),
-            ("TYPE_U32", types[3]),
-            ("FLUSH_END", half.flush_end()),
-            ("SUBNORMAL_END", half.subnormal_end()),
-            ("OVERFLOW_START", half.overflow_start()),
-            ("KEY_CONSTANT", half.key_constant()),
-            ("THREADS", self.threads),
-            ("BLOCKS", self.blocks),
-        ];
-        for (name, value) in ABI.iter().chain(&own).chain(self.defines) {
+        // Those that the module names: a number that another operator brings along changes no text here, so that
+        // what was compiled for it stays valid.
+        let all = ABI.iter().copied().flatten().chain(&own).chain(self.defines);
+        for (name, value) in all.filter(|(name, _)| used.contains(name)) {
             writeln!(text, "#define {name} {value}u").ok();
         }
         writeln!(text, "#define MAX_STEP {MAX_STEP}").ok();
-        for file in core::iter::once(&machine).chain(self.files) {
+        for file in files() {
             write!(text, "#line 1 \"{}\"\n{}", file.name, file.text).ok();
         }
         text
@@ -107,22 +100,9 @@ const UNARY_MODULE: Module = Module::new("unary", &[STORE, DENSE, FUNCTIONS, fil
 /// `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
-const OVER: &[(&str, u32)] = &[("OVER_ALL", 0), ("OVER_PER_COLUMN", 1), ("OVER_PER_ROW", 2), ("OVER_ONE", 3)];
-const BINARY_MODULE: Module =
-    Module { defines: OVER, ..Module::new("binary", &[STORE, DENSE, FUNCTIONS, file!("binary.cu")]) };
+const BINARY_MODULE: Module = Module::new("binary", &[STORE, DENSE, FUNCTIONS, file!("binary.cu")]);
 /// `y[i] = f(a[i], b[…])`.
 pub static BINARY: Kernel = Kernel { module: &BINARY_MODULE, entry: "binary" };
-
-/// The number by which kernels know how the second operand is broadcast.
-#[must_use]
-pub const fn over(over: Over) -> u32 {
-    match over {
-        Over::All => 0,
-        Over::PerColumn => 1,
-        Over::PerRow => 2,
-        Over::One => 3,
-    }
-}
 
 /// Terms that one launch of [`SUM`] adds.
 pub const SUM_TERMS: usize = 4;
@@ -138,14 +118,7 @@ pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
 /// Strided copy of words.
 pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_words" };
 
-const REDUCES: &[(&str, u32)] = &[
-    ("REDUCE_SUM", ReduceOp::Sum.code()),
-    ("REDUCE_MEAN", ReduceOp::Mean.code()),
-    ("REDUCE_MAX", ReduceOp::Max.code()),
-    ("REDUCE_SQUARES", ReduceOp::SumSquares.code()),
-    ("REDUCE_PLACE", ReduceOp::ArgMax.code()),
-];
-const REDUCE_MODULE: Module = Module { defines: REDUCES, ..Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]) };
+const REDUCE_MODULE: Module = Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]);
 /// Reduction along one axis, or of parts of it.
 pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
 
@@ -192,25 +165,13 @@ pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "n
 /// The gradient of x in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
-const DIVISORS: &[(&str, u32)] = &[("DIVIDE_FIXED", 0), ("DIVIDE_ROWS", 1), ("DIVIDE_WEIGHTS", 2)];
-const XENT_MODULE: Module =
-    Module { defines: DIVISORS, ..Module::new("xent", &[STORE, DENSE, SUMS, file!("xent.cu")]) };
+const XENT_MODULE: Module = Module::new("xent", &[STORE, DENSE, SUMS, file!("xent.cu")]);
 /// Log-sum-exp of each row, and each block's share of the loss.
 pub static XENT: Kernel = Kernel { module: &XENT_MODULE, entry: "xent" };
 /// Loss and divisor.
 pub static XENT_FINISH: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_finish" };
 /// The gradient of the logits.
 pub static XENT_VJP: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_vjp" };
-
-/// The number by which kernels know a divisor, and its value where it is fixed.
-#[must_use]
-pub const fn divisor(divisor: Divisor) -> (u32, f32) {
-    match divisor {
-        Divisor::Fixed(value) => (0, value),
-        Divisor::Rows => (1, 0.0),
-        Divisor::Weights => (2, 0.0),
-    }
-}
 
 /// Elements of a piece of a tensor in launches over several tensors.
 pub const LIST_PIECE: u32 = 4096;
@@ -220,27 +181,11 @@ const LISTS: File = file!("lists.cuh");
 /// capability 7.0 on (CUDA 12.1); these are 12.
 pub const LIST_TENSORS: usize = 256;
 const OPTIMIZE_MODULE: Module = Module {
-    defines: &[
-        ("RULE_SGD", 0),
-        ("RULE_ADAM", 1),
-        ("RULE_EMA", 2),
-        ("LIST_PIECE", LIST_PIECE),
-        ("LIST_TENSORS", small(LIST_TENSORS)),
-    ],
+    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],
     ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
 };
 /// The update of all parameters.
 pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimize" };
-
-/// The number by which kernels know a rule.
-#[must_use]
-pub const fn rule(rule: Rule) -> u32 {
-    match rule {
-        Rule::Sgd { .. } => 0,
-        Rule::Adam { .. } => 1,
-        Rule::Ema { .. } => 2,
-    }
-}
 
 const GLOBAL_NORM_MODULE: Module = Module {
     defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],

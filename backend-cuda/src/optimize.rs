@@ -124,7 +124,7 @@ impl<D: Driver> Device<D> {
             guard: u32::from(guard.end.saturating_sub(guard.start)),
             pieces: 0,
             count: 0,
-            rule: kernels::rule(p.rule()),
+            rule: p.rule().code(),
             lr,
             correction: [lr; 2],
             nesterov: 0,

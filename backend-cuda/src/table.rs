@@ -2,8 +2,7 @@
 //!
 //! | words | content |
 //! |---|---|
-//! | 0..4 | seed (low word first), detail of the step, unused |
-//! | then | exponents, dials |
+//! | first | a control: [`Control::words`] |
 //! | then, from an even word on | rows |
 
 use crate::{Error, driver::Driver, memory::Memory};
@@ -13,8 +12,6 @@ use gradscale_core::{
     stats::{Convention, Detail, Stats, WORDS},
 };
 use std::sync::Arc;
-
-const HEAD: usize = 4;
 
 /// Everything that changes from step to step.
 #[derive(Debug)]
@@ -29,13 +26,13 @@ impl<D: Driver> Table<D> {
     pub(crate) fn new(driver: &Arc<D>, slots: u16, dials: u16) -> Result<Self, Error> {
         let (slots, dials) = (usize::from(slots), usize::from(dials));
         let memory = Memory::new(driver, DType::U32, rows_at(slots, dials) + slots * WORDS)?;
-        let table = Self { driver: driver.clone(), memory, exponents: vec![0; slots], dials };
+        let mut table = Self { driver: driver.clone(), memory, exponents: vec![0; slots], dials };
         let all = table.rows_at() + slots * WORDS;
         // SAFETY: the memory has that many words.
         unsafe { driver.zero(table.memory.at(), 4 * all)? };
-        let head = [0u32, 0, Detail::Moments.code(), 0].map(u32::to_ne_bytes);
-        // SAFETY: the memory starts with these words.
-        unsafe { driver.copy_in(head.as_flattened(), table.memory.at())? };
+        let (exponents, values) = (vec![0; slots], vec![0.0; dials]);
+        let control = Control { exponents: &exponents, dials: &values, seed: 0, detail: Detail::Moments };
+        table.upload(&control, 0..0)?;
         Ok(table)
     }
 
@@ -46,12 +43,7 @@ impl<D: Driver> Table<D> {
     pub(crate) fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) -> Result<(), Error> {
         self.exponents.copy_from_slice(control.exponents);
         assert_eq!(control.dials.len(), self.dials, "as many dials as the table has");
-        let [a, b, c, d, e, f, g, h] = control.seed.to_le_bytes();
-        let seed = [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes);
-        let head = [seed[0], seed[1], control.detail.code(), 0];
-        let exponents = control.exponents.iter().map(|exponent| exponent.cast_unsigned());
-        let dials = control.dials.iter().map(|dial| dial.to_bits());
-        let bytes: Vec<u8> = head.into_iter().chain(exponents).chain(dials).flat_map(u32::to_ne_bytes).collect();
+        let bytes: Vec<u8> = control.words().flat_map(u32::to_ne_bytes).collect();
         let row = |slot: u16| self.memory.at() + 4 * (self.rows_at() + usize::from(slot) * WORDS) as u64;
         let rows = usize::from(clear.end.saturating_sub(clear.start));
         assert!(rows == 0 || usize::from(clear.end) <= self.exponents.len(), "rows of the table");
@@ -94,7 +86,7 @@ impl<D: Driver> Table<D> {
 
     /// Address of the exponents.
     pub(crate) const fn exponents(&self) -> u64 {
-        self.memory.at() + 4 * HEAD as u64
+        self.memory.at() + 4 * Control::HEADER as u64
     }
 
     /// Address of the dials.
@@ -127,5 +119,5 @@ impl<D: Driver> Table<D> {
 }
 
 const fn rows_at(slots: usize, dials: usize) -> usize {
-    (HEAD + slots + dials).next_multiple_of(2)
+    (Control::HEADER + slots + dials).next_multiple_of(2)
 }

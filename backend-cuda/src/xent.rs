@@ -4,7 +4,7 @@ use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, CrossEntropyArgs, DType, Store},
-    descriptor::Xent,
+    descriptor::{Divisor, Xent},
 };
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -65,7 +65,7 @@ impl<D: Driver> Device<D> {
         // A few classes for each thread.
         let lanes = classes.div_ceil(4).clamp(1, 32).next_power_of_two();
         let blocks = rows.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors());
-        let (divide, divisor) = kernels::divisor(p.divisor());
+        let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let params = XentParams {
             out: out.holds(2 + rows as usize).of(DType::F32),
             logits,
@@ -75,7 +75,7 @@ impl<D: Driver> Device<D> {
             kinds: [x.logits.kind(), x.labels.kind()],
             shape: p.shape(),
             ignored: ignored(p),
-            divide,
+            divide: p.divisor().code(),
             divisor,
             lanes,
             blocks,

@@ -10,9 +10,8 @@
 use crate::{Error, Wgpu};
 use core::fmt::Write;
 use gradscale_core::{
-    backend::{ABI, DType},
+    backend::ABI,
     scale,
-    stats::{Convention, LIGHT_WORDS},
 };
 use std::collections::HashMap;
 use tensor::Tensor;
@@ -127,23 +126,10 @@ kernels! {
     OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH] ();
 }
 
-/// Numbers of core and of this crate, as WGSL constants.
+/// Numbers of core, as WGSL constants.
 pub(crate) fn prelude() -> String {
-    let convention = Convention::FP16;
-    let own = [
-        ("STORE_FLUSH_END", convention.flush_end()),
-        ("STORE_SUBNORMAL_END", convention.subnormal_end()),
-        ("STORE_OVERFLOW_START", convention.overflow_start()),
-        ("STORE_KEY_CONSTANT", convention.key_constant()),
-        ("ROW_FIRST_SUM", crate::memory::word_of(LIGHT_WORDS)),
-        ("ROW_FIRST_BIN", crate::memory::word_of(LIGHT_WORDS) + 8),
-        ("TYPE_F32", DType::F32.code()),
-        ("TYPE_F16", DType::F16.code()),
-        ("TYPE_U8", DType::U8.code()),
-        ("TYPE_U32", DType::U32.code()),
-    ];
     let mut text = String::new();
-    for (name, value) in ABI.iter().chain(&own) {
+    for (name, value) in ABI.iter().copied().flatten() {
         writeln!(text, "const {name}: u32 = {value}u;").ok();
     }
     writeln!(text, "const MAX_STEP: i32 = {};", scale::MAX_STEP).ok();

@@ -11,8 +11,6 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// Words of a control before the exponents: detail, seed (low, high), slots.
-const HEADER: usize = 4;
 const ROW_BYTES: u64 = 4 * WORDS as u64;
 
 /// Everything that changes from step to step, in device memory.
@@ -31,7 +29,7 @@ impl Wgpu {
         let (slots, dials) = (usize::from(slots), usize::from(dials));
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let mut table = Table {
-            control: self.new_buffer(padded(4 * (HEADER + slots + dials) as u64), usage)?,
+            control: self.new_buffer(padded(4 * (Control::HEADER + slots + dials) as u64), usage)?,
             rows: self.new_buffer(padded(ROW_BYTES * slots as u64), usage)?,
             exponents: vec![0; slots],
             detail: Arc::new(AtomicU32::new(0)),
@@ -58,12 +56,7 @@ impl Wgpu {
         self.flush()?;
         table.exponents.copy_from_slice(control.exponents);
         table.detail.store(control.detail.code(), Relaxed);
-        let [a, b, c, d, e, f, g, h] = control.seed.to_le_bytes();
-        let slots = crate::memory::word_of(table.exponents.len());
-        let header = [control.detail.code(), u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]), slots];
-        let exponents = control.exponents.iter().map(|&exponent| exponent.cast_unsigned());
-        let words: Vec<u32> =
-            header.into_iter().chain(exponents).chain(control.dials.iter().map(|dial| dial.to_bits())).collect();
+        let words: Vec<u32> = control.words().collect();
         self.queue().write_buffer(&table.control, 0, bytemuck::cast_slice(&words));
         if !clear.is_empty() {
             let zeros = vec![0u8; usize::from(clear.end - clear.start) * 4 * WORDS];

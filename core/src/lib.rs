@@ -17,6 +17,23 @@ macro_rules! sentence {
 }
 pub(crate) use sentence;
 
+/// Enums that kernels know by numbers: a row is the variant, its number, and what kernels call that number.
+macro_rules! codes {
+    ($enum:ty { $($variant:pat => $code:literal $name:literal,)* }) => {
+        impl $enum {
+            /// The number by which kernels know it.
+            #[must_use]
+            pub const fn code(self) -> u32 {
+                match self { $($variant => $code,)* }
+            }
+
+            /// What kernels call these numbers.
+            pub(crate) const CODES: &'static [(&'static str, u32)] = &[$(($name, $code),)*];
+        }
+    };
+}
+pub(crate) use codes;
+
 pub mod accumulate;
 pub mod amp;
 pub mod backend;

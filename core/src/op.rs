@@ -1,10 +1,48 @@
-//! Operators by name, for the two questions that depend on nothing else: which precision they run in
+//! Operators by name, each in one row, for the two questions that depend on nothing else: which precision they run in
 //! ([`crate::amp`]) and what becomes of a scale at them ([`crate::rules`]).
 
 use core::fmt;
 
+/// How an operator's precision is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum List {
+    /// Runs in half: it is fast there and loses nothing.
+    Allow,
+    /// Runs in f32: exponentials, logarithms, powers, large reductions, softmax, losses.
+    Deny,
+    /// f32 inside, stored as its input is: normalisations, a kind of deny that needs no casts.
+    Inside,
+    /// Runs in the type of its inputs; of several, the widest wins.
+    Infer,
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Inside => "inside",
+            Self::Infer => "infer",
+        })
+    }
+}
+
+/// What an operator does with the exponent of the gradient that comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flow {
+    /// f32 results that are stored as half: a cast site with an exponent and statistics of its own. The factor is
+    /// applied to the f32 accumulators, before the one rounding.
+    Site,
+    /// Copies and zeros: the exponent passes through, nothing is rounded.
+    Pass,
+    /// A loss: here the tuple begins as ⟨α₀, ∂L⟩.
+    Start,
+    /// There is no data gradient.
+    Nothing,
+}
+
 macro_rules! ops {
-    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $list:ident $flow:ident,)*) => {
         /// An operator of a network.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Op { $($(#[$doc])* $variant,)* }
@@ -18,125 +56,139 @@ macro_rules! ops {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
+
+            /// The list on which it stands unless the user says otherwise.
+            #[must_use]
+            pub const fn list(self) -> List {
+                match self { $(Self::$variant => List::$list,)* }
+            }
+
+            /// What becomes of the exponent at its data gradient, where that is stored as half. An operator that runs
+            /// in f32 and hands an f32 gradient on keeps the exponent; the cast behind it is the site.
+            #[must_use]
+            pub const fn flow(self) -> Flow {
+                match self { $(Self::$variant => Flow::$flow,)* }
+            }
         }
     };
 }
 
+// One row is all that an operator is by name: the name, its list, and the flow of its data gradient.
 ops! {
     /// Product of two matrices.
-    Matmul "matmul",
+    Matmul "matmul" Allow Site,
     /// Batched product of matrices.
-    BatchedMatmul "batched_matmul",
+    BatchedMatmul "batched_matmul" Allow Site,
     /// Linear layer.
-    Linear "linear",
+    Linear "linear" Allow Site,
     /// Convolution.
-    Conv "conv",
+    Conv "conv" Allow Site,
     /// Transposed convolution.
-    ConvTranspose "conv_transpose",
+    ConvTranspose "conv_transpose" Allow Site,
     /// Recurrent cell.
-    Recurrent "recurrent",
+    Recurrent "recurrent" Allow Site,
     /// e^x.
-    Exp "exp",
+    Exp "exp" Deny Site,
     /// ln x.
-    Log "log",
+    Log "log" Deny Site,
     /// x^p.
-    Pow "pow",
+    Pow "pow" Deny Site,
     /// √x.
-    Sqrt "sqrt",
+    Sqrt "sqrt" Deny Site,
     /// Sum over many values.
-    Sum "sum",
+    Sum "sum" Deny Pass,
     /// Mean over many values.
-    Mean "mean",
+    Mean "mean" Deny Site,
     /// Vector norm.
-    Norm "norm",
+    Norm "norm" Deny Site,
     /// Softmax.
-    Softmax "softmax",
+    Softmax "softmax" Deny Site,
     /// Logarithm of softmax.
-    LogSoftmax "log_softmax",
+    LogSoftmax "log_softmax" Deny Site,
     /// Batch normalisation.
-    BatchNorm "batch_norm",
+    BatchNorm "batch_norm" Inside Site,
     /// Layer normalisation.
-    LayerNorm "layer_norm",
+    LayerNorm "layer_norm" Inside Site,
     /// Group normalisation.
-    GroupNorm "group_norm",
+    GroupNorm "group_norm" Inside Site,
     /// Root-mean-square normalisation.
-    RmsNorm "rms_norm",
+    RmsNorm "rms_norm" Inside Site,
     /// Local response normalisation.
-    LocalResponseNorm "local_response_norm",
+    LocalResponseNorm "local_response_norm" Inside Site,
     /// Cross-entropy.
-    CrossEntropy "cross_entropy",
+    CrossEntropy "cross_entropy" Deny Start,
     /// Binary cross-entropy on logits.
-    BinaryCrossEntropy "binary_cross_entropy",
+    BinaryCrossEntropy "binary_cross_entropy" Deny Start,
     /// Mean squared error.
-    MseLoss "mse_loss",
+    MseLoss "mse_loss" Deny Start,
     /// Mean absolute error.
-    L1Loss "l1_loss",
+    L1Loss "l1_loss" Deny Start,
     /// Smooth L1 (Huber).
-    SmoothL1Loss "smooth_l1_loss",
+    SmoothL1Loss "smooth_l1_loss" Deny Start,
     /// Focal loss.
-    FocalLoss "focal_loss",
+    FocalLoss "focal_loss" Deny Start,
     /// Sum of two tensors.
-    Add "add",
+    Add "add" Infer Pass,
     /// Difference.
-    Sub "sub",
+    Sub "sub" Infer Pass,
     /// Product, element by element.
-    Mul "mul",
+    Mul "mul" Infer Site,
     /// Quotient, element by element.
-    Div "div",
+    Div "div" Infer Site,
     /// −x.
-    Neg "neg",
+    Neg "neg" Infer Pass,
     /// |x|.
-    Abs "abs",
+    Abs "abs" Infer Pass,
     /// 1 or −1.
-    Sign "sign",
+    Sign "sign" Infer Nothing,
     /// 1 / x.
-    Reciprocal "reciprocal",
+    Reciprocal "reciprocal" Infer Site,
     /// A constant times x.
-    Scale "scale",
+    Scale "scale" Infer Site,
     /// max(x, 0).
-    Relu "relu",
+    Relu "relu" Infer Pass,
     /// Gaussian error linear unit.
-    Gelu "gelu",
+    Gelu "gelu" Infer Site,
     /// Error function.
-    Erf "erf",
+    Erf "erf" Infer Site,
     /// x·sigmoid(x).
-    Silu "silu",
+    Silu "silu" Infer Site,
     /// x·min(max(x + 3, 0), 6) / 6.
-    Hardswish "hardswish",
+    Hardswish "hardswish" Infer Site,
     /// Logistic function.
-    Sigmoid "sigmoid",
+    Sigmoid "sigmoid" Infer Site,
     /// Hyperbolic tangent.
-    Tanh "tanh",
+    Tanh "tanh" Infer Site,
     /// Dropout.
-    Dropout "dropout",
+    Dropout "dropout" Infer Site,
     /// Max-pooling with windows that do not overlap.
-    MaxPool "max_pool",
+    MaxPool "max_pool" Infer Pass,
     /// Max-pooling with overlapping windows.
-    MaxPoolOverlapping "max_pool_overlapping",
+    MaxPoolOverlapping "max_pool_overlapping" Infer Site,
     /// Average or global pooling.
-    AveragePool "average_pool",
+    AveragePool "average_pool" Infer Site,
     /// Unpooling to the places a max-pooling chose.
-    Unpool "unpool",
+    Unpool "unpool" Infer Pass,
     /// Upsampling by interpolation.
-    Interpolate "interpolate",
+    Interpolate "interpolate" Infer Site,
     /// Other shape, same values.
-    Reshape "reshape",
+    Reshape "reshape" Infer Pass,
     /// Permutation of axes.
-    Transpose "transpose",
+    Transpose "transpose" Infer Pass,
     /// Part of a tensor.
-    Slice "slice",
-    /// Concatenation.
-    Concat "concat",
-    /// Splitting into parts.
-    Split "split",
+    Slice "slice" Infer Pass,
+    /// Concatenation: backward it splits, and its parts take the exponent.
+    Concat "concat" Infer Pass,
+    /// Splitting into parts: backward it concatenates parts that may have different exponents.
+    Split "split" Infer Site,
     /// The same values once more along axes of size 1.
-    Expand "expand",
+    Expand "expand" Infer Site,
     /// Rows of a table.
-    Embedding "embedding",
+    Embedding "embedding" Infer Nothing,
     /// Index of the largest.
-    ArgMax "argmax",
+    ArgMax "argmax" Infer Nothing,
     /// Change of precision.
-    Cast "cast",
+    Cast "cast" Infer Site,
 }
 
 impl fmt::Display for Op {

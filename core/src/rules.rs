@@ -4,50 +4,7 @@
 //! slot whose exponent is 0, a branch comes from several slots to one, and a loss scale is the same number in all
 //! of them: no special cases.
 
-use crate::{model::LAMBDA_MAX, op::Op, scale::Factor, scaled::Scaled};
-
-/// What an operator does with the exponent of the gradient that comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Flow {
-    /// f32 results that are stored as half: a cast site with an exponent and statistics of its own. The factor is
-    /// applied to the f32 accumulators, before the one rounding.
-    Site,
-    /// Copies and zeros: the exponent passes through, nothing is rounded.
-    Pass,
-    /// A loss: here the tuple begins as ⟨α₀, ∂L⟩.
-    Start,
-    /// There is no data gradient.
-    Nothing,
-}
-
-/// The rule for the data gradient of `op` where it is stored as half. An operator that runs in f32 and hands an f32
-/// gradient on keeps the exponent; the cast behind it is the site.
-#[must_use]
-pub const fn data_gradient(op: Op) -> Flow {
-    match op {
-        // f32 accumulators, one rounding in the epilogue.
-        Op::Matmul | Op::BatchedMatmul | Op::Linear | Op::Conv | Op::ConvTranspose | Op::Recurrent | Op::Cast => {
-            Flow::Site
-        }
-        // f32 inside.
-        Op::BatchNorm | Op::LayerNorm | Op::GroupNorm | Op::RmsNorm | Op::LocalResponseNorm => Flow::Site,
-        Op::Exp | Op::Log | Op::Pow | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => Flow::Site,
-        Op::Sqrt | Op::Reciprocal | Op::Erf => Flow::Site,
-        Op::Mul | Op::Div | Op::Scale | Op::Gelu | Op::Silu | Op::Hardswish | Op::Sigmoid | Op::Tanh | Op::Dropout => {
-            Flow::Site
-        }
-        Op::AveragePool | Op::MaxPoolOverlapping | Op::Interpolate | Op::Expand => Flow::Site,
-        // Backward it concatenates parts that may have different exponents.
-        Op::Split => Flow::Site,
-        // Copies, signs and zeros. Backward a concatenation splits, and its parts take the exponent.
-        Op::Relu | Op::MaxPool | Op::Unpool | Op::Reshape | Op::Transpose | Op::Slice | Op::Concat => Flow::Pass,
-        Op::Add | Op::Sub | Op::Neg | Op::Abs | Op::Sum => Flow::Pass,
-        Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MseLoss | Op::L1Loss | Op::SmoothL1Loss | Op::FocalLoss => {
-            Flow::Start
-        }
-        Op::Embedding | Op::ArgMax | Op::Sign => Flow::Nothing,
-    }
-}
+use crate::{model::LAMBDA_MAX, scale::Factor, scaled::Scaled};
 
 /// The factor of every parameter gradient: it is stored as f32 at exponent 0, so it is unscaled at birth and
 /// there is no unscale pass (line 8).

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{assert_near, assert_same_row, detail, kind, pow2, row, value};
-use gradscale_core::stats::{BINS, Convention, Counts, Detail, LIGHT_WORDS, RowError, Stats, WORDS};
+use gradscale_core::{
+    backend::{ABI, Control},
+    stats::{BINS, Convention, Counts, Detail, LIGHT_WORDS, RowError, Stats, WORDS},
+};
 use proptest::{collection::vec, prelude::*};
 
 proptest! {
@@ -33,6 +36,9 @@ proptest! {
             }
         }
         prop_assert_eq!(Stats::from_words(&back.to_words(), convention, exponent), Ok(back));
+        // The same from its parts.
+        let (moments, bins) = (stats.moments().copied().unwrap_or_default(), stats.bins().copied().unwrap_or([0; BINS]));
+        prop_assert_eq!(Stats::from_parts(convention, level, *stats.counts(), moments, &bins), Ok(back));
         let needed = if level == Detail::Counts { LIGHT_WORDS } else { WORDS };
         prop_assert!(Stats::from_words(&words[..needed], convention, exponent).is_ok());
         prop_assert_eq!(Stats::from_words(&words[..needed - 1], convention, exponent), Err(RowError::TooShort));
@@ -104,4 +110,34 @@ fn full_counters_stay_full() {
 fn a_row_has_the_size_it_promises() {
     assert_eq!(size_of::<Counts>(), 64);
     assert_eq!((BINS, LIGHT_WORDS, WORDS), (256, 16, 16 + 8 + 256));
+}
+
+/// Kernels find words of a row, and of a control, by these names.
+#[test]
+fn names_of_kernels_say_where_words_stand() {
+    let number = |name: &str| {
+        let mut found = ABI.iter().copied().flatten().filter(|(known, _)| *known == name);
+        let (_, number) = found.next().expect("a name of kernels");
+        assert!(found.next().is_none(), "{name} twice");
+        *number as usize
+    };
+    ABI.iter().copied().flatten().for_each(|(name, value)| assert_eq!(number(name), *value as usize));
+    let mut row = Stats::new(Convention::FP16, 0, Detail::Moments);
+    row.observe(&[3.0, f32::INFINITY, f32::INFINITY]);
+    let words = row.to_words();
+    assert_eq!(words.len(), number("ROW_WORDS"));
+    assert_eq!((words[0], words[number("ROW_INFINITE")]), (3, 2));
+    assert_eq!(words[number("ROW_AMAX")], 3f32.to_bits());
+    assert_eq!(words[number("ROW_DETAIL")] as usize, number("DETAIL_MOMENTS"));
+    assert_eq!(words[number("ROW_SUMS")], 3f32.to_bits());
+    // Key 129: 2 < |u| ≤ 4.
+    assert_eq!(words[number("ROW_HISTOGRAM") + 129], 1);
+    assert_eq!(number("ROW_HISTOGRAM") + number("ROW_BINS"), words.len());
+    let control = Control { exponents: &[7, -8], dials: &[0.5], seed: 0x1_0000_0002, detail: Detail::Full };
+    let words: Vec<u32> = control.words().collect();
+    let header = number("CONTROL_HEADER");
+    assert_eq!(words[header..], [7, (-8i32).cast_unsigned(), 0.5f32.to_bits()]);
+    assert_eq!(words[number("CONTROL_SEED")..][..2], [2, 1]);
+    assert_eq!((words[number("CONTROL_SLOTS")], words[number("CONTROL_DETAIL")]), (2, Detail::Full.code()));
+    assert_eq!(header, Control::HEADER);
 }

@@ -5,7 +5,7 @@ use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::S
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
-    rules::{Flow, data_gradient},
+    op::Flow,
     stats::Detail,
 };
 
@@ -171,7 +171,7 @@ impl Context<'_, '_, '_> {
 
     /// What becomes of the exponent on the way to the input.
     pub fn flow(&self) -> Flow {
-        data_gradient(self.node.op)
+        self.node.op.flow()
     }
 
     /// Emits a launch whose result is the gradient of input `i`.

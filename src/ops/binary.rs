@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{
     descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, Unary},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 use std::ops;
 

@@ -9,7 +9,7 @@ use gradscale_core::{
     descriptor::{Conv2d, Pass, ShapeError},
     model::terms::{ConvShape, Terms},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 impl<'t> Var<'t> {

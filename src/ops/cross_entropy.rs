@@ -10,7 +10,7 @@ use gradscale_core::{
     backend::{CrossEntropyArgs, DType, Data, Slot},
     descriptor::{Divisor, Strided, Xent, XentRow},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 /// What a cross-entropy counts, and by what it divides.

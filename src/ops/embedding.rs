@@ -8,7 +8,7 @@ use gradscale_core::{
     backend::DType,
     descriptor::{Rows, Way},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 impl<'t> Var<'t> {

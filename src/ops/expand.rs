@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{
     descriptor::{Dim, Reduce, ReduceOp, Strided},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 impl Var<'_> {

@@ -8,7 +8,7 @@ use gradscale_core::{
     descriptor::{Gemm, ShapeError},
     model::terms::Terms,
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 impl<'t> Var<'t> {

@@ -10,7 +10,7 @@ use gradscale_core::{
     backend::{DType, NormSaved},
     descriptor::{Binary, BinaryOp, Norm, Over, ShapeError},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 impl<'t> Var<'t> {

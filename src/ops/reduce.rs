@@ -9,7 +9,7 @@ use gradscale_core::{
     backend::{DType, Slot},
     descriptor::{Dim, Reduce, ReduceOp, Strided, Unary},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 impl<'t> Var<'t> {

@@ -9,7 +9,7 @@ use gradscale_core::{
     backend::Slot,
     descriptor::{Dim, Gemm, Reduce, ReduceOp, ShapeError, Strided},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 /// A product with a constant matrix along each of two axes.

@@ -9,7 +9,7 @@ use crate::{
 use gradscale_core::{
     backend::Slot,
     descriptor::{BinaryOp, Over, Unary},
-    rules::Flow,
+    op::Flow,
 };
 
 /// y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.

@@ -9,7 +9,7 @@ use gradscale_core::{
     backend::Slot,
     descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, ShapeError, Unary},
     op::Op,
-    rules::Flow,
+    op::Flow,
 };
 
 /// What is added where a query must not look: its e^x is 0, whatever the scores are. Finite, for devices without ∞.

@@ -19,6 +19,7 @@ DEVICE float combine(const BinaryParams& p, float a, float b, u32 i) {
         case BINARY_MUL: return a * b;
         case BINARY_DIV: return a / b;
         case BINARY_MAX: return a > b || a != a ? a : b;
+        case BINARY_GRAD:
         default: return derive(p.f, a, b, p.y.control, i);
     }
 }

@@ -17,7 +17,7 @@ DEVICE u32 mix(u32 x) {
 }
 
 DEVICE bool dropout_keeps(const Function& f, const u32* control, u32 i) {
-    u32 x = mix(mix(control[0] ^ 0x9E3779B9u) ^ control[1]);
+    u32 x = mix(mix(control[CONTROL_SEED] ^ 0x9E3779B9u) ^ control[CONTROL_SEED + 1]);
     return mix(mix(x ^ f.stream) ^ i) >> 8 < f.threshold;
 }
 

@@ -6,7 +6,7 @@
 struct Store {
     void* y;
     const int* exponents;
-    // Seed (two words), detail of the step.
+    // Of the step: CONTROL_*.
     const u32* control;
     u32* rows;
     // Sums of blocks, four each, and how many blocks are done.
@@ -96,7 +96,7 @@ DEVICE Epilogue begin(const Store& s) {
     SHARED Row row;
     Epilogue e;
     e.factor = factor_between(s.exponents[s.from], s.exponents[s.to]);
-    u32 step = s.control[2];
+    u32 step = s.control[CONTROL_DETAIL];
     e.detail = s.type == TYPE_U8 || s.type == TYPE_U32 ? 0 : s.detail < step ? s.detail : step;
     e.row = &row;
     if (e.detail != 0) {
@@ -222,12 +222,15 @@ DEVICE void end(const Store& s, const Epilogue& e, const Seen& seen) {
     if (t < 7 && row.counts[t] != 0) atomic_add((u64*)words + t, (u64)row.counts[t]);
     // Nothing stored, nothing said.
     if (t == 0 && row.counts[0] != 0) {
-        atomic_max(&words[14], row.counts[7]);
-        atomic_max(&words[15], e.detail);
+        atomic_max(&words[ROW_AMAX], row.counts[7]);
+        atomic_max(&words[ROW_DETAIL], e.detail);
     }
     if (e.detail >= DETAIL_FULL) {
         for (u32 i = t; i < ROW_BINS; i += thread_count()) {
-            if (row.bins[i] != 0) atomic_add(&words[ROW_LIGHT_WORDS + 8 + i], row.bins[i]);
+            if (row.bins[i] == 0) continue;
+            // A bin that is full stays full: whoever lets it wrap sets it afterwards.
+            u32 old = atomic_add(&words[ROW_HISTOGRAM + i], row.bins[i]);
+            if (old + row.bins[i] < old) atomic_max(&words[ROW_HISTOGRAM + i], 0xFFFFFFFFu);
         }
     }
     if (e.detail < DETAIL_MOMENTS) return;
@@ -248,7 +251,7 @@ DEVICE void end(const Store& s, const Epilogue& e, const Seen& seen) {
         volatile double* of_blocks = s.sums;
         for (u64 i = t / 4; i < block_total(); i += 8) sum += of_blocks[4 * i + t % 4];
         for (u32 mask = 16; mask >= 4; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (t < 4) add_to_pair(words + ROW_LIGHT_WORDS + 2 * t, sum);
+        if (t < 4) add_to_pair(words + ROW_SUMS + 2 * t, sum);
         if (t == 0) *s.done = 0;
     }
 }

@@ -5,7 +5,7 @@ struct Params {
     function: Function,
     len: u32,
     cols: u32,
-    /// How b lies over a: 0 all of it, 1 one value for each column, 2 for each row, 3 one.
+    /// How b lies over a: one of OVER_*.
     over: u32,
 }
 
@@ -34,10 +34,10 @@ fn function_of_two(a: f32, b: f32, key: vec2<u32>, i: u32) -> f32 {
 
 /// The element of b that meets element i of a.
 fn meets(i: u32) -> u32 {
-    if p.over == 1u {
+    if p.over == OVER_PER_COLUMN {
         return i % p.cols;
     }
-    if p.over == 2u {
+    if p.over == OVER_PER_ROW {
         return i / p.cols;
     }
     return 0u;
@@ -57,13 +57,13 @@ fn main(
         let live = live_of(o, p.len);
         var x = a_eight(o);
         var z = array<vec4<f32>, 2>();
-        if p.over == 0u {
+        if p.over == OVER_ALL {
             z = b_eight(o);
         }
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             let i = 8u * o + j;
-            if p.over != 0u {
+            if p.over != OVER_ALL {
                 z[j >> 2u][j & 3u] = b_at(meets(i));
             }
             v[j >> 2u][j & 3u] = function_of_two(x[j >> 2u][j & 3u], z[j >> 2u][j & 3u], key, i);

@@ -32,16 +32,16 @@ var<private> third: vec4<u32>;
 
 fn prepare(z: u32, row: u32, col: u32) {
     for (var j = 0u; j < 4u; j += 1u) {
-        if PASS == 2u {
+        if PASS == PASS_WEIGHT {
             // Column = (tap row, tap column, input).
             let tap = (col + j) / p.share.x;
             first[j] = (tap / p.kernel.y) * p.dilation.x;
             second[j] = (tap % p.kernel.y) * p.dilation.y;
             third[j] = z * p.share.x + (col + j) % p.share.x;
         } else {
-            let size = select(p.x_size, p.y_size, PASS == 0u);
+            let size = select(p.x_size, p.y_size, PASS == PASS_FORWARD);
             let place = (row + j) / size.y;
-            first[j] = (place / size.x) * select(p.y_size.x, p.x_size.x, PASS == 0u);
+            first[j] = (place / size.x) * select(p.y_size.x, p.x_size.x, PASS == PASS_FORWARD);
             second[j] = place % size.x;
             third[j] = (row + j) % size.y;
         }
@@ -55,7 +55,7 @@ fn x_index(image: u32, u: u32, v: u32, channel: u32) -> u32 {
 
 fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
     var four = vec4<f32>();
-    if PASS == 0u {
+    if PASS == PASS_FORWARD {
         // k = (tap row, tap column, input).
         let tap = k / p.share.x;
         let channel = z * p.share.x + k % p.share.x;
@@ -67,7 +67,7 @@ fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
                 four[j] = a_at(x_index(first[j], u, v, channel));
             }
         }
-    } else if PASS == 1u {
+    } else if PASS == PASS_DATA {
         // k = (tap row, tap column, output): which window reads this place with this tap?
         let tap = k / p.share.y;
         let channel = z * p.share.y + k % p.share.y;
@@ -90,13 +90,13 @@ fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
 fn b_four(z: u32, k: u32, col: u32) -> vec4<f32> {
     var four = vec4<f32>();
     let taps = p.kernel.x * p.kernel.y * p.share.x;
-    if PASS == 0u {
+    if PASS == PASS_FORWARD {
         let i = (z * p.share.y + col) * taps + k;
         if col < p.output.n { four.x = b_at(i); }
         if col + 1u < p.output.n { four.y = b_at(i + taps); }
         if col + 2u < p.output.n { four.z = b_at(i + 2u * taps); }
         if col + 3u < p.output.n { four.w = b_at(i + 3u * taps); }
-    } else if PASS == 1u {
+    } else if PASS == PASS_DATA {
         let tap = k / p.share.y;
         if col < p.output.n {
             four = b_run((z * p.share.y + k % p.share.y) * taps + tap * p.share.x + col, p.output.n - col);

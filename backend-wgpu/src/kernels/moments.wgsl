@@ -47,7 +47,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         workgroupBarrier();
     }
     if lane == 0u {
-        let at = p.site * ROW_WORDS + ROW_FIRST_SUM;
+        let at = p.site * ROW_WORDS + ROW_SUMS;
         var row = Pair();
         for (var i = 0u; i < 4u; i += 1u) {
             row.large[i] = number(rows[at + 2u * i]);

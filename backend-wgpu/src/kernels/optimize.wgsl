@@ -19,8 +19,10 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> state1: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read_write> copies: array<vec2<u32>>;
 
-/// 0 gradient descent, 1 with Nesterov's momentum, 2 Adam, 3 Adam with decay of the weight, 4 running statistics.
+/// One of RULE_*.
 override RULE: u32;
+/// Whether momentum is Nesterov's, and whether Adam's decay is of the weight.
+override OTHER: u32;
 /// States that the rule keeps.
 override STATES: u32;
 /// Whether there is a copy in half.
@@ -42,18 +44,18 @@ fn updated(old: Weight, bits: u32) -> Weight {
     let lr = number(step[1]);
     let numbers = vec2<f32>(number(step[3]), number(step[4]));
     var w = old.w;
-    if RULE == 4u {
+    if RULE == RULE_EMA {
         return Weight(numbers.x * w + (1.0 - numbers.x) * number(bits), old.state);
     }
     var g = clipped(bits);
-    if RULE == 3u {
+    if RULE == RULE_ADAM && OTHER != 0u {
         w -= lr * p.decay * w;
     } else {
         g += p.decay * w;
     }
-    if RULE < 2u {
+    if RULE == RULE_SGD {
         let v = p.beta.x * old.state.x + g;
-        return Weight(w - lr * select(v, g + p.beta.x * v, RULE == 1u), vec2<f32>(v, 0.0));
+        return Weight(w - lr * select(v, g + p.beta.x * v, OTHER != 0u), vec2<f32>(v, 0.0));
     }
     let m = p.beta.x * old.state.x + (1.0 - p.beta.x) * g;
     let v = p.beta.y * old.state.y + (1.0 - p.beta.y) * g * g;

@@ -5,10 +5,6 @@ alias Total = vec2<u32>;
 
 /// 0 sum, 1 mean, 2 largest, 3 sum of squares, 4 index of the largest.
 override OP: u32;
-const REDUCE_MEAN: u32 = 1u;
-const REDUCE_MAX: u32 = 2u;
-const REDUCE_SQUARES: u32 = 3u;
-const REDUCE_ARGMAX: u32 = 4u;
 
 fn ranks() -> bool {
     return OP == REDUCE_MAX || OP == REDUCE_ARGMAX;

@@ -24,7 +24,7 @@ var<workgroup> found: atomic<u32>;
 
 /// Bits of a dial.
 fn dial(index: u32) -> u32 {
-    return control[4u + control[3] + index];
+    return control[CONTROL_HEADER + control[CONTROL_SLOTS] + index];
 }
 
 @compute @workgroup_size(256)
@@ -35,7 +35,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     workgroupBarrier();
     for (var row = p.first + lane; row < p.end; row += GROUP) {
         // The counts of ∞ and of NaN, 64 bits each.
-        let at = row * ROW_WORDS + 4u;
+        let at = row * ROW_WORDS + ROW_INFINITE;
         atomicOr(&found, rows[at] | rows[at + 1u] | rows[at + 2u] | rows[at + 3u]);
     }
     workgroupBarrier();

@@ -10,17 +10,15 @@ struct Store {
     how: u32,
 }
 
-/// Detail, seed (low, high), number of slots; then the exponents, then the dials.
+/// `Control::words`.
 @group(0) @binding(1) var<storage, read> control: array<u32>;
 /// Rows of ROW_WORDS words.
 @group(0) @binding(2) var<storage, read_write> rows: array<atomic<u32>>;
 /// Σu, Σu², Σ ln|u|, Σ ln²|u| of each workgroup, for moments.wgsl.
 @group(0) @binding(4) var<storage, read_write> partials: array<vec4<f32>>;
 
-const CONTROL_HEADER: u32 = 4u;
-
 fn seed() -> vec2<u32> {
-    return vec2<u32>(control[1], control[2]);
+    return vec2<u32>(control[CONTROL_SEED], control[CONTROL_SEED + 1u]);
 }
 
 fn exponent(slot: u32) -> i32 {
@@ -28,7 +26,7 @@ fn exponent(slot: u32) -> i32 {
 }
 
 fn dial(index: u32) -> f32 {
-    return number(control[CONTROL_HEADER + control[3] + index]);
+    return number(control[CONTROL_HEADER + control[CONTROL_SLOTS] + index]);
 }
 
 struct Epilogue {
@@ -40,7 +38,7 @@ struct Epilogue {
 }
 
 fn store_detail() -> u32 {
-    return min(p.store.detail, control[0]);
+    return min(p.store.detail, control[CONTROL_DETAIL]);
 }
 
 fn epilogue() -> Epilogue {
@@ -85,12 +83,12 @@ fn observe(s: u32, detail: u32) {
     seen.zeros += u32(m == 0u);
     seen.infinite += u32(m == F32_INFINITY);
     seen.nan += u32(m > F32_INFINITY);
-    seen.small += u32(m < STORE_FLUSH_END);
-    seen.low += u32(m < STORE_SUBNORMAL_END);
-    seen.large += u32(m >= STORE_OVERFLOW_START);
+    seen.small += u32(m < FLUSH_END);
+    seen.low += u32(m < SUBNORMAL_END);
+    seen.large += u32(m >= OVERFLOW_START);
     seen.amax = max(seen.amax, select(0u, m, finite));
     if detail >= DETAIL_FULL && m != 0u && finite {
-        atomicAdd(&group_bins[(m + STORE_KEY_CONSTANT) >> 23u], 1u);
+        atomicAdd(&group_bins[(m + KEY_CONSTANT) >> 23u], 1u);
         if detail >= DETAIL_MOMENTS {
             let u = number(s);
             let log = logarithm(m);
@@ -149,9 +147,9 @@ fn end_store(lane: u32, group: u32) {
                 atomicAdd(&rows[row + 2u * lane + 1u], 1u);
             }
         } else if lane == 7u {
-            atomicMax(&rows[row + 14u], atomicLoad(&group_counts[7]));
+            atomicMax(&rows[row + ROW_AMAX], atomicLoad(&group_counts[7]));
         } else if lane == 8u {
-            atomicMax(&rows[row + 15u], detail);
+            atomicMax(&rows[row + ROW_DETAIL], detail);
         }
     }
     if some && detail >= DETAIL_FULL {
@@ -159,9 +157,9 @@ fn end_store(lane: u32, group: u32) {
             let more = atomicLoad(&group_bins[bin]);
             if more != 0u {
                 // A bin that is full stays full: whoever lets it wrap sets it afterwards.
-                let old = atomicAdd(&rows[row + ROW_FIRST_BIN + bin], more);
+                let old = atomicAdd(&rows[row + ROW_HISTOGRAM + bin], more);
                 if old + more < old {
-                    atomicMax(&rows[row + ROW_FIRST_BIN + bin], 0xffffffffu);
+                    atomicMax(&rows[row + ROW_HISTOGRAM + bin], 0xffffffffu);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 struct Params {
     groups: u32,
-    /// 0 fixed, 1 rows, 2 weights.
+    /// One of DIVIDE_*.
     divisor: u32,
     fixed: f32,
 }
@@ -34,9 +34,9 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     if lane == 0u {
         let all = totals[0];
         var divisor = p.fixed;
-        if p.divisor == 1u {
+        if p.divisor == DIVIDE_ROWS {
             divisor = f32(all.z);
-        } else if p.divisor == 2u {
+        } else if p.divisor == DIVIDE_WEIGHTS {
             divisor = number(all.y);
         }
         out_set(1u, divisor);

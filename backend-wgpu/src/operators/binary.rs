@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Store,
-    descriptor::{Binary, BinaryOp, Over, Unary},
+    descriptor::{Binary, BinaryOp, Unary},
 };
 
 impl Wgpu {
@@ -17,18 +17,10 @@ impl Wgpu {
         if len == 0 {
             return Ok(());
         }
-        let (kind, unary) = match p.op() {
-            BinaryOp::Grad(unary) => (BinaryOp::Grad(Unary::Id).code(), unary),
-            op => (op.code(), Unary::Id),
-        };
-        let over = match p.over() {
-            Over::All => 0,
-            Over::PerColumn => 1,
-            Over::PerRow => 2,
-            Over::One => 3,
-        };
-        let call = Call::new(&kernel::BINARY).constant("KIND", kind).constant("OP", unary.code());
-        let call = call.params(function(unary)).params([len, cols, over]).operand(a).operand(b);
+        // What is plain takes no part in a gradient.
+        let unary = if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id };
+        let call = Call::new(&kernel::BINARY).constant("KIND", p.op().code()).constant("OP", unary.code());
+        let call = call.params(function(unary)).params([len, cols, p.over().code()]).operand(a).operand(b);
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
 }

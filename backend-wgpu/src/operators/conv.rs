@@ -17,12 +17,12 @@ impl Wgpu {
         let taps = kernel_height * kernel_width;
         let [x_places, y_places] = [images * height * width, images * out_height * out_width];
         // (rows, columns, k), the element of a group's first result, of a row's, of the bias; where memory runs along k.
-        let (code, mnk, stride, lead, along) = match pass {
-            Pass::Forward => (0, [y_places, outputs_share, taps * inputs_share], outputs_share, outputs, [true, true]),
-            Pass::Data => (1, [x_places, inputs_share, taps * outputs_share], inputs_share, channels, [true, false]),
+        let (mnk, stride, lead, along) = match pass {
+            Pass::Forward => ([y_places, outputs_share, taps * inputs_share], outputs_share, outputs, [true, true]),
+            Pass::Data => ([x_places, inputs_share, taps * outputs_share], inputs_share, channels, [true, false]),
             Pass::Weight => {
                 let row = taps * inputs_share;
-                (2, [outputs_share, row, y_places], outputs_share * row, row, [false, false])
+                ([outputs_share, row, y_places], outputs_share * row, row, [false, false])
             }
         };
         let pairs = [
@@ -55,7 +55,7 @@ impl Wgpu {
             stride,
             lead,
             bias_stride: stride,
-            constants: &[("PASS", code)],
+            constants: &[("PASS", pass.code())],
             params: pairs.as_flattened(),
         };
         self.run_product(&product, y)

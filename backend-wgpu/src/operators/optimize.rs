@@ -15,12 +15,13 @@ use gradscale_core::{
 /// Words of a step's numbers.
 const NUMBERS: u64 = 5 * 4;
 
-/// A rule as kernels know it: its number, the dials of its two numbers, its two constants, and its eps.
-fn rule(p: &Optimizer) -> (u32, [Dial; 2], [f32; 2], f32) {
+/// What kernels know of a rule: whether it is the other of its kind, the dials of its two numbers, its two constants, and
+/// its eps.
+fn numbers(p: &Optimizer) -> (u32, [Dial; 2], [f32; 2], f32) {
     match p.rule() {
-        Rule::Sgd { momentum, nesterov } => (u32::from(nesterov), [p.lr(); 2], [momentum, 0.0], 0.0),
-        Rule::Adam { beta, eps, correction, decoupled } => (2 + u32::from(decoupled), correction, beta, eps),
-        Rule::Ema { keep } => (4, [keep; 2], [0.0; 2], 0.0),
+        Rule::Sgd { momentum, nesterov } => (nesterov.into(), [p.lr(); 2], [momentum, 0.0], 0.0),
+        Rule::Adam { beta, eps, correction, decoupled } => (decoupled.into(), correction, beta, eps),
+        Rule::Ema { keep } => (0, [keep; 2], [0.0; 2], 0.0),
     }
 }
 
@@ -43,7 +44,7 @@ impl Wgpu {
     pub(crate) fn run_optimize(
         &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &[Param<'_, Memory>],
     ) -> Result<(), Error> {
-        let (code, dials, beta, eps) = rule(p);
+        let (other, dials, beta, eps) = numbers(p);
         let [most, limit] = p.limits();
         let [dummy, second, third] = self.nothing()?;
         let step = self.numbers(NUMBERS)?;
@@ -66,7 +67,8 @@ impl Wgpu {
             for start in (0..len).step_by(piece) {
                 let count = piece.min(len - start);
                 let call = Call::new(&kernel::OPTIMIZE)
-                    .constant("RULE", code)
+                    .constant("RULE", p.rule().code())
+                    .constant("OTHER", other)
                     .constant("STATES", states)
                     .constant("COPY", param.half.is_some().into())
                     .params([word_of(count), p.weight_decay().to_bits(), most, eps.to_bits()])

@@ -41,12 +41,8 @@ impl Wgpu {
             let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
             self.launch(weights(&x, call).buffer(3, &out.buffer).buffer(8, &parts), groups)?;
         }
-        let (divisor, fixed) = match p.divisor() {
-            Divisor::Fixed(value) => (0, value),
-            Divisor::Rows => (1, 0.0),
-            Divisor::Weights => (2, 0.0),
-        };
-        let call = Call::new(&kernel::XENT_END).params([groups, divisor, fixed.to_bits()]);
+        let fixed = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
+        let call = Call::new(&kernel::XENT_END).params([groups, p.divisor().code(), fixed.to_bits()]);
         self.launch(call.buffer(3, &out.buffer).buffer(8, &parts), 1)
     }
 

@@ -2,12 +2,9 @@
 
 use gradscale::core::{
     scale::Factor,
-    stats::{Convention, Detail, LIGHT_WORDS, Moments, Stats, WORDS},
+    stats::{BINS, Convention, Counts, Detail, Moments, Stats},
 };
 use std::f64::consts::LN_2;
-
-/// Words before the histogram.
-const HEAD: usize = LIGHT_WORDS + 8;
 
 /// The row of the same values at the exponent `to`. Counts of what flushes are exact within the range of the histogram;
 /// what overflows and what is subnormal is counted by whole bins.
@@ -26,46 +23,28 @@ pub fn shift(row: &Stats, to: i32) -> Stats {
     // The largest value says exactly whether anything overflows; 65520 lies inside its bin.
     let overflows = amax >= f32::from_bits(convention.nearest_overflow());
     let overflowed = if overflows { count(&|c| c > 16).max(1) } else { 0 };
-    let mut words = row.to_words();
-    let mut wide = |at: usize, value: u64| {
-        let bytes = value.to_le_bytes();
-        let (low, high) = bytes.split_at(4);
-        let word = |half: &[u8]| half.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
-        (words[at], words[at + 1]) = (word(low), word(high));
-    };
-    wide(8, flushed);
-    wide(10, overflowed);
-    wide(12, subnormal);
-    words[14] = amax.to_bits();
-    if let Some(moments) = row.moments() {
-        move_sums(&mut words, moments, row.counts().nonzero() as f64, by);
-    }
-    words[HEAD..].fill(0);
+    let counts = Counts { flushed, overflowed, subnormal, amax, exponent: to, ..*row.counts() };
+    let mut moved = [0u32; BINS];
     for (key, &bin) in (0i32..).zip(bins) {
-        let moved = usize::try_from(key.saturating_add(by).clamp(1, 254)).unwrap_or(1);
-        words[HEAD + moved] = words[HEAD + moved].saturating_add(bin);
+        let bin_there = &mut moved[usize::try_from(key.saturating_add(by).clamp(1, 254)).unwrap_or(1)];
+        *bin_there = bin_there.saturating_add(bin);
     }
+    let moments = row.moments().map(|moments| sums(moments, row.counts().nonzero() as f64, by)).unwrap_or_default();
     // Where values leave what f32 can hold, counts are all that can be said.
-    Stats::from_words(&words, convention, to).unwrap_or_else(|_| {
-        words[14] = amax.clamp(f32::MIN_POSITIVE, f32::MAX).to_bits();
-        words[15] = Detail::Counts.code();
-        Stats::from_words(&words, convention, to).unwrap_or(*row)
+    Stats::from_parts(convention, row.detail(), counts, moments, &moved).unwrap_or_else(|_| {
+        let counts = Counts { amax: amax.clamp(f32::MIN_POSITIVE, f32::MAX), ..counts };
+        Stats::from_parts(convention, Detail::Counts, counts, moments, &moved).unwrap_or(*row)
     })
 }
 
 /// Sums over values 2^by times as large, of which `n` are not zero.
-fn move_sums(words: &mut [u32; WORDS], moments: &Moments, n: f64, by: i32) {
+fn sums(moments: &Moments, n: f64, by: i32) -> Moments {
     let (factor, log) = (2f64.powi(by), f64::from(by) * LN_2);
-    let sums = [
-        moments.sum * factor,
-        moments.sum_sq * factor * factor,
-        moments.sum_ln + n * log,
-        moments.sum_ln_sq + 2.0 * log * moments.sum_ln + n * log * log,
-    ];
-    for (pair, sum) in words[LIGHT_WORDS..HEAD].chunks_exact_mut(2).zip(sums) {
-        #[expect(clippy::cast_possible_truncation, reason = "a pair of f32, the large part first")]
-        let (large, small) = (sum as f32, (sum - f64::from(sum as f32)) as f32);
-        pair.copy_from_slice(&[large.to_bits(), small.to_bits()]);
+    Moments {
+        sum: moments.sum * factor,
+        sum_sq: moments.sum_sq * factor * factor,
+        sum_ln: moments.sum_ln + n * log,
+        sum_ln_sq: moments.sum_ln_sq + 2.0 * log * moments.sum_ln + n * log * log,
     }
 }
 

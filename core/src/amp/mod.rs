@@ -4,4 +4,5 @@ mod plan;
 mod policy;
 
 pub use plan::{Input, MAX_INPUTS, Node, PlanError, Planned, plan, plan_with};
-pub use policy::{AmpPolicy, Full, Level, List, OVERRIDES, Precision, Settings, default_list};
+pub use crate::op::List;
+pub use policy::{AmpPolicy, Full, Level, OVERRIDES, Precision, Settings};

@@ -1,6 +1,6 @@
 //! Lists and levels.
 
-use crate::op::Op;
+use crate::op::{List, Op};
 use core::fmt;
 use heapless::LinearMap;
 
@@ -19,52 +19,6 @@ impl fmt::Display for Precision {
             Self::Half => "half",
             Self::Single => "f32",
         })
-    }
-}
-
-/// How an operator's precision is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum List {
-    /// Runs in half: it is fast there and loses nothing.
-    Allow,
-    /// Runs in f32: exponentials, logarithms, powers, large reductions, softmax, losses.
-    Deny,
-    /// f32 inside, stored as its input is: normalisations, a kind of deny that needs no casts.
-    Inside,
-    /// Runs in the type of its inputs; of several, the widest wins.
-    Infer,
-}
-
-impl fmt::Display for List {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::Inside => "inside",
-            Self::Infer => "infer",
-        })
-    }
-}
-
-/// The list on which an operator stands unless the user says otherwise.
-#[must_use]
-pub const fn default_list(op: Op) -> List {
-    match op {
-        Op::Matmul | Op::BatchedMatmul | Op::Linear | Op::Conv | Op::ConvTranspose | Op::Recurrent => List::Allow,
-        Op::Exp | Op::Log | Op::Pow | Op::Sqrt | Op::Sum | Op::Mean | Op::Norm | Op::Softmax | Op::LogSoftmax => {
-            List::Deny
-        }
-        Op::CrossEntropy | Op::BinaryCrossEntropy | Op::MseLoss | Op::L1Loss | Op::SmoothL1Loss | Op::FocalLoss => {
-            List::Deny
-        }
-        Op::BatchNorm | Op::LayerNorm | Op::GroupNorm | Op::RmsNorm | Op::LocalResponseNorm => List::Inside,
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Neg | Op::Abs | Op::Sign | Op::Reciprocal | Op::Scale => {
-            List::Infer
-        }
-        Op::Relu | Op::Gelu | Op::Erf | Op::Silu | Op::Hardswish | Op::Sigmoid | Op::Tanh | Op::Dropout => List::Infer,
-        Op::MaxPool | Op::MaxPoolOverlapping | Op::AveragePool | Op::Unpool | Op::Interpolate => List::Infer,
-        Op::Reshape | Op::Transpose | Op::Slice | Op::Concat | Op::Split | Op::Embedding | Op::Cast => List::Infer,
-        Op::Expand | Op::ArgMax => List::Infer,
     }
 }
 
@@ -153,7 +107,7 @@ impl AmpPolicy {
     /// The list on which `op` stands.
     #[must_use]
     pub fn list(&self, op: Op) -> List {
-        self.overrides.get(&op).copied().unwrap_or(default_list(op))
+        self.overrides.get(&op).copied().unwrap_or(op.list())
     }
 
     /// The precision in which `op` reads and stores, for inputs of these types. Without inputs, that of the data.

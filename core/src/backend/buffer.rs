@@ -25,18 +25,14 @@ impl DType {
             Self::U8 => 1,
         }
     }
-
-    /// The number by which kernels know the type.
-    #[must_use]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::U8 => 2,
-            Self::U32 => 3,
-        }
-    }
 }
+
+crate::codes!(DType {
+    Self::F32 => 0 "TYPE_F32",
+    Self::F16 => 1 "TYPE_F16",
+    Self::U8 => 2 "TYPE_U8",
+    Self::U32 => 3 "TYPE_U32",
+});
 
 /// Device memory of one type; freed on drop, after the work already enqueued. Layout is the descriptors' business.
 #[expect(clippy::len_without_is_empty, reason = "an empty buffer is nothing special")]

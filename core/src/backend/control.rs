@@ -29,6 +29,12 @@ impl<T> Scaled<T, Slot> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dial(pub u16);
 
+/// Words of a control: detail, seed (low word first), number of slots; then exponents, then dials.
+pub(super) const DETAIL: usize = 0;
+pub(super) const SEED: usize = 1;
+pub(super) const SLOTS: usize = 3;
+pub(super) const HEADER: usize = 4;
+
 /// What the host decides before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Control<'a> {
@@ -40,4 +46,22 @@ pub struct Control<'a> {
     pub seed: u64,
     /// The most that any store observes in this step.
     pub detail: Detail,
+}
+
+impl Control<'_> {
+    /// Words before the exponents.
+    pub const HEADER: usize = HEADER;
+
+    /// The words that devices read: detail, seed (low word first), number of slots, exponents, dials. Kernels know where by
+    /// the names of [`ABI`](super::ABI).
+    pub fn words(&self) -> impl Iterator<Item = u32> {
+        let [a, b, c, d, e, f, g, h] = self.seed.to_le_bytes();
+        let seed = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
+        // A slot is a u16.
+        let slots = u32::try_from(self.exponents.len()).unwrap_or(u32::MAX);
+        let mut header = [0; HEADER];
+        (header[DETAIL], header[SEED], header[SEED + 1], header[SLOTS]) = (self.detail.code(), seed[0], seed[1], slots);
+        let exponents = self.exponents.iter().map(|exponent| exponent.cast_unsigned());
+        header.into_iter().chain(exponents).chain(self.dials.iter().map(|dial| dial.to_bits()))
+    }
 }

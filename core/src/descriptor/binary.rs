@@ -23,19 +23,6 @@ impl BinaryOp {
     /// The plain ones; the others are [`Unary::ALL`] inside [`BinaryOp::Grad`].
     pub const ARITHMETIC: &'static [Self] = &[Self::Add, Self::Sub, Self::Mul, Self::Div, Self::Max];
 
-    /// The number by which kernels know the function: those of [`Unary`] lie above 100.
-    #[must_use]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::Add => 0,
-            Self::Sub => 1,
-            Self::Mul => 2,
-            Self::Div => 3,
-            Self::Max => 4,
-            Self::Grad(unary) => 100 + unary.code(),
-        }
-    }
-
     /// The meaning.
     #[must_use]
     pub fn eval(self, a: f32, b: f32, at: At) -> f32 {
@@ -56,6 +43,16 @@ impl BinaryOp {
     }
 }
 
+crate::codes!(BinaryOp {
+    Self::Add => 0 "BINARY_ADD",
+    Self::Sub => 1 "BINARY_SUB",
+    Self::Mul => 2 "BINARY_MUL",
+    Self::Div => 3 "BINARY_DIV",
+    Self::Max => 4 "BINARY_MAX",
+    // Which function's, its own number says.
+    Self::Grad(_) => 5 "BINARY_GRAD",
+});
+
 /// How b is laid over the rows and columns of a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Over {
@@ -68,6 +65,13 @@ pub enum Over {
     /// One value: `[1]`.
     One,
 }
+
+crate::codes!(Over {
+    Self::All => 0 "OVER_ALL",
+    Self::PerColumn => 1 "OVER_PER_COLUMN",
+    Self::PerRow => 2 "OVER_PER_ROW",
+    Self::One => 3 "OVER_ONE",
+});
 
 /// `y[r, c] = op(a[r, c], b[…])`, a and y `[rows, cols]`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -19,6 +19,12 @@ impl Pass {
     pub const ALL: [Self; 3] = [Self::Forward, Self::Data, Self::Weight];
 }
 
+crate::codes!(Pass {
+    Self::Forward => 0 "PASS_FORWARD",
+    Self::Data => 1 "PASS_DATA",
+    Self::Weight => 2 "PASS_WEIGHT",
+});
+
 /// x `[n, h, w, c]`, w `[o, kh, kw, c/groups]`, y `[n, oh, ow, o]`, bias `[o]`; products and sums in f32.
 ///
 /// `y[n, p, q, o] = Σ w[o, i, j, k] · x[n, p·s + i·d − pad, q·s + j·d − pad, group·c/groups + k]`, zeros outside x.

@@ -33,6 +33,12 @@ pub enum Rule {
     },
 }
 
+crate::codes!(Rule {
+    Self::Sgd { .. } => 0 "RULE_SGD",
+    Self::Adam { .. } => 1 "RULE_ADAM",
+    Self::Ema { .. } => 2 "RULE_EMA",
+});
+
 /// One launch over all parameters of a group: clip, decay, update, in this order (spec, section 10).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimizer {

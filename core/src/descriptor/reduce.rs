@@ -20,19 +20,15 @@ pub enum ReduceOp {
 impl ReduceOp {
     /// All of them.
     pub const ALL: &'static [Self] = &[Self::Sum, Self::Mean, Self::Max, Self::SumSquares, Self::ArgMax];
-
-    /// The number by which kernels know the function.
-    #[must_use]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::Sum => 0,
-            Self::Mean => 1,
-            Self::Max => 2,
-            Self::SumSquares => 3,
-            Self::ArgMax => 4,
-        }
-    }
 }
+
+crate::codes!(ReduceOp {
+    Self::Sum => 0 "REDUCE_SUM",
+    Self::Mean => 1 "REDUCE_MEAN",
+    Self::Max => 2 "REDUCE_MAX",
+    Self::SumSquares => 3 "REDUCE_SQUARES",
+    Self::ArgMax => 4 "REDUCE_ARGMAX",
+});
 
 /// `[outer, len, inner] → [outer, inner]`. Sums are f32, in an order fixed by the shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -55,6 +55,27 @@ pub enum Unary {
     },
 }
 
+crate::codes!(Unary {
+    Self::Id => 0 "UNARY_ID",
+    Self::Neg => 1 "UNARY_NEG",
+    Self::Abs => 2 "UNARY_ABS",
+    Self::Relu => 3 "UNARY_RELU",
+    Self::Tanh => 4 "UNARY_TANH",
+    Self::Sigmoid => 5 "UNARY_SIGMOID",
+    Self::Gelu => 6 "UNARY_GELU",
+    Self::Silu => 7 "UNARY_SILU",
+    Self::Erf => 8 "UNARY_ERF",
+    Self::Exp => 9 "UNARY_EXP",
+    Self::Ln => 10 "UNARY_LN",
+    Self::Sqrt => 11 "UNARY_SQRT",
+    Self::Recip => 12 "UNARY_RECIP",
+    Self::Pow(_) => 13 "UNARY_POW",
+    Self::Affine { .. } => 14 "UNARY_AFFINE",
+    Self::Dropout { .. } => 15 "UNARY_DROPOUT",
+    Self::Sign => 16 "UNARY_SIGN",
+    Self::Hardswish => 17 "UNARY_HARDSWISH",
+});
+
 /// What the tape keeps of an operator for its derivative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kept {
@@ -98,31 +119,6 @@ impl Unary {
             Ok(Self::Dropout { keep, stream })
         } else {
             Err(ShapeError::Value(keep))
-        }
-    }
-
-    /// The number by which kernels know the function.
-    #[must_use]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::Id => 0,
-            Self::Neg => 1,
-            Self::Abs => 2,
-            Self::Relu => 3,
-            Self::Tanh => 4,
-            Self::Sigmoid => 5,
-            Self::Gelu => 6,
-            Self::Silu => 7,
-            Self::Erf => 8,
-            Self::Exp => 9,
-            Self::Ln => 10,
-            Self::Sqrt => 11,
-            Self::Recip => 12,
-            Self::Pow(_) => 13,
-            Self::Affine { .. } => 14,
-            Self::Dropout { .. } => 15,
-            Self::Sign => 16,
-            Self::Hardswish => 17,
         }
     }
 

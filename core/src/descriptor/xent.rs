@@ -13,6 +13,12 @@ pub enum Divisor {
     Weights,
 }
 
+crate::codes!(Divisor {
+    Self::Fixed(_) => 0 "DIVIDE_FIXED",
+    Self::Rows => 1 "DIVIDE_ROWS",
+    Self::Weights => 2 "DIVIDE_WEIGHTS",
+});
+
 impl Divisor {
     /// The divisor, for so many rows that count and such a sum of their weights.
     #[must_use]

@@ -9,7 +9,7 @@ mod convention;
 mod counts;
 mod moments;
 mod row;
-mod words;
+pub(crate) mod words;
 
 pub(crate) use moments::mean_and_spread;
 

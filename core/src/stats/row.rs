@@ -19,18 +19,12 @@ pub enum Detail {
     Moments,
 }
 
-impl Detail {
-    /// The number by which devices know the level.
-    #[must_use]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Counts => 1,
-            Self::Full => 2,
-            Self::Moments => 3,
-        }
-    }
-}
+crate::codes!(Detail {
+    Self::None => 0 "DETAIL_NONE",
+    Self::Counts => 1 "DETAIL_COUNTS",
+    Self::Full => 2 "DETAIL_FULL",
+    Self::Moments => 3 "DETAIL_MOMENTS",
+});
 
 /// A share as two integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -13,9 +13,17 @@ use super::{Convention, Counts, Detail, Moments, Stats, row::BINS};
 use core::fmt;
 
 /// Words of a full row.
-pub const WORDS: usize = LIGHT_WORDS + 8 + BINS;
+pub const WORDS: usize = HISTOGRAM + BINS;
 /// Words of a light row, which is the start of a full one.
 pub const LIGHT_WORDS: usize = 16;
+/// Where the counts of ∞ and of NaN stand.
+pub(crate) const INFINITE: usize = 4;
+/// Where amax stands.
+pub(crate) const AMAX: usize = 14;
+/// Where the detail stands, behind which sums begin.
+pub(crate) const DETAIL: usize = 15;
+/// Where the histogram begins.
+pub(crate) const HISTOGRAM: usize = LIGHT_WORDS + 8;
 
 impl Stats {
     /// The row that `words` describe, seen at `exponent`. A light row needs the first [`LIGHT_WORDS`], others
@@ -49,7 +57,48 @@ impl Stats {
             amax: f32::from_bits(amax),
             exponent,
         };
-        let counts = &row.counts;
+        if detail >= Detail::Full {
+            let (sums, bins) = rest.split_first_chunk::<8>().ok_or(RowError::TooShort)?;
+            row.bins = *bins.first_chunk().ok_or(RowError::TooShort)?;
+            if detail >= Detail::Moments {
+                let pair = |large: u32, small: u32| f64::from(f32::from_bits(large)) + f64::from(f32::from_bits(small));
+                let [a, b, c, d, e, f, g, h] = *sums;
+                row.moments =
+                    Moments { sum: pair(a, b), sum_sq: pair(c, d), sum_ln: pair(e, f), sum_ln_sq: pair(g, h) };
+            }
+        }
+        row.checked()
+    }
+
+    /// The row of these counts, sums and bins, as far as `detail` observes them. Sums keep the 48 digits of two f32, as in
+    /// the words of a row.
+    ///
+    /// # Errors
+    /// [`RowError`] if the parts contradict each other.
+    pub fn from_parts(
+        convention: Convention, detail: Detail, counts: Counts, moments: Moments, bins: &[u32; BINS],
+    ) -> Result<Self, RowError> {
+        let mut row = Self::new(convention, counts.exponent, detail);
+        if detail == Detail::None {
+            return Ok(row);
+        }
+        row.counts = counts;
+        if detail >= Detail::Full {
+            row.bins = *bins;
+        }
+        if detail >= Detail::Moments {
+            let [sum, sum_sq, sum_ln, sum_ln_sq] = moments.all().map(|sum| {
+                let [large, small] = pair(sum);
+                f64::from(large) + f64::from(small)
+            });
+            row.moments = Moments { sum, sum_sq, sum_ln, sum_ln_sq };
+        }
+        row.checked()
+    }
+
+    /// The row, if a device could have written it.
+    fn checked(self) -> Result<Self, RowError> {
+        let (counts, amax) = (&self.counts, self.counts.amax.to_bits());
         let parts = [counts.zeros, counts.infinite, counts.nan, counts.flushed, counts.overflowed, counts.subnormal];
         let sum = parts.iter().try_fold(0u64, |sum, &part| sum.checked_add(part));
         if sum.is_none_or(|sum| sum > counts.count) {
@@ -58,27 +107,19 @@ impl Stats {
         if amax >= 0x7F80_0000 || (amax == 0) != (counts.nonzero() == 0) {
             return Err(RowError::Amax);
         }
-        if detail >= Detail::Full {
-            let (sums, bins) = rest.split_first_chunk::<8>().ok_or(RowError::TooShort)?;
-            row.bins = *bins.first_chunk().ok_or(RowError::TooShort)?;
-            let total: u64 = row.bins.iter().map(|&bin| u64::from(bin)).sum();
-            let full = row.bins.contains(&u32::MAX);
+        if self.detail >= Detail::Full {
+            let total: u64 = self.bins.iter().map(|&bin| u64::from(bin)).sum();
+            let full = self.bins.contains(&u32::MAX);
             if total != counts.nonzero() && !full {
                 return Err(RowError::Histogram);
             }
             // amax lies in the highest bin that counts.
-            let top = row.bins.iter().rposition(|&bin| bin != 0);
-            if counts.nonzero() != 0 && top != usize::try_from((amax + convention.key_constant()) >> 23).ok() {
+            let top = self.bins.iter().rposition(|&bin| bin != 0);
+            if counts.nonzero() != 0 && top != usize::try_from((amax + self.convention.key_constant()) >> 23).ok() {
                 return Err(RowError::Histogram);
             }
-            if detail >= Detail::Moments {
-                let pair = |large: u32, small: u32| f64::from(f32::from_bits(large)) + f64::from(f32::from_bits(small));
-                let [a, b, c, d, e, f, g, h] = *sums;
-                row.moments =
-                    Moments { sum: pair(a, b), sum_sq: pair(c, d), sum_ln: pair(e, f), sum_ln_sq: pair(g, h) };
-            }
         }
-        Ok(row)
+        Ok(self)
     }
 
     /// The words of the row without its exponent, zeros for what it did not observe. Sums keep the 48 digits of two f32.
@@ -90,13 +131,7 @@ impl Stats {
             let [a, b, c, d, e, f, g, h] = x.to_le_bytes();
             [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
         });
-        let sums = self.moments.all().into_iter().flat_map(|x| {
-            #[expect(clippy::cast_possible_truncation, reason = "rounded to the large part of a pair")]
-            let large = x as f32;
-            #[expect(clippy::cast_possible_truncation, reason = "rounded to the small part of a pair")]
-            let small = if large.is_finite() { (x - f64::from(large)) as f32 } else { 0.0 };
-            [large.to_bits(), small.to_bits()]
-        });
+        let sums = self.moments.all().into_iter().flat_map(|sum| pair(sum).map(f32::to_bits));
         let all = halves.chain([c.amax.to_bits(), self.detail.code()]).chain(sums).chain(self.bins);
         let mut words = [0; WORDS];
         for (word, value) in words.iter_mut().zip(all) {
@@ -106,7 +141,16 @@ impl Stats {
     }
 }
 
-/// Why words are no row.
+/// A sum as two f32, the large part first.
+fn pair(sum: f64) -> [f32; 2] {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the large part")]
+    let large = sum as f32;
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the small part")]
+    let small = if large.is_finite() { (sum - f64::from(large)) as f32 } else { 0.0 };
+    [large, small]
+}
+
+/// Why words, or parts, are no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowError {
