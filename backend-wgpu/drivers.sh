@@ -43,7 +43,7 @@ training=$(scripts/built.sh gradscale-wgpu training)
 
 # Families of cases that say nothing of SwiftShader which others do not: what sets it apart (small numbers, subgroups of
 # four, no f16) shows in casts, tables, stores, functions, sums and updates; tiles try its products.
-readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool xent xent_vjp)
+readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool cross_entropy cross_entropy_vjp)
 
 # Runs a part and says how long it took.
 timed() {
@@ -70,7 +70,7 @@ on() {
 # As if bindings were small and there were no subgroups: larger tensors are seen through several bindings, of which a
 # driver must have many. How a kernel sees a tensor is written by one place for all kernels, so of each way of using one a
 # family is enough: elements, rows, sums, products, updates. One case draws sizes that are too large for that.
-readonly SEEN_ALIKE=(binary:: conv:: norm_vjp:: pool:: rows:: sum:: table:: unary:: unpool:: xent:: xent_vjp::
+readonly SEEN_ALIKE=(binary:: conv:: norm_vjp:: pool:: rows:: sum:: table:: unary:: unpool:: cross_entropy:: cross_entropy_vjp::
     gemm::cubes gemm::tile gemm::types gemm::zero optimize::many)
 small() {
     export VK_DRIVER_FILES=$1 GRADSCALE_BINDING=262144 GRADSCALE_BRIEF=1 GRADSCALE_CASTS=sparse

@@ -5,8 +5,12 @@
 
 use crate::{CheckpointError, Shape};
 use gradscale_core::{
-    amp::PlanError, backend::DType, descriptor::ShapeError, loss_scale::ScheduleError, model::terms::TermsError,
-    op::Op, solve::ConfigError,
+    amp::PlanError,
+    backend::DType,
+    loss_scale::ScheduleError,
+    model::terms::TermsError,
+    ops::{Op, ShapeError},
+    solve::ConfigError,
 };
 use std::fmt;
 

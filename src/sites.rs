@@ -5,8 +5,8 @@ use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, LossScale},
     scaled::Scaled,
-    site::{Calls, End, Guard, RING, Site, SiteConfig, SiteState},
-    solve::{Choice, ConfigError, Held, NoDecision},
+    site::{Calls, Guard, RING, Site, SiteConfig, SiteState, StepEnd},
+    solve::{Choice, ConfigError, LimitedBy, NoDecision},
     stats::{Detail, Stats},
     step::{self, Blame, Kind},
 };
@@ -109,7 +109,7 @@ pub struct SiteReport<'a> {
     /// Share that the last decision expected; none under a loss scale, NaN where a rule has no model.
     pub gamma_predicted: Option<f64>,
     /// What the last decision was bound by.
-    pub bound: Option<Held>,
+    pub bound: Option<LimitedBy>,
     /// Values that overflowed or arrived as ±∞ or NaN, over all steps.
     pub overflows: u64,
     /// Share of the non-zero values stored as subnormals in the last step.
@@ -274,14 +274,16 @@ impl Sites {
                 site.expect(excess);
             }
             match finished {
-                Finished::Stepped => site.finish(row(slot), End::Stepped),
+                Finished::Stepped => site.finish(row(slot), StepEnd::Stepped),
                 Finished::Repeat(_) => site.repeat(row(slot)),
-                Finished::Skipped(_, cause) if repeats && cause != Cause::Again => site.finish(row(slot), End::Void),
+                Finished::Skipped(_, cause) if repeats && cause != Cause::Again => {
+                    site.finish(row(slot), StepEnd::Void)
+                }
                 Finished::Skipped(..) if behind => {
                     site.learn(excess);
-                    site.finish(row(slot), End::SkippedAfter);
+                    site.finish(row(slot), StepEnd::SkippedAfter);
                 }
-                Finished::Skipped(..) => site.finish(row(slot), End::SkippedHere),
+                Finished::Skipped(..) => site.finish(row(slot), StepEnd::SkippedHere),
             }
         }
         if let Scaling::Loss(schedule) = &mut self.scaling {

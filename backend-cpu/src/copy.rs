@@ -10,7 +10,7 @@ use crate::{
     seen::Seen,
 };
 use core::ops::Range;
-use gradscale_core::{backend::Store, descriptor::Strided};
+use gradscale_core::{backend::Store, ops::Strided};
 use half::f16;
 use rayon::prelude::*;
 

@@ -3,7 +3,7 @@
 use crate::{Cpu, Memory, arch::Isa, channels::Pattern, epilogue::BLOCK};
 use gradscale_core::{
     backend::{Slot, Store},
-    descriptor::{At, Binary, BinaryOp, Over, Unary},
+    ops::{At, Binary, BinaryOp, Broadcast, Unary},
     scale::Factor,
     scaled::Scaled,
 };
@@ -31,15 +31,15 @@ impl Cpu {
         let (isa, seed, [rows, cols]) = (self.isa(), y.table.seed, p.shape().map(|size| size as usize));
         // What is broadcast is converted once.
         let few: Vec<f32> =
-            if p.over() == Over::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
-        let columns = (p.over() == Over::PerColumn && cols != 0).then(|| Pattern::new(&few));
+            if p.over() == Broadcast::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
+        let columns = (p.over() == Broadcast::PerColumn && cols != 0).then(|| Pattern::new(&few));
         self.dense(y, rows * cols, |start, out| {
             load(isa, a, start, out);
             let mut other = [0f32; BLOCK];
             let other = &mut other[..out.len()];
             match (p.over(), &columns) {
-                (Over::All, _) => load(isa, b, start, other),
-                (Over::One, _) => other.fill(few[0]),
+                (Broadcast::All, _) => load(isa, b, start, other),
+                (Broadcast::One, _) => other.fill(few[0]),
                 (_, Some(columns)) => columns.lay(start, other),
                 _ => (start..).zip(&mut *other).for_each(|(i, other)| *other = few[i / cols]),
             }

@@ -12,7 +12,7 @@ use crate::{
     seen::Seen,
 };
 use core::ops::Range;
-use gradscale_core::{backend::Store, descriptor::Gemm};
+use gradscale_core::{backend::Store, ops::Gemm};
 
 /// Steps of k between two visits to the accumulators: a panel of 64 columns takes 128 KiB, one of 16 the first cache.
 const DEPTH: usize = 512;

@@ -8,7 +8,7 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{
     backend::Param,
-    descriptor::{Optimizer, Rule, Step},
+    ops::{Optimizer, Rule, Step},
     stats::Stats,
     step::found_inf,
 };
@@ -44,7 +44,10 @@ impl Cpu {
         if found_inf(table.rows()[indices(guard)].iter().map(Stats::counts)) {
             return;
         }
-        let step = p.step(|dial| table.dials[usize::from(dial.0)], norm.map(|norm| norm.f32()[0]));
+        let step = p.step(
+            |hyperparameter| table.hyperparameters[usize::from(hyperparameter.0)],
+            norm.map(|norm| norm.f32()[0]),
+        );
         let slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
         self.run(|| slices.into_par_iter().for_each(|slice| self.update(p, &step, slice)));
     }

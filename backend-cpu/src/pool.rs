@@ -3,7 +3,7 @@
 use crate::{Cpu, Memory, arch::Along, elementwise::load};
 use gradscale_core::{
     backend::Store,
-    descriptor::{Pool, PoolOp, Way},
+    ops::{GatherScatter, Pool, PoolOp},
 };
 use std::sync::Mutex;
 
@@ -103,7 +103,7 @@ impl Cpu {
         sums.iter_mut().for_each(|sum| *sum /= shape.area());
     }
 
-    pub(crate) fn run_unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) {
+    pub(crate) fn run_unpool(&self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) {
         let shape = Shape::of(p);
         let at = match (at, shape.max) {
             (Some(Memory::U8(at)), true) => Some(&at[..]),
@@ -111,15 +111,15 @@ impl Cpu {
             _ => panic!("unpooling needs U8 offsets"),
         };
         match (way, at) {
-            (Way::Scatter, at) => {
+            (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
                 self.rows_of(result, None, y, |row, sums| self.scatter(&shape, x, at, row, sums));
             }
-            (Way::Gather, Some(at)) => {
+            (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
                 self.rows_of(result, None, y, |row, values| self.gather(&shape, x, at, row, values));
             }
-            (Way::Gather, None) => self.run_pool(p, x, None, y),
+            (GatherScatter::Gather, None) => self.run_pool(p, x, None, y),
         }
     }
 

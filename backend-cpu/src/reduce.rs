@@ -3,7 +3,7 @@
 use crate::{Cpu, Memory, elementwise::load, epilogue::BLOCK};
 use gradscale_core::{
     backend::Store,
-    descriptor::{Reduce, ReduceOp},
+    ops::{Reduce, ReduceOp},
 };
 use rayon::prelude::*;
 

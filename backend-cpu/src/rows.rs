@@ -3,20 +3,20 @@
 use crate::{Cpu, Memory, elementwise::load};
 use gradscale_core::{
     backend::Store,
-    descriptor::{Rows, Way},
+    ops::{GatherScatter, Rows},
 };
 
 impl Cpu {
-    pub(crate) fn run_rows(&self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: Store<'_, Self>) {
+    pub(crate) fn run_rows(&self, p: &Rows, way: GatherScatter, x: &Memory, index: &Memory, y: Store<'_, Self>) {
         let [count, table, width] = [p.count(), p.table(), p.width()].map(|size| size as usize);
         match way {
-            Way::Gather => self.rows_of([count, 1, width], None, y, |i, values| {
+            GatherScatter::Gather => self.rows_of([count, 1, width], None, y, |i, values| {
                 let row = index.integer(i) as usize;
                 if row < table {
                     load(self.isa(), x, row * width, values);
                 }
             }),
-            Way::Scatter => {
+            GatherScatter::Scatter => {
                 // For each row of the table the indices that name it, in order.
                 let mut named = vec![Vec::new(); table];
                 for i in 0..count {

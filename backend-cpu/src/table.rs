@@ -1,4 +1,4 @@
-//! Exponents, dials, seed and rows of the sites that train together.
+//! Exponents, hyperparameters, seed and rows of the sites that train together.
 
 use gradscale_core::{
     backend::{Control, Slot},
@@ -16,7 +16,7 @@ const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 #[derive(Debug)]
 pub struct Table {
     pub(crate) exponents: Vec<i32>,
-    pub(crate) dials: Vec<f32>,
+    pub(crate) hyperparameters: Vec<f32>,
     pub(crate) seed: u64,
     pub(crate) detail: Detail,
     // Stores hold the table by reference; operators run one after the other, so nobody ever waits here.
@@ -24,11 +24,11 @@ pub struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(slots: u16, dials: u16) -> Self {
+    pub(crate) fn new(slots: u16, hyperparameters: u16) -> Self {
         let slots = usize::from(slots);
         Self {
             exponents: vec![0; slots],
-            dials: vec![0.0; usize::from(dials)],
+            hyperparameters: vec![0.0; usize::from(hyperparameters)],
             seed: 0,
             detail: Detail::Moments,
             rows: Mutex::new(vec![EMPTY; slots]),
@@ -37,7 +37,7 @@ impl Table {
 
     pub(crate) fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) {
         self.exponents.copy_from_slice(control.exponents);
-        self.dials.copy_from_slice(control.dials);
+        self.hyperparameters.copy_from_slice(control.hyperparameters);
         (self.seed, self.detail) = (control.seed, control.detail);
         self.rows()[indices(clear)].fill(EMPTY);
     }

@@ -9,7 +9,7 @@
 use gradscale_core::{
     backend::{Backend, Buffer, Control, CrossEntropyArgs, DType, Data, DataMut, Launch, NormSaved, Slot, Store},
     cast::{Round, f16_from_f32},
-    descriptor::{Conv2d, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary, Xent},
+    ops::{Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary},
     stats::{Convention, Detail, Stats},
 };
 use gradscale_cpu::{Cpu, Isa, Memory, Table};
@@ -45,7 +45,7 @@ type Bits = (Vec<u32>, Stats);
 
 fn store(cpu: &Cpu, dtype: DType, len: usize, run: impl FnOnce(Store<'_, Cpu>)) -> Bits {
     let mut table: Table = cpu.table(4, 0).unwrap();
-    let control = Control { exponents: &[0, 0, 3, 9], dials: &[], seed: 5, detail: Detail::Moments };
+    let control = Control { exponents: &[0, 0, 3, 9], hyperparameters: &[], seed: 5, detail: Detail::Moments };
     cpu.upload(&control, 0..4, &mut table).unwrap();
     let mut y = cpu.alloc(dtype, len).unwrap();
     run(Store::site(Slot(2), Slot(3), &table, &mut y));
@@ -142,13 +142,13 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
             all.push((read(cpu, gradient, shape[3] as usize), Stats::new(Convention::FP16, 0, Detail::None)));
         }
     }
-    let xent = Xent::new(20_000, 11).unwrap();
+    let cross_entropy = CrossEntropy::new(20_000, 11).unwrap();
     let logits = halves(cpu, 220_000, 8);
     let mut labels = cpu.alloc(DType::U8, 20_000).unwrap();
     cpu.write(Data::U8(&(0..20_000u32).map(|i| (i % 11) as u8).collect::<Vec<_>>()), &mut labels).unwrap();
     let mut out = cpu.alloc(DType::F32, 20_002).unwrap();
     cpu.launch(Launch::CrossEntropy {
-        p: xent,
+        p: cross_entropy,
         x: CrossEntropyArgs { logits: &logits, labels: &labels, weights: None },
         out: &mut out,
     })
@@ -157,7 +157,7 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     let up = store_f32(cpu, &halves(cpu, 1, 9), 1);
     let scored = CrossEntropyArgs { logits: &logits, labels: &labels, weights: None };
     all.push(store(cpu, DType::F16, 220_000, |y| {
-        cpu.launch(Launch::CrossEntropyVjp { p: xent, x: scored, out: &out, g: &up, dx: y }).unwrap()
+        cpu.launch(Launch::CrossEntropyVjp { p: cross_entropy, x: scored, out: &out, g: &up, dx: y }).unwrap()
     }));
     let long = store_f32(cpu, &dy, len * 22);
     let mut norm = cpu.alloc(DType::F32, 1).unwrap();

@@ -4,7 +4,7 @@ use crate::{Device, Error, driver::Driver, kernels, memory::Memory, store::Store
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
-    descriptor::{Dim, MAX_DIMS, Strided},
+    ops::{Dim, MAX_DIMS, Strided},
 };
 
 #[derive(Clone, Copy, Pod, Zeroable)]

@@ -4,7 +4,7 @@ use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Slot, Store},
-    descriptor::{Binary, BinaryOp, Unary, dropout_threshold},
+    ops::{Binary, BinaryOp, Unary, dropout_threshold},
     scaled::Scaled,
 };
 

@@ -1,11 +1,7 @@
 //! The kernels: files, what is put before them, and which variants there are.
 
 use core::fmt::Write;
-use gradscale_core::{
-    backend::ABI,
-    descriptor::MAX_DIMS,
-    scale::MAX_STEP,
-};
+use gradscale_core::{backend::ABI, ops::MAX_DIMS, scale::MAX_STEP};
 use std::collections::HashSet;
 
 /// A file of the folder `kernels`.
@@ -140,6 +136,12 @@ pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpoo
 /// The chosen place of each window.
 pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
 
+const ROI_ALIGN_MODULE: Module = Module::new("roi_align", &[STORE, DENSE, file!("roi_align.cu")]);
+/// Boxes of images, resampled to one size.
+pub static ROI_ALIGN: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align" };
+/// The gradient of the images.
+pub static ROI_ALIGN_VJP: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align_vjp" };
+
 const SUMS: File = file!("sums.cuh");
 const NORM: File = file!("norm.cuh");
 
@@ -165,13 +167,13 @@ pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "n
 /// The gradient of x in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
-const XENT_MODULE: Module = Module::new("xent", &[STORE, DENSE, SUMS, file!("xent.cu")]);
+const CROSS_ENTROPY_MODULE: Module = Module::new("cross_entropy", &[STORE, DENSE, SUMS, file!("cross_entropy.cu")]);
 /// Log-sum-exp of each row, and each block's share of the loss.
-pub static XENT: Kernel = Kernel { module: &XENT_MODULE, entry: "xent" };
+pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy" };
 /// Loss and divisor.
-pub static XENT_FINISH: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_finish" };
+pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_finish" };
 /// The gradient of the logits.
-pub static XENT_VJP: Kernel = Kernel { module: &XENT_MODULE, entry: "xent_vjp" };
+pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp" };
 
 /// Elements of a piece of a tensor in launches over several tensors.
 pub const LIST_PIECE: u32 = 4096;
@@ -212,6 +214,8 @@ static SINGLE: &[&Kernel] = &[
     &POOL,
     &UNPOOL_SCATTER,
     &UNPOOL_GATHER,
+    &ROI_ALIGN,
+    &ROI_ALIGN_VJP,
     &NORM_COLUMNS,
     &NORM_MOMENTS,
     &NORM_INVERSES,
@@ -221,9 +225,9 @@ static SINGLE: &[&Kernel] = &[
     &NORM_VJP_TOTALS,
     &NORM_VJP_APPLY,
     &NORM_VJP_GROUPS,
-    &XENT,
-    &XENT_FINISH,
-    &XENT_VJP,
+    &CROSS_ENTROPY,
+    &CROSS_ENTROPY_FINISH,
+    &CROSS_ENTROPY_VJP,
     &OPTIMIZE,
     &GLOBAL_NORM,
     &GLOBAL_NORM_FINISH,

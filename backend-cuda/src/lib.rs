@@ -12,6 +12,7 @@
 //! ```
 
 mod copy;
+mod cross_entropy;
 mod device;
 pub mod driver;
 mod elementwise;
@@ -26,11 +27,11 @@ mod pool;
 mod product;
 mod proof;
 mod reduce;
+mod roi_align;
 mod rows;
 mod scratch;
 mod store;
 mod table;
-mod xent;
 
 pub use device::Device;
 pub use error::Error;

@@ -14,7 +14,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, NormSaved, Store},
-    descriptor::{Norm, NormOver, Unary},
+    ops::{Norm, NormOver, Unary},
 };
 
 /// `Layout` of `norm.cuh`.

@@ -12,7 +12,7 @@ use bytemuck::{Pod, Zeroable};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Buffer, DType, Param},
-    descriptor::{Optimizer, Rule},
+    ops::{Optimizer, Rule},
 };
 
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
@@ -30,7 +30,7 @@ struct Parameter {
 #[repr(C)]
 struct OptimizeParams {
     rows: u64,
-    dials: u64,
+    hyperparameters: u64,
     norm: u64,
     guard: u32,
     pieces: u32,
@@ -115,11 +115,11 @@ impl<D: Driver> Device<D> {
         &self, p: &Optimizer, table: &Table<D>, guard: Range<u16>, norm: Option<&Memory<D>>,
         params: &mut [Param<'_, Memory<D>>],
     ) -> Result<(), Error> {
-        let lr = table.dial(p.lr());
+        let lr = table.hyperparameter(p.lr());
         let [max_value, max_norm] = p.limits();
         let mut step = OptimizeParams {
             rows: table.rows_of(&guard),
-            dials: table.dials(),
+            hyperparameters: table.hyperparameters(),
             norm: norm.filter(|_| max_norm.is_some()).map_or(0, |norm| norm.holds(1).of(DType::F32)),
             guard: u32::from(guard.end.saturating_sub(guard.start)),
             pieces: 0,
@@ -140,9 +140,9 @@ impl<D: Driver> Device<D> {
             Rule::Sgd { momentum, nesterov } => (step.momentum, step.nesterov) = (momentum, u32::from(nesterov)),
             Rule::Adam { beta, eps, correction, decoupled } => {
                 (step.beta, step.eps, step.decoupled) = (beta, eps, u32::from(decoupled));
-                step.correction = correction.map(|dial| table.dial(dial));
+                step.correction = correction.map(|hyperparameter| table.hyperparameter(hyperparameter));
             }
-            Rule::Ema { keep } => step.correction = [table.dial(keep); 2],
+            Rule::Ema { keep } => step.correction = [table.hyperparameter(keep); 2],
         }
         let mut params: Vec<&mut Param<'_, Memory<D>>> = params.iter_mut().filter(|param| param.len != 0).collect();
         for params in params.chunks_mut(LIST_TENSORS) {
@@ -159,7 +159,7 @@ impl<D: Driver> Device<D> {
                 };
                 step.pieces += small(n).div_ceil(LIST_PIECE);
             }
-            // SAFETY: all tensors are as long as their gradients; rows, dials and norm are there.
+            // SAFETY: all tensors are as long as their gradients; rows, hyperparameters and norm are there.
             unsafe { self.launch(&kernels::OPTIMIZE, [self.blocks_for(step.pieces), 1, 1], &step)? };
         }
         Ok(())

@@ -7,7 +7,7 @@ use crate::{
     kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
 };
 use bytemuck::{Pod, Zeroable};
-use gradscale_core::descriptor::{Conv2d, Gemm, Pass};
+use gradscale_core::ops::{Conv2d, Gemm, Pass};
 
 /// Elements from one m, k, z to the next in a, and from one k, n, z in b.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]

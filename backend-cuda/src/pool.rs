@@ -10,7 +10,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
-    descriptor::{Pool, PoolOp, Way},
+    ops::{GatherScatter, Pool, PoolOp},
 };
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -38,13 +38,13 @@ impl<D: Driver> Device<D> {
     }
 
     pub(crate) fn run_unpool(
-        &self, p: &Pool, way: Way, x: &Memory<D>, at: Option<&Memory<D>>, y: &Store<'_, Self>,
+        &self, p: &Pool, way: GatherScatter, x: &Memory<D>, at: Option<&Memory<D>>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         assert!(p.op() == PoolOp::Average || at.is_some(), "unpooling needs offsets");
         match (way, p.op()) {
-            (Way::Scatter, _) => self.windows(&kernels::UNPOOL_SCATTER, p, [p.y(), p.x()], x, at, y),
-            (Way::Gather, PoolOp::Max) => self.windows(&kernels::UNPOOL_GATHER, p, [p.x(), p.y()], x, at, y),
-            (Way::Gather, PoolOp::Average) => self.run_pool(p, x, None, y),
+            (GatherScatter::Scatter, _) => self.windows(&kernels::UNPOOL_SCATTER, p, [p.y(), p.x()], x, at, y),
+            (GatherScatter::Gather, PoolOp::Max) => self.windows(&kernels::UNPOOL_GATHER, p, [p.x(), p.y()], x, at, y),
+            (GatherScatter::Gather, PoolOp::Average) => self.run_pool(p, x, None, y),
         }
     }
 

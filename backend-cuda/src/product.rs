@@ -13,7 +13,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
-    descriptor::{Conv2d, Gemm, Pass},
+    ops::{Conv2d, Gemm, Pass},
 };
 
 /// `Product` of `product.cuh`.

@@ -6,7 +6,7 @@ use crate::{Device, Error, driver::Driver, plan::Kind, product::Choice};
 use core::future::Future;
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
-    descriptor::{Conv2d, Gemm, Pass, ShapeError},
+    ops::{Conv2d, Gemm, Pass, ShapeError},
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
@@ -113,7 +113,7 @@ impl<D: Driver> Device<D> {
         let mut exponents = vec![0; usize::from(Slot::FIRST.0) + 2];
         exponents[usize::from(Slot::FIRST.0)..].fill(-3);
         let mut table = self.table(Slot::FIRST.0 + 2, 0)?;
-        let control = Control { exponents: &exponents, dials: &[], seed: 0, detail: Detail::Full };
+        let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
         self.upload(&control, 0..Slot::FIRST.0 + 2, &mut table)?;
         let stores =
             [Store::site(Slot::ONE, slots[0], &table, &mut y), Store::site(Slot::ONE, slots[1], &table, &mut plain)];

@@ -4,7 +4,7 @@ use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
-    descriptor::{Reduce, ReduceOp},
+    ops::{Reduce, ReduceOp},
 };
 
 #[derive(Clone, Copy, Pod, Zeroable)]

@@ -4,7 +4,7 @@ use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
-    descriptor::{Rows, Way},
+    ops::{GatherScatter, Rows},
 };
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -26,11 +26,11 @@ struct RowsParams {
 
 impl<D: Driver> Device<D> {
     pub(crate) fn run_rows(
-        &self, p: &Rows, way: Way, x: &Memory<D>, index: &Memory<D>, y: &Store<'_, Self>,
+        &self, p: &Rows, way: GatherScatter, x: &Memory<D>, index: &Memory<D>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let (count, table, row) = (p.count(), p.table(), p.width());
         let [mut from, mut to] = [table, count];
-        if way == Way::Scatter {
+        if way == GatherScatter::Scatter {
             (from, to) = (to, from);
         }
         let n = (to * row) as usize;
@@ -49,7 +49,7 @@ impl<D: Driver> Device<D> {
             len,
             unused: 0,
         };
-        if way == Way::Gather {
+        if way == GatherScatter::Gather {
             // SAFETY: x, the indices and y hold what the descriptor says; the kernel follows no index beyond the table.
             return unsafe { self.launch(&kernels::ROWS_GATHER, blocks, &params) };
         }

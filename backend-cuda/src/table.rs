@@ -1,4 +1,4 @@
-//! Exponents, dials, seed and rows in device memory.
+//! Exponents, hyperparameters, seed and rows in device memory.
 //!
 //! | words | content |
 //! |---|---|
@@ -8,7 +8,7 @@
 use crate::{Error, driver::Driver, memory::Memory};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Control, DType, Dial, Slot},
+    backend::{Control, DType, Hyperparameter, Slot},
     stats::{Convention, Detail, Stats, WORDS},
 };
 use std::sync::Arc;
@@ -19,30 +19,30 @@ pub struct Table<D: Driver> {
     driver: Arc<D>,
     memory: Memory<D>,
     exponents: Vec<i32>,
-    dials: usize,
+    hyperparameters: usize,
 }
 
 impl<D: Driver> Table<D> {
-    pub(crate) fn new(driver: &Arc<D>, slots: u16, dials: u16) -> Result<Self, Error> {
-        let (slots, dials) = (usize::from(slots), usize::from(dials));
-        let memory = Memory::new(driver, DType::U32, rows_at(slots, dials) + slots * WORDS)?;
-        let mut table = Self { driver: driver.clone(), memory, exponents: vec![0; slots], dials };
+    pub(crate) fn new(driver: &Arc<D>, slots: u16, hyperparameters: u16) -> Result<Self, Error> {
+        let (slots, hyperparameters) = (usize::from(slots), usize::from(hyperparameters));
+        let memory = Memory::new(driver, DType::U32, rows_at(slots, hyperparameters) + slots * WORDS)?;
+        let mut table = Self { driver: driver.clone(), memory, exponents: vec![0; slots], hyperparameters };
         let all = table.rows_at() + slots * WORDS;
         // SAFETY: the memory has that many words.
         unsafe { driver.zero(table.memory.at(), 4 * all)? };
-        let (exponents, values) = (vec![0; slots], vec![0.0; dials]);
-        let control = Control { exponents: &exponents, dials: &values, seed: 0, detail: Detail::Moments };
+        let (exponents, values) = (vec![0; slots], vec![0.0; hyperparameters]);
+        let control = Control { exponents: &exponents, hyperparameters: &values, seed: 0, detail: Detail::Moments };
         table.upload(&control, 0..0)?;
         Ok(table)
     }
 
     const fn rows_at(&self) -> usize {
-        rows_at(self.exponents.len(), self.dials)
+        rows_at(self.exponents.len(), self.hyperparameters)
     }
 
     pub(crate) fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) -> Result<(), Error> {
         self.exponents.copy_from_slice(control.exponents);
-        assert_eq!(control.dials.len(), self.dials, "as many dials as the table has");
+        assert_eq!(control.hyperparameters.len(), self.hyperparameters, "as many hyperparameters as the table has");
         let bytes: Vec<u8> = control.words().flat_map(u32::to_ne_bytes).collect();
         let row = |slot: u16| self.memory.at() + 4 * (self.rows_at() + usize::from(slot) * WORDS) as u64;
         let rows = usize::from(clear.end.saturating_sub(clear.start));
@@ -89,8 +89,8 @@ impl<D: Driver> Table<D> {
         self.memory.at() + 4 * Control::HEADER as u64
     }
 
-    /// Address of the dials.
-    pub(crate) const fn dials(&self) -> u64 {
+    /// Address of the hyperparameters.
+    pub(crate) const fn hyperparameters(&self) -> u64 {
         self.exponents() + 4 * self.exponents.len() as u64
     }
 
@@ -99,10 +99,10 @@ impl<D: Driver> Table<D> {
         self.memory.at() + 4 * self.rows_at() as u64
     }
 
-    /// The number of a dial, if it is one of the table's.
-    pub(crate) fn dial(&self, dial: Dial) -> u32 {
-        assert!(usize::from(dial.0) < self.dials, "a dial beyond the table");
-        u32::from(dial.0)
+    /// The number of a hyperparameter, if it is one of the table's.
+    pub(crate) fn hyperparameter(&self, hyperparameter: Hyperparameter) -> u32 {
+        assert!(usize::from(hyperparameter.0) < self.hyperparameters, "a hyperparameter beyond the table");
+        u32::from(hyperparameter.0)
     }
 
     /// The address of some rows.
@@ -118,6 +118,6 @@ impl<D: Driver> Table<D> {
     }
 }
 
-const fn rows_at(slots: usize, dials: usize) -> usize {
-    (Control::HEADER + slots + dials).next_multiple_of(2)
+const fn rows_at(slots: usize, hyperparameters: usize) -> usize {
+    (Control::HEADER + slots + hyperparameters).next_multiple_of(2)
 }

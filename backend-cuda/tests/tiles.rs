@@ -6,7 +6,7 @@ mod host;
 use gradscale_conformance::Reference;
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
-    descriptor::{Conv2d, Gemm, Pass, ShapeError},
+    ops::{Conv2d, Gemm, Pass, ShapeError},
     stats::{Convention, Detail, Stats},
 };
 use gradscale_cuda::{
@@ -60,7 +60,7 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
     };
     let (a, b, mut y) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?);
     let mut table = device.table(3, 0)?;
-    let control = Control { exponents: &[0, 0, -3], dials: &[], seed: 0, detail: Detail::Full };
+    let control = Control { exponents: &[0, 0, -3], hyperparameters: &[], seed: 0, detail: Detail::Full };
     device.upload(&control, 0..3, &mut table)?;
     let store = Store::site(Slot::ONE, Slot(2), &table, &mut y);
     match work {

@@ -16,7 +16,7 @@ use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer,
     core::{
         backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
-        descriptor::{Divisor, Unary},
+        ops::{Divisor, Unary},
         stats::Detail,
     },
     models::SegNet,
@@ -95,7 +95,7 @@ fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
 fn a_copy_that_comes_too_early_is_seen() {
     let device = host::Host::open(80, 2).expect("a C++ compiler");
     let mut table = device.table(2, 1).expect("a table");
-    let control = Control { exponents: &[0; 2], dials: &[0.0], seed: 0, detail: Detail::None };
+    let control = Control { exponents: &[0; 2], hyperparameters: &[0.0], seed: 0, detail: Detail::None };
     let (mut x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
     device.prefetch(Data::F32(&[1.0; 9]), &mut x).expect("nothing uses it");
     device

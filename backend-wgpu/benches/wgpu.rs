@@ -11,11 +11,11 @@
 )]
 
 use gradscale::{
-    Batch, CrossEntropy, Method, Parameters, Trainer, core::descriptor::Divisor, models::SegNet, nn::Module, optim::Sgd,
+    Batch, CrossEntropy, Method, Parameters, Trainer, core::ops::Divisor, models::SegNet, nn::Module, optim::Sgd,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
-    descriptor::{Conv2d, Gemm, Pass, Unary},
+    ops::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
 use gradscale_wgpu::{Adapter, Memory, Table, Wgpu};
@@ -35,7 +35,7 @@ impl Bench {
 
     fn table(&self, detail: Detail) -> Table {
         let mut table = self.device.table(4, 0).unwrap();
-        let control = Control { exponents: &[0, 0, 3, 5], dials: &[], seed: 1, detail };
+        let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[], seed: 1, detail };
         self.device.upload(&control, 0..4, &mut table).unwrap();
         table
     }

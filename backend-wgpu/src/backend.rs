@@ -38,8 +38,8 @@ impl Backend for Wgpu {
         self.read_memory(src, dst)
     }
 
-    fn table(&self, slots: u16, dials: u16) -> Result<Table, Error> {
-        self.new_table(slots, dials)
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, Error> {
+        self.new_table(slots, hyperparameters)
     }
 
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
@@ -74,11 +74,12 @@ impl Backend for Wgpu {
             Launch::Conv { p, pass, a, b, bias, y } => self.run_conv(&p, pass, a, b, bias, &y),
             Launch::Pool { p, x, indices, y } => self.run_pool(&p, x, indices.as_deref(), &y),
             Launch::Unpool { p, way, x, indices, y } => self.run_unpool(&p, way, x, indices, &y),
+            Launch::RoiAlign { p, way, x, boxes, y } => self.run_roi_align(&p, way, x, boxes, &y),
             Launch::Rows { p, way, x, indices, y } => self.run_rows(&p, way, x, indices, &y),
             Launch::Norm { p, x, affine, saved, y } => self.run_norm(&p, x, affine, saved, &y),
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, &dx, affine.as_ref()),
-            Launch::CrossEntropy { p, x, out } => self.run_xent(&p, x, out),
-            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.run_xent_vjp(&p, x, out, g, &dx),
+            Launch::CrossEntropy { p, x, out } => self.run_cross_entropy(&p, x, out),
+            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.run_cross_entropy_vjp(&p, x, out, g, &dx),
             Launch::GlobalNorm { gradients, norm } => self.run_global_norm(gradients, norm),
             Launch::Optimize { p, table, guard, norm, parameters } => {
                 self.run_optimize(&p, table, guard, norm, parameters)

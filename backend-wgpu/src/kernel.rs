@@ -9,10 +9,7 @@
 
 use crate::{Error, Wgpu};
 use core::fmt::Write;
-use gradscale_core::{
-    backend::ABI,
-    scale,
-};
+use gradscale_core::{backend::ABI, scale};
 use std::collections::HashMap;
 use tensor::Tensor;
 
@@ -106,6 +103,7 @@ kernels! {
     SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a" = "p.types.x", "b" = "p.types.y", "c" = "p.types.z", "d" = "p.types.w") Y;
     GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x") Y INDICES;
     SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y INDICES;
+    ROI_ALIGN = "roi_align" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH] ("x") Y BOXES;
     REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
     REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] () SHARED_Y;
     NORM_MOMENT = "norm_moment" [HALF, GROUPS, SPLIT] ("x");
@@ -116,10 +114,10 @@ kernels! {
     NORM_MEANS = "norm_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
     NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy") Y;
     NORM_AFFINE = "norm_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] () SHARED_Y;
-    XENT_ROWS = "xent_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") OUT;
-    XENT_END = "xent_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
-    XENT_FACTORS = "xent_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;
-    XENT_VJP = "xent_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels") Y;
+    CROSS_ENTROPY_ROWS = "cross_entropy_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") OUT;
+    CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
+    CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;
+    CROSS_ENTROPY_VJP = "cross_entropy_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels") Y;
     SQUARES = "squares" [HALF, SCALE] ();
     GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
     STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();

@@ -3,7 +3,7 @@
 use crate::{Error, Memory, Wgpu, kernel, launch::Call, memory::word_of};
 use gradscale_core::{
     backend::{DType, Data, DataMut, Slot, Store},
-    descriptor::Unary,
+    ops::Unary,
     stats::FlushRule,
 };
 

@@ -1,4 +1,4 @@
-//! Exponents, dials, seed and rows of the sites that train together.
+//! Exponents, hyperparameters, seed and rows of the sites that train together.
 
 use crate::{Error, Memory, Wgpu, memory::padded};
 use core::ops::Range;
@@ -21,22 +21,22 @@ pub struct Table {
     /// Of the control last uploaded, for the host: exponents, and the greatest detail.
     exponents: Vec<i32>,
     pub(crate) detail: Arc<AtomicU32>,
-    dials: usize,
+    hyperparameters: usize,
 }
 
 impl Wgpu {
-    pub(crate) fn new_table(&self, slots: u16, dials: u16) -> Result<Table, Error> {
-        let (slots, dials) = (usize::from(slots), usize::from(dials));
+    pub(crate) fn new_table(&self, slots: u16, hyperparameters: u16) -> Result<Table, Error> {
+        let (slots, hyperparameters) = (usize::from(slots), usize::from(hyperparameters));
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let mut table = Table {
-            control: self.new_buffer(padded(4 * (Control::HEADER + slots + dials) as u64), usage)?,
+            control: self.new_buffer(padded(4 * (Control::HEADER + slots + hyperparameters) as u64), usage)?,
             rows: self.new_buffer(padded(ROW_BYTES * slots as u64), usage)?,
             exponents: vec![0; slots],
             detail: Arc::new(AtomicU32::new(0)),
-            dials,
+            hyperparameters,
         };
-        let (exponents, values) = (vec![0; slots], vec![0.0; dials]);
-        let control = Control { exponents: &exponents, dials: &values, seed: 0, detail: Detail::Moments };
+        let (exponents, values) = (vec![0; slots], vec![0.0; hyperparameters]);
+        let control = Control { exponents: &exponents, hyperparameters: &values, seed: 0, detail: Detail::Moments };
         // The rows of a new buffer are zeros: empty.
         self.upload_control(&control, 0..0, &mut table)?;
         Ok(table)
@@ -46,12 +46,12 @@ impl Wgpu {
         &self, control: &Control<'_>, clear: Range<u16>, table: &mut Table,
     ) -> Result<(), Error> {
         assert!(
-            control.exponents.len() == table.exponents.len() && control.dials.len() == table.dials,
-            "a control of {} slots and {} dials for a table of {} and {}",
+            control.exponents.len() == table.exponents.len() && control.hyperparameters.len() == table.hyperparameters,
+            "a control of {} slots and {} hyperparameters for a table of {} and {}",
             control.exponents.len(),
-            control.dials.len(),
+            control.hyperparameters.len(),
             table.exponents.len(),
-            table.dials
+            table.hyperparameters
         );
         self.flush()?;
         table.exponents.copy_from_slice(control.exponents);

@@ -5,7 +5,7 @@
 use gradscale::Cpu;
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
-    descriptor::{Conv2d, Gemm, Pass},
+    ops::{Conv2d, Gemm, Pass},
     stats::{Convention, Detail, Stats},
 };
 use gradscale_wgpu::Wgpu;
@@ -37,7 +37,7 @@ fn run<B: Backend>(
     device: &B, lens: [usize; 3], work: impl Fn(&B, &B::Buffer, &B::Buffer, Store<'_, B>) -> Result<(), B::Error>,
 ) -> (Vec<f32>, Stats) {
     let mut table = device.table(4, 0).unwrap();
-    let control = Control { exponents: &[0, 0, 3, 5], dials: &[], seed: 1, detail: Detail::Full };
+    let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[], seed: 1, detail: Detail::Full };
     device.upload(&control, 0..4, &mut table).unwrap();
     let operand = |len, seed| {
         let values: Vec<half::f16> = integers(len, seed).into_iter().map(half::f16::from_f32).collect();

@@ -8,8 +8,8 @@ use gradscale_core::{
     cast::{Round, f16_from_f32},
     rules::parameter_gradient,
     scale::Factor,
-    site::{Calls, End, Memory, Site, SiteConfig, SiteState},
-    solve::Held,
+    site::{Calls, Memory, Site, SiteConfig, SiteState, StepEnd},
+    solve::LimitedBy,
     stats::{Convention, Counts, Detail, Stats},
     step::{Blame, Kind, Outcome, blame, found_inf, may_repeat},
 };
@@ -111,11 +111,11 @@ impl Chain {
         };
         for (i, (site, row)) in self.sites.iter_mut().zip(&rows).enumerate() {
             match (trace.outcome, first) {
-                (Outcome::Stepped, _) => site.finish(row, End::Stepped),
+                (Outcome::Stepped, _) => site.finish(row, StepEnd::Stepped),
                 (Outcome::Repeated(_), _) => site.repeat(row),
-                (Outcome::Skipped(_), _) if failed.is_some() => site.finish(row, End::Void),
-                (Outcome::Skipped(_), Some(first)) if i > first.site => site.finish(row, End::SkippedAfter),
-                (Outcome::Skipped(_), _) => site.finish(row, End::SkippedHere),
+                (Outcome::Skipped(_), _) if failed.is_some() => site.finish(row, StepEnd::Void),
+                (Outcome::Skipped(_), Some(first)) if i > first.site => site.finish(row, StepEnd::SkippedAfter),
+                (Outcome::Skipped(_), _) => site.finish(row, StepEnd::SkippedHere),
             }
         }
         trace
@@ -275,7 +275,7 @@ proptest! {
             for (site, &share) in plain.sites.iter().zip(&last.flushed).filter(|_| one.len() == 2) {
                 let choice = site.history().last().expect("it has decided").choice;
                 prop_assert!((share - choice.gamma).abs() < 1e-12, "{share}, {choice:?}");
-                prop_assert!(share <= 1e-3 || choice.held == Held::Overflow, "{share}, {choice:?}");
+                prop_assert!(share <= 1e-3 || choice.held == LimitedBy::Overflow, "{share}, {choice:?}");
             }
         }
     }

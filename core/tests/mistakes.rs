@@ -13,8 +13,8 @@ use gradscale_core::{
     rules::{branch_paper, parameter_gradient, sum},
     scale::Factor,
     scaled::Scaled,
-    site::{Calls, End, Site, SiteConfig},
-    solve::{Exact, Held},
+    site::{Calls, Site, SiteConfig, StepEnd},
+    solve::{Exact, LimitedBy},
     stats::{Convention, Counts, Detail, Stats},
     step::found_inf,
 };
@@ -162,7 +162,7 @@ fn mistake_09_a_skipped_step_is_not_taken() {
     let mut site = Site::new(SiteConfig::exact()).expect("an interval");
     site.decide(Exact::FP16.decide(&full(0, &[1.0])), 0);
     let taken = site.state().since;
-    site.finish(&full(0, &[f32::NAN]), End::SkippedAfter);
+    site.finish(&full(0, &[f32::NAN]), StepEnd::SkippedAfter);
     assert_eq!(site.state().since, taken);
 }
 
@@ -218,7 +218,10 @@ fn mistake_14_an_interval_counts_steps_and_not_calls() {
         }
         let alpha = site.alpha().expect("decided");
         let calls = [full(alpha, &[1.0]), full(alpha, &[0.5]), full(alpha, &[0.25])];
-        site.finish(&calls[0].merge(&calls[1]).and_then(|row| row.merge(&calls[2])).expect("one kind"), End::Stepped);
+        site.finish(
+            &calls[0].merge(&calls[1]).and_then(|row| row.merge(&calls[2])).expect("one kind"),
+            StepEnd::Stepped,
+        );
     }
     assert_eq!(updates, [1, 11, 21, 31]);
 }
@@ -270,7 +273,7 @@ fn mistake_18_the_state_is_alpha() {
         for (u, x) in u.iter().zip(truth) {
             assert_bits(*u, narrow(f64::from(x) * pow2(alpha)), format!("from 2^{from}"));
         }
-        site.finish(&full(alpha, &u), End::Stepped);
+        site.finish(&full(alpha, &u), StepEnd::Stepped);
         assert_eq!(site.alpha(), Some(alpha));
     }
 }
@@ -287,7 +290,7 @@ fn mistake_19_narrow_tensors_are_not_left_among_the_subnormals() {
         ((stored / f64::from(values[0]) - 1.0).abs(), choice.held)
     };
     let (least, held) = error(Exact::FP16.with_window(0).expect("in range"));
-    assert!(least > 0.95 && held == Held::NormalRange, "a window of 0 is the least scale");
+    assert!(least > 0.95 && held == LimitedBy::NormalRange, "a window of 0 is the least scale");
     let (ours, held) = error(Exact::FP16);
-    assert!(ours <= pow2(-11) && held == Held::NormalRange);
+    assert!(ours <= pow2(-11) && held == LimitedBy::NormalRange);
 }

@@ -7,7 +7,7 @@ use common::pow2;
 use core::str::FromStr;
 use gradscale_core::{
     amp::{AmpPolicy, Full, Input, Level, List, MAX_INPUTS, Node, OVERRIDES, PlanError, Planned, Precision, plan},
-    op::{Flow, Op, UnknownOp},
+    ops::{Flow, Op, UnknownOp},
     rules::{branch_paper, parameter_gradient, split_paper, sum},
     scaled::Scaled,
 };

@@ -11,7 +11,7 @@ use gradscale_core::{
         terms::{ConvShape, Terms, TermsError},
         theorem1, theorem2,
     },
-    solve::{Authors, Choice, Held, NoDecision, Operand, Paper},
+    solve::{Authors, Choice, LimitedBy, NoDecision, Operand, Paper},
     stats::{Convention, Detail, FlushRule, Stats},
 };
 use proptest::prelude::*;
@@ -78,14 +78,14 @@ fn floor(x: f64, margin: f64) -> Option<i32> {
 }
 
 /// k = min(max(0, k_uf), k_of), or as printed.
-fn paper(k_uf: i32, k_of: i32, literal: bool) -> (i32, Held) {
+fn paper(k_uf: i32, k_of: i32, literal: bool) -> (i32, LimitedBy) {
     let wanted = if literal { k_uf } else { k_uf.max(0) };
     let held = if k_of < wanted {
-        Held::Overflow
+        LimitedBy::Overflow
     } else if wanted > k_uf {
-        Held::One
+        LimitedBy::One
     } else {
-        Held::Threshold
+        LimitedBy::Threshold
     };
     (wanted.min(k_of), held)
 }
@@ -182,7 +182,7 @@ proptest! {
     fn other_casts_only_ever_lower(values in gradient(-40, 40)) {
         let got = Paper::new(1e-3).expect("a share").other_cast(&sums(&values)).expect("finite, not zero");
         let k_of = k_of(amax(&values));
-        prop_assert_eq!((got.k, got.held), (k_of.min(0), if k_of < 0 { Held::Overflow } else { Held::One }));
+        prop_assert_eq!((got.k, got.held), (k_of.min(0), if k_of < 0 { LimitedBy::Overflow } else { LimitedBy::One }));
         prop_assert!(got.gamma.is_nan(), "there is no model");
     }
 
@@ -249,7 +249,7 @@ fn the_worst_case_stays_below_the_threshold() {
     let k = |worst: f64, max: f64| {
         let terms = Terms { typical: 1.0, worst };
         let got = Paper::new(1e-3).expect("a share").product(&operand(max), &operand(1.0), terms).expect("σ > 0");
-        assert_eq!(got.held, Held::Overflow);
+        assert_eq!(got.held, LimitedBy::Overflow);
         got.k
     };
     assert_eq!(k(1.0, 65520.0 * pow2(-20)), 19);
@@ -340,7 +340,7 @@ fn the_spread_of_masked_products_is_the_predicted_one() {
     for gamma in [0.05, 0.3] {
         let rule = Paper::new(gamma).expect("a share");
         let got = rule.product(&operands[0], &operands[1], Terms::linear(256)).expect("σ > 0");
-        assert_eq!(got.held, Held::Threshold);
+        assert_eq!(got.held, LimitedBy::Threshold);
         assert!(got.gamma <= gamma && gamma < 2.0 * got.gamma * 1.01, "the least power of two");
         let met = dx.iter().filter(|x| x.abs() * pow2(got.k) <= LAMBDA_MIN).count();
         // A sum of 256 masked products is not quite normal: 15/N of excess kurtosis, an eighth of it at 0.

@@ -5,7 +5,7 @@ mod common;
 
 use common::{cases, full, gradient, site, stored};
 use gradscale_core::{
-    site::{Calls, End, Site, SiteConfig},
+    site::{Calls, Site, SiteConfig, StepEnd},
     stats::{Convention, Stats},
 };
 use proptest::{collection::vec, prelude::*};
@@ -63,13 +63,13 @@ fn step(site: &mut Site, batch: &Batch, shift: i32) -> Result<Step, TestCaseErro
         let alpha = site.alpha().unwrap_or(0);
         let row = stored(&values, alpha, site.wish().detail);
         if row.counts().non_finite() == 0 && row.counts().overflowed == 0 {
-            site.finish(&row, End::Stepped);
+            site.finish(&row, StepEnd::Stepped);
         } else if repeats == 0 {
             // Also what is not finite: too large a factor can make that.
             site.repeat(&row);
             continue;
         } else if matches!(batch, Batch::NotFinite) {
-            site.finish(&row, End::Void);
+            site.finish(&row, StepEnd::Void);
         } else {
             break;
         }
@@ -148,6 +148,6 @@ fn attempt(site: &mut Site, calls: &[i32]) -> Option<Stats> {
     if seen.counts().overflowed > 0 {
         return Some(seen);
     }
-    site.finish(&seen, End::Stepped);
+    site.finish(&seen, StepEnd::Stepped);
     None
 }

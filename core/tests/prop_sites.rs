@@ -4,7 +4,7 @@ mod common;
 
 use common::{cases, full, gradient, site, step, stored};
 use gradscale_core::{
-    site::{Calls, End, Guard, Memory, Site, SiteConfig, SiteState, When},
+    site::{Calls, Guard, Memory, Site, SiteConfig, SiteState, StepEnd, When},
     solve::NoDecision,
     stats::Detail,
 };
@@ -40,9 +40,9 @@ fn happen(site: &mut Site, event: &Event) -> Option<i32> {
     match *event {
         Event::Step(m) => return step(site, &gradient(m)),
         Event::Zeros => return step(site, &[0.0]),
-        Event::Masked(u, detail) => site.finish(&at(u, detail), End::Stepped),
-        Event::SkippedHere(u, detail) => site.finish(&at(u, detail), End::SkippedHere),
-        Event::SkippedAfter => site.finish(&full(alpha, &[f32::NAN]), End::SkippedAfter),
+        Event::Masked(u, detail) => site.finish(&at(u, detail), StepEnd::Stepped),
+        Event::SkippedHere(u, detail) => site.finish(&at(u, detail), StepEnd::SkippedHere),
+        Event::SkippedAfter => site.finish(&full(alpha, &[f32::NAN]), StepEnd::SkippedAfter),
     }
     site.alpha()
 }
@@ -81,7 +81,7 @@ proptest! {
         site.restore(&SiteState { alpha: Some(exponents[0]), since: u32::MAX, at_once: false, ceilings, guard: Guard::default(), tried: None });
         for (i, &exponent) in exponents.iter().enumerate() {
             let values = if overflow { gradient(m.abs() / 8 + 16) } else { gradient(m) };
-            let end = [End::Stepped, End::SkippedHere, End::SkippedAfter][i % 3];
+            let end = [StepEnd::Stepped, StepEnd::SkippedHere, StepEnd::SkippedAfter][i % 3];
             site.finish(&full(exponent, &values), end);
             let verdict = site.exact(&full(exponent, &values));
             if let (Ok(choice), Some(alpha)) = (verdict, site.decide(verdict, exponent)) {

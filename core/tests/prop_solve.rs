@@ -8,7 +8,7 @@ use gradscale_core::{
     loss_scale::{LossScale, ScheduleError},
     scale::exponent_of,
     site::{Site, SiteConfig},
-    solve::{Authors, Choice, ConfigError, Exact, Held, NoDecision, Operand, Paper},
+    solve::{Authors, Choice, ConfigError, Exact, LimitedBy, NoDecision, Operand, Paper},
     stats::{Convention, Detail, FlushRule, Stats},
 };
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -111,7 +111,7 @@ proptest! {
         prop_assert_eq!(got.gamma.to_bits(), share.to_bits(), "γ at the exponent decided");
         if got.k == k {
             let lifted = k == k_lo + rule.window;
-            let held = if missed { Held::Overflow } else if lifted { Held::NormalRange } else { Held::Threshold };
+            let held = if missed { LimitedBy::Overflow } else if lifted { LimitedBy::NormalRange } else { LimitedBy::Threshold };
             prop_assert_eq!(got.held, held);
         }
         if lower == 0 {
@@ -127,7 +127,7 @@ proptest! {
         let (at, below) = (rule.flushed(&values, got.k), rule.flushed(&values, got.k - 1));
         let c = rule.k_of(&values) - 2;
         prop_assert!(got.k <= c, "two bits stay free");
-        if got.held == Held::Overflow {
+        if got.held == LimitedBy::Overflow {
             let least = rule.flushed(&values, c);
             prop_assert!(!rule.keeps(&values, least, 0), "no k up to c keeps γ′");
             prop_assert!(at < values.len() as u64 && rule.keeps(&values, at, least));
@@ -147,7 +147,7 @@ proptest! {
         let k_of = rule.k_of(&values);
         let least = if k_lo <= k_of - 6 { 6 } else { 2 };
         prop_assert!(k_of - got.k >= least);
-        if got.held == Held::NormalRange {
+        if got.held == LimitedBy::NormalRange {
             let small = |&&u: &&f32| {
                 matches!(FP16.fate(flush, f64::from(u) * pow2(got.k)), Fate::Flushed | Fate::Subnormal)
             };
@@ -173,7 +173,7 @@ proptest! {
             let rule = Rule { target: FP16, flush, ppm: 1000, window: 11, room: 6 };
             let got = Exact::FP16.decide(&rule.row(&values)).expect("finite and not zero");
             let keeps = rule.keeps(&values, rule.flushed(&values, got.k), 0);
-            let claims = matches!(got.held, Held::Threshold | Held::NormalRange);
+            let claims = matches!(got.held, LimitedBy::Threshold | LimitedBy::NormalRange);
             prop_assert!(keeps || !claims, "{:?} of {:?}", got, values);
         }
     }

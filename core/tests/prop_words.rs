@@ -133,7 +133,7 @@ fn names_of_kernels_say_where_words_stand() {
     // Key 129: 2 < |u| ≤ 4.
     assert_eq!(words[number("ROW_HISTOGRAM") + 129], 1);
     assert_eq!(number("ROW_HISTOGRAM") + number("ROW_BINS"), words.len());
-    let control = Control { exponents: &[7, -8], dials: &[0.5], seed: 0x1_0000_0002, detail: Detail::Full };
+    let control = Control { exponents: &[7, -8], hyperparameters: &[0.5], seed: 0x1_0000_0002, detail: Detail::Full };
     let words: Vec<u32> = control.words().collect();
     let header = number("CONTROL_HEADER");
     assert_eq!(words[header..], [7, (-8i32).cast_unsigned(), 0.5f32.to_bits()]);

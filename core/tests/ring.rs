@@ -7,7 +7,7 @@ mod common;
 
 use common::{full, gradient, site, stored};
 use gradscale_core::{
-    site::{Calls, End, GUARD_LIMIT, GUARD_STEPS, REACH, RING, Site, SiteConfig, Trigger},
+    site::{Calls, GUARD_LIMIT, GUARD_STEPS, REACH, RING, Site, SiteConfig, StepEnd, Trigger},
     solve::ConfigError,
     stats::{Detail, Stats},
 };
@@ -21,7 +21,7 @@ fn train(site: &mut Site, values: &[f32]) -> (i32, u32) {
         let alpha = site.alpha().expect("decided");
         let row = stored(values, alpha, site.wish().detail);
         if row.counts().overflowed == 0 && row.counts().non_finite() == 0 {
-            site.finish(&row, End::Stepped);
+            site.finish(&row, StepEnd::Stepped);
             return (alpha, failed);
         }
         assert!(failed < 4, "it never fits");
@@ -142,7 +142,7 @@ fn nothing_is_learnt_from_what_no_exponent_mends() {
             site.decide(site.exact(&full(0, &gradient(-5))), 0);
             assert_ne!(site.alpha(), before.alpha);
         }
-        site.finish(&row, End::Void);
+        site.finish(&row, StepEnd::Void);
         assert_eq!(site.state(), before);
     }
 }
@@ -201,7 +201,7 @@ fn a_shared_site_fits_after_three_repeats_at_most() {
                 seen = seen.merge(&row).expect("of one kind");
             }
             if !lost {
-                site.finish(&seen, End::Stepped);
+                site.finish(&seen, StepEnd::Stepped);
                 break;
             }
             site.repeat(&seen);
@@ -220,7 +220,7 @@ fn lossy(site: &mut Site, values: &[f32]) -> bool {
     }
     let row = stored(values, site.alpha().expect("decided"), site.wish().detail);
     let lost = row.counts().overflowed > 0;
-    site.finish(&row, if lost { End::SkippedHere } else { End::Stepped });
+    site.finish(&row, if lost { StepEnd::SkippedHere } else { StepEnd::Stepped });
     lost
 }
 
@@ -284,7 +284,7 @@ fn sites_behind_learn_from_the_excess() {
     assert_eq!(excess, 10);
     assert_eq!(blamed.excess(&stored(&wide(-25), 29, Detail::Counts)), 0);
     behind.learn(excess);
-    behind.finish(&full(29, &[f32::INFINITY]), End::SkippedAfter);
+    behind.finish(&full(29, &[f32::INFINITY]), StepEnd::SkippedAfter);
     assert_eq!(behind.state().guard.limit, 35 - 10 - 2);
     for _ in 0..100 {
         assert!(!lossy(&mut behind, &wide(-20)));

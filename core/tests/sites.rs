@@ -8,8 +8,8 @@ mod common;
 
 use common::{FP16, Fate, full, gradient, pow2, row, site, step, stored};
 use gradscale_core::{
-    site::{Calls, End, HISTORY, Memory, Site, SiteConfig, SiteState, Trigger, When},
-    solve::{Choice, Held},
+    site::{Calls, HISTORY, Memory, Site, SiteConfig, SiteState, StepEnd, Trigger, When},
+    solve::{Choice, LimitedBy},
     stats::{Convention, Detail, FlushRule, Stats},
     step::{Kind, blame},
 };
@@ -83,7 +83,7 @@ fn rows_that_decide_nothing_leave_the_state() {
         assert_eq!(step(&mut site, &gradient(-30)), Some(17));
         step(&mut site, &gradient(-30));
         assert_eq!(site.wish().detail, Detail::Full, "the interval is over");
-        site.finish(&full(17, &nothing), End::Stepped);
+        site.finish(&full(17, &nothing), StepEnd::Stepped);
         assert_eq!((site.alpha(), triggers(&site)), (Some(17), vec![Trigger::First]));
         // The next row that can decide does so.
         step(&mut site, &gradient(-40));
@@ -101,7 +101,7 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
     };
     // A full row decides properly: 2^5 · 2^17 overflows, 2^5 · 2^-18 is the least normal number doubled.
     let mut site = start();
-    site.finish(&stored(&gradient(5), 17, Detail::Full), End::Stepped);
+    site.finish(&stored(&gradient(5), 17, Detail::Full), StepEnd::Stepped);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(-18), false));
     assert_eq!(triggers(&site), [Trigger::First, Trigger::Overflow]);
     // Its interval starts anew: the row of the tenth step from that one on is the next to decide.
@@ -114,7 +114,7 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
     // A light row has only amax: lowered until six bits are free (2^22 · 2^-7 is the last that fits), and the next
     // row decides properly.
     let mut site = start();
-    site.finish(&stored(&gradient(5), 17, Detail::Counts), End::Stepped);
+    site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(17 - 7 - 6), false));
     assert_eq!(site.wish().detail, Detail::Full);
     step(&mut site, &gradient(5));
@@ -127,7 +127,7 @@ fn at_once_a_hidden_overflow_decides_in_the_next_step() {
     // The paper's models need more than this row; the operands of the next step have it.
     let mut site = site(SiteConfig::paper());
     assert_eq!(step(&mut site, &gradient(-30)), Some(17));
-    site.finish(&stored(&gradient(5), 17, Detail::Counts), End::Stepped);
+    site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(17), true));
     assert_eq!((step(&mut site, &gradient(5)), site.wish().at_once), (Some(-18), false));
 }
@@ -157,7 +157,7 @@ fn an_infinite_product_does_not_trap_a_shared_site() {
         if row.counts().non_finite() == 0 {
             break;
         }
-        site.finish(&row, End::SkippedHere);
+        site.finish(&row, StepEnd::SkippedHere);
         skips += 1;
     }
     assert!(skips < 20, "still at 2^{:?}", site.alpha());
@@ -180,7 +180,7 @@ fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows()
     let first = blame(rows.iter().map(Stats::counts)).expect("an overflow");
     assert_eq!((first.site, first.kind, first.exponent), (1, Kind::Overflow, 12));
     for (i, (site, row)) in sites.iter_mut().zip(&rows).enumerate() {
-        site.finish(row, if i <= first.site { End::SkippedHere } else { End::SkippedAfter });
+        site.finish(row, if i <= first.site { StepEnd::SkippedHere } else { StepEnd::SkippedAfter });
     }
     // From light rows, and so only downwards: 2^-20 · 2^17 has room, 2^10 · 2^12 must go down by 7 and 6.
     assert_eq!(sites.each_ref().map(Site::alpha), [Some(17), Some(-1), Some(27)]);
@@ -197,7 +197,7 @@ fn a_skipped_step_is_no_step_of_an_interval() {
     step(&mut site, &gradient(-30));
     step(&mut site, &gradient(-30));
     let before = site.state();
-    site.finish(&full(17, &[f32::NAN]), End::SkippedAfter);
+    site.finish(&full(17, &[f32::NAN]), StepEnd::SkippedAfter);
     assert_eq!(site.state(), SiteState { at_once: true, ..before });
 }
 
@@ -216,16 +216,16 @@ fn several_calls_share_one_exponent_and_one_row() {
     // Ten steps of three calls are ten steps.
     for t in 1..=10 {
         assert_eq!(site.wish().detail, Detail::Counts, "step {t}");
-        site.finish(&calls(&site, [-30, -32, -28], Detail::Counts), End::Stepped);
+        site.finish(&calls(&site, [-30, -32, -28], Detail::Counts), StepEnd::Stepped);
         assert_eq!(site.alpha(), Some(17));
     }
     assert_eq!(site.wish().detail, Detail::Full);
-    site.finish(&calls(&site, [-30, -32, -28], Detail::Full), End::Stepped);
+    site.finish(&calls(&site, [-30, -32, -28], Detail::Full), StepEnd::Stepped);
     assert_eq!(site.alpha(), Some(alpha_of(-32)), "the smallest of the three calls needs most");
     // After a skip the merged row decides, and nothing is decided at once.
-    site.finish(&calls(&site, [0, -2, 5], Detail::Full), End::SkippedHere);
+    site.finish(&calls(&site, [0, -2, 5], Detail::Full), StepEnd::SkippedHere);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(alpha_of(-2)), false));
-    site.finish(&calls(&site, [0, -2, 5], Detail::Counts), End::SkippedAfter);
+    site.finish(&calls(&site, [0, -2, 5], Detail::Counts), StepEnd::SkippedAfter);
     assert_eq!((site.alpha(), site.wish().at_once), (Some(alpha_of(-2)), false));
 }
 
@@ -258,7 +258,7 @@ fn the_history_tells_why() {
     assert_eq!(history.len(), HISTORY);
     let last = history.last().expect("decided");
     assert_eq!((last.before, last.alpha, last.trigger), (Some(alpha_of(-48)), alpha_of(-49), Trigger::Interval));
-    assert_eq!(last.choice, Choice { k: 1, held: Held::NormalRange, gamma: 0.0 });
+    assert_eq!(last.choice, Choice { k: 1, held: LimitedBy::NormalRange, gamma: 0.0 });
     assert_eq!(last.to_string(), "2^35 → 2^36 (interval; bound by normal range; γ 0.0e0)");
     // What the store made of the values is what was promised.
     assert_eq!(FP16.fate(FlushRule::Nearest, pow2(-49) * pow2(last.alpha)), Fate::Normal);

@@ -38,8 +38,8 @@ pub(crate) struct Executor<B: Backend> {
 
 impl<B: Backend> Executor<B> {
     /// With a table for that many slots and hyperparameters.
-    pub fn new(device: B, fixed: Fixed, slots: usize, dials: usize) -> Result<Self, B::Error> {
-        let table = device.table(count(slots), count(dials))?;
+    pub fn new(device: B, fixed: Fixed, slots: usize, hyperparameters: usize) -> Result<Self, B::Error> {
+        let table = device.table(count(slots), count(hyperparameters))?;
         Ok(Self {
             programs: Programs::new(),
             memory: Memory::new(),
@@ -72,9 +72,9 @@ impl<B: Backend> Executor<B> {
     }
 
     /// A table for more slots. Recordings name the one that they were made with, and are made anew.
-    pub fn fit_table(&mut self, slots: usize, dials: usize) -> Result<(), B::Error> {
+    pub fn fit_table(&mut self, slots: usize, hyperparameters: usize) -> Result<(), B::Error> {
         if self.slots < slots {
-            self.table = self.device.table(count(slots), count(dials))?;
+            self.table = self.device.table(count(slots), count(hyperparameters))?;
             self.slots = slots;
             self.programs.forget();
         }

@@ -5,7 +5,7 @@ use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::S
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
-    op::Flow,
+    ops::Flow,
     stats::Detail,
 };
 

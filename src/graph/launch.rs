@@ -3,8 +3,8 @@
 use crate::optim::MOST_STATES;
 use gradscale_core::{
     backend::{self, DType, MapOperands, Operands, Slot},
-    descriptor::Unary,
     model::terms::Terms,
+    ops::Unary,
     scaled::Scaled,
     stats::Detail,
 };

@@ -5,7 +5,7 @@ use crate::{Layers, TraceError, method::is_of};
 use gradscale_core::{
     amp::{AmpPolicy, Input, List, Node, PlanError, Planned, Precision, plan_with},
     backend::DType,
-    op::Op,
+    ops::Op,
 };
 use std::fmt;
 

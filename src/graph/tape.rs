@@ -5,7 +5,10 @@
 
 use super::Operator;
 use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, parameters::Owner};
-use gradscale_core::{backend::DType, descriptor::ShapeError, op::Op};
+use gradscale_core::{
+    backend::DType,
+    ops::{Op, ShapeError},
+};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,

@@ -2,7 +2,7 @@
 
 use super::{Module, sizes};
 use crate::{Init, Parameter, Scope, Var};
-use gradscale_core::descriptor::Conv2d as Descriptor;
+use gradscale_core::ops::Conv2d as Descriptor;
 
 /// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`. Pads so that, at stride 1 and with an odd
 /// kernel, the size stays.

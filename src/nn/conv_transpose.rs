@@ -2,7 +2,7 @@
 
 use super::{Module, sizes};
 use crate::{Init, Parameter, Scope, Var};
-use gradscale_core::descriptor::{Conv2d, ShapeError};
+use gradscale_core::ops::{Conv2d, ShapeError};
 
 /// A transposed convolution, `[n, h, w, in]` to `[n, (h − 1)·stride + kernel − 2·pad + extra, …, out]`: what the
 /// convolution of that stride and padding does to its gradient. Weight `[in, kernel, kernel, out]`.

@@ -19,7 +19,7 @@ pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
 pub use recurrent::{GruCell, LstmCell};
 
 use crate::Var;
-use gradscale_core::descriptor::ShapeError;
+use gradscale_core::ops::ShapeError;
 
 /// A part of a network: one value in, one out. Its parameters live in the trainer; it keeps their handles.
 pub trait Module {

@@ -2,10 +2,7 @@
 
 use super::Module;
 use crate::{Init, Parameter, Scope, Var};
-use gradscale_core::{
-    descriptor::{Norm, NormOver, Pool, PoolOp, Unary},
-    op::Op,
-};
+use gradscale_core::ops::{Norm, NormOver, Op, Pool, PoolOp, Unary};
 
 /// Over each channel of the batch; in evaluation with running statistics. f32 inside, stored as its input is.
 ///

@@ -3,7 +3,7 @@
 //! a long sequence, `gs:calls=each` gives each call its own ([`SharedLayers::Each`](crate::SharedLayers::Each)).
 
 use crate::{Init, Parameter, Scope, Var};
-use gradscale_core::op::Op;
+use gradscale_core::ops::Op;
 
 /// A product and a bias inside of a cell, in the precision of recurrent cells.
 #[derive(Clone, Debug)]

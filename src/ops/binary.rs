@@ -5,11 +5,7 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size, unary},
 };
-use gradscale_core::{
-    descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, Unary},
-    op::Op,
-    op::Flow,
-};
+use gradscale_core::ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceOp, Unary};
 use std::ops;
 
 impl<'t> Var<'t> {
@@ -125,14 +121,14 @@ impl Operator for Binary {
 }
 
 /// How values of one shape lie over those of another, if they do.
-fn over(shape: Shape, with: Shape) -> Option<Over> {
+fn over(shape: Shape, with: Shape) -> Option<Broadcast> {
     let channels = shape.channels();
     if with == shape {
-        Some(Over::All)
+        Some(Broadcast::All)
     } else if with.len() == 1 {
-        Some(Over::One)
+        Some(Broadcast::One)
     } else if with.len() == channels && (with.channels() == channels || with.rows() == channels) {
-        Some(Over::PerColumn)
+        Some(Broadcast::PerColumn)
     } else {
         None
     }
@@ -158,12 +154,12 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     // None where it is dy.
     let operation: Option<Box<dyn FnOnce(Target) -> Operation>> = match p.op() {
         BinaryOp::Mul => {
-            let p = like(node, BinaryOp::Mul, Over::All)?;
+            let p = like(node, BinaryOp::Mul, Broadcast::All)?;
             Some(Box::new(move |y| Operation::Binary { p, a: g, b: a, y }))
         }
         BinaryOp::Div => {
             // −dy·y / b.
-            let (mul, div) = (like(node, BinaryOp::Mul, Over::All)?, like(node, BinaryOp::Div, over)?);
+            let (mul, div) = (like(node, BinaryOp::Mul, Broadcast::All)?, like(node, BinaryOp::Div, over)?);
             let result = at.result().map_or(g, |y| y.buf);
             let product = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p: mul, a: g, b: result, y });
             let quotient = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p: div, a: product, b, y });
@@ -172,7 +168,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
         BinaryOp::Sub => Some(Box::new(move |y| unary(Unary::Neg, g, y))),
         BinaryOp::Add | BinaryOp::Max | BinaryOp::Grad(_) => None,
     };
-    if over == Over::All {
+    if over == Broadcast::All {
         let flow = if p.op() == BinaryOp::Sub { Flow::Pass } else { Flow::Site };
         return match operation {
             Some(operation) => at.emit_gradient(1, dy, flow, Rule::Cast, operation),
@@ -185,9 +181,9 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     };
     let [rows, cols] = p.shape();
     let (outer, len, inner) = match over {
-        Over::PerColumn => (1, rows, cols),
-        Over::PerRow => (rows, cols, 1),
-        Over::All | Over::One => (1, rows * cols, 1),
+        Broadcast::PerColumn => (1, rows, cols),
+        Broadcast::PerRow => (rows, cols, 1),
+        Broadcast::All | Broadcast::One => (1, rows * cols, 1),
     };
     let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
     let x = full.value.buf;
@@ -195,7 +191,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
 }
 
 /// A function of two numbers over a node's shape.
-pub(super) fn like(node: &Node, op: BinaryOp, over: Over) -> Result<Binary, TraceError> {
+pub(super) fn like(node: &Node, op: BinaryOp, over: Broadcast) -> Result<Binary, TraceError> {
     let (rows, cols) = (node.size(node.shape.rows())?, node.size(node.shape.channels())?);
     Binary::new(op, rows, cols, over).map_err(|error| node.error(error))
 }

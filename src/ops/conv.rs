@@ -6,10 +6,8 @@ use crate::{
     graph::{Buf, Context, Gradient, Operation, Operator, Rule, input, mismatch},
 };
 use gradscale_core::{
-    descriptor::{Conv2d, Pass, ShapeError},
     model::terms::{ConvShape, Terms},
-    op::Op,
-    op::Flow,
+    ops::{Conv2d, Flow, Op, Pass, ShapeError},
 };
 
 impl<'t> Var<'t> {

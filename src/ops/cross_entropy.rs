@@ -8,9 +8,7 @@ use crate::{
 use gradscale_core::{
     amp::Precision,
     backend::{CrossEntropyArgs, DType, Data, Slot},
-    descriptor::{Divisor, Strided, Xent, XentRow},
-    op::Op,
-    op::Flow,
+    ops::{self, CrossEntropyRow, Divisor, Flow, Op, Strided},
 };
 
 /// What a cross-entropy counts, and by what it divides.
@@ -58,8 +56,8 @@ impl<'t> Var<'t> {
                 return Err(mismatch(name, weights.shape(), self.shape()));
             }
             let build = || {
-                let p =
-                    Xent::new(size(name, rows)?, size(name, classes)?).map_err(|error| TraceError::new(name, error))?;
+                let p = ops::CrossEntropy::new(size(name, rows)?, size(name, classes)?)
+                    .map_err(|error| TraceError::new(name, error))?;
                 let p = options.ignore.map_or(p, |label| p.ignoring(label));
                 p.divided_by(options.divisor).map_err(|error| TraceError::new(name, error))
             };
@@ -70,7 +68,7 @@ impl<'t> Var<'t> {
 }
 
 /// Logits, labels, perhaps class weights.
-impl Operator for Xent {
+impl Operator for ops::CrossEntropy {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, node) = (*self, at.node);
         let logits = at.read(0)?.buf;
@@ -102,7 +100,7 @@ impl Operator for Xent {
         if i != 1 {
             return Ok(());
         }
-        let invalid = |label: u32| self.row(label) == XentRow::Invalid;
+        let invalid = |label: u32| self.row(label) == CrossEntropyRow::Invalid;
         let found = match data {
             Data::U8(all) => all.iter().map(|&label| label.into()).enumerate().find(|(_, label)| invalid(*label)),
             Data::U32(all) => all.iter().copied().enumerate().find(|(_, label)| invalid(*label)),

@@ -6,9 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::DType,
-    descriptor::{Rows, Way},
-    op::Op,
-    op::Flow,
+    ops::{Flow, GatherScatter, Op, Rows},
 };
 
 impl<'t> Var<'t> {
@@ -40,7 +38,7 @@ impl<'t> Var<'t> {
 /// Table, indices.
 impl Operator for Rows {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
-        let (p, way, x) = (*self, Way::Gather, at.read(0)?.buf);
+        let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
         let indices = at.read_integers(1, "indices", &[DType::U32])?.buf;
         at.store(|y| Operation::Rows { p, way, x, indices, y })
     }
@@ -50,7 +48,7 @@ impl Operator for Rows {
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        let (p, way, x, indices) = (*self, Way::Scatter, dy.value.buf, at.operand(1).buf);
+        let (p, way, x, indices) = (*self, GatherScatter::Scatter, dy.value.buf, at.operand(1).buf);
         at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Rows { p, way, x, indices, y })
     }
 }

@@ -5,11 +5,7 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, mismatch, sizes},
 };
-use gradscale_core::{
-    descriptor::{Dim, Reduce, ReduceOp, Strided},
-    op::Op,
-    op::Flow,
-};
+use gradscale_core::ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided};
 
 impl Var<'_> {
     /// A tensor of that shape: along axes where this one has size 1, its values are repeated. Backward they are summed.

@@ -5,10 +5,8 @@ use crate::{
     graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
 };
 use gradscale_core::{
-    descriptor::{Gemm, Reduce, ReduceOp},
     model::terms::Terms,
-    op::Op,
-    op::Flow,
+    ops::{Flow, Gemm, Op, Reduce, ReduceOp},
 };
 
 impl<'t> Var<'t> {

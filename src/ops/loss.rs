@@ -2,10 +2,7 @@
 
 use super::smooth::{Huber, Softplus};
 use crate::{TraceError, Var};
-use gradscale_core::{
-    descriptor::{BinaryOp, ReduceOp, ShapeError, Unary},
-    op::Op,
-};
+use gradscale_core::ops::{BinaryOp, Op, ReduceOp, ShapeError, Unary};
 
 impl<'t> Var<'t> {
     /// Mean of (x − target)².

@@ -5,10 +5,8 @@ use crate::{
     graph::{Context, Gradient, Node, Operation, Operator, Rule, mismatch, sizes},
 };
 use gradscale_core::{
-    descriptor::{Gemm, ShapeError},
     model::terms::Terms,
-    op::Op,
-    op::Flow,
+    ops::{Flow, Gemm, Op, ShapeError},
 };
 
 impl<'t> Var<'t> {

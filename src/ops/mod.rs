@@ -15,6 +15,7 @@ mod pool;
 mod reduce;
 mod resample;
 mod reshape;
+mod roi_align;
 mod slice;
 mod smooth;
 mod softmax;

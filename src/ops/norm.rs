@@ -8,9 +8,7 @@ use crate::{
 use gradscale_core::{
     amp::Precision,
     backend::{DType, NormSaved},
-    descriptor::{Binary, BinaryOp, Norm, Over, ShapeError},
-    op::Op,
-    op::Flow,
+    ops::{Binary, BinaryOp, Broadcast, Flow, Norm, Op, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -107,7 +105,7 @@ impl Operator for Normalise {
             let unbiased = if n > 1.0 { (n / (n - 1.0)) as f32 } else { 1.0 };
             let factors = [vec![1.0; groups], vec![unbiased; groups]].concat();
             let factors = at.constant(factors);
-            let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Over::All);
+            let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Broadcast::All);
             let p = p.map_err(|error| node.error(error))?;
             let y = at.running(running, 2 * groups);
             at.emit(Operation::Binary { p, a: saved.buf, b: factors, y });

@@ -6,10 +6,7 @@ use crate::{
     error::TraceErrorKind,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, sizes},
 };
-use gradscale_core::{
-    descriptor::{Dim, Strided},
-    op::Op,
-};
+use gradscale_core::ops::{Dim, Op, Strided};
 
 impl<'t> Var<'t> {
     /// The same values with their axes in another order: axis `i` of the result is axis `order[i]` of x (0 n, 1 h, 2 w,

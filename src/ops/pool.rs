@@ -6,8 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::DType,
-    descriptor::{Pool, PoolOp, ShapeError, Way},
-    op::Op,
+    ops::{GatherScatter, Op, Pool, PoolOp, ShapeError},
 };
 use std::any::Any;
 
@@ -74,7 +73,7 @@ impl Operator for Pool {
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        let (p, way, x, indices) = (*self, Way::Scatter, dy.value.buf, at.saved().map(|indices| indices.buf));
+        let (p, way, x, indices) = (*self, GatherScatter::Scatter, dy.value.buf, at.saved().map(|indices| indices.buf));
         at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Unpool { p, way, x, indices, y })
     }
 }
@@ -88,7 +87,7 @@ struct Unpool {
 
 impl Operator for Unpool {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
-        let (p, way, x) = (self.p, Way::Scatter, at.read(0)?.buf);
+        let (p, way, x) = (self.p, GatherScatter::Scatter, at.read(0)?.buf);
         let indices = at.saved_of(self.pooled).map(|indices| indices.buf);
         at.store(|y| Operation::Unpool { p, way, x, indices, y })
     }
@@ -98,7 +97,7 @@ impl Operator for Unpool {
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        let (p, way, x) = (self.p, Way::Gather, dy.value.buf);
+        let (p, way, x) = (self.p, GatherScatter::Gather, dy.value.buf);
         let indices = at.saved_of(self.pooled).map(|indices| indices.buf);
         at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Unpool { p, way, x, indices, y })
     }

@@ -7,9 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{DType, Slot},
-    descriptor::{Dim, Reduce, ReduceOp, Strided, Unary},
-    op::Op,
-    op::Flow,
+    ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided, Unary},
 };
 
 impl<'t> Var<'t> {

@@ -7,9 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Slot,
-    descriptor::{Dim, Gemm, Reduce, ReduceOp, ShapeError, Strided},
-    op::Op,
-    op::Flow,
+    ops::{Dim, Flow, Gemm, Op, Reduce, ReduceOp, ShapeError, Strided},
 };
 
 /// A product with a constant matrix along each of two axes.

@@ -4,7 +4,7 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operator, cast, mismatch},
 };
-use gradscale_core::{amp::Precision, backend::DType, op::Op};
+use gradscale_core::{amp::Precision, backend::DType, ops::Op};
 
 impl<'t> Var<'t> {
     /// The same values in another shape.

@@ -8,8 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Slot,
-    descriptor::{BinaryOp, Over, Unary},
-    op::Flow,
+    ops::{BinaryOp, Broadcast, Flow, Unary},
 };
 
 /// y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
@@ -43,7 +42,7 @@ impl Operator for Huber {
         let size = chain(at, x, &[Unary::Abs]);
         let most = clamp(at, size, self.0)?;
         let half = chain(at, most, &[Unary::Affine { a: 0.5, b: 0.0 }]);
-        let p = binary::like(at.node, BinaryOp::Sub, Over::All)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Broadcast::All)?;
         let rest = at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: size, b: half, y });
         let share = chain(at, most, &[Unary::Affine { a: 1.0 / self.0, b: 0.0 }]);
         store_binary(at, BinaryOp::Mul, [rest, share])
@@ -67,7 +66,7 @@ fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
 /// x, at least −`most` and at most `most`.
 fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceError> {
     let least = at.constant(vec![-most]);
-    let p = binary::like(at.node, BinaryOp::Max, Over::One)?;
+    let p = binary::like(at.node, BinaryOp::Max, Broadcast::One)?;
     let mut x = x;
     for _ in 0..2 {
         let above = at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: least, y });
@@ -77,13 +76,13 @@ fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceEr
 }
 
 fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2]) -> Result<(), TraceError> {
-    let p = binary::like(at.node, op, Over::All)?;
+    let p = binary::like(at.node, op, Broadcast::All)?;
     at.store(|y| Operation::Binary { p, a, b, y })
 }
 
 /// dx = dy·slope.
 fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: Buf) -> Result<(), TraceError> {
-    let p = binary::like(at.node, BinaryOp::Mul, Over::All)?;
+    let p = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
     let (a, b) = (dy.value.buf, slope);
     at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a, b, y })
 }

@@ -7,9 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Slot,
-    descriptor::{Binary, BinaryOp, Over, Reduce, ReduceOp, ShapeError, Unary},
-    op::Op,
-    op::Flow,
+    ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceOp, ShapeError, Unary},
 };
 
 /// What is added where a query must not look: its e^x is 0, whatever the scores are. Finite, for devices without ∞.
@@ -69,11 +67,11 @@ impl Operator for Softmax {
         let len = at.node.shape.len();
         let scores = if self.causal { hide(at, x)? } else { x };
         let most = of_rows(at, ReduceOp::Max, scores, Slot::ONE)?;
-        let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
         let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
         let exp = at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Exp, below, y));
         let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
-        let p = binary::like(at.node, BinaryOp::Div, Over::PerRow)?;
+        let p = binary::like(at.node, BinaryOp::Div, Broadcast::PerRow)?;
         at.store(|y| Operation::Binary { p, a: exp, b: sum, y })
     }
 
@@ -81,11 +79,11 @@ impl Operator for Softmax {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(y) = at.result() else { return Ok(()) };
         let len = at.node.shape.len();
-        let mul = binary::like(at.node, BinaryOp::Mul, Over::All)?;
+        let mul = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
         let product = |a: Buf| move |to: Target| Operation::Binary { p: mul, a, b: y.buf, y: to };
         let weighted = at.emit_temporary(len, dy.slot, product(dy.value.buf));
         let sum = of_rows(at, ReduceOp::Sum, weighted, dy.slot)?;
-        let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
         let rest = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: dy.value.buf, b: sum, y });
         at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, product(rest))
     }
@@ -100,7 +98,7 @@ impl Operator for LogSoftmax {
         let x = at.read(0)?.buf;
         let (len, rows) = (at.node.shape.len(), at.node.shape.rows());
         let most = of_rows(at, ReduceOp::Max, x, Slot::ONE)?;
-        let p = binary::like(at.node, BinaryOp::Sub, Over::PerRow)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
         let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: x, b: most, y });
         let exp = at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Exp, below, y));
         let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
@@ -114,9 +112,9 @@ impl Operator for LogSoftmax {
         let len = at.node.shape.len();
         let sum = of_rows(at, ReduceOp::Sum, dy.value.buf, dy.slot)?;
         let exp = at.emit_temporary(len, Slot::ONE, |to| unary(Unary::Exp, y.buf, to));
-        let p = binary::like(at.node, BinaryOp::Mul, Over::PerRow)?;
+        let p = binary::like(at.node, BinaryOp::Mul, Broadcast::PerRow)?;
         let share = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: exp, b: sum, y });
-        let p = binary::like(at.node, BinaryOp::Sub, Over::All)?;
+        let p = binary::like(at.node, BinaryOp::Sub, Broadcast::All)?;
         let a = dy.value.buf;
         at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, |y| Operation::Binary { p, a, b: share, y })
     }
@@ -136,7 +134,7 @@ fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     let [n, h, w, c] = node.shape.sizes();
     let mask = (0..w * c).map(|i| if i % c > i / c { HIDDEN } else { 0.0 }).collect();
     let mask = at.constant(mask);
-    let p = Binary::new(BinaryOp::Add, node.size(n * h)?, node.size(w * c)?, Over::PerColumn);
+    let p = Binary::new(BinaryOp::Add, node.size(n * h)?, node.size(w * c)?, Broadcast::PerColumn);
     let p = p.map_err(|error| node.error(error))?;
     Ok(at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
 }

@@ -5,10 +5,7 @@ use crate::{
     TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, size, unary},
 };
-use gradscale_core::{
-    descriptor::{BinaryOp, Kept, Over, Unary},
-    op::Op,
-};
+use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
 
 impl<'t> Var<'t> {
     /// max(x, 0).
@@ -128,11 +125,11 @@ impl Operator for Unary {
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let kept = match self.keeps() {
-            Kept::Nothing => dy.value,
-            Kept::Input => at.operand(0),
-            Kept::Output => at.result().unwrap_or(dy.value),
+            Saved::Nothing => dy.value,
+            Saved::Input => at.operand(0),
+            Saved::Output => at.result().unwrap_or(dy.value),
         };
-        let p = binary::like(at.node, BinaryOp::Grad(*self), Over::All)?;
+        let p = binary::like(at.node, BinaryOp::Grad(*self), Broadcast::All)?;
         let (a, b) = (kept.buf, dy.value.buf);
         at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a, b, y })
     }

@@ -10,8 +10,8 @@ pub use schedule::Schedule;
 
 use crate::Error;
 use gradscale_core::{
-    backend::Dial,
-    descriptor::{self, Optimizer as Descriptor, ShapeError},
+    backend::Hyperparameter,
+    ops::{self, Optimizer as Descriptor, ShapeError},
 };
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ pub(crate) const MOST_STATES: usize = 4;
 
 /// Hyperparameters on the device: the share that running statistics keep, Adam's two corrections, two numbers that
 /// never change, then the learning rate of each group.
-const KEEP: Dial = Dial(0);
-const CORRECTIONS: [Dial; 2] = [Dial(1), Dial(2)];
-const ZERO: Dial = Dial(3);
-const MINUS_ONE: Dial = Dial(4);
+const KEEP: Hyperparameter = Hyperparameter(0);
+const CORRECTIONS: [Hyperparameter; 2] = [Hyperparameter(1), Hyperparameter(2)];
+const ZERO: Hyperparameter = Hyperparameter(3);
+const MINUS_ONE: Hyperparameter = Hyperparameter(4);
 const RATES: usize = 5;
 
 /// Parameters with a learning rate and weight decay of their own.
@@ -260,17 +260,17 @@ impl Optimizer {
     }
 
     /// Hyperparameters of the step that comes after `step` others.
-    pub(crate) fn dials(&self, step: u64, keep: f32) -> Vec<f32> {
-        let mut dials = vec![keep, 1.0, 1.0, 0.0, -1.0];
+    pub(crate) fn hyperparameters(&self, step: u64, keep: f32) -> Vec<f32> {
+        let mut hyperparameters = vec![keep, 1.0, 1.0, 0.0, -1.0];
         if let Rule::Adam(Adam { betas, .. }) | Rule::AdamW(AdamW { betas, .. }) = self.rule {
             let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-            for (Dial(dial), beta) in CORRECTIONS.into_iter().zip(betas) {
-                dials[usize::from(dial)] = (1.0 - f64::from(beta).powi(t)) as f32;
+            for (Hyperparameter(hyperparameter), beta) in CORRECTIONS.into_iter().zip(betas) {
+                hyperparameters[usize::from(hyperparameter)] = (1.0 - f64::from(beta).powi(t)) as f32;
             }
         }
-        dials.extend((0..self.group_count()).map(|group| self.lr(group, step)));
-        dials
+        hyperparameters.extend((0..self.group_count()).map(|group| self.lr(group, step)));
+        hyperparameters
     }
 
     /// Whether all numbers make sense.
@@ -293,15 +293,15 @@ impl Optimizer {
 
     /// The launch of a group; a rule of one's own has none.
     pub(crate) fn descriptor(&self, group: usize) -> Result<Option<Descriptor>, ShapeError> {
-        let lr = Dial(u16::try_from(RATES + group).map_err(|_| ShapeError::TooLarge)?);
-        let adam = |betas: [f32; 2], eps: f32, decoupled: bool| descriptor::Rule::Adam {
+        let lr = Hyperparameter(u16::try_from(RATES + group).map_err(|_| ShapeError::TooLarge)?);
+        let adam = |betas: [f32; 2], eps: f32, decoupled: bool| ops::Rule::Adam {
             beta: betas,
             eps,
             correction: CORRECTIONS,
             decoupled,
         };
         let rule = match self.rule {
-            Rule::Sgd(Sgd { momentum, nesterov, .. }) => descriptor::Rule::Sgd { momentum, nesterov },
+            Rule::Sgd(Sgd { momentum, nesterov, .. }) => ops::Rule::Sgd { momentum, nesterov },
             Rule::Adam(Adam { betas, eps, .. }) => adam(betas, eps, false),
             Rule::AdamW(AdamW { betas, eps, .. }) => adam(betas, eps, true),
             Rule::Own(_) => return Ok(None),
@@ -312,7 +312,7 @@ impl Optimizer {
 
     /// The launch that makes of a zero the clipped gradient: 0 − (−1)·g.
     pub(crate) fn clipping(&self) -> Result<Descriptor, ShapeError> {
-        let sgd = descriptor::Rule::Sgd { momentum: 0.0, nesterov: false };
+        let sgd = ops::Rule::Sgd { momentum: 0.0, nesterov: false };
         self.clipped(Descriptor::new(sgd, MINUS_ONE)?)
     }
 

@@ -3,8 +3,8 @@
 use super::Random;
 use crate::Shape;
 use gradscale_core::{
-    descriptor::{At, Unary},
     model::erf::erf_inv,
+    ops::{At, Unary},
 };
 use std::{f32::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2};
 

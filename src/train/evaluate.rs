@@ -37,8 +37,11 @@ impl<B: Backend> Trainer<B> {
         let batch = self.checked(batch)?;
         let trace = self.trace(&batch, true, net)?;
         let program = self.program(trace, Purpose::Statistics, "")?;
-        let (dials, detail) = (self.optimizer.dials(self.counters.taken, keep), Detail::None);
-        let (dials, detail) = (std::mem::replace(&mut self.dials, dials), std::mem::replace(&mut self.detail, detail));
+        let (hyperparameters, detail) = (self.optimizer.hyperparameters(self.counters.taken, keep), Detail::None);
+        let (hyperparameters, detail) = (
+            std::mem::replace(&mut self.hyperparameters, hyperparameters),
+            std::mem::replace(&mut self.detail, detail),
+        );
         let statistics = self.exec.program(program).statistics.clone();
         let waiting = Purpose::Statistics.statistics();
         let ran = self.run_program(program, &batch, 0..0);
@@ -47,8 +50,8 @@ impl<B: Backend> Trainer<B> {
             let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;
             operations.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)
         });
-        // A step in progress finds its dials as it left them.
-        (self.dials, self.detail) = (dials, detail);
+        // A step in progress finds its hyperparameters as it left them.
+        (self.hyperparameters, self.detail) = (hyperparameters, detail);
         updated.and_then(|()| self.send(0..0).map_err(Error::Device))
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Slot},
-    descriptor::ShapeError,
+    ops::ShapeError,
     stats::Detail,
 };
 
@@ -128,7 +128,7 @@ impl<B: Backend> Trainer<B> {
         if let Some(wrong) = rates.into_iter().find(|rate| !(*rate >= 0.0 && rate.is_finite())) {
             return Err(Error::Optimizer(ShapeError::Value(wrong)));
         }
-        self.dials = self.optimizer.dials(self.counters.taken, self.settings.momentum);
+        self.hyperparameters = self.optimizer.hyperparameters(self.counters.taken, self.settings.momentum);
         Ok(())
     }
 

@@ -93,7 +93,7 @@ pub struct Trainer<B: Backend> {
     sites: Sites,
     counters: Counters,
     /// Hyperparameters of the step in progress.
-    dials: Vec<f32>,
+    hyperparameters: Vec<f32>,
     /// What the rows of the step in progress hold.
     detail: Detail,
     /// The program of the last backward pass, and the name of its loss.
@@ -184,8 +184,9 @@ impl<B: Backend> Trainer<B> {
             least: Detail::Counts,
             skip_limit: 100,
         };
-        let dials = optimizer.dials(0, settings.momentum);
-        let exec = Executor::new(device, parameters.fixed(), sites.len(), dials.len()).map_err(Error::Device)?;
+        let hyperparameters = optimizer.hyperparameters(0, settings.momentum);
+        let exec =
+            Executor::new(device, parameters.fixed(), sites.len(), hyperparameters.len()).map_err(Error::Device)?;
         let mut trainer = Self {
             exec,
             settings,
@@ -193,7 +194,7 @@ impl<B: Backend> Trainer<B> {
             optimizer,
             sites,
             counters: Counters::default(),
-            dials,
+            hyperparameters,
             detail: Detail::Counts,
             last: None,
             ran: None,
@@ -290,8 +291,8 @@ impl<B: Backend> Trainer<B> {
 
     /// Uploads exponents, hyperparameters and seed as they are now, and empties rows.
     fn send(&mut self, clear: Range<u16>) -> Result<(), B::Error> {
-        let (exponents, dials, seed) = (self.sites.exponents(), &self.dials, self.counters.seed);
-        self.exec.upload(&Control { exponents, dials, seed, detail: self.detail }, clear)
+        let (exponents, hyperparameters, seed) = (self.sites.exponents(), &self.hyperparameters, self.counters.seed);
+        self.exec.upload(&Control { exponents, hyperparameters, seed, detail: self.detail }, clear)
     }
 
     /// Copies a part of a parameter into another of another type.

@@ -12,7 +12,7 @@ use crate::{
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     backend::{Backend, DType, Data, Slot},
-    descriptor::{Dim, Optimizer as Descriptor, Strided},
+    ops::{Dim, Optimizer as Descriptor, Strided},
 };
 
 impl<B: Backend> Trainer<B> {

@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Slot},
-    descriptor::{Dim, Strided},
+    ops::{Dim, Strided},
 };
 
 /// A batch that is on its way to the device, or there already; one step takes it.

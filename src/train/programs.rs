@@ -63,7 +63,7 @@ impl<B: Backend> Trainer<B> {
 
     /// A table for all sites.
     pub(super) fn fit_table(&mut self) -> Result<(), B::Error> {
-        self.exec.fit_table(self.sites.len(), self.dials.len())
+        self.exec.fit_table(self.sites.len(), self.hyperparameters.len())
     }
 
     /// Half copies after masters were written.

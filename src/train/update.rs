@@ -9,7 +9,7 @@ use crate::{
 use gradscale_core::{
     amp::Level,
     backend::{Backend, DType, Slot},
-    descriptor::{Optimizer as Descriptor, Unary},
+    ops::{Optimizer as Descriptor, Unary},
 };
 use std::ops::Range;
 

@@ -10,7 +10,7 @@ use gradscale_core::{
         Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, Error, ErrorKind, Launch, OnDevice, Slot, Store,
     },
     cast::{Round, f16_from_f32},
-    descriptor::{At, Gemm, Unary},
+    ops::{At, Gemm, Unary},
     scale::Factor,
     stats::{Convention, Detail, FlushRule, Stats},
 };

@@ -120,12 +120,12 @@ impl<B: Backend> Backend for Counting<B> {
         self.count(BYTES_DOWN, dst.len() * dst.dtype().size());
         self.inner.read(src, dst)
     }
-    fn table(&self, slots: u16, dials: u16) -> Result<B::Table, B::Error> {
-        self.inner.table(slots, dials)
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<B::Table, B::Error> {
+        self.inner.table(slots, hyperparameters)
     }
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut B::Table) -> Done<Self> {
         self.count(UPLOADS, 1);
-        self.count(BYTES_UP, size_of_val(control.exponents) + size_of_val(control.dials) + 12);
+        self.count(BYTES_UP, size_of_val(control.exponents) + size_of_val(control.hyperparameters) + 12);
         self.inner.upload(control, clear, table)
     }
     fn collect(

@@ -46,6 +46,8 @@ pub enum Fault {
     LastOfTies,
     /// Rows with the ignored label count.
     IgnoredCounted,
+    /// Boxes are not moved by half a place.
+    BoxesNotAligned,
     /// The variance of a normalisation is divided by n − 1.
     UnbiasedVariance,
     /// Dropout draws the same mask in every step.
@@ -54,7 +56,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
@@ -73,6 +75,7 @@ impl Fault {
         Self::ClipDropped,
         Self::LastOfTies,
         Self::IgnoredCounted,
+        Self::BoxesNotAligned,
         Self::UnbiasedVariance,
         Self::SeedIgnored,
     ];

@@ -22,8 +22,8 @@ pub enum Keeps {
     Nothing,
     /// The exponents of the step that was recorded.
     Exponents,
-    /// Its dials.
-    Dials,
+    /// Its hyperparameters.
+    Hyperparameters,
     /// Its seed.
     Seed,
 }
@@ -60,7 +60,7 @@ pub struct Recorded<B: Backend> {
 /// What was uploaded last, and where to.
 struct Uploaded<B: Backend> {
     exponents: Vec<i32>,
-    dials: Vec<f32>,
+    hyperparameters: Vec<f32>,
     seed: u64,
     detail: Detail,
     table: Rc<RefCell<B::Table>>,
@@ -123,13 +123,13 @@ impl<B: Backend> Backend for Recorder<B> {
     async fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> Done<Self> {
         self.inner.read(&src.memory.borrow(), dst).await
     }
-    fn table(&self, slots: u16, dials: u16) -> Result<Self::Table, B::Error> {
-        Ok(SharedTable(Rc::new(RefCell::new(self.inner.table(slots, dials)?))))
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, B::Error> {
+        Ok(SharedTable(Rc::new(RefCell::new(self.inner.table(slots, hyperparameters)?))))
     }
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self> {
         *self.last.borrow_mut() = Some(Uploaded {
             exponents: control.exponents.to_vec(),
-            dials: control.dials.to_vec(),
+            hyperparameters: control.hyperparameters.to_vec(),
             seed: control.seed,
             detail: control.detail,
             table: table.0.clone(),
@@ -156,11 +156,11 @@ impl<B: Backend> Backend for Recorder<B> {
         match self.keeps {
             Keeps::Nothing => {}
             Keeps::Exponents => control.exponents.clone_from(&step.control.exponents),
-            Keeps::Dials => control.dials.clone_from(&step.control.dials),
+            Keeps::Hyperparameters => control.hyperparameters.clone_from(&step.control.hyperparameters),
             Keeps::Seed => control.seed = step.control.seed,
         }
-        let Uploaded { exponents, dials, seed, detail, table } = &control;
-        let control = Control { exponents, dials, seed: *seed, detail: *detail };
+        let Uploaded { exponents, hyperparameters, seed, detail, table } = &control;
+        let control = Control { exponents, hyperparameters, seed: *seed, detail: *detail };
         self.inner.upload(&control, 0..0, &mut table.borrow_mut())?;
         step.launches.iter().try_for_each(|launch| run(&self.inner, launch.clone()))
     }
@@ -194,7 +194,13 @@ impl<B: Backend> fmt::Debug for Recorded<B> {
 // Derived, it would ask that the device itself can be copied.
 impl<B: Backend> Clone for Uploaded<B> {
     fn clone(&self) -> Self {
-        let Self { exponents, dials, seed, detail, table } = self;
-        Self { exponents: exponents.clone(), dials: dials.clone(), seed: *seed, detail: *detail, table: table.clone() }
+        let Self { exponents, hyperparameters, seed, detail, table } = self;
+        Self {
+            exponents: exponents.clone(),
+            hyperparameters: hyperparameters.clone(),
+            seed: *seed,
+            detail: *detail,
+            table: table.clone(),
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 use core::{cell::RefCell, ops::Range};
 use gradscale_core::{
     backend::*,
-    descriptor::*,
+    ops::*,
     scale::Factor,
     scaled::Scaled,
     stats::{Convention, Detail, FlushRule, Stats},
@@ -29,11 +29,11 @@ pub struct Reference {
 #[derive(Clone, Debug)]
 pub struct Memory(DType, Vec<f64>);
 
-/// Exponents, dials, seed, rows.
+/// Exponents, hyperparameters, seed, rows.
 #[derive(Debug)]
 pub struct Table {
     exponents: Vec<i32>,
-    dials: Vec<f32>,
+    hyperparameters: Vec<f32>,
     seed: u64,
     detail: Detail,
     rows: RefCell<Vec<Stats>>,
@@ -130,17 +130,17 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn table(&self, slots: u16, dials: u16) -> Result<Table, ErrorKind> {
-        let (slots, dials) = (usize::from(slots), vec![0.0; usize::from(dials)]);
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, ErrorKind> {
+        let (slots, hyperparameters) = (usize::from(slots), vec![0.0; usize::from(hyperparameters)]);
         let rows = RefCell::new(vec![EMPTY; slots]);
-        Ok(Table { exponents: vec![0; slots], dials, seed: 0, detail: Detail::Moments, rows })
+        Ok(Table { exponents: vec![0; slots], hyperparameters, seed: 0, detail: Detail::Moments, rows })
     }
 
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
         if !self.on(Fault::ControlIgnored) || table.exponents.iter().all(|&e| e == 0) {
             table.exponents.copy_from_slice(control.exponents);
         }
-        table.dials.copy_from_slice(control.dials);
+        table.hyperparameters.copy_from_slice(control.hyperparameters);
         table.seed = if self.on(Fault::SeedIgnored) { 0 } else { control.seed };
         table.detail = control.detail;
         table.rows.get_mut()[usize::from(clear.start)..usize::from(clear.end)].fill(EMPTY);
@@ -167,10 +167,11 @@ impl Backend for Reference {
             Launch::Pool { p, x, indices, y } => self.pool(&p, x, indices, y),
             Launch::Unpool { p, way, x, indices, y } => self.unpool(&p, way, x, indices, y),
             Launch::Rows { p, way, x, indices, y } => self.rows(&p, way, x, indices, y),
+            Launch::RoiAlign { p, way, x, boxes, y } => self.roi_align(&p, way, x, boxes, y),
             Launch::Norm { p, x, affine, saved, y } => self.norm(&p, x, affine, saved, y),
             Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
-            Launch::CrossEntropy { p, x, out } => self.xent(&p, x, out),
-            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.xent_vjp(&p, x, out, g, dx),
+            Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
+            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
             Launch::GlobalNorm { gradients, norm } => self.global_norm(gradients, norm),
             Launch::Optimize { p, table, guard, norm, parameters } => self.optimize(&p, table, guard, norm, parameters),
         }
@@ -280,32 +281,62 @@ impl Reference {
         self.put(y, results)
     }
 
-    fn unpool(&self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+    fn unpool(&self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
         let [kh, kw] = p.window();
         let share = if p.op() == PoolOp::Max { 1.0 } else { (kh * kw) as f32 };
-        let mut sums = vec![0f32; len(if way == Way::Scatter { p.x() } else { p.y() })];
+        let mut sums = vec![0f32; len(if way == GatherScatter::Scatter { p.x() } else { p.y() })];
         for (i, [n, r, s, c]) in places(p.y()).enumerate() {
             let chosen = at.filter(|_| p.op() == PoolOp::Max).map(|at| at.1[i] as u32);
             for o in (0..kh * kw).filter(|&o| chosen.is_none_or(|chosen| chosen == o)) {
                 let (Some(u), Some(v)) = (p.place(0, r, o / kw), p.place(1, s, o % kw)) else { continue };
                 let place = index(p.x(), [n, u, v, c]);
-                let (to, from) = if way == Way::Scatter { (place, i) } else { (i, place) };
+                let (to, from) = if way == GatherScatter::Scatter { (place, i) } else { (i, place) };
                 sums[to] += x.get(from) / share;
             }
         }
         self.put(y, sums)
     }
 
-    fn rows(&self, p: &Rows, way: Way, x: &Memory, indices: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    fn rows(&self, p: &Rows, way: GatherScatter, x: &Memory, indices: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let (width, table) = (p.width() as usize, p.table() as usize);
-        let mut sums = vec![0f32; if way == Way::Gather { p.count() as usize } else { table } * width];
+        let mut sums = vec![0f32; if way == GatherScatter::Gather { p.count() as usize } else { table } * width];
         for i in 0..p.count() as usize {
             let row = indices.1[i] as usize;
             for c in (0..width).filter(|_| row < table) {
-                let (to, from) = if way == Way::Gather { (i, row) } else { (row, i) };
+                let (to, from) = if way == GatherScatter::Gather { (i, row) } else { (row, i) };
                 sums[to * width + c] += x.get(from * width + c);
             }
         }
+        self.put(y, sums)
+    }
+
+    fn roi_align(
+        &self, p: &RoiAlign, way: GatherScatter, x: &Memory, boxes: &Memory, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        let gather = way == GatherScatter::Gather;
+        let ([_, height, width, channels], [count, rows, columns, _]) = (p.x(), p.y());
+        let mut sums = vec![0f32; if gather { p.y() } else { p.x() }.iter().product::<u32>() as usize];
+        let moved = if self.on(Fault::BoxesNotAligned) { 0.5 / p.scale() } else { 0.0 };
+        let points = |bins: u32| (0..bins).flat_map(|bin| (0..p.samples()).map(move |sample| (bin, sample)));
+        for k in 0..count {
+            let [image, left, top, right, bottom] = [0, 1, 2, 3, 4].map(|i| boxes.get(5 * k as usize + i));
+            let Some(image) = p.image(image) else { continue };
+            let corners = |axis: usize, bins: u32, ends: [f32; 2]| -> Vec<(u32, u32, f32)> {
+                let ends = ends.map(|end| end + moved);
+                let found = points(bins).filter_map(|(bin, sample)| Some((bin, p.point(axis, ends, bin, sample)?)));
+                found.flat_map(|(bin, two)| two.map(|(place, share)| (bin, place, share))).collect()
+            };
+            let (down, along) = (corners(0, rows, [top, bottom]), corners(1, columns, [left, right]));
+            for (&(r, u, a), &(s, v, b)) in down.iter().flat_map(|d| along.iter().map(move |s| (d, s))) {
+                for c in 0..channels {
+                    let bin = ((k * rows + r) * columns + s) * channels + c;
+                    let pixel = ((image * height + u) * width + v) * channels + c;
+                    let [to, from] = if gather { [bin, pixel] } else { [pixel, bin] }.map(|i| i as usize);
+                    sums[to] += a * b * x.get(from);
+                }
+            }
+        }
+        sums.iter_mut().for_each(|sum| *sum /= (p.samples() * p.samples()) as f32);
         self.put(y, sums)
     }
 
@@ -353,7 +384,7 @@ impl Reference {
         self.put(shift, (0..channels).map(|c| column(c).map(|i| dy.get(i)).sum()))
     }
 
-    fn xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &mut Memory) -> Done<Self> {
+    fn cross_entropy(&self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let [mut loss, mut weights, mut counted] = [0f32; 3];
         for r in 0..rows {
@@ -362,9 +393,9 @@ impl Reference {
             let lse = most + logits().map(|v| (v - most).exp()).sum::<f32>().ln();
             out.1[2 + r] = f64::from(lse);
             let (weight, error) = match p.row(x.labels.1[r] as u32) {
-                XentRow::Ignored if !self.on(Fault::IgnoredCounted) => continue,
-                XentRow::Class(c) => (weight(x, c), lse - x.logits.get(r * classes + c as usize)),
-                XentRow::Invalid | XentRow::Ignored => (1.0, f32::NAN),
+                CrossEntropyRow::Ignored if !self.on(Fault::IgnoredCounted) => continue,
+                CrossEntropyRow::Class(c) => (weight(x, c), lse - x.logits.get(r * classes + c as usize)),
+                CrossEntropyRow::Invalid | CrossEntropyRow::Ignored => (1.0, f32::NAN),
             };
             (loss, weights, counted) = (loss + weight * error, weights + weight, counted + 1.0);
         }
@@ -373,17 +404,17 @@ impl Reference {
         Ok(())
     }
 
-    fn xent_vjp(
-        &self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
+    fn cross_entropy_vjp(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
     ) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let gradient = |i: usize| {
             let (r, c) = (i / classes, i % classes);
             let softmax = (x.logits.get(i) - out.get(2 + r)).exp();
             match p.row(x.labels.1[r] as u32) {
-                XentRow::Ignored => 0.0,
-                XentRow::Invalid => f32::NAN,
-                XentRow::Class(label) => {
+                CrossEntropyRow::Ignored => 0.0,
+                CrossEntropyRow::Invalid => f32::NAN,
+                CrossEntropyRow::Class(label) => {
                     g.get(0) * weight(x, label) / out.get(1) * (softmax - if label as usize == c { 1.0 } else { 0.0 })
                 }
             }
@@ -407,7 +438,7 @@ impl Reference {
             return Ok(());
         }
         let norm = norm.map(|norm| norm.get(0)).filter(|_| !self.on(Fault::ClipDropped));
-        let step = p.step(|dial| table.dials[usize::from(dial.0)], norm);
+        let step = p.step(|hyperparameter| table.hyperparameters[usize::from(hyperparameter.0)], norm);
         for param in params {
             for i in 0..param.len as usize {
                 let state = [0, 1].map(|s| param.state[s].as_ref().map_or(0.0, |state| state.get(i)));

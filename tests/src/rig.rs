@@ -15,8 +15,8 @@ use half::f16;
 
 /// Slots of a rig's table: [`Slot::ONE`], [`Slot::PROBE`], and others for cases to use.
 pub const SLOTS: u16 = 8;
-/// Dials of a rig's table.
-pub const DIALS: u16 = 8;
+/// Hyperparameters of a rig's table.
+pub const HYPERPARAMETERS: u16 = 8;
 /// Elements behind every output that must stay as they are.
 const MARGIN: usize = 67;
 
@@ -36,7 +36,7 @@ pub struct Rig<'b, B: Backend> {
     pub backend: &'b B,
     pub table: B::Table,
     pub exponents: Vec<i32>,
-    pub dials: Vec<f32>,
+    pub hyperparameters: Vec<f32>,
     pub seed: u64,
     pub detail: Detail,
 }
@@ -49,13 +49,13 @@ pub struct Output<B: Backend> {
 }
 
 impl<'b, B: Backend> Rig<'b, B> {
-    /// All exponents and dials 0, full detail, empty rows.
+    /// All exponents and hyperparameters 0, full detail, empty rows.
     pub fn new(backend: &'b B) -> Result<Self, Fail> {
         let mut rig = Self {
             backend,
-            table: backend.table(SLOTS, DIALS)?,
+            table: backend.table(SLOTS, HYPERPARAMETERS)?,
             exponents: vec![0; usize::from(SLOTS)],
-            dials: vec![0.0; usize::from(DIALS)],
+            hyperparameters: vec![0.0; usize::from(HYPERPARAMETERS)],
             seed: 1,
             detail: Detail::Moments,
         };
@@ -70,7 +70,12 @@ impl<'b, B: Backend> Rig<'b, B> {
 
     /// As [`Rig::upload`], emptying only some rows.
     pub fn upload_clearing(&mut self, clear: core::ops::Range<u16>) -> Result<(), Fail> {
-        let control = Control { exponents: &self.exponents, dials: &self.dials, seed: self.seed, detail: self.detail };
+        let control = Control {
+            exponents: &self.exponents,
+            hyperparameters: &self.hyperparameters,
+            seed: self.seed,
+            detail: self.detail,
+        };
         Ok(self.backend.upload(&control, clear, &mut self.table)?)
     }
 

@@ -145,8 +145,8 @@ impl Backend for Short {
     fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
         self.0.read(src, dst)
     }
-    fn table(&self, slots: u16, dials: u16) -> Result<Self::Table, CpuError> {
-        self.0.table(slots, dials)
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, CpuError> {
+        self.0.table(slots, hyperparameters)
     }
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self> {
         self.0.upload(control, clear, table)

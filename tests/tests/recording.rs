@@ -17,7 +17,7 @@ fn a_recording_device_passes() {
 
 #[test]
 fn a_device_that_keeps_control_fails() {
-    for keeps in [Keeps::Exponents, Keeps::Dials, Keeps::Seed] {
+    for keeps in [Keeps::Exponents, Keeps::Hyperparameters, Keeps::Seed] {
         assert!(matches!(outcome(keeps), Outcome::Failed(_)), "{keeps:?} passed");
     }
 }

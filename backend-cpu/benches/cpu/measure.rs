@@ -3,7 +3,7 @@
 use crate::peak::{copy, peak};
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
-    descriptor::Unary,
+    ops::Unary,
     stats::Detail,
 };
 use gradscale_cpu::{Cpu, Isa, Memory, Table};
@@ -59,7 +59,7 @@ impl<'a> Bench<'a> {
     /// A table that observes so much.
     pub fn table(&self, detail: Detail) -> Table {
         let mut table = self.cpu.table(4, 1).expect("small");
-        let control = Control { exponents: &[0, 0, 3, 5], dials: &[0.1], seed: 1, detail };
+        let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[0.1], seed: 1, detail };
         self.cpu.upload(&control, 0..4, &mut table).expect("uploads");
         table
     }

@@ -2,10 +2,10 @@
 
 use crate::{measure::Bench, plain};
 use gradscale_core::{
-    backend::{Backend, Buffer, CrossEntropyArgs, DType, Dial, Launch, NormSaved, Param, Slot, Store},
-    descriptor::{
-        At, Binary, BinaryOp, Dim, Divisor, Norm, NormOver, Optimizer, Over, Pool, PoolOp, Reduce, ReduceOp, Rule,
-        Strided, Unary, Way, Xent,
+    backend::{Backend, Buffer, CrossEntropyArgs, DType, Hyperparameter, Launch, NormSaved, Param, Slot, Store},
+    ops::{
+        At, Binary, BinaryOp, Broadcast, CrossEntropy, Dim, Divisor, GatherScatter, Norm, NormOver, Optimizer, Pool,
+        PoolOp, Reduce, ReduceOp, Rule, Strided, Unary,
     },
     scaled::Scaled,
     stats::Detail,
@@ -105,12 +105,12 @@ fn functions(bench: &Bench<'_>) {
     });
     let [rows, cols] = [u32::try_from(LEN / 32).expect("small"), 32];
     for (op, over) in [
-        (BinaryOp::Add, Over::All),
-        (BinaryOp::Mul, Over::All),
-        (BinaryOp::Grad(Unary::Relu), Over::All),
-        (BinaryOp::Grad(Unary::Gelu), Over::All),
-        (BinaryOp::Add, Over::PerColumn),
-        (BinaryOp::Mul, Over::One),
+        (BinaryOp::Add, Broadcast::All),
+        (BinaryOp::Mul, Broadcast::All),
+        (BinaryOp::Grad(Unary::Relu), Broadcast::All),
+        (BinaryOp::Grad(Unary::Gelu), Broadcast::All),
+        (BinaryOp::Add, Broadcast::PerColumn),
+        (BinaryOp::Mul, Broadcast::One),
     ] {
         let p = Binary::new(op, rows, cols, over).expect("valid");
         each(bench, &format!("binary {op:?} over {over:?}"), LEN, 6, || {
@@ -187,30 +187,32 @@ fn pools(bench: &Bench<'_>) {
     });
     each(bench, "unpool Gather, of the large tensor", LEN, 3, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-        cpu.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at), y: store }).expect("runs");
+        cpu.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &x, indices: Some(&at), y: store })
+            .expect("runs");
     });
     let mut y = memory(bench, DType::F16, LEN);
     each(bench, "unpool Scatter, of the large tensor", LEN, 3, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
-        cpu.launch(Launch::Unpool { p, way: Way::Scatter, x: &dy, indices: Some(&at), y: store }).expect("runs");
+        cpu.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &dy, indices: Some(&at), y: store })
+            .expect("runs");
     });
 }
 
 fn losses(bench: &Bench<'_>) {
     const ROWS: usize = 2 * 360 * 480;
     let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
-    let p = Xent::new(u32::try_from(ROWS).expect("small"), 11).expect("valid").ignoring(11);
+    let p = CrossEntropy::new(u32::try_from(ROWS).expect("small"), 11).expect("valid").ignoring(11);
     let p = p.divided_by(Divisor::Fixed(1000.0)).expect("valid");
     let (logits, labels) = (bench.filled(DType::F16, ROWS * 11), bench.bytes(ROWS, 12));
     let (weights, g) = (bench.filled(DType::F32, 11), bench.filled(DType::F32, 1));
     let (mut out, mut y) = (memory(bench, DType::F32, ROWS + 2), memory(bench, DType::F16, ROWS * 11));
     let scored = CrossEntropyArgs { logits: &logits, labels: &labels, weights: Some(&weights) };
     let other = ("plain loops", || plain::cross_entropy(ROWS, 11));
-    beside(bench, "xent, 11 classes", [ROWS * 11, 2], other, || {
+    beside(bench, "cross_entropy, 11 classes", [ROWS * 11, 2], other, || {
         cpu.launch(Launch::CrossEntropy { p, x: scored, out: &mut out }).expect("runs")
     });
     let other = ("plain loops", || plain::cross_entropy_vjp(ROWS, 11));
-    beside(bench, "xent_vjp, 11 classes", [ROWS * 11, 4], other, || {
+    beside(bench, "cross_entropy_vjp, 11 classes", [ROWS * 11, 4], other, || {
         cpu.launch(Launch::CrossEntropyVjp {
             p,
             x: scored,
@@ -252,7 +254,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let [mut master, grad, mut state, mut other] = [0; 4].map(|_| bench.filled(DType::F32, COUNT));
     let mut half = memory(bench, DType::F16, COUNT);
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false };
-    let p = Optimizer::new(rule, Dial(0)).and_then(|p| p.decay(5e-4)).expect("valid");
+    let p = Optimizer::new(rule, Hyperparameter(0)).and_then(|p| p.decay(5e-4)).expect("valid");
     let base = ("a plain loop", || plain::sgd(COUNT));
     beside(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
         let param = Param {
@@ -273,8 +275,8 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
         y: Store::keep(Slot::ONE, &table, &mut other),
     })
     .expect("runs");
-    let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Dial(0); 2], decoupled: false };
-    let p = Optimizer::new(rule, Dial(0)).expect("valid");
+    let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Hyperparameter(0); 2], decoupled: false };
+    let p = Optimizer::new(rule, Hyperparameter(0)).expect("valid");
     let base = ("a plain loop", || plain::adam(COUNT));
     beside(bench, "optimize, Adam", [COUNT, 30], base, || {
         let state = [Some(&mut state), Some(&mut other)];

@@ -3,7 +3,7 @@
 use crate::measure::Bench;
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
-    descriptor::{Conv2d, Gemm, Pass},
+    ops::{Conv2d, Gemm, Pass},
     stats::Detail,
 };
 use std::hint::black_box;

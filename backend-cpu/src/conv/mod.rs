@@ -21,7 +21,7 @@ use crate::{
 use correlate::Correlation;
 use gradscale_core::{
     backend::Store,
-    descriptor::{Conv2d, Pass},
+    ops::{Conv2d, Pass},
 };
 
 /// The numbers of a convolution, as usize.

@@ -6,7 +6,7 @@ mod sums;
 use crate::{Cpu, Memory, channels::Pattern, elementwise::load, epilogue::BLOCK};
 use gradscale_core::{
     backend::{NormSaved, Store},
-    descriptor::Norm,
+    ops::Norm,
 };
 use shape::{Numbers, Shape};
 

@@ -2,7 +2,7 @@
 
 use crate::channels::Pattern;
 use core::ops::Range;
-use gradscale_core::descriptor::{Norm, NormOver};
+use gradscale_core::ops::{Norm, NormOver};
 
 /// The numbers of a normalisation, as usize.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@ use crate::measure::Bench;
 use cudarc::driver::result;
 use gradscale_core::backend::{CrossEntropyArgs, Data, Launch, NormSaved};
 use gradscale_core::{
-    backend::{Backend, Buffer, DType, Dial, Param, Slot, Store},
-    descriptor::{Norm, NormOver, Optimizer, Rule, Unary, Xent},
+    backend::{Backend, Buffer, DType, Hyperparameter, Param, Slot, Store},
+    ops::{CrossEntropy, Norm, NormOver, Optimizer, Rule, Unary},
     stats::Detail,
 };
 use gradscale_cuda::Error;
@@ -126,7 +126,7 @@ fn losses(bench: &mut Bench<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let (rows, classes) = (12 * 360 * 480u32, 11u32);
-    let p = Xent::new(rows, classes).map_err(shape)?;
+    let p = CrossEntropy::new(rows, classes).map_err(shape)?;
     let len = (rows * classes) as usize;
     let logits = bench.normal(DType::F16, len)?;
     let mut labels = device.alloc(DType::U8, rows as usize)?;
@@ -165,9 +165,14 @@ fn updates(bench: &mut Bench<'_>) -> Result<(), Error> {
     let grads = many(DType::F32)?;
     let state = RefCell::new([many(DType::F32)?, many(DType::F32)?, many(DType::F32)?, many(DType::F16)?]);
     let table = bench.sites(Detail::Counts)?;
-    let sgd = Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: false }, Dial(0)).map_err(shape)?;
-    let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Dial(1), Dial(1)], decoupled: true };
-    let adam = Optimizer::new(rule, Dial(0)).map_err(shape)?;
+    let sgd = Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: false }, Hyperparameter(0)).map_err(shape)?;
+    let rule = Rule::Adam {
+        beta: [0.9, 0.999],
+        eps: 1e-8,
+        correction: [Hyperparameter(1), Hyperparameter(1)],
+        decoupled: true,
+    };
+    let adam = Optimizer::new(rule, Hyperparameter(0)).map_err(shape)?;
     let run = |p: Optimizer| {
         let (state, grads, table) = (&state, &grads, &table);
         move |_: usize| {

@@ -81,7 +81,7 @@ impl<'a> Bench<'a> {
     /// A table that observes so much.
     pub fn sites(&self, detail: Detail) -> Result<Table<Gpu>, Error> {
         let mut table = self.device.table(4, 2)?;
-        let control = Control { exponents: &[0, 0, 3, 5], dials: &[1e-6, 0.9], seed: 1, detail };
+        let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[1e-6, 0.9], seed: 1, detail };
         self.device.upload(&control, 0..4, &mut table)?;
         Ok(table)
     }

@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
-    descriptor::{Conv2d, Gemm, Pass, Unary},
+    ops::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
 use gradscale_cuda::{Error, Memory};

@@ -12,13 +12,13 @@ struct Parameter {
 struct OptimizeParams {
     // Rows of the guard.
     const u32* rows;
-    const float* dials;
+    const float* hyperparameters;
     // Of all gradients; null where nothing is clipped by it.
     const float* norm;
     u32 guard, pieces;
     u32 count;
     u32 rule;
-    // Dials: learning rate, and the rule's.
+    // Hyperparameters: learning rate, and the rule's.
     u32 lr, correction[2];
     u32 nesterov, decoupled;
     float momentum, beta[2], eps;
@@ -125,8 +125,8 @@ KERNEL(optimize, OptimizeParams) {
     barrier();
     if (bad != 0) return;
     const float norm = p.norm == 0 ? 0.0f : *p.norm;
-    Numbers n = {p.dials[p.lr], norm > p.max_norm ? p.max_norm / norm : 1.0f, {0.0f, 0.0f}};
-    for (u32 i = 0; i < 2; i++) n.own[i] = p.dials[p.correction[i]];
+    Numbers n = {p.hyperparameters[p.lr], norm > p.max_norm ? p.max_norm / norm : 1.0f, {0.0f, 0.0f}};
+    for (u32 i = 0; i < 2; i++) n.own[i] = p.hyperparameters[p.correction[i]];
     if (p.rule == RULE_SGD) {
         update_all<RULE_SGD>(p, n);
     } else if (p.rule == RULE_ADAM) {

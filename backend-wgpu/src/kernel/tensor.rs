@@ -40,6 +40,8 @@ pub(crate) const SHARED_Y: Tensor = Tensor { name: "y", binding: 3, element: Ele
 pub(crate) const OFFSETS: Tensor = Tensor { name: "offsets", binding: 6, element: Element::Two, access: Access::Write };
 /// Indices of rows.
 pub(crate) const INDICES: Tensor = Tensor { name: "indices", binding: 6, element: Element::Word, access: Access::Read };
+/// Five numbers of each box.
+pub(crate) const BOXES: Tensor = Tensor { name: "boxes", binding: 6, element: Element::Word, access: Access::Read };
 /// Loss, divisor and a number of each row.
 pub(crate) const OUT: Tensor = Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
 

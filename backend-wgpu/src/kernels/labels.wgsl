@@ -1,4 +1,4 @@
-// What a row's label means. Reference: core's `XentRow`. A kernel declares `p: Params` with a member `meaning: Meaning`.
+// What a row's label means. Reference: core's `CrossEntropyRow`. A kernel declares `p: Params` with a member `meaning: Meaning`.
 
 struct Meaning {
     rows: u32,

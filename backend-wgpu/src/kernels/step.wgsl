@@ -6,8 +6,8 @@ struct Params {
     first: u32,
     end: u32,
     lr: u32,
-    /// Dials of the rule's two numbers.
-    dials: vec2<u32>,
+    /// Hyperparameters of the rule's two numbers.
+    hyperparameters: vec2<u32>,
     /// Whether there is a greatest norm, and that.
     clips: u32,
     most: f32,
@@ -22,8 +22,8 @@ struct Params {
 
 var<workgroup> found: atomic<u32>;
 
-/// Bits of a dial.
-fn dial(index: u32) -> u32 {
+/// Bits of a hyperparameter.
+fn hyperparameter(index: u32) -> u32 {
     return control[CONTROL_HEADER + control[CONTROL_SLOTS] + index];
 }
 
@@ -46,9 +46,9 @@ fn main(@builtin(local_invocation_index) lane: u32) {
             coefficient = divide(p.most, norm[0]);
         }
         step[0] = u32(atomicLoad(&found) == 0u);
-        step[1] = dial(p.lr);
+        step[1] = hyperparameter(p.lr);
         step[2] = bitcast<u32>(coefficient);
-        step[3] = dial(p.dials.x);
-        step[4] = dial(p.dials.y);
+        step[3] = hyperparameter(p.hyperparameters.x);
+        step[4] = hyperparameter(p.hyperparameters.y);
     }
 }

@@ -25,7 +25,7 @@ fn exponent(slot: u32) -> i32 {
     return bitcast<i32>(control[CONTROL_HEADER + slot]);
 }
 
-fn dial(index: u32) -> f32 {
+fn hyperparameter(index: u32) -> f32 {
     return number(control[CONTROL_HEADER + control[CONTROL_SLOTS] + index]);
 }
 

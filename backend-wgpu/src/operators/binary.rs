@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Store,
-    descriptor::{Binary, BinaryOp, Unary},
+    ops::{Binary, BinaryOp, Unary},
 };
 
 impl Wgpu {

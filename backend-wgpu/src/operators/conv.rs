@@ -3,7 +3,7 @@
 use crate::{Error, Memory, Wgpu, kernel, operators::product::Product};
 use gradscale_core::{
     backend::Store,
-    descriptor::{Conv2d, Pass},
+    ops::{Conv2d, Pass},
 };
 
 impl Wgpu {

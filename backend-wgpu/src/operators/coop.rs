@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, DataMut, Slot, Store},
-    descriptor::Gemm,
+    ops::Gemm,
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
@@ -128,7 +128,7 @@ impl Wgpu {
     /// Multiplies small integers, subnormal halves and large ones among them, whose sums f32 holds exactly: by cooperative
     /// matrices and without. The bits must be the same, and the statistics.
     fn prove(&self, coop: Coop) -> Result<bool, Error> {
-        let failed = |error: gradscale_core::descriptor::ShapeError| Error::Failed(error.to_string());
+        let failed = |error: gradscale_core::ops::ShapeError| Error::Failed(error.to_string());
         let [m, n, k] = [136, 152, 104];
         for transposed in [[false, false], [true, false], [false, true], [true, true]] {
             let p = Gemm::new(m, n, k).map_err(failed)?;
@@ -150,7 +150,7 @@ impl Wgpu {
             let mut table = self.new_table(Slot::FIRST.0 + 2, 0)?;
             let mut exponents = vec![0; usize::from(Slot::FIRST.0) + 2];
             exponents[usize::from(Slot::FIRST.0)..].fill(5);
-            let control = Control { exponents: &exponents, dials: &[], seed: 0, detail: Detail::Full };
+            let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
             self.upload_control(&control, 0..0, &mut table)?;
             let mut results = Vec::new();
             for (slot, by) in [(Slot::FIRST.0, Some(coop)), (Slot::FIRST.0 + 1, None)] {

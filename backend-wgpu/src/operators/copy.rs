@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Store,
-    descriptor::{MAX_DIMS, Strided},
+    ops::{MAX_DIMS, Strided},
 };
 
 impl Wgpu {

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use crate::{Error, Memory, Wgpu, kernel, operators::product::Product};
-use gradscale_core::{backend::Store, descriptor::Gemm};
+use gradscale_core::{backend::Store, ops::Gemm};
 
 impl Wgpu {
     pub(crate) fn run_gemm(

@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{NormSaved, Store},
-    descriptor::{Norm, NormOver},
+    ops::{Norm, NormOver},
 };
 
 /// Bytes of a group's numbers, and of its total: of one f32, or of two.

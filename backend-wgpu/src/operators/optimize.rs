@@ -1,4 +1,4 @@
-//! Updates of parameters: one launch that reads guard, dials and norm, then one for each parameter, in any order. (A
+//! Updates of parameters: one launch that reads guard, hyperparameters and norm, then one for each parameter, in any order. (A
 //! parameter's five buffers leave no room for a second one's among the eight that every device binds.)
 
 use crate::{
@@ -8,16 +8,16 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Buffer, Dial, Param},
-    descriptor::{Optimizer, Rule},
+    backend::{Buffer, Hyperparameter, Param},
+    ops::{Optimizer, Rule},
 };
 
 /// Words of a step's numbers.
 const NUMBERS: u64 = 5 * 4;
 
-/// What kernels know of a rule: whether it is the other of its kind, the dials of its two numbers, its two constants, and
+/// What kernels know of a rule: whether it is the other of its kind, the hyperparameters of its two numbers, its two constants, and
 /// its eps.
-fn numbers(p: &Optimizer) -> (u32, [Dial; 2], [f32; 2], f32) {
+fn numbers(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     match p.rule() {
         Rule::Sgd { momentum, nesterov } => (nesterov.into(), [p.lr(); 2], [momentum, 0.0], 0.0),
         Rule::Adam { beta, eps, correction, decoupled } => (decoupled.into(), correction, beta, eps),
@@ -44,7 +44,7 @@ impl Wgpu {
     pub(crate) fn run_optimize(
         &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &[Param<'_, Memory>],
     ) -> Result<(), Error> {
-        let (other, dials, beta, eps) = numbers(p);
+        let (other, hyperparameters, beta, eps) = numbers(p);
         let [most, limit] = p.limits();
         let [dummy, second, third] = self.nothing()?;
         let step = self.numbers(NUMBERS)?;
@@ -52,9 +52,16 @@ impl Wgpu {
             (Some(_), Some(limit)) => (1, limit),
             _ => (0, 0.0),
         };
-        let dial = |dial: Dial| u32::from(dial.0);
+        let hyperparameter = |hyperparameter: Hyperparameter| u32::from(hyperparameter.0);
         // A pair begins at an even word.
-        let numbers = [guard.start.into(), guard.end.into(), dial(p.lr()), 0, dial(dials[0]), dial(dials[1])];
+        let numbers = [
+            guard.start.into(),
+            guard.end.into(),
+            hyperparameter(p.lr()),
+            0,
+            hyperparameter(hyperparameters[0]),
+            hyperparameter(hyperparameters[1]),
+        ];
         let call = Call::new(&kernel::STEP).params(numbers).params([clips, limit.to_bits()]);
         let call = call.buffer(1, &table.control).buffer(2, &table.rows).buffer(4, &step);
         self.launch(call.buffer(3, norm.map_or(&dummy, |norm| &norm.buffer)), 1)?;

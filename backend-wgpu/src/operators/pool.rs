@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Store,
-    descriptor::{Pool, PoolOp, Way},
+    ops::{GatherScatter, Pool, PoolOp},
 };
 
 /// The members of `Params` in windows.wgsl, for so many results.
@@ -37,20 +37,20 @@ impl Wgpu {
     }
 
     pub(crate) fn run_unpool(
-        &self, p: &Pool, way: Way, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>,
+        &self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let average = p.op() == PoolOp::Average;
-        if average && way == Way::Gather {
+        if average && way == GatherScatter::Gather {
             return self.run_pool(p, x, None, y);
         }
         assert!(average || at.is_some(), "unpooling needs offsets");
-        let len = len(if way == Way::Scatter { p.x() } else { p.y() });
+        let len = len(if way == GatherScatter::Scatter { p.x() } else { p.y() });
         if len == 0 {
             return Ok(());
         }
         let call = Call::new(&kernel::UNPOOL)
             .constant("AVERAGE", average.into())
-            .constant("SCATTER", u32::from(way == Way::Scatter))
+            .constant("SCATTER", u32::from(way == GatherScatter::Scatter))
             .params(params(p, len))
             .operand(x)
             .maybe(at, &x.buffer);

@@ -2,7 +2,7 @@
 
 use super::split::Split;
 use crate::{Error, Memory, Wgpu, kernel, launch::Call};
-use gradscale_core::{backend::Store, descriptor::Reduce};
+use gradscale_core::{backend::Store, ops::Reduce};
 
 /// Results of one launch, for which there is scratch memory.
 const RESULTS: u32 = 1 << 22;

@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Store,
-    descriptor::{Rows, Way},
+    ops::{GatherScatter, Rows},
 };
 
 /// Workgroups that scatter; each takes row after row.
@@ -14,16 +14,16 @@ const SCATTERING: u32 = 1 << 14;
 
 impl Wgpu {
     pub(crate) fn run_rows(
-        &self, p: &Rows, way: Way, x: &Memory, index: &Memory, y: &Store<'_, Self>,
+        &self, p: &Rows, way: GatherScatter, x: &Memory, index: &Memory, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let (count, table, width) = (p.count(), p.table(), p.width());
-        let rows = if way == Way::Gather { count } else { table };
+        let rows = if way == GatherScatter::Gather { count } else { table };
         if rows == 0 || width == 0 {
             return Ok(());
         }
         let (kernel, len, groups) = match way {
-            Way::Gather => (&kernel::GATHER, count * width, strided((count * width).div_ceil(8))),
-            Way::Scatter => (&kernel::SCATTER, count, table.min(SCATTERING)),
+            GatherScatter::Gather => (&kernel::GATHER, count * width, strided((count * width).div_ceil(8))),
+            GatherScatter::Scatter => (&kernel::SCATTER, count, table.min(SCATTERING)),
         };
         let call = Call::new(kernel).params([len, table, width]).operand(x).buffer(6, &index.buffer);
         self.launch(call.store(y), groups)

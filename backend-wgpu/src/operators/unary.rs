@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Store,
-    descriptor::{Unary, dropout_threshold},
+    ops::{Unary, dropout_threshold},
 };
 
 /// The four words of `Function` in function.wgsl.

@@ -5,7 +5,7 @@ use gradscale::{
     Cpu, Isa,
     core::{
         backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
-        descriptor::Unary,
+        ops::Unary,
         stats::Detail,
     },
     wait,
@@ -109,7 +109,7 @@ fn probe<B: Backend>(device: &B) -> Result<Vec<Probed>, B::Error> {
     ];
     let len = u32::try_from(numbers.len()).expect("a few numbers");
     let mut table = device.table(Slot::FIRST.0, 1)?;
-    let control = Control { exponents: &[0, 0], dials: &[0.0], seed: 0, detail: Detail::None };
+    let control = Control { exponents: &[0, 0], hyperparameters: &[0.0], seed: 0, detail: Detail::None };
     device.upload(&control, 0..Slot::FIRST.0, &mut table)?;
     let mut x = device.alloc(DType::F32, numbers.len())?;
     device.write(Data::F32(&numbers.map(|(_, value)| value)), &mut x)?;

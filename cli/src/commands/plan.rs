@@ -9,7 +9,7 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Batch, Cpu, CrossEntropy, Method, PlanRow, Trainer,
-    core::{amp::List, op::Op},
+    core::{amp::List, ops::Op},
     nn::Module,
 };
 

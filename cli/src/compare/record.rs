@@ -4,7 +4,7 @@ use super::event::Event;
 use crate::{Failure, doubts::Doubts, metrics::Metrics, task::On};
 use gradscale::{
     MemoryReport, SiteReport, StepOutcome,
-    core::{solve::Held, stats::Stats},
+    core::{solve::LimitedBy, stats::Stats},
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ pub struct Extremes {
 impl Extremes {
     fn add(&mut self, site: &SiteReport<'_>) {
         self.worst = self.worst.max(site.gamma_measured);
-        if site.bound == Some(Held::Overflow) {
+        if site.bound == Some(LimitedBy::Overflow) {
             self.bound_by_overflow += 1;
         } else {
             self.worst_between = self.worst_between.max(site.gamma_measured);

@@ -10,7 +10,7 @@ use gradscale::{
     core::{
         loss_scale::Feedback,
         scaled::Scaled,
-        site::{Calls, End, Site},
+        site::{Calls, Site, StepEnd},
         stats::{Counts, Stats},
         step::{Blame, Kind, blame, may_repeat},
     },
@@ -85,11 +85,11 @@ impl Player {
             for (at, (seen, row)) in step.sites.iter().zip(&rows).enumerate() {
                 let Some(site) = self.sites.get_mut(&seen.name) else { continue };
                 match blame {
-                    None => site.finish(row, End::Stepped),
+                    None => site.finish(row, StepEnd::Stepped),
                     Some(_) if repeated => site.repeat(row),
-                    Some(_) if site.config().repeats() => site.finish(row, End::Void),
-                    Some(blame) if at > blame.site => site.finish(row, End::SkippedAfter),
-                    Some(_) => site.finish(row, End::SkippedHere),
+                    Some(_) if site.config().repeats() => site.finish(row, StepEnd::Void),
+                    Some(blame) if at > blame.site => site.finish(row, StepEnd::SkippedAfter),
+                    Some(_) => site.finish(row, StepEnd::SkippedHere),
                 }
             }
             // Without the parameters' own rows: what overflows at a site reaches some parameter.

@@ -1,6 +1,6 @@
 //! By what a loss over pixels is divided.
 
-use gradscale::core::descriptor::Divisor;
+use gradscale::core::ops::Divisor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::{fmt, str::FromStr};
 

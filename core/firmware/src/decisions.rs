@@ -6,7 +6,7 @@ use gradscale_core::{
     model::{erf, terms::ConvShape, terms::Terms},
     rules,
     scaled::Scaled,
-    site::{Calls, End, Memory, Site, SiteConfig},
+    site::{Calls, StepEnd, Memory, Site, SiteConfig},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, Detail, FlushRule, Stats},
 };
@@ -95,9 +95,9 @@ fn live(out: &mut impl Write, name: &str, config: SiteConfig, jump: u32) -> fmt:
         let alpha = site.alpha().unwrap_or(0);
         let row = rows::row(Convention::FP16, alpha, wish.detail, rows::scaled(step, count, centre, alpha));
         let end = match (row.counts().overflowed, step % 5) {
-            (0, _) | (_, 4) => End::Stepped,
-            (_, 3) => End::SkippedAfter,
-            _ => End::SkippedHere,
+            (0, _) | (_, 4) => StepEnd::Stepped,
+            (_, 3) => StepEnd::SkippedAfter,
+            _ => StepEnd::SkippedHere,
         };
         site.finish(&row, end);
         writeln!(out, "site, {name}, step {step}: {wish:?}, stored at 2^{alpha}, {end:?}, then {:?}", site.state())?;

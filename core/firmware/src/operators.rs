@@ -2,7 +2,7 @@
 
 use crate::{hash::Hash, inputs};
 use core::fmt::{self, Write};
-use gradscale_core::descriptor::{At, Unary};
+use gradscale_core::ops::{At, Unary};
 
 /// Prints one line for each operator.
 pub fn print(out: &mut impl Write) -> fmt::Result {

@@ -3,14 +3,14 @@
 use crate::inputs;
 use gradscale_core::{
     cast::{self, Round, SliceError, Tally},
-    descriptor::{At, Unary},
+    ops::{At, Unary},
     format::Format,
     loss_scale::{Feedback, LossScale, StateError},
     model::terms::{ConvShape, Terms, TermsError},
     rules,
     scale::Factor,
     scaled::Scaled,
-    site::{End, Site},
+    site::{StepEnd, Site},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, MergeError, RowError, Stats, WORDS},
 };
@@ -89,7 +89,7 @@ pub fn decide(exact: &Exact, row: &Stats) -> Result<Choice, NoDecision> {
 
 /// A site's step: what it wants, what it decides at once, what it makes of the step's row.
 #[inline(never)]
-pub fn step(site: &mut Site, row: &Stats, end: End) -> Option<i32> {
+pub fn step(site: &mut Site, row: &Stats, end: StepEnd) -> Option<i32> {
     if site.wish().at_once {
         site.decide(site.exact(row), row.exponent());
     }

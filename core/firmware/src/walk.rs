@@ -4,12 +4,12 @@ use crate::{hash::Hash, inputs, probes};
 use core::fmt::{self, Write};
 use gradscale_core::{
     cast::Round,
-    descriptor::{At, Unary},
+    ops::{At, Unary},
     format::Format,
     loss_scale::{Dynamic, DynamicConfig, Feedback, LossScale, RisingFloor},
     model::terms::{ConvShape, Terms},
     scaled::Scaled,
-    site::{End, Memory, Site, SiteConfig},
+    site::{StepEnd, Memory, Site, SiteConfig},
     solve::Exact,
     stats::{Convention, Detail, Stats},
 };
@@ -67,7 +67,7 @@ fn sites(out: &mut impl Write, row: &Stats) -> fmt::Result {
         return Err(fmt::Error);
     };
     for step in 0..20 {
-        let end = if step % 6 == 5 { End::SkippedHere } else { End::Stepped };
+        let end = if step % 6 == 5 { StepEnd::SkippedHere } else { StepEnd::Stepped };
         writeln!(out, "site: {:?}", probes::step(&mut site, row, end))?;
     }
     let state = site.state();

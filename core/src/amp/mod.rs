@@ -3,6 +3,6 @@
 mod plan;
 mod policy;
 
+pub use crate::ops::List;
 pub use plan::{Input, MAX_INPUTS, Node, PlanError, Planned, plan, plan_with};
-pub use crate::op::List;
 pub use policy::{AmpPolicy, Full, Level, OVERRIDES, Precision, Settings};

@@ -1,7 +1,7 @@
 //! The casts of a network before it runs.
 
 use super::{AmpPolicy, List, Precision};
-use crate::op::Op;
+use crate::ops::Op;
 use core::fmt;
 use heapless::Vec;
 
@@ -53,7 +53,7 @@ impl Planned {
 /// [`PlanError`] if `out` is too short, or a node refers to itself or a later one, or has too many inputs.
 ///
 /// ```
-/// use gradscale_core::{amp::{AmpPolicy, Input, Level, Node, Planned, Precision, plan}, op::Op};
+/// use gradscale_core::{amp::{AmpPolicy, Input, Level, Node, Planned, Precision, plan}, ops::Op};
 /// let nodes = [
 ///     Node { name: "conv", op: Op::Conv, inputs: &[Input::Data, Input::Parameter] },
 ///     Node { name: "relu", op: Op::Relu, inputs: &[Input::Node(0)] },
@@ -76,7 +76,7 @@ pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Resu
 /// As [`plan`].
 ///
 /// ```
-/// use gradscale_core::{amp::{AmpPolicy, Input, Level, List, Node, Planned, Precision, plan_with}, op::Op};
+/// use gradscale_core::{amp::{AmpPolicy, Input, Level, List, Node, Planned, Precision, plan_with}, ops::Op};
 /// let nodes = [
 ///     Node { name: "first", op: Op::Linear, inputs: &[Input::Data, Input::Parameter] },
 ///     Node { name: "second", op: Op::Linear, inputs: &[Input::Node(0), Input::Parameter] },

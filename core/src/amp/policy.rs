@@ -1,6 +1,6 @@
 //! Lists and levels.
 
-use crate::op::{List, Op};
+use crate::ops::{List, Op};
 use core::fmt;
 use heapless::LinearMap;
 
@@ -70,7 +70,7 @@ pub const OVERRIDES: usize = 16;
 /// A level and the user's changes to the lists.
 ///
 /// ```
-/// use gradscale_core::{amp::{AmpPolicy, Level, List, Precision}, op::Op};
+/// use gradscale_core::{amp::{AmpPolicy, Level, List, Precision}, ops::Op};
 /// let mut policy = AmpPolicy::new(Level::O1);
 /// assert_eq!(policy.precision(Op::Gelu, &[Precision::Half]), Precision::Half);
 /// policy.set(Op::Gelu, List::Deny)?;

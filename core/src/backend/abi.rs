@@ -5,8 +5,8 @@ use super::{
     control::{DETAIL, HEADER, SEED, SLOTS},
 };
 use crate::{
-    descriptor::{BinaryOp, Divisor, Over, Pass, ReduceOp, Rule, Unary},
     format::Format,
+    ops::{BinaryOp, Broadcast, Divisor, Pass, ReduceOp, Rule, Unary},
     stats::{BINS, Convention, Detail, LIGHT_WORDS, WORDS, words},
 };
 
@@ -18,7 +18,7 @@ pub const ABI: &[&[(&str, u32)]] = &[
     Detail::CODES,
     Unary::CODES,
     BinaryOp::CODES,
-    Over::CODES,
+    Broadcast::CODES,
     ReduceOp::CODES,
     Pass::CODES,
     Divisor::CODES,

@@ -27,9 +27,9 @@ impl<T> Scaled<T, Slot> {
 
 /// Index of one f32 that may change from step to step: a learning rate, a bias correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dial(pub u16);
+pub struct Hyperparameter(pub u16);
 
-/// Words of a control: detail, seed (low word first), number of slots; then exponents, then dials.
+/// Words of a control: detail, seed (low word first), number of slots; then exponents, then hyperparameters.
 pub(super) const DETAIL: usize = 0;
 pub(super) const SEED: usize = 1;
 pub(super) const SLOTS: usize = 3;
@@ -40,8 +40,8 @@ pub(super) const HEADER: usize = 4;
 pub struct Control<'a> {
     /// Accumulated exponent of every slot; the first is 0.
     pub exponents: &'a [i32],
-    /// Value of every dial.
-    pub dials: &'a [f32],
+    /// Value of every hyperparameter.
+    pub hyperparameters: &'a [f32],
     /// Seed of the step (dropout).
     pub seed: u64,
     /// The most that any store observes in this step.
@@ -52,7 +52,7 @@ impl Control<'_> {
     /// Words before the exponents.
     pub const HEADER: usize = HEADER;
 
-    /// The words that devices read: detail, seed (low word first), number of slots, exponents, dials. Kernels know where by
+    /// The words that devices read: detail, seed (low word first), number of slots, exponents, hyperparameters. Kernels know where by
     /// the names of [`ABI`](super::ABI).
     pub fn words(&self) -> impl Iterator<Item = u32> {
         let [a, b, c, d, e, f, g, h] = self.seed.to_le_bytes();
@@ -62,6 +62,9 @@ impl Control<'_> {
         let mut header = [0; HEADER];
         (header[DETAIL], header[SEED], header[SEED + 1], header[SLOTS]) = (self.detail.code(), seed[0], seed[1], slots);
         let exponents = self.exponents.iter().map(|exponent| exponent.cast_unsigned());
-        header.into_iter().chain(exponents).chain(self.dials.iter().map(|dial| dial.to_bits()))
+        header
+            .into_iter()
+            .chain(exponents)
+            .chain(self.hyperparameters.iter().map(|hyperparameter| hyperparameter.to_bits()))
     }
 }

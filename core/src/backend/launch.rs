@@ -2,7 +2,10 @@
 
 use super::{Backend, CrossEntropyArgs, NormSaved, Param, Slot, Store};
 use crate::{
-    descriptor::{Binary, Conv2d, Gemm, Norm, Optimizer, Pass, Pool, Reduce, Rows, Strided, Unary, Way, Xent},
+    ops::{
+        Binary, Conv2d, CrossEntropy, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, Rows,
+        Strided, Unary,
+    },
     scaled::Scaled,
 };
 use core::{fmt, marker::PhantomData, ops::Range};
@@ -57,7 +60,7 @@ pub enum Launch<O: Operands> {
         /// As many.
         y: O::Store,
     },
-    /// `y[i] = op(a[i], b[…])` with `b` broadcast as `p` says. [`crate::descriptor::BinaryOp::Grad`] is the vjp of a
+    /// `y[i] = op(a[i], b[…])` with `b` broadcast as `p` says. [`crate::ops::BinaryOp::Grad`] is the vjp of a
     /// unary function.
     Binary {
         /// Function and shape.
@@ -149,7 +152,7 @@ pub enum Launch<O: Operands> {
         /// Operation and shapes, those of the pooling.
         p: Pool,
         /// Scatter or gather.
-        way: Way,
+        way: GatherScatter,
         /// What is moved.
         x: O::Read,
         /// What [`Launch::Pool`] wrote; needed with max. With padding or an incomplete window all of them still point
@@ -163,12 +166,25 @@ pub enum Launch<O: Operands> {
         /// Shapes.
         p: Rows,
         /// Gather or scatter.
-        way: Way,
+        way: GatherScatter,
         /// The table, or gradients of rows.
         x: O::Read,
         /// U32: the row of each; one beyond the table reads and adds nothing.
         indices: O::Read,
         /// The rows, or the table's gradient.
+        y: O::Store,
+    },
+    /// Gather: boxes of images, resampled. Scatter: its vjp.
+    RoiAlign {
+        /// Shapes, scale, points.
+        p: RoiAlign,
+        /// Gather or scatter.
+        way: GatherScatter,
+        /// The images `[n, h, w, c]`, or gradients of bins `[boxes, rows, columns, c]`.
+        x: O::Read,
+        /// F32 `[boxes, 5]`: image, left, top, right, bottom.
+        boxes: O::Read,
+        /// The bins, or the gradient of the images.
         y: O::Store,
     },
 
@@ -202,7 +218,7 @@ pub enum Launch<O: Operands> {
     /// Softmax and weighted cross-entropy.
     CrossEntropy {
         /// Shape, divisor, what is ignored.
-        p: Xent,
+        p: CrossEntropy,
         /// What is compared.
         x: CrossEntropyArgs<O::Read>,
         /// F32: takes loss, divisor, then each row's log-sum-exp.
@@ -211,7 +227,7 @@ pub enum Launch<O: Operands> {
     /// vjp of the cross-entropy: here ⟨α, ∇⟩ begins.
     CrossEntropyVjp {
         /// As it was.
-        p: Xent,
+        p: CrossEntropy,
         /// What was compared.
         x: CrossEntropyArgs<O::Read>,
         /// What [`Launch::CrossEntropy`] wrote.
@@ -281,6 +297,7 @@ impl<O: Operands> Launch<O> {
             Self::Pool { .. } => "pool",
             Self::Unpool { .. } => "unpool",
             Self::Rows { .. } => "rows",
+            Self::RoiAlign { .. } => "roi_align",
             Self::Norm { .. } => "norm",
             Self::NormVjp { .. } => "norm_vjp",
             Self::CrossEntropy { .. } => "cross_entropy",
@@ -313,6 +330,9 @@ impl<O: Operands> Launch<O> {
             }
             Self::Rows { p, way, x, indices, y } => {
                 Launch::Rows { p, way, x: m.read(x), indices: m.read(indices), y: m.store(y) }
+            }
+            Self::RoiAlign { p, way, x, boxes, y } => {
+                Launch::RoiAlign { p, way, x: m.read(x), boxes: m.read(boxes), y: m.store(y) }
             }
             Self::Norm { p, x, affine, saved, y } => {
                 let (x, affine) = (m.read(x), affine.map(|affine| affine.map(|x| m.read(x))));

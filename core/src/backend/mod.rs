@@ -2,7 +2,7 @@
 //!
 //! **A step is a function of ([`Control`], batch) to (rows of [`Stats`], loss).** Whatever changes from step to step
 //! (exponents, learning rates, the seed, how much to observe) lies in device memory, in a [`Backend::Table`], and
-//! operators name it by [`Slot`] or [`Dial`]. So the launches of one step are the launches of the next: they can be
+//! operators name it by [`Slot`] or [`Hyperparameter`]. So the launches of one step are the launches of the next: they can be
 //! recorded and repeated, and nothing in between asks the host.
 //!
 //! **Order.** Methods enqueue, in the order of the calls; [`Backend::prefetch`] may overtake. Only [`Backend::read`] and [`Backend::collect`] wait. Where
@@ -27,7 +27,7 @@ mod store;
 
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
-pub use control::{Control, Dial, Slot};
+pub use control::{Control, Hyperparameter, Slot};
 pub use error::{Error, ErrorKind};
 pub use launch::{Launch, MapOperands, OnDevice, Operands};
 pub use store::{CrossEntropyArgs, NormSaved, Param, Store};
@@ -55,7 +55,7 @@ pub struct Caps<'a> {
 pub trait Backend: Sized {
     /// Device memory.
     type Buffer: Buffer;
-    /// Exponents, dials and rows of the sites that train together.
+    /// Exponents, hyperparameters and rows of the sites that train together.
     type Table;
     /// A recorded step; `()` where nothing is recorded.
     type Recording;
@@ -100,11 +100,11 @@ pub trait Backend: Sized {
 
     // A step.
 
-    /// A table with exponents 0, dials 0 and empty rows.
+    /// A table with exponents 0, hyperparameters 0 and empty rows.
     ///
     /// # Errors
     /// Out of memory.
-    fn table(&self, slots: u16, dials: u16) -> Result<Self::Table, Self::Error>;
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, Self::Error>;
 
     /// Uploads `control` and empties the rows in `clear`.
     ///

@@ -50,7 +50,7 @@ impl<'a, B: Backend> Store<'a, B> {
 }
 
 /// One parameter and all that its update touches. Running statistics are parameters too
-/// ([`crate::descriptor::Rule::Ema`]).
+/// ([`crate::ops::Rule::Ema`]).
 #[derive(Debug)]
 pub struct Param<'a, T> {
     /// How many elements it has; buffers may be longer.

@@ -35,7 +35,7 @@ const FURTHER: i64 = 8;
 /// that overflowed first, and those before it in the backward pass, are `SkippedHere`, the others `SkippedAfter`:
 ///
 /// ```
-/// use gradscale_core::{site::{End, Site, SiteConfig}, stats::{Convention, Stats}};
+/// use gradscale_core::{site::{StepEnd, Site, SiteConfig}, stats::{Convention, Stats}};
 ///
 /// let row = |site: &Site, u: f32| {
 ///     let mut row = Stats::new(Convention::FP16, site.alpha().unwrap_or(0), site.wish().detail);
@@ -52,14 +52,14 @@ const FURTHER: i64 = 8;
 /// let large = row(&logits, 1e6);
 /// assert_eq!(large.counts().overflowed, 1);
 /// let behind = row(&layer, f32::INFINITY);
-/// logits.finish(&large, End::SkippedHere);
-/// layer.finish(&behind, End::SkippedAfter);
+/// logits.finish(&large, StepEnd::SkippedHere);
+/// layer.finish(&behind, StepEnd::SkippedAfter);
 /// // Both decide at once in the next step: from its own values, before they are stored.
 /// assert!(logits.wish().at_once && layer.wish().at_once);
 /// # Ok::<(), gradscale_core::solve::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum StepEnd {
     /// The optimizer stepped.
     Stepped,
     /// The step was skipped, and this site is the first that overflowed, or came before it: its row is finite. If no
@@ -73,7 +73,7 @@ pub enum End {
 
 /// What a site wants of the coming step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wish {
+pub struct Request {
     /// Decide inside the step, before the store ([`Site::decide`]).
     pub at_once: bool,
     /// What the row should hold for [`Site::finish`].
@@ -108,7 +108,7 @@ struct Before {
 /// One cast site: its exponent, when it is decided, and why it is what it is.
 ///
 /// ```
-/// use gradscale_core::{site::{End, Site, SiteConfig, Trigger}, stats::{Convention, Stats}};
+/// use gradscale_core::{site::{StepEnd, Site, SiteConfig, Trigger}, stats::{Convention, Stats}};
 ///
 /// let mut site = Site::new(SiteConfig::exact())?;
 /// let gradient = [1e-9f32, 3e-8, -2e-10, 0.0];
@@ -121,7 +121,7 @@ struct Before {
 /// // Every step hands in its row.
 /// let mut row = Stats::new(Convention::FP16, alpha, site.wish().detail);
 /// row.observe(&gradient.map(|x| x * 2f32.powi(alpha)));
-/// site.finish(&row, End::Stepped);
+/// site.finish(&row, StepEnd::Stepped);
 /// assert_eq!(site.alpha(), Some(19));
 /// assert_eq!(site.history().next().map(|decision| decision.trigger), Some(Trigger::First));
 /// # Ok::<(), gradscale_core::solve::ConfigError>(())
@@ -188,10 +188,10 @@ impl Site {
 
     /// What the coming step should do.
     #[must_use]
-    pub fn wish(&self) -> Wish {
+    pub fn wish(&self) -> Request {
         let at_once = self.at_once || self.config.when == When::AtOnce && self.due();
         let update = at_once || self.due();
-        Wish { at_once, detail: if update { self.config.detail() } else { Detail::Counts } }
+        Request { at_once, detail: if update { self.config.detail() } else { Detail::Counts } }
     }
 
     /// Takes a decision made at once, relative to the exponent `measured_at` of the row it was made from, and
@@ -277,15 +277,15 @@ impl Site {
     /// Takes the row of a step, all micro-batches and calls merged, and how the step ended. Call it once for each
     /// optimizer step; intervals count these. A row of an update step that gives no decision (all zeros) leaves the
     /// update due.
-    pub fn finish(&mut self, row: &Stats, end: End) {
+    pub fn finish(&mut self, row: &Stats, end: StepEnd) {
         let (before, repeated) = (self.before.take(), self.failed > 0);
         self.failed = 0;
-        if let End::Stepped | End::Void = end {
+        if let StepEnd::Stepped | StepEnd::Void = end {
             self.tried = None;
         }
         match end {
-            End::Stepped => self.stepped(row, before.filter(|_| repeated)),
-            End::SkippedHere => {
+            StepEnd::Stepped => self.stepped(row, before.filter(|_| repeated)),
+            StepEnd::SkippedHere => {
                 self.lost(row);
                 if self.config.memory == Memory::Ring {
                     self.try_below(finite_part(row));
@@ -295,12 +295,12 @@ impl Site {
                 // A row that is not finite decided nothing.
                 self.at_once |= self.config.calls == Calls::One || row.counts().non_finite() != 0;
             }
-            End::SkippedAfter => {
+            StepEnd::SkippedAfter => {
                 let counts = row.counts();
                 let finite = counts.non_finite() == 0 && counts.overflowed == 0;
                 self.at_once |= self.config.calls == Calls::One || !finite;
             }
-            End::Void => {
+            StepEnd::Void => {
                 if let Some(Before { alpha, since, at_once }) = before {
                     (self.alpha, self.since, self.at_once) = (alpha, since, at_once);
                 }

@@ -1,7 +1,7 @@
 //! `authors`: the scales that the paper's public Chainer code decides on, for comparison. What surrounds a decision is
 //! not theirs: f32 sums, parameter gradients in f32, skipped steps.
 
-use super::{Choice, ConfigError, Held, NoDecision, Operand, clamp, open_unit, paper};
+use super::{Choice, ConfigError, LimitedBy, NoDecision, Operand, clamp, open_unit, paper};
 use crate::{
     model::{LAMBDA_MAX, LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
     rules::{branch_paper, split_paper},
@@ -93,11 +93,11 @@ fn choose(needed: f64, most: f64, alpha: i32, predicted: impl Fn(i32) -> f64) ->
     let capped = least.min(most).min(LAMBDA_MAX).min(accumulated);
     let k = clamp(floor_log2(capped).ok_or(NoDecision::NotFinite)?);
     let held = if capped < least {
-        Held::Overflow
+        LimitedBy::Overflow
     } else if needed < 1.0 {
-        Held::One
+        LimitedBy::One
     } else {
-        Held::Threshold
+        LimitedBy::Threshold
     };
     Ok(Choice { k, held, gamma: predicted(k) })
 }

@@ -1,6 +1,6 @@
 //! `exact`: from the histogram, in integers, without a model.
 
-use super::{Choice, ConfigError, Held, NoDecision, clamp};
+use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp};
 use crate::stats::{BINS, Convention, Rate, Stats};
 
 /// The default rule. With γ(k) the share of the non-zero values that flush at k, and k_of the largest k at which
@@ -110,12 +110,12 @@ impl Exact {
     /// [`NoDecision`], and the site's state stays.
     ///
     /// ```
-    /// use gradscale_core::{solve::{Exact, Held}, stats::{Convention, Detail, Stats}};
+    /// use gradscale_core::{solve::{Exact, LimitedBy}, stats::{Convention, Detail, Stats}};
     /// let mut row = Stats::new(Convention::FP16, 0, Detail::Full);
     /// row.observe(&[1e-7, -2e-7, 5e-8, 0.0]);
     /// let choice = Exact::FP16.decide(&row)?;
     /// // 5e-8 is the least value, and 2^11 the least scale that takes it to the normal range.
-    /// assert_eq!((choice.k, choice.held), (11, Held::NormalRange));
+    /// assert_eq!((choice.k, choice.held), (11, LimitedBy::NormalRange));
     /// # Ok::<(), gradscale_core::solve::NoDecision>(())
     /// ```
     pub fn decide(&self, row: &Stats) -> Result<Choice, NoDecision> {
@@ -158,13 +158,13 @@ impl Exact {
         let wanted = k_lo.max(lifted.min(roomy)).max(capped);
         let k = clamp(wanted);
         let held = if k != wanted {
-            Held::Range
+            LimitedBy::Range
         } else if missed {
-            Held::Overflow
+            LimitedBy::Overflow
         } else if k == lifted {
-            Held::NormalRange
+            LimitedBy::NormalRange
         } else {
-            Held::Threshold
+            LimitedBy::Threshold
         };
         Ok(Choice { k, held, gamma: curve.at(k).value() })
     }
@@ -191,7 +191,7 @@ impl Exact {
             return Err(NoDecision::NotFinite);
         }
         let k = clamp(above.k_of.saturating_sub(above.room).min(0));
-        Ok(Choice { k, held: Held::Overflow, gamma: f64::NAN })
+        Ok(Choice { k, held: LimitedBy::Overflow, gamma: f64::NAN })
     }
 }
 

@@ -21,14 +21,14 @@ pub struct Choice {
     /// Exponent relative to the one at which the row was measured.
     pub k: i32,
     /// Which rule bound it.
-    pub held: Held,
+    pub held: LimitedBy,
     /// The share of the non-zero values that will flush, as predicted by the rule.
     pub gamma: f64,
 }
 
 /// What a decision was bound by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Held {
+pub enum LimitedBy {
     /// γ′ is kept, and what lies above allowed no more.
     Threshold,
     /// γ′ is kept even for subnormals: there was room.
@@ -41,7 +41,7 @@ pub enum Held {
     One,
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for LimitedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Threshold => "threshold",

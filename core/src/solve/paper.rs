@@ -1,6 +1,6 @@
 //! `paper`: Algorithm 1 with Theorems 1 and 2, its slips mended; `paper-literal`: as it is printed.
 
-use super::{Choice, ConfigError, Held, NoDecision, clamp, open_unit};
+use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp, open_unit};
 use crate::{
     model::{LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
     rules::branch_paper,
@@ -68,7 +68,7 @@ fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
 pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
     finite(row)?;
     let k_of = row.room_above().ok_or(NoDecision::Empty)?;
-    let held = if k_of < 0 { Held::Overflow } else { Held::One };
+    let held = if k_of < 0 { LimitedBy::Overflow } else { LimitedBy::One };
     Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
 }
 
@@ -76,7 +76,7 @@ pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
 pub(super) fn common_exponent(alpha: Option<i32>, sum: &Stats) -> Result<Choice, NoDecision> {
     finite(sum)?;
     let Some(alpha) = alpha else { return pass_or_less(sum) };
-    Ok(Choice { k: alpha.saturating_sub(sum.exponent()), held: Held::One, gamma: f64::NAN })
+    Ok(Choice { k: alpha.saturating_sub(sum.exponent()), held: LimitedBy::One, gamma: f64::NAN })
 }
 
 /// Algorithm 1 of the paper: the underflow side from models, the overflow side from the worst case.
@@ -163,18 +163,18 @@ impl Paper {
     /// [`NoDecision`] for zeros only, or values that are not finite.
     pub fn other_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
         finite(row)?;
-        if self.literal { Ok(Choice { k: 0, held: Held::One, gamma: f64::NAN }) } else { pass_or_less(row) }
+        if self.literal { Ok(Choice { k: 0, held: LimitedBy::One, gamma: f64::NAN }) } else { pass_or_less(row) }
     }
 
     fn choose(&self, k_uf: i32, k_of: i32, predicted: impl Fn(i32) -> f64) -> Choice {
         let least = if self.literal { k_uf } else { k_uf.max(0) };
         let k = clamp(least.min(k_of));
         let held = if least > k_of {
-            Held::Overflow
+            LimitedBy::Overflow
         } else if least > k_uf {
-            Held::One
+            LimitedBy::One
         } else {
-            Held::Threshold
+            LimitedBy::Threshold
         };
         Choice { k, held, gamma: predicted(k) }
     }

@@ -7,7 +7,7 @@
 use core::fmt::Display;
 use gradscale_core::{
     format::Format,
-    site::{End, Site, SiteConfig},
+    site::{Site, SiteConfig, StepEnd},
     stats::{Convention, Detail, FlushRule, Stats},
 };
 use proptest::{prelude::*, sample::select, test_runner::Config};
@@ -234,7 +234,7 @@ pub fn step(site: &mut Site, values: &[f32]) -> Option<i32> {
         site.decide(site.exact(&probe), 0);
     }
     let alpha = site.alpha();
-    site.finish(&stored(values, alpha.unwrap_or(0), wish.detail), End::Stepped);
+    site.finish(&stored(values, alpha.unwrap_or(0), wish.detail), StepEnd::Stepped);
     alpha
 }
 

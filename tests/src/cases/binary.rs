@@ -12,11 +12,11 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
-    descriptor::{At, Binary, BinaryOp, Over, Unary},
+    ops::{At, Binary, BinaryOp, Broadcast, Unary},
 };
 use proptest::prelude::*;
 
-const OVER: [Over; 4] = [Over::All, Over::PerColumn, Over::PerRow, Over::One];
+const OVER: [Broadcast; 4] = [Broadcast::All, Broadcast::PerColumn, Broadcast::PerRow, Broadcast::One];
 const TYPES: [[DType; 2]; 4] =
     [[DType::F32, DType::F32], [DType::F16, DType::F16], [DType::F16, DType::F32], [DType::F32, DType::F16]];
 
@@ -63,21 +63,21 @@ fn check<B: Backend>(what: &str, b: &B, op: BinaryOp, pairs: &[[f32; 2]], got: &
 }
 
 /// Element `i` of b, written down a second time.
-fn place(over: Over, cols: usize, i: usize) -> usize {
+fn place(over: Broadcast, cols: usize, i: usize) -> usize {
     match over {
-        Over::All => i,
-        Over::PerColumn => i - i / cols * cols,
-        Over::PerRow => i / cols,
-        Over::One => 0,
+        Broadcast::All => i,
+        Broadcast::PerColumn => i - i / cols * cols,
+        Broadcast::PerRow => i / cols,
+        Broadcast::One => 0,
     }
 }
 
-fn b_len(over: Over, rows: usize, cols: usize) -> usize {
+fn b_len(over: Broadcast, rows: usize, cols: usize) -> usize {
     match over {
-        Over::All => rows * cols,
-        Over::PerColumn => cols,
-        Over::PerRow => rows,
-        Over::One => 1,
+        Broadcast::All => rows * cols,
+        Broadcast::PerColumn => cols,
+        Broadcast::PerRow => rows,
+        Broadcast::One => 1,
     }
 }
 
@@ -130,7 +130,7 @@ fn edge_pairs<B: Backend>(b: &B, op: BinaryOp) -> Check {
         };
         let (xs, ys) = (values(ta), values(tb));
         let pairs: Vec<[f32; 2]> = xs.iter().flat_map(|&x| ys.iter().map(move |&y| [x, y])).filter(fine).collect();
-        let p = Binary::new(op, 1, pairs.len() as u32, Over::All).expect("small");
+        let p = Binary::new(op, 1, pairs.len() as u32, Broadcast::All).expect("small");
         let x = rig.input(ta, &pairs.iter().map(|pair| pair[0]).collect::<Vec<_>>())?;
         let y = rig.input(tb, &pairs.iter().map(|pair| pair[1]).collect::<Vec<_>>())?;
         let got = rig.plain(pairs.len(), |store| b.launch(Launch::Binary { p, a: &x, b: &y, y: store }))?;
@@ -162,7 +162,7 @@ fn lengths<B: Backend>(b: &B) -> Check {
     for len in LENGTHS {
         let (x, y) = (operands(DType::F16, len, 5), operands(DType::F16, len, 6));
         let (a, other) = (rig.padded(DType::F16, &x)?, rig.padded(DType::F16, &y)?);
-        let p = Binary::new(BinaryOp::Sub, 1, len as u32, Over::All).expect("small");
+        let p = Binary::new(BinaryOp::Sub, 1, len as u32, Broadcast::All).expect("small");
         let want: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
         same_bits(
             &format!("length {len}"),
@@ -190,7 +190,7 @@ fn masks<B: Backend>(b: &B) -> Check {
         .into_iter()
         .flat_map(|types| [Unary::Relu, Unary::Abs, Unary::Dropout { keep: 0.5, stream: 9 }].map(|op| (types, op)))
     {
-        let p = Binary::new(BinaryOp::Grad(op), 1, pairs.len() as u32, Over::All).expect("small");
+        let p = Binary::new(BinaryOp::Grad(op), 1, pairs.len() as u32, Broadcast::All).expect("small");
         let (a, g) = (rig.input(ta, &kept)?, rig.input(tb, &dy)?);
         let got = rig.plain(pairs.len(), |store| b.launch(Launch::Binary { p, a: &a, b: &g, y: store }))?;
         let want: Vec<f32> = pairs

@@ -9,8 +9,8 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
-    descriptor::Unary,
     format::Format,
+    ops::Unary,
 };
 use half::f16;
 

@@ -14,7 +14,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Slot, Store},
-    descriptor::Pass,
+    ops::Pass,
     stats::Detail,
 };
 use proptest::prelude::*;

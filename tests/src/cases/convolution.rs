@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Done, Launch, Slot, Store},
-    descriptor::{Conv2d, Pass, ShapeError},
+    ops::{Conv2d, Pass, ShapeError},
     stats::Detail,
 };
 

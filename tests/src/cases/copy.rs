@@ -11,7 +11,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
-    descriptor::{Dim, Strided},
+    ops::{Dim, Strided},
     scale::Factor,
     stats::Detail,
 };

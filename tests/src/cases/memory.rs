@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind, Launch, Slot, Store},
-    descriptor::Unary,
+    ops::Unary,
 };
 use half::f16;
 

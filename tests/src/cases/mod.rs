@@ -5,6 +5,8 @@ mod cast;
 mod conv;
 mod convolution;
 mod copy;
+mod cross_entropy;
+mod cross_entropy_vjp;
 mod gemm;
 mod global_norm;
 mod memory;
@@ -16,6 +18,7 @@ mod pool;
 mod product;
 mod record;
 mod reduce;
+mod roi_align;
 mod rows;
 mod shared;
 mod store;
@@ -23,8 +26,6 @@ mod sum;
 mod table;
 mod unary;
 mod unpool;
-mod xent;
-mod xent_vjp;
 
 use crate::case::Case;
 use gradscale_core::backend::Backend;
@@ -43,10 +44,11 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     pool::cases(&mut cases);
     unpool::cases(&mut cases);
     rows::cases(&mut cases);
+    roi_align::cases(&mut cases);
     norm::cases(&mut cases);
     norm_vjp::cases(&mut cases);
-    xent::cases(&mut cases);
-    xent_vjp::cases(&mut cases);
+    cross_entropy::cases(&mut cases);
+    cross_entropy_vjp::cases(&mut cases);
     global_norm::cases(&mut cases);
     optimize::cases(&mut cases);
     optimize_guard::cases(&mut cases);
@@ -75,10 +77,11 @@ pub const OPERATORS: &[&str] = &[
     "pool",
     "unpool",
     "rows",
+    "roi_align",
     "norm",
     "norm_vjp",
-    "xent",
-    "xent_vjp",
+    "cross_entropy",
+    "cross_entropy_vjp",
     "global_norm",
     "optimize",
 ];

@@ -11,7 +11,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch},
-    descriptor::{Norm, NormOver},
+    ops::{Norm, NormOver},
 };
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {

@@ -14,7 +14,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, NormSaved, Slot, Store},
-    descriptor::NormOver,
+    ops::NormOver,
     scale::Factor,
     stats::Detail,
 };

@@ -11,14 +11,14 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, DType, Dial, Launch, Param},
-    descriptor::{Optimizer, Rule},
+    backend::{Backend, DType, Hyperparameter, Launch, Param},
+    ops::{Optimizer, Rule},
 };
 
-/// Dials; those between hold NaN.
-const LR: Dial = Dial(5);
-const CORRECTIONS: [Dial; 2] = [Dial(2), Dial(7)];
-const KEEP: Dial = Dial(4);
+/// Hyperparameters; those between hold NaN.
+const LR: Hyperparameter = Hyperparameter(5);
+const CORRECTIONS: [Hyperparameter; 2] = [Hyperparameter(2), Hyperparameter(7)];
+const KEEP: Hyperparameter = Hyperparameter(4);
 
 /// Lengths of parameters that are updated together.
 const LENGTHS: [usize; 5] = [0, 1, 5, 1000, 70_000];
@@ -83,14 +83,14 @@ impl Setup {
         built.and_then(|p| self.max_norm.map_or(Ok(p), |most| p.max_norm(most))).expect("valid numbers")
     }
 
-    /// Dials of step `t`, counted from 1: every one differs from step to step.
-    pub(super) fn dials<B: Backend>(&self, rig: &mut Rig<'_, B>, t: i32) {
-        rig.dials.fill(f32::NAN);
-        rig.dials[usize::from(LR.0)] = 0.1 / t as f32;
-        rig.dials[usize::from(KEEP.0)] = 1.0 - 0.1 * t as f32;
+    /// Hyperparameters of step `t`, counted from 1: every one differs from step to step.
+    pub(super) fn hyperparameters<B: Backend>(&self, rig: &mut Rig<'_, B>, t: i32) {
+        rig.hyperparameters.fill(f32::NAN);
+        rig.hyperparameters[usize::from(LR.0)] = 0.1 / t as f32;
+        rig.hyperparameters[usize::from(KEEP.0)] = 1.0 - 0.1 * t as f32;
         if let Rule::Adam { beta, .. } = self.rule {
-            for (dial, beta) in CORRECTIONS.iter().zip(beta) {
-                rig.dials[usize::from(dial.0)] = (1.0 - f64::from(beta).powi(t)) as f32;
+            for (hyperparameter, beta) in CORRECTIONS.iter().zip(beta) {
+                rig.hyperparameters[usize::from(hyperparameter.0)] = (1.0 - f64::from(beta).powi(t)) as f32;
             }
         }
     }
@@ -105,12 +105,12 @@ impl Setup {
     }
 
     /// The new weight and states of one element: clip, decay, update.
-    fn exact(&self, dials: &[f32], norm: Option<f64>, w: f64, g: f64, state: [f64; 2]) -> [Want; 3] {
-        let dial = |dial: Dial| f64::from(dials[usize::from(dial.0)]);
-        let (lr, decay) = (dial(LR), f64::from(self.decay));
+    fn exact(&self, hyperparameters: &[f32], norm: Option<f64>, w: f64, g: f64, state: [f64; 2]) -> [Want; 3] {
+        let hyperparameter = |hyperparameter: Hyperparameter| f64::from(hyperparameters[usize::from(hyperparameter.0)]);
+        let (lr, decay) = (hyperparameter(LR), f64::from(self.decay));
         let want = |value: f64, scale: f64| Want { value, scale, terms: 1 };
         if let Rule::Ema { keep } = self.rule {
-            let keep = dial(keep);
+            let keep = hyperparameter(keep);
             return [Want::sum([keep * w, (1.0 - keep) * g]), Want::sum([]), Want::sum([])];
         }
         let mut g = self.max_value.map_or(g, |most| g.min(most.into()).max(-f64::from(most)));
@@ -133,8 +133,9 @@ impl Setup {
                 let v = b2 * state[1] + (1.0 - b2) * g * g;
                 // g may be a difference of larger numbers; its square then has twice its error.
                 let v_size = b2 * state[1] + (1.0 - b2) * (g * g + 2.0 * g.abs() * (g_size - g.abs()));
-                let root = (v / dial(correction[1])).sqrt() + f64::from(eps);
-                let (d, d_size) = (m / dial(correction[0]) / root, m_size / dial(correction[0]) / root);
+                let root = (v / hyperparameter(correction[1])).sqrt() + f64::from(eps);
+                let (d, d_size) =
+                    (m / hyperparameter(correction[0]) / root, m_size / hyperparameter(correction[0]) / root);
                 // The error of v counts half under the root.
                 let d_size = d_size + if v > 0.0 { d.abs() * 0.5 * (v_size / v - 1.0) } else { 0.0 };
                 [want(kept - lr * d, w.abs() + lr * d_size), want(m, m_size), want(v, v_size)]
@@ -256,7 +257,7 @@ pub(super) fn check_step<B: Backend>(
         let wants: Vec<[Want; 3]> = (0..before.grad.len())
             .map(|i| {
                 let (w, g) = (before.master[i].into(), before.grad[i].into());
-                setup.exact(&rig.dials, norm, w, g, [state(0, i), state(1, i)])
+                setup.exact(&rig.hyperparameters, norm, w, g, [state(0, i), state(1, i)])
             })
             .collect();
         same_bits("the gradient after its use", &after.grad, &before.grad)?;
@@ -275,7 +276,7 @@ pub(super) fn check_step<B: Backend>(
     Ok(measured)
 }
 
-/// Several steps; dials and gradients change from one to the next.
+/// Several steps; hyperparameters and gradients change from one to the next.
 fn follows<B: Backend>(b: &B, setup: &Setup, lengths: &[usize]) -> Check {
     let mut rig = Rig::new(b)?;
     let mut parameters = place(&rig, &Values::new(setup, lengths))?;
@@ -284,7 +285,7 @@ fn follows<B: Backend>(b: &B, setup: &Setup, lengths: &[usize]) -> Check {
         for (parameter, &len) in parameters.iter_mut().zip(lengths) {
             rig.fill(&mut parameter.grad, &gradient(len, &mut random))?;
         }
-        setup.dials(&mut rig, t);
+        setup.hyperparameters(&mut rig, t);
         rig.upload()?;
         let before = take(&rig, &parameters)?;
         launch(&rig, setup, 2..5, None, &mut parameters)?;

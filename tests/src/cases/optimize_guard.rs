@@ -14,7 +14,7 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
-    descriptor::Unary,
+    ops::Unary,
     stats::Detail,
 };
 
@@ -86,7 +86,7 @@ fn store<B: Backend>(rig: &Rig<'_, B>, row: &Row, detail: Detail) -> Result<(), 
 
 /// A new step with some rows stored, and no other.
 fn begin<B: Backend>(rig: &mut Rig<'_, B>, setup: &Setup, rows: &[&Row], detail: Detail) -> Result<(), Fail> {
-    setup.dials(rig, 2);
+    setup.hyperparameters(rig, 2);
     rig.exponents[7] = rows.first().map_or(0, |row| row.exponent);
     rig.upload()?;
     rows.iter().try_for_each(|row| store(rig, row, detail))
@@ -168,7 +168,7 @@ fn unguarded<B: Backend>(b: &B) -> Check {
 
 /// The parameters after one unguarded step with this limit and norm.
 fn clipped<B: Backend>(rig: &mut Rig<'_, B>, setup: &Setup, norm: Option<f32>) -> Result<Vec<Values>, Fail> {
-    setup.dials(rig, 3);
+    setup.hyperparameters(rig, 3);
     rig.upload()?;
     let mut parameters = place(rig, &Values::new(setup, &LENGTHS))?;
     let norm = norm.map(|norm| rig.padded(DType::F32, &[norm])).transpose()?;

@@ -11,7 +11,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch},
-    descriptor::{Pool, PoolOp, Way},
+    ops::{GatherScatter, Pool, PoolOp},
 };
 use proptest::prelude::*;
 
@@ -228,7 +228,7 @@ fn offset_255<B: Backend>(b: &B) -> Check {
         let y = rig.input(DType::F16, &values)?;
         let p = shape.build(PoolOp::Max);
         let got = rig.plain(want.len(), |store| {
-            b.launch(Launch::Unpool { p, way: Way::Scatter, x: &y, indices: Some(&at), y: store })
+            b.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &y, indices: Some(&at), y: store })
         })?;
         same_bits("scattered to offset 255", &got, &want)?;
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Done, Launch, Slot, Store},
-    descriptor::{Gemm, ShapeError},
+    ops::{Gemm, ShapeError},
     stats::Detail,
 };
 

@@ -1,4 +1,4 @@
-//! Recorded steps: repeated with other exponents, dials and seeds they give the bits of an eager step.
+//! Recorded steps: repeated with other exponents, hyperparameters and seeds they give the bits of an eager step.
 
 use super::Case;
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, Buffer, DType, Dial, Launch, Param, Slot, Store},
-    descriptor::{Gemm, Optimizer, Rule, Unary},
+    backend::{Backend, Buffer, DType, Hyperparameter, Launch, Param, Slot, Store},
+    ops::{Gemm, Optimizer, Rule, Unary},
     stats::Stats,
 };
 
@@ -74,7 +74,7 @@ impl<B: Backend> Work<B> {
             bias: None,
             y: Store::param(FROM, PARAM, false, table, &mut self.dw),
         })?;
-        let sgd = descriptor(Optimizer::new(Rule::Sgd { momentum: 0.0, nesterov: false }, Dial(1)));
+        let sgd = descriptor(Optimizer::new(Rule::Sgd { momentum: 0.0, nesterov: false }, Hyperparameter(1)));
         let param = Param {
             len: self.dw.len() as u32,
             master: &mut self.master,
@@ -99,7 +99,7 @@ fn descriptor<T, E: core::fmt::Debug>(built: Result<T, E>) -> T {
 /// What the host decides before step `i`; the fourth overflows.
 fn set<B: Backend>(rig: &mut Rig<'_, B>, i: i32) -> Result<(), Fail> {
     rig.seed = 100 + i as u64;
-    rig.dials[1] = 0.01 * (i + 1) as f32;
+    rig.hyperparameters[1] = 0.01 * (i + 1) as f32;
     rig.set(&[4, 4 + if i == 3 { 40 } else { 2 * i }])
 }
 

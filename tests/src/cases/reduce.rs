@@ -14,7 +14,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
-    descriptor::{Reduce, ReduceOp},
+    ops::{Reduce, ReduceOp},
     stats::Detail,
 };
 use proptest::prelude::*;

@@ -11,15 +11,15 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
-    descriptor::{Rows, Way},
+    ops::{GatherScatter, Rows},
     scale::Factor,
     stats::Detail,
 };
 use proptest::prelude::*;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
-    cases.push(Case::new("rows::gather", |b: &B| shapes(b, Way::Gather)));
-    cases.push(Case::new("rows::scatter", |b: &B| shapes(b, Way::Scatter)));
+    cases.push(Case::new("rows::gather", |b: &B| shapes(b, GatherScatter::Gather)));
+    cases.push(Case::new("rows::scatter", |b: &B| shapes(b, GatherScatter::Scatter)));
     cases.push(Case::new("rows::beyond_the_table", beyond::<B>));
     cases.push(Case::new("rows::all_into_one", all_into_one::<B>));
     cases.push(Case::new("rows::in_order", in_order::<B>));
@@ -30,22 +30,24 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
 }
 
 /// What the operator means, on values whose sums are exact.
-fn meaning(way: Way, [count, table, width]: [usize; 3], x: &[f32], index: &[u32]) -> Vec<f32> {
-    let mut y = vec![0f32; width * if way == Way::Gather { count } else { table }];
+fn meaning(way: GatherScatter, [count, table, width]: [usize; 3], x: &[f32], index: &[u32]) -> Vec<f32> {
+    let mut y = vec![0f32; width * if way == GatherScatter::Gather { count } else { table }];
     for (i, &row) in index.iter().enumerate() {
         // An index beyond the table meets no row.
         let row = row as usize;
         for c in (0..width).filter(|_| row < table) {
             match way {
-                Way::Gather => y[i * width + c] = x[row * width + c],
-                Way::Scatter => y[row * width + c] += x[i * width + c],
+                GatherScatter::Gather => y[i * width + c] = x[row * width + c],
+                GatherScatter::Scatter => y[row * width + c] += x[i * width + c],
             }
         }
     }
     y
 }
 
-fn check<B: Backend>(rig: &Rig<'_, B>, way: Way, shape: [usize; 3], dtype: DType, x: &[f32], index: &[u32]) -> Check {
+fn check<B: Backend>(
+    rig: &Rig<'_, B>, way: GatherScatter, shape: [usize; 3], dtype: DType, x: &[f32], index: &[u32],
+) -> Check {
     let [count, table, width] = shape.map(|size| size as u32);
     let p = Rows::new(count, table, width).expect("small");
     let want = meaning(way, shape, x, index);
@@ -57,11 +59,11 @@ fn check<B: Backend>(rig: &Rig<'_, B>, way: Way, shape: [usize; 3], dtype: DType
     Ok(vec![])
 }
 
-fn x_rows(way: Way, [count, table, _]: [usize; 3]) -> usize {
-    if way == Way::Gather { table } else { count }
+fn x_rows(way: GatherScatter, [count, table, _]: [usize; 3]) -> usize {
+    if way == GatherScatter::Gather { table } else { count }
 }
 
-fn shapes<B: Backend>(b: &B, way: Way) -> Check {
+fn shapes<B: Backend>(b: &B, way: GatherScatter) -> Check {
     let rig = Rig::new(b)?;
     let mut shapes =
         vec![[0, 5, 3], [5, 0, 3], [5, 3, 0], [1, 1, 1], [7, 3, 5], [3, 7, 5], [100, 1000, 33], [1000, 10, 64]];
@@ -80,7 +82,10 @@ fn shapes<B: Backend>(b: &B, way: Way) -> Check {
 fn beyond<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let index = [0, 5, 6, 7, 1 << 30, 1 << 31, u32::MAX, u32::MAX - 1, (1 << 30) + 1, 255, 256, 65_536, 3];
-    for (way, dtype) in [Way::Gather, Way::Scatter].into_iter().flat_map(|way| [(way, DType::F32), (way, DType::F16)]) {
+    for (way, dtype) in [GatherScatter::Gather, GatherScatter::Scatter]
+        .into_iter()
+        .flat_map(|way| [(way, DType::F32), (way, DType::F16)])
+    {
         for (table, width) in [(6, 4), (6, 3), (1, 8), (256, 2)] {
             let shape = [index.len(), table, width];
             let x: Vec<f32> = (1..=x_rows(way, shape) * width).map(|i| i as f32).collect();
@@ -95,7 +100,7 @@ fn all_into_one<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for (count, row) in [(5000usize, 2u32), (4097, 0)] {
         let shape = [count, 3, 7];
-        check(&rig, Way::Scatter, shape, DType::F16, &vec![1.0; count * 7], &vec![row; count])?;
+        check(&rig, GatherScatter::Scatter, shape, DType::F16, &vec![1.0; count * 7], &vec![row; count])?;
     }
     Ok(vec![])
 }
@@ -110,7 +115,7 @@ fn in_order<B: Backend>(b: &B) -> Check {
             (random.half() + 2.0) * 4f32.powi(spread - 3)
         });
         let index: Vec<u32> = (0..shape[0]).map(|_| random.below(11) as u32).collect();
-        check(&rig, Way::Scatter, shape, dtype, &held(dtype, &x), &index)?;
+        check(&rig, GatherScatter::Scatter, shape, dtype, &held(dtype, &x), &index)?;
     }
     Ok(vec![])
 }
@@ -128,11 +133,18 @@ fn selects<B: Backend>(b: &B) -> Check {
         .collect();
     let finite: Vec<u32> = (0..rows as u32).filter(|row| row % 3 == 2).collect();
     for dtype in [DType::F32, DType::F16] {
-        check(&rig, Way::Gather, [finite.len(), rows, width], dtype, &x, &finite)?;
-        check(&rig, Way::Gather, [rows, rows, width], dtype, &x, &(0..rows as u32).rev().collect::<Vec<_>>())?;
+        check(&rig, GatherScatter::Gather, [finite.len(), rows, width], dtype, &x, &finite)?;
+        check(
+            &rig,
+            GatherScatter::Gather,
+            [rows, rows, width],
+            dtype,
+            &x,
+            &(0..rows as u32).rev().collect::<Vec<_>>(),
+        )?;
         // Rows that are not finite go beyond the table.
         let index: Vec<u32> = (0..rows as u32).map(|row| if row % 3 == 2 { row / 3 } else { 4 }).collect();
-        check(&rig, Way::Scatter, [rows, 4, width], dtype, &x, &index)?;
+        check(&rig, GatherScatter::Scatter, [rows, 4, width], dtype, &x, &index)?;
     }
     Ok(vec![])
 }
@@ -146,7 +158,7 @@ fn parameter<B: Backend>(b: &B) -> Check {
     let x = random.many(300 * 9, |random| random.integer(20));
     let index: Vec<u32> = (0..300).map(|_| random.below(45) as u32).collect();
     let before = random.many(40 * 9, |random| random.integer(100));
-    let sums = meaning(Way::Scatter, shape, &x, &index);
+    let sums = meaning(GatherScatter::Scatter, shape, &x, &index);
     let (gradient, indices) = (rig.padded(DType::F16, &x)?, rig.words(&index)?);
     for (alpha, add) in [(0, false), (7, false), (7, true), (-3, true), (140, false)] {
         if alpha > 100 && !b.caps().f32_subnormals {
@@ -155,7 +167,7 @@ fn parameter<B: Backend>(b: &B) -> Check {
         rig.set(&[alpha, 0])?;
         let mut y = rig.output_over(DType::F32, &before)?;
         let store = Store::param(Slot(2), Slot(3), add, &rig.table, &mut y.buffer);
-        b.launch(Launch::Rows { p, way: Way::Scatter, x: &gradient, indices: &indices, y: store })?;
+        b.launch(Launch::Rows { p, way: GatherScatter::Scatter, x: &gradient, indices: &indices, y: store })?;
         let factor = Factor::between(alpha, 0);
         let sum = |(&v, &before): (&f32, &f32)| if add { before + factor.apply(v) } else { factor.apply(v) };
         let want: Vec<f32> = sums.iter().zip(&before).map(sum).collect();
@@ -169,7 +181,7 @@ fn stores<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let (p, mut random) = (Rows::new(90, 70, 33).expect("small"), Random(4));
     let indices = rig.words(&(0..90).map(|_| random.below(75) as u32).collect::<Vec<_>>())?;
-    for (way, rows, len) in [(Way::Gather, 70, 90 * 33), (Way::Scatter, 90, 70 * 33)] {
+    for (way, rows, len) in [(GatherScatter::Gather, 70, 90 * 33), (GatherScatter::Scatter, 90, 70 * 33)] {
         let x = rig.padded(DType::F16, &random.many(rows * 33, |random| random.normal() * 1e-2))?;
         epilogue::check(&mut rig, len, |b, y| b.launch(Launch::Rows { p, way, x: &x, indices: &indices, y }))?;
     }
@@ -178,7 +190,7 @@ fn stores<B: Backend>(b: &B) -> Check {
 
 fn any_rows<B: Backend>(b: &B) -> Check {
     let index = prop::collection::vec(prop_oneof![0..12u32, any::<u32>()], 0..80);
-    let way = prop::sample::select(vec![Way::Gather, Way::Scatter]);
+    let way = prop::sample::select(vec![GatherScatter::Gather, GatherScatter::Scatter]);
     property(
         &(way, 0..12usize, 0..20usize, index, any::<u32>(), any::<bool>()),
         |(way, table, width, index, seed, wide)| {

@@ -11,7 +11,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
-    descriptor::Unary,
+    ops::Unary,
     scale::Factor,
     stats::Detail,
 };

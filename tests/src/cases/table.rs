@@ -1,4 +1,4 @@
-//! Exponents, dials, rows: what goes up in one upload comes down in one collect.
+//! Exponents, hyperparameters, rows: what goes up in one upload comes down in one collect.
 
 use super::Case;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
-    descriptor::Unary,
+    ops::Unary,
     stats::{Detail, Stats},
 };
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch},
-    descriptor::{At, Binary, BinaryOp, Kept, Over, Unary},
+    ops::{At, Binary, BinaryOp, Broadcast, Saved, Unary},
 };
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -154,14 +154,14 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
         .iter()
         .enumerate()
         .map(|(i, &x)| match op.keeps() {
-            Kept::Nothing => 0.0,
-            Kept::Input => x as f32,
-            Kept::Output => exact(op, x, at(i)) as f32,
+            Saved::Nothing => 0.0,
+            Saved::Input => x as f32,
+            Saved::Output => exact(op, x, at(i)) as f32,
         })
         .collect();
     let (kept, gradient) = (rig.input(DType::F32, &kept)?, rig.input(DType::F32, &dy)?);
-    let p =
-        Binary::new(BinaryOp::Grad(op), 1, x.len() as u32, Over::All).map_err(|e| crate::Fail::new(e.to_string()))?;
+    let p = Binary::new(BinaryOp::Grad(op), 1, x.len() as u32, Broadcast::All)
+        .map_err(|e| crate::Fail::new(e.to_string()))?;
     let got = rig.plain(x.len(), |y| b.launch(Launch::Binary { p, a: &kept, b: &gradient, y }))?;
     let h = 1e-5;
     let want = x.iter().zip(&dy).enumerate().map(|(i, (&x, &dy))| {

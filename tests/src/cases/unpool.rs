@@ -14,7 +14,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch},
-    descriptor::{PoolOp, Way},
+    ops::{GatherScatter, PoolOp},
 };
 use proptest::prelude::*;
 
@@ -41,7 +41,9 @@ fn unpool_is<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType, seed: u6
     places.iter().zip(&pooled).for_each(|(&place, v)| want[place] += v);
     same_bits(
         "scatter",
-        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &x, indices: Some(&at), y }))?,
+        &rig.plain(want.len(), |y| {
+            b.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &x, indices: Some(&at), y })
+        })?,
         &want,
     )?;
     let full = random.many(shape.x_len(), Random::normal);
@@ -49,7 +51,9 @@ fn unpool_is<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType, seed: u6
     let want: Vec<f32> = places.iter().map(|&place| full[place]).collect();
     same_bits(
         "gather",
-        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at), y }))?,
+        &rig.plain(want.len(), |y| {
+            b.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &x, indices: Some(&at), y })
+        })?,
         &want,
     )
 }
@@ -61,8 +65,9 @@ fn check_max<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check
     let x = rig.padded(dtype, &Random(6).many(shape.x_len(), Random::normal))?;
     let mut at = rig.output(DType::U8, len)?;
     let pooled = rig.plain(len, |y| b.launch(Launch::Pool { p, x: &x, indices: Some(&mut at.buffer), y }))?;
-    let gathered =
-        rig.plain(len, |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at.buffer), y }))?;
+    let gathered = rig.plain(len, |y| {
+        b.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &x, indices: Some(&at.buffer), y })
+    })?;
     same_bits("gather where pooling found the largest", &gathered, &pooled)?;
     Ok(vec![])
 }
@@ -79,13 +84,15 @@ fn check_average<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
             want[i] = Want { value: want[i].value + term, scale: want[i].scale + term.abs(), terms: want[i].terms + 1 };
         }
     }
-    let got = rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &x, indices: None, y }))?;
+    let got = rig
+        .plain(want.len(), |y| b.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &x, indices: None, y }))?;
     let scattered = compare("average", DType::F32, &b.caps(), &got, &want)?;
     let full = random.many(shape.x_len(), Random::normal);
     let x = rig.padded(dtype, &full)?;
     let mean = |window: &Vec<(u32, usize)>| Want::sum(window.iter().map(|&(_, i)| f64::from(full[i]))).times(share);
     let want: Vec<Want> = windows.iter().map(mean).collect();
-    let got = rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: None, y }))?;
+    let got =
+        rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &x, indices: None, y }))?;
     let gathered = compare("average", DType::F32, &b.caps(), &got, &want)?;
     Ok(vec![scattered, gathered])
 }
@@ -103,10 +110,11 @@ fn check_adjoint<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
             continue;
         }
         let (p, at) = (shape.build(op), (op == PoolOp::Max).then_some(&at));
-        let scattered =
-            rig.plain(x.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &pooled, indices: at, y }))?;
+        let scattered = rig.plain(x.len(), |y| {
+            b.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &pooled, indices: at, y })
+        })?;
         let gathered =
-            rig.plain(len, |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &full, indices: at, y }))?;
+            rig.plain(len, |y| b.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &full, indices: at, y }))?;
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
         let (left, right) = (dot(&scattered, &x), dot(&d, &gathered));
         if left != right {
@@ -129,7 +137,7 @@ fn check_vjp<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check
     let mut want = vec![0f32; values.len()];
     windows.iter().zip(&dy).for_each(|(window, dy)| want[winner(window, &values).1] += dy);
     let got = rig.plain(want.len(), |y| {
-        b.launch(Launch::Unpool { p, way: Way::Scatter, x: &gradient, indices: Some(&at.buffer), y })
+        b.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &gradient, indices: Some(&at.buffer), y })
     })?;
     same_bits("gradient", &got, &want)?;
     Ok(vec![])
@@ -149,7 +157,9 @@ fn check_masks<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Che
     places.iter().zip(&pooled).for_each(|(&place, v)| want[place] += v);
     same_bits(
         "scatter",
-        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Scatter, x: &x, indices: Some(&at), y }))?,
+        &rig.plain(want.len(), |y| {
+            b.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &x, indices: Some(&at), y })
+        })?,
         &want,
     )?;
     let full = pick(shape.x_len());
@@ -157,7 +167,9 @@ fn check_masks<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Che
     let want: Vec<f32> = places.iter().map(|&place| full[place]).collect();
     same_bits(
         "gather",
-        &rig.plain(want.len(), |y| b.launch(Launch::Unpool { p, way: Way::Gather, x: &x, indices: Some(&at), y }))?,
+        &rig.plain(want.len(), |y| {
+            b.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &x, indices: Some(&at), y })
+        })?,
         &want,
     )?;
     Ok(vec![])
@@ -167,11 +179,12 @@ fn unpool_epilogue<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     for shape in [SHAPES[3], SHAPES[1]] {
         let at = rig.padded(DType::U8, &shape.offsets(12))?;
-        for (op, way) in
-            [PoolOp::Max, PoolOp::Average].into_iter().flat_map(|op| [(op, Way::Scatter), (op, Way::Gather)])
+        for (op, way) in [PoolOp::Max, PoolOp::Average]
+            .into_iter()
+            .flat_map(|op| [(op, GatherScatter::Scatter), (op, GatherScatter::Gather)])
         {
             let (from, to) = (shape.windows().len(), shape.x_len());
-            let (from, to) = if way == Way::Scatter { (from, to) } else { (to, from) };
+            let (from, to) = if way == GatherScatter::Scatter { (from, to) } else { (to, from) };
             let x = rig.padded(DType::F16, &Random(13).many(from, |random| random.normal() * 1e-2))?;
             let (p, at) = (shape.build(op), (op == PoolOp::Max).then_some(&at));
             epilogue::check(&mut rig, to, |b, y| b.launch(Launch::Unpool { p, way, x: &x, indices: at, y }))?;

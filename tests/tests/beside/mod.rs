@@ -6,7 +6,7 @@
 
 use gradscale::{
     Batch, Cpu, CrossEntropy, Method, Parameters, SiteReport, Trainer,
-    core::{backend::Backend, descriptor::Divisor, stats::Rate},
+    core::{backend::Backend, ops::Divisor, stats::Rate},
     models::SegNet,
     nn::Module,
     optim::Sgd,

@@ -3,7 +3,7 @@
 use crate::corners::trainer;
 use gradscale::{
     Batch, Init, Parameter, Parameters, Var,
-    core::descriptor::{Conv2d, Pool, PoolOp},
+    core::ops::{Conv2d, Pool, PoolOp},
     nn::{ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm, SelfAttention},
 };
 use std::{cell::RefCell, collections::BTreeMap};

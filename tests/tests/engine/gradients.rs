@@ -10,7 +10,7 @@ use gradscale::{
     Cpu, Method,
     core::{
         amp::{AmpPolicy, Level, List},
-        op::Op as Name,
+        ops::Op as Name,
     },
     optim::Sgd,
 };

@@ -16,9 +16,9 @@ use gradscale::{
     Cpu, Method,
     core::{
         amp::{Level, List},
-        descriptor::Unary,
-        op::Op as Name,
-        solve::Held,
+        ops::Op as Name,
+        ops::Unary,
+        solve::LimitedBy,
     },
     optim::Sgd,
 };
@@ -207,7 +207,7 @@ fn check(graph: &Graph, method: &str, steps: usize) -> Result<f64, TestCaseError
     }
     let sites: BTreeMap<String, i32> = run.trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect();
     for site in run.trainer.sites() {
-        let kept = site.gamma_measured <= 1e-3 || matches!(site.bound, Some(Held::Overflow));
+        let kept = site.gamma_measured <= 1e-3 || matches!(site.bound, Some(LimitedBy::Overflow));
         if method.starts_with("gs:exact") && !kept {
             return Err(fail(format!("{} flushes {} at 2^{}", site.name, site.gamma_measured, site.alpha)));
         }

@@ -132,8 +132,8 @@ impl Backend for Few {
     fn read(&self, src: &Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
         self.0.read(src, dst)
     }
-    fn table(&self, slots: u16, dials: u16) -> Result<Table, ErrorKind> {
-        self.0.table(slots, dials)
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, ErrorKind> {
+        self.0.table(slots, hyperparameters)
     }
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
         self.0.upload(control, clear, table)

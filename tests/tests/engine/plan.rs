@@ -6,7 +6,7 @@ use gradscale::{
     core::{
         amp::{AmpPolicy, Level, List, Precision},
         backend::DType,
-        op::Op,
+        ops::Op,
     },
     models::{Mlp, SegNet},
     nn::{

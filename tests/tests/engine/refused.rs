@@ -3,7 +3,7 @@
 use crate::corners::trainer;
 use gradscale::{
     Batch, Error, Parameters, TraceErrorKind, Var,
-    core::descriptor::ShapeError,
+    core::ops::ShapeError,
     nn::{ConvTranspose2d, LstmCell, Module, SelfAttention},
 };
 

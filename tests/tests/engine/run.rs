@@ -8,8 +8,8 @@ use gradscale::{
     Batch, CrossEntropy, Error, Gradients, Init, Method, Parameter, Parameters, Tape, Trainer, Var,
     core::{
         backend::Backend,
-        descriptor::{self, Conv2d, Norm, NormOver, Pool, PoolOp},
-        op::Op as Name,
+        ops::Op as Name,
+        ops::{self, Conv2d, Norm, NormOver, Pool, PoolOp},
     },
     nn::Module,
     optim::Optimizer,
@@ -106,9 +106,9 @@ impl Graph {
                 Op::MeanAxis(axis) => x(0).mean_axis(*axis),
                 Op::CrossEntropy { ignore, divisor } => {
                     let divisor = match *divisor {
-                        Divisor::Rows => descriptor::Divisor::Rows,
-                        Divisor::Weights => descriptor::Divisor::Weights,
-                        Divisor::Fixed(x) => descriptor::Divisor::Fixed(x as f32),
+                        Divisor::Rows => ops::Divisor::Rows,
+                        Divisor::Weights => ops::Divisor::Weights,
+                        Divisor::Fixed(x) => ops::Divisor::Fixed(x as f32),
                     };
                     let options = CrossEntropy { weights: maybe(1), ignore: ignore.map(u32::from), divisor };
                     x(0).cross_entropy_with(labels, &options)

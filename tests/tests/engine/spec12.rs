@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale::{
     Batch, Cpu, Init, Method, Parameters, Trainer,
-    core::{descriptor::Unary, solve::Held},
+    core::{ops::Unary, solve::LimitedBy},
     nn::{BatchNorm, Module},
     optim::{Optimizer, Schedule, Sgd},
 };
@@ -179,5 +179,5 @@ fn narrow_tensors_keep_their_digits() {
     assert!(worst < 0.25 * 2f32.powi(-11), "{worst}");
     run.trainer.step(gradients).unwrap();
     let site = run.trainer.sites().next().unwrap();
-    assert_eq!((site.subnormal_share, site.bound), (0.0, Some(Held::NormalRange)));
+    assert_eq!((site.subnormal_share, site.bound), (0.0, Some(LimitedBy::NormalRange)));
 }

@@ -2,7 +2,7 @@
 
 use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer,
-    core::{backend::Backend, descriptor::Divisor},
+    core::{backend::Backend, ops::Divisor},
     models::{Mlp, SegNet},
     nn::{ConvTranspose2d, Dropout, Embedding, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention},
     optim::{Optimizer, Sgd},

@@ -1,7 +1,7 @@
 //! Loops over elements.
 
 use super::{kernels, math};
-use gradscale_core::descriptor::{At, dropout_keeps};
+use gradscale_core::ops::{At, dropout_keeps};
 
 kernels! {
     /// `x[i] = f(x[i])`, f of few operations.

@@ -5,9 +5,9 @@ use clap::Args;
 use gradscale::core::{
     accumulate::{Sum, exact_equal_terms, variance, worst_error},
     cast::Round,
-    descriptor::{At, hash},
     format::Format,
     model::erf::normal_quantile,
+    ops::{At, hash},
 };
 use std::fmt::Write;
 

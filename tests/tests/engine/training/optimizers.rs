@@ -3,7 +3,7 @@
 use gradscale::Init;
 use gradscale::{
     Batch, Cpu, Error, Method, Parameter, Parameters, StepOutcome, Trainer,
-    core::descriptor::ShapeError,
+    core::ops::ShapeError,
     optim::{Adam, AdamW, Optimizer, Schedule, Sgd},
 };
 

@@ -4,7 +4,7 @@ use super::{Data, Training, batches, optimizers::Rig};
 use crate::graph::values;
 use gradscale::{
     Batch, Cpu, Error, Method, Parameters, Trainer,
-    core::descriptor::ShapeError,
+    core::ops::ShapeError,
     nn::{GruCell, Linear, Module},
     optim::{Adam, Optimizer, Schedule, Sgd},
 };

@@ -1,9 +1,9 @@
 //! Updates of parameters.
 
 use super::ShapeError;
-use crate::backend::Dial;
+use crate::backend::Hyperparameter;
 
-/// An update rule. What a schedule moves is a [`Dial`].
+/// An update rule. What a schedule moves is a [`Hyperparameter`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// v ← momentum·v + g; w ← w − lr·v, with Nesterov's w ← w − lr·(g + momentum·v). One state: v, from 0; none
@@ -21,7 +21,7 @@ pub enum Rule {
         /// At least 10^-17: where devices flush f32 subnormals, v vanishes and a smaller one lets the update explode.
         eps: f32,
         /// c₁ = 1 − β₁ᵗ and c₂ = 1 − β₂ᵗ.
-        correction: [Dial; 2],
+        correction: [Hyperparameter; 2],
         /// AdamW: weight decay acts on the weight, not on the gradient.
         decoupled: bool,
     },
@@ -29,7 +29,7 @@ pub enum Rule {
     /// decay or clipping.
     Ema {
         /// Share that stays.
-        keep: Dial,
+        keep: Hyperparameter,
     },
 }
 
@@ -43,7 +43,7 @@ crate::codes!(Rule {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimizer {
     rule: Rule,
-    lr: Dial,
+    lr: Hyperparameter,
     decay: f32,
     max_value: Option<f32>,
     max_norm: Option<f32>,
@@ -54,7 +54,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// [`ShapeError::Value`] for a momentum or β outside [0, 1), or an eps below 10^-17.
-    pub fn new(rule: Rule, lr: Dial) -> Result<Self, ShapeError> {
+    pub fn new(rule: Rule, lr: Hyperparameter) -> Result<Self, ShapeError> {
         let share = |x: f32| if (0.0..1.0).contains(&x) { Ok(()) } else { Err(ShapeError::Value(x)) };
         match rule {
             Rule::Sgd { momentum, .. } => share(momentum)?,
@@ -72,7 +72,7 @@ impl Optimizer {
 
     /// Running statistics, of which `keep` stays.
     #[must_use]
-    pub const fn running_statistics(keep: Dial) -> Self {
+    pub const fn running_statistics(keep: Hyperparameter) -> Self {
         Self { rule: Rule::Ema { keep }, lr: keep, decay: 0.0, max_value: None, max_norm: None }
     }
 
@@ -108,7 +108,7 @@ impl Optimizer {
 
     /// The learning rate.
     #[must_use]
-    pub const fn lr(&self) -> Dial {
+    pub const fn lr(&self) -> Hyperparameter {
         self.lr
     }
 
@@ -134,9 +134,9 @@ impl Optimizer {
         }
     }
 
-    /// The update with this step's dials, and the norm of all gradients where it clips by that.
+    /// The update with this step's hyperparameters, and the norm of all gradients where it clips by that.
     #[must_use]
-    pub fn step(&self, dial: impl Fn(Dial) -> f32, norm: Option<f32>) -> Step {
+    pub fn step(&self, hyperparameter: impl Fn(Hyperparameter) -> f32, norm: Option<f32>) -> Step {
         let coefficient = match (self.max_norm, norm) {
             // No epsilon: a norm below the limit gives exactly 1.
             (Some(most), Some(norm)) if norm > most => most / norm,
@@ -144,10 +144,10 @@ impl Optimizer {
         };
         let numbers = match self.rule {
             Rule::Sgd { .. } => [0.0; 2],
-            Rule::Adam { correction, .. } => correction.map(&dial),
-            Rule::Ema { keep } => [dial(keep), 0.0],
+            Rule::Adam { correction, .. } => correction.map(&hyperparameter),
+            Rule::Ema { keep } => [hyperparameter(keep), 0.0],
         };
-        Step { optimizer: *self, lr: dial(self.lr), coefficient, numbers }
+        Step { optimizer: *self, lr: hyperparameter(self.lr), coefficient, numbers }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, reduce::runs};
 use gradscale_core::{
     backend::{CrossEntropyArgs, Store},
-    descriptor::{Xent, XentRow},
+    ops::{CrossEntropy, CrossEntropyRow},
 };
 use rayon::prelude::*;
 
@@ -16,7 +16,7 @@ fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
 
 impl Cpu {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
-    pub(crate) fn run_xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &mut Memory) {
+    pub(crate) fn run_cross_entropy(&self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory) {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (head, lse) = out.f32_mut().split_at_mut(2);
         // Loss, weights and rows of each part.
@@ -34,9 +34,9 @@ impl Cpu {
                         self.isa().log_sum_exp(logits, classes, &mut turned, lse);
                         for ((r, lse), logits) in (start..).zip(lse).zip(logits.chunks_exact(classes)) {
                             let (weight, error) = match p.row(x.labels.integer(r)) {
-                                XentRow::Ignored => continue,
-                                XentRow::Class(class) => (weight(x, class), *lse - logits[class as usize]),
-                                XentRow::Invalid => (1.0, f32::NAN),
+                                CrossEntropyRow::Ignored => continue,
+                                CrossEntropyRow::Class(class) => (weight(x, class), *lse - logits[class as usize]),
+                                CrossEntropyRow::Invalid => (1.0, f32::NAN),
                             };
                             sums[0] += f64::from(weight) * f64::from(error);
                             sums[1] += f64::from(weight);
@@ -54,8 +54,8 @@ impl Cpu {
         head[1] = divisor;
     }
 
-    pub(crate) fn run_xent_vjp(
-        &self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
+    pub(crate) fn run_cross_entropy_vjp(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
     ) {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (out, g) = (out.f32(), g.f32()[0]);
@@ -66,16 +66,17 @@ impl Cpu {
             let numbers = &mut numbers[..values.len()];
             let (first, last) = (start / classes, (start + values.len() - 1) / classes);
             let head = ((classes - start % classes) % classes).min(values.len());
-            let rows: Vec<XentRow> = (first..=last).map(|r| p.row(x.labels.integer(r))).collect();
+            let rows: Vec<CrossEntropyRow> = (first..=last).map(|r| p.row(x.labels.integer(r))).collect();
             self.isa().spread(&out[2 + first..=2 + last], head, classes, numbers);
             self.isa().exp_of_difference(values, numbers);
-            let factor =
-                |row: &XentRow| if let XentRow::Class(label) = *row { g * weight(x, label) / out[1] } else { 0.0 };
+            let factor = |row: &CrossEntropyRow| {
+                if let CrossEntropyRow::Class(label) = *row { g * weight(x, label) / out[1] } else { 0.0 }
+            };
             let factors: Vec<f32> = rows.iter().map(factor).collect();
             self.isa().spread(&factors, head, classes, numbers);
             for (r, row) in (first..).zip(&rows) {
                 // A block may begin and end inside a row.
-                if let XentRow::Class(label) = *row
+                if let CrossEntropyRow::Class(label) = *row
                     && let Some(truth) = (r * classes + label as usize).checked_sub(start)
                     && truth < values.len()
                 {
@@ -85,9 +86,9 @@ impl Cpu {
             self.isa().zip(values, numbers, |value, factor| factor * value);
             for (row, (_, values)) in rows.iter().zip(runs(start, values, classes)) {
                 match row {
-                    XentRow::Ignored => values.fill(0.0),
-                    XentRow::Invalid => values.fill(f32::NAN),
-                    XentRow::Class(_) => {}
+                    CrossEntropyRow::Ignored => values.fill(0.0),
+                    CrossEntropyRow::Invalid => values.fill(f32::NAN),
+                    CrossEntropyRow::Class(_) => {}
                 }
             }
         });

@@ -2,7 +2,7 @@
 
 use super::{
     Case,
-    xent::{Batch, Buffers, batches, run, weights},
+    cross_entropy::{Batch, Buffers, batches, run, weights},
 };
 use crate::{
     case::{Check, Fail},
@@ -14,12 +14,12 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
-    descriptor::Divisor,
+    ops::Divisor,
 };
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     for (name, divisor) in [("rows", Divisor::Rows), ("weights", Divisor::Weights), ("fixed", Divisor::Fixed(720.0))] {
-        cases.push(Case::new(format!("xent_vjp::by_{name}"), move |b: &B| {
+        cases.push(Case::new(format!("cross_entropy_vjp::by_{name}"), move |b: &B| {
             let mut measured = vec![];
             for batch in batches(divisor) {
                 merge(&mut measured, &check(&Rig::new(b)?, &batch, -0.625)?);
@@ -27,13 +27,13 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
             Ok(measured)
         }));
     }
-    cases.push(Case::new("xent_vjp::central_differences", differences::<B>));
-    cases.push(Case::new("xent_vjp::all_ignored", all_ignored::<B>));
-    cases.push(Case::new("xent_vjp::rows_apart", rows_apart::<B>));
-    cases.push(Case::new("xent_vjp::large_logits", large::<B>));
-    cases.push(Case::new("xent_vjp::tiny_gradients_survive", tiny::<B>));
-    cases.push(Case::new("xent_vjp::shift_invariant", shift_invariant::<B>));
-    cases.push(Case::new("xent_vjp::epilogue", stores::<B>));
+    cases.push(Case::new("cross_entropy_vjp::central_differences", differences::<B>));
+    cases.push(Case::new("cross_entropy_vjp::all_ignored", all_ignored::<B>));
+    cases.push(Case::new("cross_entropy_vjp::rows_apart", rows_apart::<B>));
+    cases.push(Case::new("cross_entropy_vjp::large_logits", large::<B>));
+    cases.push(Case::new("cross_entropy_vjp::tiny_gradients_survive", tiny::<B>));
+    cases.push(Case::new("cross_entropy_vjp::shift_invariant", shift_invariant::<B>));
+    cases.push(Case::new("cross_entropy_vjp::epilogue", stores::<B>));
 }
 
 /// g·w/divisor·(softmax − one-hot); 0 in rows that do not count.
@@ -54,7 +54,7 @@ fn formula(batch: &Batch, g: f64) -> Vec<Want> {
     want
 }
 
-/// What `xent` should have left, as f32.
+/// What `cross_entropy` should have left, as f32.
 fn out_of(batch: &Batch) -> Vec<f32> {
     let exact = batch.exact();
     let head = [exact.loss.value, exact.divisor.value].into_iter();
@@ -71,7 +71,7 @@ fn gradient<B: Backend>(rig: &Rig<'_, B>, batch: &Batch, out: &[f32], g: f32) ->
 
 fn check<B: Backend>(rig: &Rig<'_, B>, batch: &Batch, g: f32) -> Check {
     let got = gradient(rig, batch, &out_of(batch), g)?;
-    Ok(vec![compare("xent_vjp", DType::F32, &rig.backend.caps(), &got, &formula(batch, g.into()))?])
+    Ok(vec![compare("cross_entropy_vjp", DType::F32, &rig.backend.caps(), &got, &formula(batch, g.into()))?])
 }
 
 /// The formula against slopes of the loss in f64, then the device against the formula.
@@ -102,7 +102,7 @@ fn differences<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// Nothing counts: whatever `xent` left, the gradient is 0 and not 0/0.
+/// Nothing counts: whatever `cross_entropy` left, the gradient is 0 and not 0/0.
 fn all_ignored<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for divisor in [Divisor::Rows, Divisor::Weights, Divisor::Fixed(3.0)] {
@@ -183,7 +183,7 @@ fn tiny<B: Backend>(b: &B) -> Check {
             return Err(Fail::new(format!("{flushed} gradients flush at 2^{to}")));
         }
         let want: Vec<Want> = formula(&batch, g.into()).into_iter().map(|want| want.times(2f64.powi(to))).collect();
-        measured.push(compare("xent_vjp", DType::F16, &b.caps(), &got, &want)?);
+        measured.push(compare("cross_entropy_vjp", DType::F16, &b.caps(), &got, &want)?);
     }
     Ok(measured)
 }

@@ -1,6 +1,6 @@
 // Softmax and weighted cross-entropy: the logarithm of each row's sum of exponentials, and the loss.
 
-struct XentParams {
+struct CrossEntropyParams {
     // Loss, divisor, then a number for each row.
     float* out;
     const void* logits;
@@ -25,7 +25,7 @@ DEVICE u32 label_of(const void* labels, u32 type, u32 row) {
 }
 
 template <int N>
-DEVICE float log_sum_exp(const XentParams& p, u32 first, u32 lane) {
+DEVICE float log_sum_exp(const CrossEntropyParams& p, u32 first, u32 lane) {
     float most = of_bits(0xFF800000u), sum = 0.0f;
     for (u32 c = N * lane; c < p.classes; c += N * p.lanes) {
         float v[N];
@@ -48,7 +48,7 @@ DEVICE float log_sum_exp(const XentParams& p, u32 first, u32 lane) {
     return most + logf(sum);
 }
 
-KERNEL(xent, XentParams) {
+KERNEL(cross_entropy, CrossEntropyParams) {
     const u32 together = THREADS / p.lanes, lane = thread_index() % p.lanes;
     double sums[3] = {0, 0, 0};
     for (u64 start = (u64)block_x() * together; start < p.rows; start += (u64)blocks_x() * together) {
@@ -75,7 +75,7 @@ KERNEL(xent, XentParams) {
 }
 
 // One block.
-KERNEL(xent_finish, XentParams) {
+KERNEL(cross_entropy_finish, CrossEntropyParams) {
     double sums[3] = {0, 0, 0};
     for (u32 block = thread_index(); block < p.blocks; block += THREADS) {
 #pragma unroll
@@ -88,7 +88,7 @@ KERNEL(xent_finish, XentParams) {
     p.out[1] = divisor;
 }
 
-struct XentVjpParams {
+struct CrossEntropyVjpParams {
     Store dx;
     const void* logits;
     const void* labels;
@@ -101,8 +101,8 @@ struct XentVjpParams {
     u32 ignores, ignored;
 };
 
-struct XentGradient {
-    const XentVjpParams& p;
+struct CrossEntropyGradient {
+    const CrossEntropyVjpParams& p;
     // A row as its elements see it.
     struct Row {
         u32 label;
@@ -140,4 +140,4 @@ struct XentGradient {
     }
 };
 
-KERNEL(xent_vjp, XentVjpParams) { dense(p.dx, p.len, XentGradient{p}); }
+KERNEL(cross_entropy_vjp, CrossEntropyVjpParams) { dense(p.dx, p.len, CrossEntropyGradient{p}); }

@@ -169,6 +169,8 @@ ops! {
     AveragePool "average_pool" Infer Site,
     /// Unpooling to the places a max-pooling chose.
     Unpool "unpool" Infer Pass,
+    /// Boxes of images, resampled to one size.
+    RoiAlign "roi_align" Infer Site,
     /// Upsampling by interpolation.
     Interpolate "interpolate" Infer Site,
     /// Other shape, same values.

@@ -10,12 +10,12 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, CrossEntropyArgs, DType, Launch},
-    descriptor::{Divisor, Xent},
+    ops::{CrossEntropy, Divisor},
 };
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     for (name, divisor) in [("rows", Divisor::Rows), ("weights", Divisor::Weights), ("fixed", Divisor::Fixed(720.0))] {
-        cases.push(Case::new(format!("xent::by_{name}"), move |b: &B| {
+        cases.push(Case::new(format!("cross_entropy::by_{name}"), move |b: &B| {
             let mut measured = vec![];
             for batch in batches(divisor) {
                 merge(&mut measured, &check(&Rig::new(b)?, &batch)?);
@@ -23,12 +23,12 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
             Ok(measured)
         }));
     }
-    cases.push(Case::new("xent::all_ignored", all_ignored::<B>));
-    cases.push(Case::new("xent::ignored_rows_may_be_anything", ignored::<B>));
-    cases.push(Case::new("xent::invalid_label", invalid::<B>));
-    cases.push(Case::new("xent::large_logits", large::<B>));
-    cases.push(Case::new("xent::excluded_classes", excluded::<B>));
-    cases.push(Case::new("xent::not_finite", not_finite::<B>));
+    cases.push(Case::new("cross_entropy::all_ignored", all_ignored::<B>));
+    cases.push(Case::new("cross_entropy::ignored_rows_may_be_anything", ignored::<B>));
+    cases.push(Case::new("cross_entropy::invalid_label", invalid::<B>));
+    cases.push(Case::new("cross_entropy::large_logits", large::<B>));
+    cases.push(Case::new("cross_entropy::excluded_classes", excluded::<B>));
+    cases.push(Case::new("cross_entropy::not_finite", not_finite::<B>));
 }
 
 /// A batch, and what follows from it.
@@ -62,8 +62,8 @@ impl Batch {
         Self { shape: [rows, classes], dtype, logits, label_type, labels, weights: None, ignore: None, divisor }
     }
 
-    pub(super) fn build(&self) -> Xent {
-        let p = Xent::new(self.shape[0] as u32, self.shape[1] as u32).and_then(|p| p.divided_by(self.divisor));
+    pub(super) fn build(&self) -> CrossEntropy {
+        let p = CrossEntropy::new(self.shape[0] as u32, self.shape[1] as u32).and_then(|p| p.divided_by(self.divisor));
         let p = p.expect("a valid shape");
         self.ignore.map_or(p, |label| p.ignoring(label))
     }
@@ -146,7 +146,7 @@ pub(super) fn check<B: Backend>(rig: &Rig<'_, B>, batch: &Batch) -> Check {
         want[1] = Want::one(got[1].into());
     }
     want.extend(exact.lse);
-    Ok(vec![compare("xent", DType::F32, &rig.backend.caps(), &got, &want)?])
+    Ok(vec![compare("cross_entropy", DType::F32, &rig.backend.caps(), &got, &want)?])
 }
 
 /// Weights of classes, multiples of 2^-10.
@@ -196,7 +196,7 @@ fn ignored<B: Backend>(b: &B) -> Check {
     }
     let got = run(&rig, &batch)?;
     let exact = batch.exact();
-    let seen = compare("xent", DType::F32, &b.caps(), &got[..2], &[exact.loss, exact.divisor])?;
+    let seen = compare("cross_entropy", DType::F32, &b.caps(), &got[..2], &[exact.loss, exact.divisor])?;
     let kept =
         |values: &[f32]| -> Vec<f32> { (0..30).filter(|&r| batch.labels[r] != 9).map(|r| values[2 + r]).collect() };
     same_bits("log-sum-exp of the other rows", &kept(&got), &kept(&clean))?;

@@ -1,5 +1,5 @@
 // dx = factor · (softmax − one-hot); 0 in rows that do not count, NaN for a label beyond the classes. Reference: core's
-// `Xent`.
+// `CrossEntropy`.
 
 struct Params {
     store: Store,

@@ -1,4 +1,4 @@
-// Log-sum-exp of each row, and each workgroup's sums of losses, weights and rows that count. Reference: core's `Xent`. A
+// Log-sum-exp of each row, and each workgroup's sums of losses, weights and rows that count. Reference: core's `CrossEntropy`. A
 // workgroup has 256 / threads rows, with so many invocations for each.
 
 struct Params {

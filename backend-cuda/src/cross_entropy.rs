@@ -4,12 +4,12 @@ use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, CrossEntropyArgs, DType, Store},
-    descriptor::{Divisor, Xent},
+    ops::{CrossEntropy, Divisor},
 };
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct XentParams {
+struct CrossEntropyParams {
     out: u64,
     logits: u64,
     labels: u64,
@@ -26,7 +26,7 @@ struct XentParams {
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct XentVjpParams {
+struct CrossEntropyVjpParams {
     dx: StoreParams,
     logits: u64,
     labels: u64,
@@ -43,7 +43,7 @@ struct XentVjpParams {
 const THREADS: u32 = 256;
 
 /// Addresses of logits, labels and weights.
-fn operands<D: Driver>(p: &Xent, x: CrossEntropyArgs<&Memory<D>>) -> [u64; 3] {
+fn operands<D: Driver>(p: &CrossEntropy, x: CrossEntropyArgs<&Memory<D>>) -> [u64; 3] {
     let [rows, classes] = p.shape().map(|size| size as usize);
     assert!(matches!(x.labels.dtype(), DType::U8 | DType::U32), "labels are integers");
     [
@@ -54,19 +54,21 @@ fn operands<D: Driver>(p: &Xent, x: CrossEntropyArgs<&Memory<D>>) -> [u64; 3] {
 }
 
 /// Whether there is a label that does not count, and which.
-fn ignored(p: &Xent) -> [u32; 2] {
+fn ignored(p: &CrossEntropy) -> [u32; 2] {
     p.ignored().map_or([0, 0], |label| [1, label])
 }
 
 impl<D: Driver> Device<D> {
-    pub(crate) fn run_xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>) -> Result<(), Error> {
+    pub(crate) fn run_cross_entropy(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>,
+    ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let [logits, labels, weights] = operands(p, x);
         // A few classes for each thread.
         let lanes = classes.div_ceil(4).clamp(1, 32).next_power_of_two();
         let blocks = rows.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors());
         let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
-        let params = XentParams {
+        let params = CrossEntropyParams {
             out: out.holds(2 + rows as usize).of(DType::F32),
             logits,
             labels,
@@ -82,19 +84,19 @@ impl<D: Driver> Device<D> {
         };
         // SAFETY: all operands hold what the descriptor says, and the scratch memory three sums of each block.
         unsafe {
-            self.launch(&kernels::XENT, [blocks, 1, 1], &params)?;
-            self.launch(&kernels::XENT_FINISH, [1, 1, 1], &params)
+            self.launch(&kernels::CROSS_ENTROPY, [blocks, 1, 1], &params)?;
+            self.launch(&kernels::CROSS_ENTROPY_FINISH, [1, 1, 1], &params)
         }
     }
 
-    pub(crate) fn run_xent_vjp(
-        &self, p: &Xent, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: &Store<'_, Self>,
+    pub(crate) fn run_cross_entropy_vjp(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let n = (rows * classes) as usize;
         let (len, blocks) = self.dense(n);
         let [logits, labels, weights] = operands(p, x);
-        let params = XentVjpParams {
+        let params = CrossEntropyVjpParams {
             dx: self.store(dx, n, blocks)?,
             logits,
             labels,
@@ -107,6 +109,6 @@ impl<D: Driver> Device<D> {
             ignored: ignored(p),
         };
         // SAFETY: all operands hold what the descriptor says.
-        unsafe { self.launch(&kernels::XENT_VJP, blocks, &params) }
+        unsafe { self.launch(&kernels::CROSS_ENTROPY_VJP, blocks, &params) }
     }
 }

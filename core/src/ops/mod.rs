@@ -1,4 +1,4 @@
-//! Operators as data.
+//! Operators: by name ([`Op`]: one row each), and as data.
 //!
 //! A descriptor can only be built valid, so a device never checks one again. Each operator's scalar meaning and
 //! derivative stand here, once; every kernel is tested against them. Layouts are row-major: activations NHWC,
@@ -6,29 +6,33 @@
 
 mod binary;
 mod conv;
+mod cross_entropy;
 mod gemm;
 mod norm;
+mod op;
 mod optimizer;
 mod pool;
 mod random;
 mod reduce;
+mod roi_align;
 mod rows;
 mod strided;
 mod unary;
-mod xent;
 
-pub use binary::{Binary, BinaryOp, Over};
+pub use binary::{Binary, BinaryOp, Broadcast};
 pub use conv::{Conv2d, Pass};
+pub use cross_entropy::{CrossEntropy, CrossEntropyRow, Divisor};
 pub use gemm::Gemm;
 pub use norm::{Norm, NormOver};
+pub use op::{Flow, List, Op, UnknownOp};
 pub use optimizer::{Optimizer, Rule, Step};
-pub use pool::{Pool, PoolOp, Way};
+pub use pool::{GatherScatter, Pool, PoolOp};
 pub use random::{At, dropout_keeps, dropout_threshold, hash};
 pub use reduce::{Reduce, ReduceOp};
+pub use roi_align::RoiAlign;
 pub use rows::Rows;
 pub use strided::{Dim, MAX_DIMS, Strided};
-pub use unary::{Kept, Unary};
-pub use xent::{Divisor, Xent, XentRow};
+pub use unary::{Saved, Unary};
 
 use core::fmt;
 

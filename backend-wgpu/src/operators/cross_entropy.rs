@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{CrossEntropyArgs, Store},
-    descriptor::{Divisor, Xent},
+    ops::{CrossEntropy, Divisor},
 };
 
 /// Bytes of a workgroup's sums, and of a row's numbers.
@@ -16,7 +16,7 @@ const NUMBERS: u64 = 8;
 const ROWS: u32 = 1 << 22;
 
 /// The members of `Meaning` in labels.wgsl.
-fn meaning(p: &Xent) -> [u32; 4] {
+fn meaning(p: &CrossEntropy) -> [u32; 4] {
     let [rows, classes] = p.shape();
     [rows, classes, p.ignored().unwrap_or(0), p.ignored().is_some().into()]
 }
@@ -30,24 +30,26 @@ fn weights<'a>(x: &CrossEntropyArgs<&'a Memory>, call: Call<'a>) -> Call<'a> {
 }
 
 impl Wgpu {
-    pub(crate) fn run_xent(&self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory) -> Result<(), Error> {
+    pub(crate) fn run_cross_entropy(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory,
+    ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         // Eight classes for each invocation before a second one helps.
         let threads = classes.div_ceil(8).clamp(1, GROUP).next_power_of_two();
         let groups = rows.div_ceil(GROUP / threads);
         let parts = self.totals(SUMS * u64::from(groups.max(1)))?;
         if groups != 0 {
-            let call = Call::new(&kernel::XENT_ROWS).constant("WEIGHTED", x.weights.is_some().into());
+            let call = Call::new(&kernel::CROSS_ENTROPY_ROWS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
             self.launch(weights(&x, call).buffer(3, &out.buffer).buffer(8, &parts), groups)?;
         }
         let fixed = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
-        let call = Call::new(&kernel::XENT_END).params([groups, p.divisor().code(), fixed.to_bits()]);
+        let call = Call::new(&kernel::CROSS_ENTROPY_END).params([groups, p.divisor().code(), fixed.to_bits()]);
         self.launch(call.buffer(3, &out.buffer).buffer(8, &parts), 1)
     }
 
-    pub(crate) fn run_xent_vjp(
-        &self, p: &Xent, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
+    pub(crate) fn run_cross_entropy_vjp(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         // Their numbers fit one binding.
@@ -56,12 +58,13 @@ impl Wgpu {
         while start < rows {
             let count = most.min(rows - start);
             let numbers = self.numbers(NUMBERS * u64::from(count))?;
-            let call = Call::new(&kernel::XENT_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
+            let call = Call::new(&kernel::CROSS_ENTROPY_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([start, count]).operand(x.labels).buffer(3, &out.buffer);
             let call = weights(&x, call).buffer(6, &g.buffer).buffer(8, &numbers);
             self.launch(call, strided(count))?;
             let len = count * classes;
-            let call = Call::new(&kernel::XENT_VJP).constant("WEIGHTED", 0).params(meaning(p)).params([start, len]);
+            let call =
+                Call::new(&kernel::CROSS_ENTROPY_VJP).constant("WEIGHTED", 0).params(meaning(p)).params([start, len]);
             let call = call.operand(x.logits).operand(x.labels).buffer(8, &numbers);
             self.launch(call.store(dx), strided(len.div_ceil(8)))?;
             start += count;

@@ -38,14 +38,14 @@ impl Divisor {
 /// `out` is f32 `[2 + rows]`: loss, divisor, then each row's lse. Rows with the ignored label do not count; if none
 /// counts, loss and gradient are 0. A label beyond the classes makes loss and its row's gradient NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Xent {
+pub struct CrossEntropy {
     rows: u32,
     classes: u32,
     ignore: Option<u32>,
     divisor: Divisor,
 }
 
-impl Xent {
+impl CrossEntropy {
     /// Divided by the rows, none ignored.
     ///
     /// # Errors
@@ -96,20 +96,20 @@ impl Xent {
 
     /// What a row's label means.
     #[must_use]
-    pub fn row(&self, label: u32) -> XentRow {
+    pub fn row(&self, label: u32) -> CrossEntropyRow {
         if self.ignore == Some(label) {
-            XentRow::Ignored
+            CrossEntropyRow::Ignored
         } else if label < self.classes {
-            XentRow::Class(label)
+            CrossEntropyRow::Class(label)
         } else {
-            XentRow::Invalid
+            CrossEntropyRow::Invalid
         }
     }
 }
 
 /// What a row's label means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum XentRow {
+pub enum CrossEntropyRow {
     /// It does not count.
     Ignored,
     /// Its class.

@@ -7,11 +7,11 @@ use super::ShapeError;
 /// Without [`Gemm::leading`] and [`Gemm::batched`] matrices are dense and there is one of each.
 ///
 /// ```
-/// use gradscale_core::descriptor::Gemm;
+/// use gradscale_core::ops::Gemm;
 /// // The weight gradient of a linear layer: dyᵀ·x, both of 128 rows.
 /// let gemm = Gemm::new(64, 32, 128)?.transpose_a()?;
 /// assert_eq!(gemm.lens(), [128 * 64, 128 * 32, 64 * 32]);
-/// # Ok::<(), gradscale_core::descriptor::ShapeError>(())
+/// # Ok::<(), gradscale_core::ops::ShapeError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {

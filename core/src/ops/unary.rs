@@ -78,7 +78,7 @@ crate::codes!(Unary {
 
 /// What the tape keeps of an operator for its derivative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum Saved {
     /// Nothing: pass the gradient itself.
     Nothing,
     /// The input.
@@ -200,11 +200,11 @@ impl Unary {
 
     /// What [`Unary::vjp`] needs.
     #[must_use]
-    pub const fn keeps(self) -> Kept {
+    pub const fn keeps(self) -> Saved {
         match self {
-            Self::Id | Self::Neg | Self::Sign | Self::Affine { .. } | Self::Dropout { .. } => Kept::Nothing,
-            Self::Abs | Self::Ln | Self::Pow(_) | Self::Gelu | Self::Silu | Self::Hardswish | Self::Erf => Kept::Input,
-            Self::Relu | Self::Tanh | Self::Sigmoid | Self::Exp | Self::Sqrt | Self::Recip => Kept::Output,
+            Self::Id | Self::Neg | Self::Sign | Self::Affine { .. } | Self::Dropout { .. } => Saved::Nothing,
+            Self::Abs | Self::Ln | Self::Pow(_) | Self::Gelu | Self::Silu | Self::Hardswish | Self::Erf => Saved::Input,
+            Self::Relu | Self::Tanh | Self::Sigmoid | Self::Exp | Self::Sqrt | Self::Recip => Saved::Output,
         }
     }
 

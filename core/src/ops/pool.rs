@@ -13,7 +13,7 @@ pub enum PoolOp {
 
 /// Direction of an indexed move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum GatherScatter {
     /// Reads from the places.
     Gather,
     /// Adds to the places.

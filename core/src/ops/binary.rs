@@ -55,7 +55,7 @@ crate::codes!(BinaryOp {
 
 /// How b is laid over the rows and columns of a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Over {
+pub enum Broadcast {
     /// b is as large as a.
     All,
     /// One value for each column: `[cols]`.
@@ -66,7 +66,7 @@ pub enum Over {
     One,
 }
 
-crate::codes!(Over {
+crate::codes!(Broadcast {
     Self::All => 0 "OVER_ALL",
     Self::PerColumn => 1 "OVER_PER_COLUMN",
     Self::PerRow => 2 "OVER_PER_ROW",
@@ -79,13 +79,13 @@ pub struct Binary {
     op: BinaryOp,
     rows: u32,
     cols: u32,
-    over: Over,
+    over: Broadcast,
 }
 
 impl Binary {
     /// # Errors
     /// [`ShapeError::TooLarge`].
-    pub fn new(op: BinaryOp, rows: u32, cols: u32, over: Over) -> Result<Self, ShapeError> {
+    pub fn new(op: BinaryOp, rows: u32, cols: u32, over: Broadcast) -> Result<Self, ShapeError> {
         elements(&[rows, cols])?;
         Ok(Self { op, rows, cols, over })
     }
@@ -104,7 +104,7 @@ impl Binary {
 
     /// How b is broadcast.
     #[must_use]
-    pub const fn over(&self) -> Over {
+    pub const fn over(&self) -> Broadcast {
         self.over
     }
 
@@ -112,10 +112,10 @@ impl Binary {
     #[must_use]
     pub const fn b_len(&self) -> u32 {
         match self.over {
-            Over::All => self.rows * self.cols,
-            Over::PerColumn => self.cols,
-            Over::PerRow => self.rows,
-            Over::One => 1,
+            Broadcast::All => self.rows * self.cols,
+            Broadcast::PerColumn => self.cols,
+            Broadcast::PerRow => self.rows,
+            Broadcast::One => 1,
         }
     }
 
@@ -123,10 +123,10 @@ impl Binary {
     #[must_use]
     pub const fn b_index(&self, i: u32) -> u32 {
         match self.over {
-            Over::All => i,
-            Over::PerColumn => i % self.cols,
-            Over::PerRow => i / self.cols,
-            Over::One => 0,
+            Broadcast::All => i,
+            Broadcast::PerColumn => i % self.cols,
+            Broadcast::PerRow => i / self.cols,
+            Broadcast::One => 0,
         }
     }
 }

@@ -1,0 +1,76 @@
+//! Boxes of images, resampled to one size.
+
+use crate::{Cpu, Memory, elementwise::load};
+use gradscale_core::{
+    backend::Store,
+    ops::{GatherScatter, RoiAlign},
+};
+
+/// Where the points of a box lie along an axis: bin, place, share.
+type Points = Vec<(usize, usize, f32)>;
+
+/// A box in an image.
+struct Box {
+    image: usize,
+    /// By rows and by columns.
+    points: [Points; 2],
+}
+
+/// What the numbers of each box say; none of a box in no image.
+fn boxes(p: &RoiAlign, boxes: &Memory) -> Vec<Option<Box>> {
+    let Memory::F32(numbers) = boxes else { panic!("boxes are F32") };
+    let [count, rows, columns, _] = p.y();
+    let along = |axis: usize, bins: u32, ends: [f32; 2]| -> Points {
+        let points = (0..bins).flat_map(|bin| (0..p.samples()).map(move |sample| (bin, sample)));
+        let shares = points.filter_map(|(bin, sample)| p.point(axis, ends, bin, sample).map(|two| (bin, two)));
+        shares.flat_map(|(bin, two)| two.map(|(place, share)| (bin as usize, place as usize, share))).collect()
+    };
+    let (numbers, _) = numbers.as_chunks();
+    let one = |&[image, left, top, right, bottom]: &[f32; 5]| {
+        let image = p.image(image)? as usize;
+        Some(Box { image, points: [along(0, rows, [top, bottom]), along(1, columns, [left, right])] })
+    };
+    numbers.iter().take(count as usize).map(one).collect()
+}
+
+impl Cpu {
+    pub(crate) fn run_roi_align(
+        &self, p: &RoiAlign, way: GatherScatter, x: &Memory, numbers: &Memory, y: Store<'_, Self>,
+    ) {
+        let boxes = boxes(p, numbers);
+        let [images, height, width, channels] = p.x().map(|size| size as usize);
+        let [count, rows, columns, _] = p.y().map(|size| size as usize);
+        let points = (p.samples() * p.samples()) as f32;
+        // What is added to a row of the result: places of x, and where in the row, with their share.
+        match way {
+            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, y, |row, sums| {
+                let Some(one) = &boxes[row / rows] else { return };
+                let mut values = self.scratch(channels);
+                for &(_, u, down) in one.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
+                    for &(bin, v, right) in &one.points[1] {
+                        load(self.isa(), x, ((one.image * height + u) * width + v) * channels, &mut values);
+                        add(&mut sums[bin * channels..], &values, down * right);
+                    }
+                }
+                sums.iter_mut().for_each(|sum| *sum /= points);
+            }),
+            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, y, |row, sums| {
+                let mut values = self.scratch(channels);
+                for (i, one) in boxes.iter().enumerate() {
+                    let Some(one) = one.as_ref().filter(|one| one.image == row / height) else { continue };
+                    for &(r, _, down) in one.points[0].iter().filter(|(_, u, _)| *u == row % height) {
+                        for &(bin, v, right) in &one.points[1] {
+                            load(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
+                            add(&mut sums[v * channels..], &values, down * right);
+                        }
+                    }
+                }
+                sums.iter_mut().for_each(|sum| *sum /= points);
+            }),
+        }
+    }
+}
+
+fn add(sums: &mut [f32], values: &[f32], share: f32) {
+    sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += share * v);
+}

@@ -1,0 +1,31 @@
+//! Boxes of images, resampled to one size.
+
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    launch::{Call, strided},
+};
+use gradscale_core::{
+    backend::Store,
+    ops::{GatherScatter, RoiAlign},
+};
+
+impl Wgpu {
+    pub(crate) fn run_roi_align(
+        &self, p: &RoiAlign, way: GatherScatter, x: &Memory, boxes: &Memory, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let shape = if way == GatherScatter::Gather { p.y() } else { p.x() };
+        let len: u32 = shape.iter().product();
+        if len == 0 {
+            return Ok(());
+        }
+        let [images, height, width, channels] = p.x();
+        let [count, rows, columns, _] = p.y();
+        let call = Call::new(&kernel::ROI_ALIGN)
+            .constant("SCATTER", u32::from(way == GatherScatter::Scatter))
+            .params([height, width, rows, columns, images, count, channels, p.samples()])
+            .params([p.scale().to_bits(), len])
+            .operand(x)
+            .buffer(6, &boxes.buffer);
+        self.launch(call.store(y), strided(len.div_ceil(8)))
+    }
+}

@@ -1,0 +1,53 @@
+//! Boxes of images, resampled to one size.
+
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
+};
+use gradscale_core::{
+    amp::Precision,
+    ops::{GatherScatter, Op, RoiAlign},
+};
+
+impl<'t> Var<'t> {
+    /// RoIAlign (He et al. 2017): each box of the images `[n, h, w, c]` in `bins` rows and columns, `[boxes, rows, columns,
+    /// c]`. A bin is the mean of `samples` × `samples` points, interpolated between the four places around each, as
+    /// torchvision's `roi_align` with `aligned=True` and that `sampling_ratio`.
+    ///
+    /// Boxes are f32 `[boxes, 5]`: the image's number, then left, top, right and bottom; one unit is `scale` places of x
+    /// (1/16 for features of a network that halves four times). A box of no image gives zeros. There is no gradient of boxes.
+    ///
+    /// # Errors
+    /// Boxes of another shape, a scale that is not positive, no samples.
+    pub fn roi_align(self, boxes: Self, bins: [u32; 2], scale: f32, samples: u32) -> Self {
+        self.traced(|| {
+            let name = "roi_align";
+            let len = boxes.shape().len();
+            let ([.., five], count) = (boxes.shape().sizes(), len / 5);
+            if five != 5 || boxes.shape() != Shape::from([count, 5]) {
+                return Err(mismatch(name, boxes.shape(), self.shape()));
+            }
+            let p = RoiAlign::new(self.sizes(name)?, size(name, count)?, bins, scale, samples)
+                .map_err(|error| input(name, error, self.shape()))?;
+            let shape = Shape::from(p.y().map(|size| size as usize));
+            Ok(self.then(name, Op::RoiAlign, p, &[boxes], shape))
+        })
+    }
+}
+
+/// x, boxes.
+impl Operator for RoiAlign {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
+        let boxes = at.read_in(1, Some(Precision::Single))?.buf;
+        at.store(|y| Operation::RoiAlign { p, way, x, boxes, y })
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (p, way, x, boxes) = (*self, GatherScatter::Scatter, dy.value.buf, at.operand(1).buf);
+        if !at.wants(0) {
+            return Ok(());
+        }
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::RoiAlign { p, way, x, boxes, y })
+    }
+}
