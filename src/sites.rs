@@ -194,8 +194,8 @@ impl Sites {
 
     /// The most that a site among `slots` wants to be observed.
     pub fn detail(&self, slots: &[Slot]) -> Detail {
-        let wishes = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.wish().detail);
-        wishes.fold(Detail::Counts, Ord::max)
+        let requests = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.request().detail);
+        requests.fold(Detail::Counts, Ord::max)
     }
 
     pub fn site(&self, slot: Slot) -> Option<&Site> {
@@ -204,7 +204,7 @@ impl Sites {
 
     /// Whether this site decides inside the step.
     pub fn at_once(&self, slot: Slot) -> bool {
-        self.site(slot).is_some_and(|site| site.wish().at_once)
+        self.site(slot).is_some_and(|site| site.request().at_once)
     }
 
     /// Takes a decision made at once. Without one, a site that never had one stores at the exponent that came in.
@@ -273,18 +273,18 @@ impl Sites {
             if behind && excess > 0 && (attempt.micro > 1 || site.config().calls == Calls::Several) {
                 site.expect(excess);
             }
-            match finished {
-                Finished::Stepped => site.finish(row(slot), StepEnd::Stepped),
-                Finished::Repeat(_) => site.repeat(row(slot)),
-                Finished::Skipped(_, cause) if repeats && cause != Cause::Again => {
-                    site.finish(row(slot), StepEnd::Void)
+            let end = match finished {
+                Finished::Repeat(_) => {
+                    site.repeat(row(slot));
+                    continue;
                 }
-                Finished::Skipped(..) if behind => {
-                    site.learn(excess);
-                    site.finish(row(slot), StepEnd::SkippedAfter);
-                }
-                Finished::Skipped(..) => site.finish(row(slot), StepEnd::SkippedHere),
+                Finished::Stepped => step::end(true, false, blame, at),
+                Finished::Skipped(_, cause) => step::end(false, repeats && cause != Cause::Again, blame, at),
+            };
+            if end == StepEnd::SkippedAfter {
+                site.learn(excess);
             }
+            site.finish(row(slot), end);
         }
         if let Scaling::Loss(schedule) = &mut self.scaling {
             schedule.update(&Feedback { found_inf: attempt.found_inf, amax: largest });

@@ -14,18 +14,7 @@ use gradscale_core::{
 };
 use gradscale_cpu::{Cpu, Isa, Memory, Table};
 use half::f16;
-use std::{
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
-
-fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a CPU does not wait"),
-    }
-}
+use pollster::block_on;
 
 /// Deterministic halves, about normal.
 fn halves(cpu: &Cpu, len: usize, seed: u64) -> Memory {
@@ -50,10 +39,10 @@ fn store(cpu: &Cpu, dtype: DType, len: usize, run: impl FnOnce(Store<'_, Cpu>)) 
     let mut y = cpu.alloc(dtype, len).unwrap();
     run(Store::site(Slot(2), Slot(3), &table, &mut y));
     let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    ready(cpu.collect(&table, 3..4, &mut rows, &[], &mut [])).unwrap();
+    block_on(cpu.collect(&table, 3..4, &mut rows, &[], &mut [])).unwrap();
     let bits = if dtype == DType::F16 {
         let mut out = vec![f16::ZERO; len];
-        ready(cpu.read(&y, DataMut::F16(&mut out))).unwrap();
+        block_on(cpu.read(&y, DataMut::F16(&mut out))).unwrap();
         out.iter().map(|v| u32::from(v.to_bits())).collect()
     } else {
         read(cpu, &y, len)
@@ -63,7 +52,7 @@ fn store(cpu: &Cpu, dtype: DType, len: usize, run: impl FnOnce(Store<'_, Cpu>)) 
 
 fn read(cpu: &Cpu, y: &Memory, len: usize) -> Vec<u32> {
     let mut out = vec![0f32; len];
-    ready(cpu.read(y, DataMut::F32(&mut out))).unwrap();
+    block_on(cpu.read(y, DataMut::F32(&mut out))).unwrap();
     out.iter().map(|v| v.to_bits()).collect()
 }
 

@@ -3,18 +3,14 @@
 //! architectures is taken.
 
 use crate::{Device, Error, driver::Driver, plan::Kind, product::Choice};
-use core::future::Future;
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
-use std::{
-    pin::pin,
-    sync::PoisonError,
-    task::{Context, Poll, Waker},
-};
+use pollster::block_on;
+use std::sync::PoisonError;
 
 /// Several tiles along each side, and parts of tiles.
 pub(crate) fn gemm(kind: Kind) -> Result<Gemm, Error> {
@@ -58,13 +54,6 @@ fn numbers(len: usize, seed: u32) -> Vec<f16> {
         f16::from_f32((state >> 24) as f32 % 7.0 - 3.0)
     };
     (0..len).map(|_| next()).collect()
-}
-
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("this backend waits by blocking"),
-    }
 }
 
 impl<D: Driver> Device<D> {
@@ -119,10 +108,10 @@ impl<D: Driver> Device<D> {
             [Store::site(Slot::ONE, slots[0], &table, &mut y), Store::site(Slot::ONE, slots[1], &table, &mut plain)];
         self.run_twice(kind, choice, [&a, &b], stores)?;
         let mut results = [vec![f16::ZERO; y_len], vec![f16::ZERO; y_len]];
-        wait(self.read(&y, DataMut::F16(&mut results[0])))?;
-        wait(self.read(&plain, DataMut::F16(&mut results[1])))?;
+        block_on(self.read(&y, DataMut::F16(&mut results[0])))?;
+        block_on(self.read(&plain, DataMut::F16(&mut results[1])))?;
         let mut rows = [Stats::new(Convention::FP16, 0, Detail::None); 2];
-        wait(self.collect(&table, slots[0].0..slots[1].0 + 1, &mut rows, &[], &mut []))?;
+        block_on(self.collect(&table, slots[0].0..slots[1].0 + 1, &mut rows, &[], &mut []))?;
         let [here, there] = &results;
         let same = here.iter().zip(there).all(|(a, b)| a.to_bits() == b.to_bits());
         Ok(same && rows[0].counts() == rows[1].counts() && rows[0].bins() == rows[1].bins())

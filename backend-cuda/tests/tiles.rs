@@ -15,20 +15,14 @@ use gradscale_cuda::{
     kernels::{BULK, BULK_CONVOLUTIONS, CONVOLUTIONS, GROUP, MATRICES},
 };
 use half::f16;
-use std::{collections::BTreeSet, future::Future, pin::pin, task};
+use pollster::block_on;
+use std::collections::BTreeSet;
 
 /// One product.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Gemm(Gemm),
     Conv(Conv2d, Pass),
-}
-
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut task::Context::from_waker(task::Waker::noop())) {
-        task::Poll::Ready(result) => result,
-        task::Poll::Pending => unreachable!("both devices wait by blocking"),
-    }
 }
 
 /// Small integers, the same for every device.
@@ -68,9 +62,9 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
         Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias: None, y: store })?,
     }
     let mut values = vec![f16::ZERO; y_len];
-    wait(device.read(&y, DataMut::F16(&mut values)))?;
+    block_on(device.read(&y, DataMut::F16(&mut values)))?;
     let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    wait(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
+    block_on(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
     Ok((values, rows[0]))
 }
 

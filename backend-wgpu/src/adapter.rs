@@ -1,6 +1,7 @@
 //! The adapters of this machine.
 
-use crate::{Error, memory::now, operators::coop::Coop};
+use crate::{Error, operators::coop::Coop};
+use pollster::block_on;
 
 /// A GPU, or a driver that pretends to be one.
 #[derive(Clone, Debug)]
@@ -12,7 +13,7 @@ pub struct Adapter {
 #[must_use]
 pub fn adapters() -> Vec<Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
-    let mut found = now(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let mut found = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
     found.sort_by_key(|adapter| match adapter.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
         wgpu::DeviceType::IntegratedGpu => 1,
@@ -93,6 +94,6 @@ impl Adapter {
             required_limits: self.inner.limits(),
             ..wgpu::DeviceDescriptor::default()
         };
-        now(self.inner.request_device(&descriptor)).map_err(|error| Error::NoDevice(error.to_string()))
+        block_on(self.inner.request_device(&descriptor)).map_err(|error| Error::NoDevice(error.to_string()))
     }
 }

@@ -5,12 +5,8 @@ use crate::{
     Error, Wgpu, kernel,
     launch::{ALIGNMENT, Call},
 };
-use core::{
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
 use gradscale_core::backend::{Buffer, DType, Data, DataMut};
+use pollster::block_on;
 
 /// Device memory of one type.
 #[derive(Debug)]
@@ -27,17 +23,6 @@ impl Buffer for Memory {
 
     fn len(&self) -> usize {
         self.len
-    }
-}
-
-/// Waits for a future of wgpu that is ready, or becomes so while the device is polled.
-pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return value;
-        }
-        std::thread::yield_now();
     }
 }
 
@@ -69,7 +54,7 @@ impl Wgpu {
         let scope = self.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let buffer = self.device().create_buffer(&descriptor);
-        match now(scope.pop()) {
+        match block_on(scope.pop()) {
             None => Ok(buffer),
             Some(error) => Err(Error::OutOfMemory { bytes: size, reason: crate::error::chain(&error) }),
         }

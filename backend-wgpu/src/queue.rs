@@ -1,7 +1,8 @@
 //! Launches on their way to the device: collected, encoded into one submission when somebody waits or there are many,
 //! or kept as a recording.
 
-use crate::{Error, Wgpu, memory::now};
+use crate::{Error, Wgpu};
+use pollster::block_on;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU32, Ordering::Relaxed},
@@ -183,8 +184,8 @@ impl Wgpu {
         let result = work();
         // Scopes end in the reverse order.
         let [internal, validation] = scopes;
-        let validation = now(validation.pop());
-        match validation.or(now(internal.pop())) {
+        let validation = block_on(validation.pop());
+        match validation.or(block_on(internal.pop())) {
             None => Ok(result),
             Some(error) => Err(crate::error::chain(&error)),
         }

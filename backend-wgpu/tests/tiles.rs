@@ -9,18 +9,7 @@ use gradscale_core::{
     stats::{Convention, Detail, Stats},
 };
 use gradscale_wgpu::Wgpu;
-use std::{
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
-
-fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("native devices block"),
-    }
-}
+use pollster::block_on;
 
 /// Small integers, whose sums of products are exact in any order.
 fn integers(len: usize, seed: u64) -> Vec<f32> {
@@ -49,9 +38,9 @@ fn run<B: Backend>(
     let mut y = device.alloc(DType::F32, lens[2]).unwrap();
     work(device, &a, &b, Store::site(Slot(2), Slot(3), &table, &mut y)).unwrap();
     let mut values = vec![0f32; lens[2]];
-    ready(device.read(&y, DataMut::F32(&mut values))).unwrap();
+    block_on(device.read(&y, DataMut::F32(&mut values))).unwrap();
     let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    ready(device.collect(&table, 3..4, &mut rows, &[], &mut [])).unwrap();
+    block_on(device.collect(&table, 3..4, &mut rows, &[], &mut [])).unwrap();
     (values, rows[0])
 }
 

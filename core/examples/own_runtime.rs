@@ -15,16 +15,16 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     for step in 0..30 {
         // Your kernel's f32 results, here shrinking as training goes on; FP16 would keep none of them.
         let gradient: Vec<f32> = (1..=1000).map(|i| i as f32 * 1e-12 * 0.8f32.powi(step)).collect();
-        let wish = site.wish();
-        if wish.at_once {
-            let mut probe = Stats::new(Convention::FP16, 0, wish.detail);
+        let request = site.request();
+        if request.at_once {
+            let mut probe = Stats::new(Convention::FP16, 0, request.detail);
             probe.observe(&gradient);
             site.decide(site.exact(&probe), 0);
         }
         // The epilogue of your kernel: scale, observe, round once.
         let alpha = site.alpha().unwrap_or(0);
         let scaled: Vec<f32> = gradient.iter().map(|&v| Factor::between(0, alpha).apply(v)).collect();
-        let mut row = Stats::new(Convention::FP16, alpha, wish.detail);
+        let mut row = Stats::new(Convention::FP16, alpha, request.detail);
         row.observe(&scaled);
         let mut half = vec![f16::ZERO; scaled.len()];
         f16_slice_from_f32(&scaled, &mut half, Round::NearestEven)?;

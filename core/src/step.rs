@@ -1,6 +1,9 @@
 //! How a step ended, and who is to blame.
 
-use crate::{site::Calls, stats::Counts};
+use crate::{
+    site::{Calls, StepEnd},
+    stats::Counts,
+};
 use core::fmt;
 
 /// Whether some parameter gradient is not finite: the step is skipped iff so. Rows of f32 gradients count what is
@@ -73,6 +76,19 @@ pub const fn may_repeat(calls: Calls, failed: u32) -> bool {
     match calls {
         Calls::One => failed == 0,
         Calls::Several => failed < REPEATS,
+    }
+}
+
+/// How a step that is not run again ends for the site at `at` among those in which `blame` was found: stepped with, or
+/// skipped because of that or an earlier site, or of a later one. `void` where a batch that does not fit is run again:
+/// one that is lost all the same says nothing of the next.
+#[must_use]
+pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> StepEnd {
+    match blame {
+        _ if stepped => StepEnd::Stepped,
+        _ if void => StepEnd::Void,
+        Some(blame) if at > blame.site => StepEnd::SkippedAfter,
+        Some(_) | None => StepEnd::SkippedHere,
     }
 }
 

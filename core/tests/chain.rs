@@ -77,13 +77,13 @@ impl Chain {
         };
         for (i, site) in self.sites.iter_mut().enumerate() {
             let v = if i == 0 { incoming } else { product(&incoming, &self.weights[i]) };
-            let wish = site.wish();
-            if wish.at_once {
-                site.decide(site.exact(&row(Convention::FP16, from, wish.detail, &v)), from);
+            let request = site.request();
+            if request.at_once {
+                site.decide(site.exact(&row(Convention::FP16, from, request.detail, &v)), from);
             }
             let to = site.alpha().unwrap_or(from);
             let u: Vec<f32> = v.iter().map(|&v| Factor::between(from, to).apply(v)).collect();
-            let seen = row(Convention::FP16, to, wish.detail, &u);
+            let seen = row(Convention::FP16, to, request.detail, &u);
             let half: Vec<_> = u.iter().map(|&u| f16_from_f32(u, Round::NearestEven)).collect();
             let stored: Vec<f32> = half.iter().map(|half| half.to_f32()).collect();
             // f32 accumulators, one factor, stored as f32.
@@ -189,7 +189,7 @@ fn a_persistent_jump_costs_one_step() {
         let trace = chain.step(&loss(t, if t < 13 { 0 } else { 20 }));
         if let Outcome::Skipped(blamed) = trace.outcome {
             assert_eq!(blamed, before[0].map(|exponent| Blame { site: 0, kind: Kind::Overflow, exponent }));
-            assert!(chain.sites.iter().all(|site| site.wish().at_once));
+            assert!(chain.sites.iter().all(|site| site.request().at_once));
             skipped.push(t);
         } else if t == 14 {
             assert!(trace.flushed.iter().all(|&share| share <= 1e-3), "decided at once, each from its own values");

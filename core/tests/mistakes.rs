@@ -210,10 +210,10 @@ fn mistake_14_an_interval_counts_steps_and_not_calls() {
     let mut site = Site::new(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() }).expect("an interval");
     let mut updates = Vec::new();
     for t in 1..=31 {
-        if site.wish().detail == Detail::Full {
+        if site.request().detail == Detail::Full {
             updates.push(t);
         }
-        if site.wish().at_once {
+        if site.request().at_once {
             site.decide(Exact::FP16.decide(&full(0, &[1.0])), 0);
         }
         let alpha = site.alpha().expect("decided");

@@ -57,11 +57,11 @@ struct Step {
 fn step(site: &mut Site, batch: &Batch, shift: i32) -> Result<Step, TestCaseError> {
     let values = batch.values(shift);
     for repeats in 0..=1 {
-        if site.wish().at_once {
+        if site.request().at_once {
             site.decide(site.exact(&full(0, &values)), 0);
         }
         let alpha = site.alpha().unwrap_or(0);
-        let row = stored(&values, alpha, site.wish().detail);
+        let row = stored(&values, alpha, site.request().detail);
         if row.counts().non_finite() == 0 && row.counts().overflowed == 0 {
             site.finish(&row, StepEnd::Stepped);
         } else if repeats == 0 {
@@ -135,11 +135,11 @@ proptest! {
 
 /// All calls of a batch at one exponent; the merged row, if something overflowed. What comes behind that is ∞.
 fn attempt(site: &mut Site, calls: &[i32]) -> Option<Stats> {
-    if site.wish().at_once {
+    if site.request().at_once {
         site.decide(site.exact(&full(0, &gradient(calls[0]))), 0);
     }
     let alpha = site.alpha().unwrap_or(0);
-    let mut seen = Stats::new(Convention::FP16, alpha, site.wish().detail);
+    let mut seen = Stats::new(Convention::FP16, alpha, site.request().detail);
     for &m in calls {
         let lost = seen.counts().overflowed > 0;
         let row = stored(&if lost { vec![f32::INFINITY] } else { gradient(m) }, alpha, seen.detail());

@@ -64,7 +64,7 @@ proptest! {
             let mut next = site(config);
             next.restore(&resumed.state());
             resumed = next;
-            prop_assert_eq!(resumed.wish(), through.wish());
+            prop_assert_eq!(resumed.request(), through.request());
             prop_assert_eq!(happen(&mut resumed, event), happen(&mut through, event));
             prop_assert_eq!(resumed.state(), through.state());
         }

@@ -15,11 +15,11 @@ use gradscale_core::{
 /// A step in which a batch that does not fit is repeated: the exponent at which it is stored, and repeats.
 fn train(site: &mut Site, values: &[f32]) -> (i32, u32) {
     for failed in 0.. {
-        if site.wish().at_once {
+        if site.request().at_once {
             site.decide(site.exact(&full(0, values)), 0);
         }
         let alpha = site.alpha().expect("decided");
-        let row = stored(values, alpha, site.wish().detail);
+        let row = stored(values, alpha, site.request().detail);
         if row.counts().overflowed == 0 && row.counts().non_finite() == 0 {
             site.finish(&row, StepEnd::Stepped);
             return (alpha, failed);
@@ -138,7 +138,7 @@ fn nothing_is_learnt_from_what_no_exponent_mends() {
         let row = full(17, &[f32::NAN, 1.0]);
         if failed {
             site.repeat(&row);
-            assert!(site.wish().at_once);
+            assert!(site.request().at_once);
             site.decide(site.exact(&full(0, &gradient(-5))), 0);
             assert_ne!(site.alpha(), before.alpha);
         }
@@ -189,11 +189,11 @@ fn a_shared_site_fits_after_three_repeats_at_most() {
         let mut site = site(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() });
         let mut repeats = 0;
         loop {
-            if site.wish().at_once {
+            if site.request().at_once {
                 site.decide(site.exact(&full(0, &gradient(calls[0]))), 0);
             }
             let alpha = site.alpha().expect("decided");
-            let mut seen = Stats::new(gradscale_core::stats::Convention::FP16, alpha, site.wish().detail);
+            let mut seen = Stats::new(gradscale_core::stats::Convention::FP16, alpha, site.request().detail);
             let mut lost = false;
             for &m in &calls {
                 let row = stored(&if lost { vec![f32::INFINITY] } else { gradient(m) }, alpha, seen.detail());
@@ -215,10 +215,10 @@ fn a_shared_site_fits_after_three_repeats_at_most() {
 
 /// A runtime that cannot repeat: what overflows is lost.
 fn lossy(site: &mut Site, values: &[f32]) -> bool {
-    if site.wish().at_once {
+    if site.request().at_once {
         site.decide(site.exact(&full(0, values)), 0);
     }
-    let row = stored(values, site.alpha().expect("decided"), site.wish().detail);
+    let row = stored(values, site.alpha().expect("decided"), site.request().detail);
     let lost = row.counts().overflowed > 0;
     site.finish(&row, if lost { StepEnd::SkippedHere } else { StepEnd::Stepped });
     lost

@@ -29,7 +29,7 @@ fn between_steps_a_row_decides_for_the_next_step() {
     // The gradient halves in every step: the exponent tells which step's row decided it.
     let (mut alphas, mut details) = (Vec::new(), Vec::new());
     for t in 1..=25 {
-        details.push((t, site.wish().at_once, site.wish().detail));
+        details.push((t, site.request().at_once, site.request().detail));
         alphas.extend(step(&mut site, &gradient(-30 - t)));
     }
     // Step 1 decides at once; the rows of steps 11 and 21, each ten optimizer steps later, for those after them.
@@ -50,10 +50,10 @@ fn at_once_a_row_decides_for_its_own_step() {
     assert_eq!((site.config().when, SiteConfig::paper().interval), (When::AtOnce, 100));
     let mut trace = Vec::new();
     for t in 1..=8 {
-        let wish = site.wish();
+        let request = site.request();
         trace.push((
-            wish.at_once,
-            wish.detail == Detail::Moments,
+            request.at_once,
+            request.detail == Detail::Moments,
             step(&mut site, &gradient(-30 - t)).expect("decided"),
         ));
     }
@@ -66,7 +66,7 @@ fn a_site_without_state_waits_for_its_first_non_zero_tensor() {
     let mut site = site(SiteConfig::exact());
     // Zero-initialised residual branches give zeros for some steps, perhaps for longer than an interval.
     for _ in 0..13 {
-        assert!(site.wish().at_once);
+        assert!(site.request().at_once);
         assert_eq!(step(&mut site, &[0.0, -0.0]), None);
     }
     assert_eq!(step(&mut site, &gradient(-20)), Some(7));
@@ -82,7 +82,7 @@ fn rows_that_decide_nothing_leave_the_state() {
         let mut site = site(SiteConfig { interval: 2, ..SiteConfig::exact() });
         assert_eq!(step(&mut site, &gradient(-30)), Some(17));
         step(&mut site, &gradient(-30));
-        assert_eq!(site.wish().detail, Detail::Full, "the interval is over");
+        assert_eq!(site.request().detail, Detail::Full, "the interval is over");
         site.finish(&full(17, &nothing), StepEnd::Stepped);
         assert_eq!((site.alpha(), triggers(&site)), (Some(17), vec![Trigger::First]));
         // The next row that can decide does so.
@@ -102,21 +102,21 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
     // A full row decides properly: 2^5 · 2^17 overflows, 2^5 · 2^-18 is the least normal number doubled.
     let mut site = start();
     site.finish(&stored(&gradient(5), 17, Detail::Full), StepEnd::Stepped);
-    assert_eq!((site.alpha(), site.wish().at_once), (Some(-18), false));
+    assert_eq!((site.alpha(), site.request().at_once), (Some(-18), false));
     assert_eq!(triggers(&site), [Trigger::First, Trigger::Overflow]);
     // Its interval starts anew: the row of the tenth step from that one on is the next to decide.
     for _ in 0..9 {
-        assert_eq!(site.wish().detail, Detail::Counts);
+        assert_eq!(site.request().detail, Detail::Counts);
         step(&mut site, &gradient(5));
     }
-    assert_eq!(site.wish().detail, Detail::Full);
+    assert_eq!(site.request().detail, Detail::Full);
 
     // A light row has only amax: lowered until six bits are free (2^22 · 2^-7 is the last that fits), and the next
     // row decides properly.
     let mut site = start();
     site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
-    assert_eq!((site.alpha(), site.wish().at_once), (Some(17 - 7 - 6), false));
-    assert_eq!(site.wish().detail, Detail::Full);
+    assert_eq!((site.alpha(), site.request().at_once), (Some(17 - 7 - 6), false));
+    assert_eq!(site.request().detail, Detail::Full);
     step(&mut site, &gradient(5));
     assert_eq!(site.alpha(), Some(-18));
     assert_eq!(triggers(&site), [Trigger::First, Trigger::Overflow, Trigger::Interval]);
@@ -128,8 +128,8 @@ fn at_once_a_hidden_overflow_decides_in_the_next_step() {
     let mut site = site(SiteConfig::paper());
     assert_eq!(step(&mut site, &gradient(-30)), Some(17));
     site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
-    assert_eq!((site.alpha(), site.wish().at_once), (Some(17), true));
-    assert_eq!((step(&mut site, &gradient(5)), site.wish().at_once), (Some(-18), false));
+    assert_eq!((site.alpha(), site.request().at_once), (Some(17), true));
+    assert_eq!((step(&mut site, &gradient(5)), site.request().at_once), (Some(-18), false));
 }
 
 /// A finite v whose u is ±∞ stands in the row as ±∞. It is a site overflow all the same, and where a mask hides it
@@ -152,7 +152,7 @@ fn an_infinite_product_does_not_trap_a_shared_site() {
     let mut site = site(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() });
     assert_eq!(step(&mut site, &gradient(-60)), Some(47));
     let mut skips = 0;
-    while skips < 20 && !site.wish().at_once {
+    while skips < 20 && !site.request().at_once {
         let row = stored(&gradient(100), site.alpha().expect("decided"), Detail::Counts);
         if row.counts().non_finite() == 0 {
             break;
@@ -185,10 +185,10 @@ fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows()
     // From light rows, and so only downwards: 2^-20 · 2^17 has room, 2^10 · 2^12 must go down by 7 and 6.
     assert_eq!(sites.each_ref().map(Site::alpha), [Some(17), Some(-1), Some(27)]);
     // All decide at once next, each from its own f32 values.
-    assert!(sites.iter().all(|site| site.wish().at_once));
+    assert!(sites.iter().all(|site| site.request().at_once));
     let alphas: Vec<_> = sites.iter_mut().zip([-20, 10, -5]).map(|(site, m)| step(site, &gradient(m))).collect();
     assert_eq!(alphas, [Some(7), Some(-23), Some(-8)]);
-    assert!(sites.iter().all(|site| !site.wish().at_once && triggers(site).last() == Some(&Trigger::AfterSkip)));
+    assert!(sites.iter().all(|site| !site.request().at_once && triggers(site).last() == Some(&Trigger::AfterSkip)));
 }
 
 #[test]
@@ -205,9 +205,9 @@ fn a_skipped_step_is_no_step_of_an_interval() {
 fn several_calls_share_one_exponent_and_one_row() {
     let mut site = site(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() });
     // The first call of the first step decides at once; the later ones of that step do not.
-    assert!(site.wish().at_once);
+    assert!(site.request().at_once);
     site.decide(site.exact(&full(0, &gradient(-30))), 0);
-    assert!(!site.wish().at_once);
+    assert!(!site.request().at_once);
     let calls = |site: &Site, ms: [i32; 3], detail| {
         let alpha = site.alpha().expect("decided");
         let rows = ms.map(|m| stored(&gradient(m), alpha, detail));
@@ -215,18 +215,18 @@ fn several_calls_share_one_exponent_and_one_row() {
     };
     // Ten steps of three calls are ten steps.
     for t in 1..=10 {
-        assert_eq!(site.wish().detail, Detail::Counts, "step {t}");
+        assert_eq!(site.request().detail, Detail::Counts, "step {t}");
         site.finish(&calls(&site, [-30, -32, -28], Detail::Counts), StepEnd::Stepped);
         assert_eq!(site.alpha(), Some(17));
     }
-    assert_eq!(site.wish().detail, Detail::Full);
+    assert_eq!(site.request().detail, Detail::Full);
     site.finish(&calls(&site, [-30, -32, -28], Detail::Full), StepEnd::Stepped);
     assert_eq!(site.alpha(), Some(alpha_of(-32)), "the smallest of the three calls needs most");
     // After a skip the merged row decides, and nothing is decided at once.
     site.finish(&calls(&site, [0, -2, 5], Detail::Full), StepEnd::SkippedHere);
-    assert_eq!((site.alpha(), site.wish().at_once), (Some(alpha_of(-2)), false));
+    assert_eq!((site.alpha(), site.request().at_once), (Some(alpha_of(-2)), false));
     site.finish(&calls(&site, [0, -2, 5], Detail::Counts), StepEnd::SkippedAfter);
-    assert_eq!((site.alpha(), site.wish().at_once), (Some(alpha_of(-2)), false));
+    assert_eq!((site.alpha(), site.request().at_once), (Some(alpha_of(-2)), false));
 }
 
 #[test]

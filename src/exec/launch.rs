@@ -6,23 +6,7 @@ use gradscale_core::{
     backend::{Backend, Done, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
 };
-use std::{
-    future::Future,
-    pin::pin,
-    slice::IterMut,
-    task::{Context, Poll, Waker},
-};
-
-/// Waits for what [`Backend::read`] and [`Backend::collect`] return. Native devices are ready at the first poll.
-pub fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-        std::thread::yield_now();
-    }
-}
+use std::slice::IterMut;
 
 /// Enqueues one operation.
 pub(super) fn run<B: Backend>(device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation) -> Done<B> {

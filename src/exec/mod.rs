@@ -8,7 +8,6 @@ mod programs;
 mod record;
 mod transfer;
 
-pub use launch::wait;
 pub use memory::MemoryReport;
 pub(crate) use record::Failed;
 

@@ -1,12 +1,13 @@
 //! Values on their way to the device and back.
 
-use super::{Executor, launch::wait};
+use super::Executor;
 use crate::graph::Buf;
 use gradscale_core::{
     backend::{Backend, DType, Data, DataMut},
     stats::Stats,
 };
 use half::f16;
+use pollster::block_on;
 use std::ops::Range;
 
 impl<B: Backend> Executor<B> {
@@ -36,22 +37,22 @@ impl<B: Backend> Executor<B> {
         match dtype {
             DType::F16 => {
                 let mut data = vec![f16::ZERO; len];
-                wait(self.device.read(buffer, DataMut::F16(&mut data)))?;
+                block_on(self.device.read(buffer, DataMut::F16(&mut data)))?;
                 Ok(data.into_iter().map(f16::to_f32).collect())
             }
             DType::U8 => {
                 let mut data = vec![0u8; len];
-                wait(self.device.read(buffer, DataMut::U8(&mut data)))?;
+                block_on(self.device.read(buffer, DataMut::U8(&mut data)))?;
                 Ok(data.into_iter().map(f32::from).collect())
             }
             DType::U32 => {
                 let mut data = vec![0u32; len];
-                wait(self.device.read(buffer, DataMut::U32(&mut data)))?;
+                block_on(self.device.read(buffer, DataMut::U32(&mut data)))?;
                 Ok(data.into_iter().map(|word| word as f32).collect())
             }
             DType::F32 => {
                 let mut data = vec![0f32; len];
-                wait(self.device.read(buffer, DataMut::F32(&mut data)))?;
+                block_on(self.device.read(buffer, DataMut::F32(&mut data)))?;
                 Ok(data)
             }
         }
@@ -62,6 +63,6 @@ impl<B: Backend> Executor<B> {
         &self, rows: Range<u16>, into: &mut [Stats], scalars: &[Buf], values: &mut [f32],
     ) -> Result<(), B::Error> {
         let scalars: Vec<&B::Buffer> = scalars.iter().map(|&buf| self.memory.get(buf)).collect();
-        wait(self.device.collect(&self.table, rows, into, &scalars, values))
+        block_on(self.device.collect(&self.table, rows, into, &scalars, values))
     }
 }

@@ -1,17 +1,13 @@
 //! A table, and buffers with canaries, around whatever a case does.
 
 use crate::case::Fail;
-use core::{
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, DataMut, Slot, Store},
     cast::{Round, f16_from_f32},
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
+use pollster::block_on;
 
 /// Slots of a rig's table: [`Slot::ONE`], [`Slot::PROBE`], and others for cases to use.
 pub const SLOTS: u16 = 8;
@@ -19,17 +15,6 @@ pub const SLOTS: u16 = 8;
 pub const HYPERPARAMETERS: u16 = 8;
 /// Elements behind every output that must stay as they are.
 const MARGIN: usize = 67;
-
-/// Waits for a device. Where waiting blocks, the first poll is ready.
-pub fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return result;
-        }
-        std::thread::yield_now();
-    }
-}
 
 /// A device with a table of its own.
 pub struct Rig<'b, B: Backend> {
@@ -152,17 +137,17 @@ impl<'b, B: Backend> Rig<'b, B> {
         Ok(match buffer.dtype() {
             DType::F32 => {
                 let mut values = vec![0f32; len];
-                wait(self.backend.read(buffer, DataMut::F32(&mut values)))?;
+                block_on(self.backend.read(buffer, DataMut::F32(&mut values)))?;
                 values
             }
             DType::F16 => {
                 let mut values = vec![f16::ZERO; len];
-                wait(self.backend.read(buffer, DataMut::F16(&mut values)))?;
+                block_on(self.backend.read(buffer, DataMut::F16(&mut values)))?;
                 values.iter().map(|v| v.to_f32()).collect()
             }
             DType::U8 => {
                 let mut values = vec![0u8; len];
-                wait(self.backend.read(buffer, DataMut::U8(&mut values)))?;
+                block_on(self.backend.read(buffer, DataMut::U8(&mut values)))?;
                 values.iter().map(|&v| f32::from(v)).collect()
             }
             DType::U32 => self.read_words(buffer)?.iter().map(|&v| v as f32).collect(),
@@ -172,7 +157,7 @@ impl<'b, B: Backend> Rig<'b, B> {
     /// All words of a buffer.
     pub fn read_words(&self, buffer: &B::Buffer) -> Result<Vec<u32>, Fail> {
         let mut values = vec![0u32; buffer.len()];
-        wait(self.backend.read(buffer, DataMut::U32(&mut values)))?;
+        block_on(self.backend.read(buffer, DataMut::U32(&mut values)))?;
         Ok(values)
     }
 
@@ -195,7 +180,7 @@ impl<'b, B: Backend> Rig<'b, B> {
     /// The row of a slot.
     pub fn row(&self, slot: Slot) -> Result<Stats, Fail> {
         let mut out = [Stats::new(self.convention(), 0, Detail::None)];
-        wait(self.backend.collect(&self.table, slot.0..slot.0 + 1, &mut out, &[], &mut []))?;
+        block_on(self.backend.collect(&self.table, slot.0..slot.0 + 1, &mut out, &[], &mut []))?;
         Ok(out[0])
     }
 

@@ -4,7 +4,6 @@ use crate::{
     Error, Memory, Wgpu,
     kernel::{self, Kernel},
     launch::Call,
-    memory::now,
     operators::product::bias_type,
 };
 use gradscale_core::{
@@ -13,6 +12,7 @@ use gradscale_core::{
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
+use pollster::block_on;
 use std::sync::OnceLock;
 
 /// Bytes of workgroup memory that coop.wgsl needs at most.
@@ -163,7 +163,7 @@ impl Wgpu {
                 let mut values = vec![f16::ZERO; y_len];
                 self.read_memory(&y, DataMut::F16(&mut values))?;
                 let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
-                now(self.collect(&table, slot..slot + 1, &mut row, &[], &mut []))?;
+                block_on(self.collect(&table, slot..slot + 1, &mut row, &[], &mut []))?;
                 results.push((values, row[0]));
             }
             let ((here, seen), (there, other)) = (&results[0], &results[1]);

@@ -8,8 +8,8 @@ use gradscale::{
         ops::Unary,
         stats::Detail,
     },
-    wait,
 };
+use pollster::block_on;
 use std::fmt::Write;
 
 /// Prints all devices.
@@ -116,10 +116,10 @@ fn probe<B: Backend>(device: &B) -> Result<Vec<Probed>, B::Error> {
     let mut half = device.alloc(DType::F16, numbers.len())?;
     device.launch(Launch::Unary { op: Unary::Id, len, x: &x, y: Store::keep(Slot::ONE, &table, &mut half) })?;
     let mut stored = numbers.map(|_| half::f16::ZERO);
-    wait(device.read(&half, DataMut::F16(&mut stored)))?;
+    block_on(device.read(&half, DataMut::F16(&mut stored)))?;
     device.launch(Launch::Unary { op: Unary::Id, len, x: &half, y: Store::keep(Slot::ONE, &table, &mut x) })?;
     let mut loaded = numbers.map(|_| 0f32);
-    wait(device.read(&x, DataMut::F32(&mut loaded)))?;
+    block_on(device.read(&x, DataMut::F32(&mut loaded)))?;
     let results = stored.iter().zip(loaded);
     let probed = |((name, value), (stored, loaded)): ((_, _), (&half::f16, _))| Probed {
         name,

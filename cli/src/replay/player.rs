@@ -10,9 +10,9 @@ use gradscale::{
     core::{
         loss_scale::Feedback,
         scaled::Scaled,
-        site::{Calls, Site, StepEnd},
+        site::{Calls, Site},
         stats::{Counts, Stats},
-        step::{Blame, Kind, blame, may_repeat},
+        step::{Blame, Kind, blame, end, may_repeat},
     },
 };
 use serde::Serialize;
@@ -84,12 +84,10 @@ impl Player {
             let repeated = blame.is_some_and(|blame| self.repeats(step, &rows, blame, failed, recorded));
             for (at, (seen, row)) in step.sites.iter().zip(&rows).enumerate() {
                 let Some(site) = self.sites.get_mut(&seen.name) else { continue };
-                match blame {
-                    None => site.finish(row, StepEnd::Stepped),
-                    Some(_) if repeated => site.repeat(row),
-                    Some(_) if site.config().repeats() => site.finish(row, StepEnd::Void),
-                    Some(blame) if at > blame.site => site.finish(row, StepEnd::SkippedAfter),
-                    Some(_) => site.finish(row, StepEnd::SkippedHere),
+                if repeated {
+                    site.repeat(row);
+                } else {
+                    site.finish(row, end(blame.is_none(), site.config().repeats(), blame, at));
                 }
             }
             // Without the parameters' own rows: what overflows at a site reaches some parameter.
@@ -145,7 +143,7 @@ impl Player {
             self.sites.insert(seen.name.clone(), site);
         }
         let site = self.sites.get_mut(&seen.name).ok_or("a site vanished")?;
-        if !site.wish().at_once {
+        if !site.request().at_once {
             return Ok(site.alpha().unwrap_or_else(|| row.exponent()));
         }
         let (verdict, measured_at) = match gradient.preset {

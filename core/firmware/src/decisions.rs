@@ -87,20 +87,20 @@ fn live(out: &mut impl Write, name: &str, config: SiteConfig, jump: u32) -> fmt:
             _ => -30,
         };
         let count = if step == 20 { 0 } else { 300 };
-        let wish = site.wish();
-        if wish.at_once {
-            let probe = rows::row(Convention::FP16, 0, wish.detail, rows::scaled(step, count, centre, 0));
+        let request = site.request();
+        if request.at_once {
+            let probe = rows::row(Convention::FP16, 0, request.detail, rows::scaled(step, count, centre, 0));
             site.decide(site.exact(&probe), probe.exponent());
         }
         let alpha = site.alpha().unwrap_or(0);
-        let row = rows::row(Convention::FP16, alpha, wish.detail, rows::scaled(step, count, centre, alpha));
+        let row = rows::row(Convention::FP16, alpha, request.detail, rows::scaled(step, count, centre, alpha));
         let end = match (row.counts().overflowed, step % 5) {
             (0, _) | (_, 4) => StepEnd::Stepped,
             (_, 3) => StepEnd::SkippedAfter,
             _ => StepEnd::SkippedHere,
         };
         site.finish(&row, end);
-        writeln!(out, "site, {name}, step {step}: {wish:?}, stored at 2^{alpha}, {end:?}, then {:?}", site.state())?;
+        writeln!(out, "site, {name}, step {step}: {request:?}, stored at 2^{alpha}, {end:?}, then {:?}", site.state())?;
         // A checkpoint in the middle changes nothing.
         if step == 11 {
             let state = site.state();

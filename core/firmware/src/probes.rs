@@ -90,7 +90,7 @@ pub fn decide(exact: &Exact, row: &Stats) -> Result<Choice, NoDecision> {
 /// A site's step: what it wants, what it decides at once, what it makes of the step's row.
 #[inline(never)]
 pub fn step(site: &mut Site, row: &Stats, end: StepEnd) -> Option<i32> {
-    if site.wish().at_once {
+    if site.request().at_once {
         site.decide(site.exact(row), row.exponent());
     }
     site.finish(row, end);

@@ -38,13 +38,13 @@ const FURTHER: i64 = 8;
 /// use gradscale_core::{site::{StepEnd, Site, SiteConfig}, stats::{Convention, Stats}};
 ///
 /// let row = |site: &Site, u: f32| {
-///     let mut row = Stats::new(Convention::FP16, site.alpha().unwrap_or(0), site.wish().detail);
+///     let mut row = Stats::new(Convention::FP16, site.alpha().unwrap_or(0), site.request().detail);
 ///     row.observe(&[u * 2f32.powi(row.exponent())]);
 ///     row
 /// };
 /// let [mut logits, mut layer] = [Site::new(SiteConfig::exact())?, Site::new(SiteConfig::exact())?];
 /// for site in [&mut logits, &mut layer] {
-///     let mut probe = Stats::new(Convention::FP16, 0, site.wish().detail);
+///     let mut probe = Stats::new(Convention::FP16, 0, site.request().detail);
 ///     probe.observe(&[1e-6]);
 ///     site.decide(site.exact(&probe), 0);
 /// }
@@ -55,7 +55,7 @@ const FURTHER: i64 = 8;
 /// logits.finish(&large, StepEnd::SkippedHere);
 /// layer.finish(&behind, StepEnd::SkippedAfter);
 /// // Both decide at once in the next step: from its own values, before they are stored.
-/// assert!(logits.wish().at_once && layer.wish().at_once);
+/// assert!(logits.request().at_once && layer.request().at_once);
 /// # Ok::<(), gradscale_core::solve::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,12 +114,12 @@ struct Before {
 /// let gradient = [1e-9f32, 3e-8, -2e-10, 0.0];
 ///
 /// // The first step decides at once: observe the f32 values unscaled, decide, store scaled.
-/// let mut probe = Stats::new(Convention::FP16, 0, site.wish().detail);
+/// let mut probe = Stats::new(Convention::FP16, 0, site.request().detail);
 /// probe.observe(&gradient);
 /// let alpha = site.decide(site.exact(&probe), probe.exponent()).expect("not all zero");
 ///
 /// // Every step hands in its row.
-/// let mut row = Stats::new(Convention::FP16, alpha, site.wish().detail);
+/// let mut row = Stats::new(Convention::FP16, alpha, site.request().detail);
 /// row.observe(&gradient.map(|x| x * 2f32.powi(alpha)));
 /// site.finish(&row, StepEnd::Stepped);
 /// assert_eq!(site.alpha(), Some(19));
@@ -188,7 +188,7 @@ impl Site {
 
     /// What the coming step should do.
     #[must_use]
-    pub fn wish(&self) -> Request {
+    pub fn request(&self) -> Request {
         let at_once = self.at_once || self.config.when == When::AtOnce && self.due();
         let update = at_once || self.due();
         Request { at_once, detail: if update { self.config.detail() } else { Detail::Counts } }
@@ -214,7 +214,7 @@ impl Site {
     }
 
     /// An attempt at the step overflowed, and the same batch follows again. Takes the attempt's row, all micro-batches
-    /// and calls merged; [`Site::wish`] then says what the next attempt does: decide at once, or, with several calls,
+    /// and calls merged; [`Site::request`] then says what the next attempt does: decide at once, or, with several calls,
     /// store at the exponent decided from this row.
     pub fn repeat(&mut self, row: &Stats) {
         self.note_before();

@@ -225,16 +225,16 @@ pub fn site(config: SiteConfig) -> Site {
     Site::new(config).expect("an interval")
 }
 
-/// One step that the optimizer takes: decide at once if the site wishes to, store, hand in the row.
+/// One step that the optimizer takes: decide at once if the site asks for it, store, hand in the row.
 /// Gives the exponent in force.
 pub fn step(site: &mut Site, values: &[f32]) -> Option<i32> {
-    let wish = site.wish();
-    if wish.at_once {
+    let request = site.request();
+    if request.at_once {
         let probe = full(0, values);
         site.decide(site.exact(&probe), 0);
     }
     let alpha = site.alpha();
-    site.finish(&stored(values, alpha.unwrap_or(0), wish.detail), StepEnd::Stepped);
+    site.finish(&stored(values, alpha.unwrap_or(0), request.detail), StepEnd::Stepped);
     alpha
 }
 

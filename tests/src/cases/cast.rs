@@ -5,7 +5,7 @@ use crate::{
     case::{Check, Fail},
     epilogue::half,
     property::is_sparse,
-    rig::{Rig, wait},
+    rig::Rig,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
@@ -13,6 +13,7 @@ use gradscale_core::{
     ops::Unary,
 };
 use half::f16;
+use pollster::block_on;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("cast::all_halves_up", up::<B>));
@@ -106,7 +107,7 @@ impl<B: Backend> Walk<'_, '_, B> {
             x: &self.x,
             y: Store::keep(Slot::ONE, &self.rig.table, &mut self.y),
         })?;
-        wait(b.read(&self.y, DataMut::F16(&mut back)))?;
+        block_on(b.read(&self.y, DataMut::F16(&mut back)))?;
         for (&value, got) in values.iter().zip(&back) {
             let want = half(rule, value);
             let same = got.to_f32().to_bits() == want.to_bits()

@@ -7,7 +7,7 @@ use crate::{
     data::{Random, edges, held},
     epilogue::{self, same_row, stored},
     property::property,
-    rig::{Output, Rig, wait},
+    rig::{Output, Rig},
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
@@ -16,6 +16,7 @@ use gradscale_core::{
     stats::Detail,
 };
 use half::f16;
+use pollster::block_on;
 use proptest::prelude::*;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::U8, DType::U32];
@@ -126,22 +127,22 @@ fn take<B: Backend>(rig: &Rig<'_, B>, output: &Output<B>, len: usize) -> Result<
     Ok(match output.buffer.dtype() {
         DType::F32 => {
             let mut values = vec![0f32; len];
-            wait(rig.backend.read(&output.buffer, DataMut::F32(&mut values)))?;
+            block_on(rig.backend.read(&output.buffer, DataMut::F32(&mut values)))?;
             values.iter().map(|v| v.to_bits()).collect()
         }
         DType::F16 => {
             let mut values = vec![f16::ZERO; len];
-            wait(rig.backend.read(&output.buffer, DataMut::F16(&mut values)))?;
+            block_on(rig.backend.read(&output.buffer, DataMut::F16(&mut values)))?;
             values.iter().map(|v| v.to_bits().into()).collect()
         }
         DType::U8 => {
             let mut values = vec![0u8; len];
-            wait(rig.backend.read(&output.buffer, DataMut::U8(&mut values)))?;
+            block_on(rig.backend.read(&output.buffer, DataMut::U8(&mut values)))?;
             values.iter().map(|&v| v.into()).collect()
         }
         DType::U32 => {
             let mut values = vec![0u32; len];
-            wait(rig.backend.read(&output.buffer, DataMut::U32(&mut values)))?;
+            block_on(rig.backend.read(&output.buffer, DataMut::U32(&mut values)))?;
             values
         }
     })

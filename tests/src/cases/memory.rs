@@ -4,13 +4,14 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     data::{LENGTHS, Random, edges},
-    rig::{Rig, wait},
+    rig::Rig,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind, Launch, Slot, Store},
     ops::Unary,
 };
 use half::f16;
+use pollster::block_on;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("memory::round_trip", round_trip::<B>));
@@ -45,7 +46,7 @@ fn round_trip<B: Backend>(b: &B) -> Check {
                 )));
             }
             b.write(data, &mut buffer)?;
-            wait(b.read(&buffer, out))?;
+            block_on(b.read(&buffer, out))?;
         }
         let same_f32 = floats.iter().zip(&back.0).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
         let same_f16 = halves.iter().zip(&back.1).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());

@@ -4,13 +4,14 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     epilogue::same_row,
-    rig::{Rig, SLOTS, wait},
+    rig::{Rig, SLOTS},
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
     ops::Unary,
     stats::{Detail, Stats},
 };
+use pollster::block_on;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("table::empty_rows", empty_rows::<B>));
@@ -22,7 +23,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
 
 fn stats<B: Backend>(rig: &Rig<'_, B>) -> Result<Vec<Stats>, Fail> {
     let mut out = vec![Stats::new(rig.convention(), 0, Detail::None); usize::from(SLOTS)];
-    wait(rig.backend.collect(&rig.table, 0..SLOTS, &mut out, &[], &mut []))?;
+    block_on(rig.backend.collect(&rig.table, 0..SLOTS, &mut out, &[], &mut []))?;
     Ok(out)
 }
 
@@ -82,12 +83,12 @@ fn detail<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let values = [1.0, 1e-8, 3e-6, -2.0, 0.0];
     for step in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
-        for wish in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
+        for request in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
             rig.detail = step;
             rig.upload()?;
-            store(&rig, &values, Slot(5), wish)?;
-            let seen: &[f32] = if step.min(wish) == Detail::None { &[] } else { &values };
-            same_row(&format!("step {step:?}, store {wish:?}"), &rig, Slot(5), seen, wish)?;
+            store(&rig, &values, Slot(5), request)?;
+            let seen: &[f32] = if step.min(request) == Detail::None { &[] } else { &values };
+            same_row(&format!("step {step:?}, store {request:?}"), &rig, Slot(5), seen, request)?;
         }
     }
     Ok(vec![])
@@ -98,6 +99,6 @@ fn scalars<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let buffers = [rig.input(DType::F32, &[2.5, 9.0])?, rig.input(DType::F32, &[-1e-30])?];
     let mut values = [0f32; 2];
-    wait(b.collect(&rig.table, 0..0, &mut [], &[&buffers[0], &buffers[1]], &mut values))?;
+    block_on(b.collect(&rig.table, 0..0, &mut [], &[&buffers[0], &buffers[1]], &mut values))?;
     if values == [2.5, -1e-30] { Ok(vec![]) } else { Err(Fail::new(format!("scalars came back as {values:?}"))) }
 }
