@@ -69,6 +69,15 @@ pub enum TraceErrorKind {
         /// How many classes there are.
         classes: u32,
     },
+    /// An index that is no place along its axis.
+    Index {
+        /// The index.
+        index: u32,
+        /// Which of the indices, from 0.
+        place: usize,
+        /// How many places there are.
+        count: u32,
+    },
     /// A parameter of other [`crate::Parameters`] than the trainer's.
     Foreign(Shape),
     /// The loss is not one number, or does not depend on any parameter.
@@ -113,6 +122,9 @@ impl fmt::Display for TraceError {
             }
             TraceErrorKind::Label { label, row, classes } => {
                 write!(f, "label {row} of the batch is {label}, and there are {classes} classes, from 0")
+            }
+            TraceErrorKind::Index { index, place, count } => {
+                write!(f, "index {place} of the batch is {index}, and there are {count} places, from 0")
             }
             TraceErrorKind::Foreign(shape) => {
                 write!(

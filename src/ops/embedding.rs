@@ -19,20 +19,24 @@ impl<'t> Var<'t> {
     pub fn embedding(self, name: &str, indices: Self) -> Self {
         self.traced(|| {
             let [rows, .., width] = self.shape().sizes();
-            let shape = match indices.shape().sizes() {
-                [n, h, w, 1] => [n, h, w, width],
-                [n, 1, 1, t] => [n, 1, t, width],
-                [n, 1, w, t] => [n, w, t, width],
-                _ => return Err(mismatch(name, indices.shape(), self.shape())),
-            };
-            if self.shape().len() != rows * width {
-                return Err(mismatch(name, indices.shape(), self.shape()));
-            }
+            let shape = with_channels(indices.shape(), width);
+            let shape = shape.filter(|_| self.shape().len() == rows * width);
+            let shape = shape.ok_or_else(|| mismatch(name, indices.shape(), self.shape()))?;
             let p = Rows::new(size(name, indices.shape().len())?, size(name, rows)?, size(name, width)?)
                 .map_err(|error| TraceError::new(name, error))?;
-            Ok(self.then_named(name.to_owned(), Op::Embedding, p, &[indices], Shape::from(shape)))
+            Ok(self.then_named(name.to_owned(), Op::Embedding, p, &[indices], shape))
         })
     }
+}
+
+/// The shape of `width` values for each integer, which has no channels of its own.
+pub(super) fn with_channels(integers: Shape, width: usize) -> Option<Shape> {
+    Some(Shape::from(match integers.sizes() {
+        [n, h, w, 1] => [n, h, w, width],
+        [n, 1, 1, t] => [n, 1, t, width],
+        [n, 1, w, t] => [n, w, t, width],
+        _ => return None,
+    }))
 }
 
 /// Table, indices.

@@ -58,7 +58,7 @@ impl Operator for Huber {
 }
 
 /// One function after the other.
-fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
+pub(super) fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
     let len = at.node.shape.len();
     functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| unary(op, x, y)))
 }

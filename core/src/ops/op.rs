@@ -187,6 +187,10 @@ ops! {
     Expand "expand" Infer Site,
     /// Rows of a table.
     Embedding "embedding" Infer Nothing,
+    /// Rows chosen by index.
+    Gather "gather" Infer Site,
+    /// 1 at the place of a label, 0 elsewhere.
+    OneHot "one_hot" Infer Nothing,
     /// Index of the largest.
     ArgMax "argmax" Infer Nothing,
     /// Change of precision.

@@ -77,6 +77,20 @@ pub fn rows(table: &Tensor, indices: &[u32], shape: [usize; 4]) -> Tensor {
     y
 }
 
+/// Places along an axis, in the order of the indices.
+pub fn gather(x: &Tensor, axis: usize, indices: &[u32]) -> Tensor {
+    let mut shape = x.shape;
+    shape[axis] = indices.len();
+    Tensor::fill(shape, |mut place| {
+        place[axis] = indices[place[axis]] as usize;
+        x.at(place)
+    })
+}
+
+pub fn one_hot(labels: &[u8], classes: usize) -> Tensor {
+    Tensor::fill([labels.len(), 1, 1, classes], |[i, _, _, c]| f64::from(u8::from(usize::from(labels[i]) == c)))
+}
+
 pub fn nearest(x: &Tensor, [down, right]: [usize; 2]) -> Tensor {
     let [n, h, w, c] = x.shape;
     Tensor::fill([n, h * down, w * right, c], |[i, y, z, k]| x.at([i, y / down, z / right, k]))

@@ -158,7 +158,7 @@ const NEWER: [Name; 16] = [
     Name::AveragePool,
     Name::MaxPool,
     Name::SmoothL1Loss,
-    Name::Add,
+    Name::Gather,
 ];
 
 fn drawn(level: Level, seed: u64, ops: [Name; 16]) -> AmpPolicy {

@@ -58,6 +58,10 @@ pub enum Op {
     AdaptiveMax([u32; 2]),
     /// Rows of a table by the graph's indices, to a shape.
     Embedding([usize; 4]),
+    /// Places along an axis by the graph's indices.
+    Gather(usize),
+    /// The graph's labels among so many classes.
+    OneHot(usize),
     Permute([usize; 4]),
     /// Taken apart along an axis; `Part`s are what comes out.
     Split {
@@ -200,6 +204,8 @@ impl Graph {
                     window.iter().copied().fold(f64::NEG_INFINITY, f64::max)
                 }),
                 Op::Embedding(shape) => more::rows(x(0), &self.indices, *shape),
+                Op::Gather(axis) => more::gather(x(0), *axis, &self.indices),
+                Op::OneHot(classes) => more::one_hot(&self.labels, *classes),
                 Op::Permute(order) => more::permute(x(0), *order),
                 Op::Split { .. } => x(0).clone(),
                 Op::Part(i) => {

@@ -20,6 +20,7 @@ mod operators_more;
 mod plan;
 mod recurrent;
 mod refused;
+mod rows;
 mod run;
 mod shared;
 mod spec12;

@@ -89,6 +89,27 @@ fn sequences(add: &mut impl FnMut(&str, Graph)) {
         graph.push(Op::Embedding(shape), &[table]);
         add(&format!("embedding {shape:?}"), finish(graph));
     }
+    // Places that several indices name, and such that none does.
+    for axis in 0..4 {
+        let indices = [vec![1, 0, 1], vec![2, 2, 0, 2], vec![4, 0, 1, 4, 4, 1], vec![3]][axis].clone();
+        let mut graph = Graph { labels: vec![0], indices, ..Graph::default() };
+        let x = input(&mut graph, IMAGE, values(59, 120));
+        graph.push(Op::Gather(axis), &[x]);
+        add(&format!("gather {axis}"), finish(graph));
+    }
+    for axis in 0..2 {
+        let mut graph = Graph { labels: vec![0], indices: vec![5, 2, 5], ..Graph::default() };
+        let shape = [[6, 1, 1, 4], [1, 6, 1, 4]][axis];
+        // A parameter itself: its gradient is f32.
+        let x = graph.parameter(shape, values(60, 24));
+        graph.push(Op::Gather(axis), &[x]);
+        add(&format!("gather {axis} of a parameter"), finish(graph));
+    }
+    let mut graph = Graph { labels: vec![2, 0, 3, 2], ..Graph::default() };
+    let x = input(&mut graph, [4, 1, 1, 5], values(65, 20));
+    let chosen = graph.push(Op::OneHot(5), &[]);
+    graph.push(Op::Mul, &[x, chosen]);
+    add("one_hot", finish(graph));
     // The same table on both ends, as language models tie them.
     let mut tied = Graph { labels: vec![0], indices: vec![4, 0, 4, 2], ..Graph::default() };
     let table = tied.parameter([5, 1, 1, 3], values(56, 15));

@@ -67,6 +67,8 @@ impl Graph {
                 Op::AdaptiveAverage(size) => x(0).adaptive_average_pool(*size),
                 Op::AdaptiveMax(size) => x(0).adaptive_max_pool(*size),
                 Op::Embedding(_) => x(0).embedding(&node.name, indices.expect("a graph with indices")),
+                Op::Gather(axis) => x(0).gather(&node.name, *axis, indices.expect("a graph with indices")),
+                Op::OneHot(classes) => labels.one_hot(*classes),
                 Op::Permute(order) => x(0).permute(*order),
                 Op::Split { axis, lens } => {
                     parts.insert(id, x(0).split(*axis, lens));

@@ -1,0 +1,94 @@
+//! Labels as vectors.
+
+use super::{binary::like, embedding::with_channels, smooth::chain};
+use crate::{
+    TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Context, Gradient, Operation, Operator, mismatch, size, sizes, unary},
+};
+use gradscale_core::{
+    backend::{DType, Data, Slot},
+    ops::{BinaryOp, Broadcast, Dim, Op, ShapeError, Strided, Unary},
+};
+
+/// Up to here every whole number is an f32.
+const MOST: u32 = 1 << 24;
+
+impl Var<'_> {
+    /// 1 at the place of each label (u8 or u32) among so many classes, 0 at the others: `[n]` gives `[n, classes]`,
+    /// `[n, t]` `[n, 1, t, classes]`, `[n, h, w]` `[n, h, w, classes]`. No gradient flows back.
+    ///
+    /// A label that is no class is an error of the step if it came from the host as it is; one that was computed, or sent
+    /// ahead, gives zeros.
+    ///
+    /// ```
+    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
+    /// let y = trainer.evaluate([Batch::u8([2], &[2, 0])], |[labels]| labels.one_hot(3))?;
+    /// assert_eq!(y.data, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No classes or more than 2^24, labels that are no integers or whose shape has no size of 1, too many elements.
+    pub fn one_hot(self, classes: usize) -> Self {
+        self.traced(|| {
+            let name = "one_hot";
+            let error = |error| TraceError::new(name, error);
+            let count = size(name, classes)?;
+            match count {
+                0 => return Err(error(ShapeError::Empty)),
+                ..=MOST => {}
+                _ => return Err(error(ShapeError::TooLarge)),
+            }
+            let shape = with_channels(self.shape(), classes);
+            let shape = shape.ok_or_else(|| mismatch(name, self.shape(), [classes].into()))?;
+            sizes(name, shape)?;
+            Ok(self.then(name, Op::OneHot, OneHot(count), &[], shape))
+        })
+    }
+}
+
+/// Among so many classes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OneHot(u32);
+
+impl Operator for OneHot {
+    /// max(1 − |label − class|, 0), of whole numbers exact.
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let labels = at.read_integers(0, "labels", &[DType::U8, DType::U32])?.buf;
+        let (node, classes) = (at.node, self.0);
+        let rows = Dim { len: node.size(node.shape.rows())?, x: 1, y: classes.into() };
+        let p = Strided::new(&[rows, Dim { len: classes, x: 0, y: 1 }], 0, 0).map_err(|error| node.error(error))?;
+        let len = node.shape.len();
+        let wide = at.emit_temporary(len, Slot::ONE, |y| Operation::Copy { p, x: labels, y });
+        #[expect(clippy::cast_precision_loss, reason = "at most 2^24")]
+        let all = at.constant((0..classes).map(|class| class as f32).collect());
+        let p = like(node, BinaryOp::Sub, Broadcast::PerColumn)?;
+        let apart = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: wide, b: all, y });
+        let near = chain(at, apart, &[Unary::Abs, Unary::Affine { a: -1.0, b: 1.0 }]);
+        at.store(|y| unary(Unary::Relu, near, y))
+    }
+
+    fn is_differentiable(&self) -> bool {
+        false
+    }
+
+    fn integers(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn check(&self, _: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
+        let classes = self.0;
+        let found = match data {
+            Data::U8(all) => all.iter().map(|&label| label.into()).enumerate().find(|(_, label)| *label >= classes),
+            Data::U32(all) => all.iter().copied().enumerate().find(|(_, label)| *label >= classes),
+            Data::F32(_) | Data::F16(_) => None,
+        };
+        found.map_or(Ok(()), |(row, label)| Err(TraceErrorKind::Label { label, row, classes }))
+    }
+
+    fn vjp(&self, _: &mut Context<'_, '_, '_>, _: Gradient) -> Result<(), TraceError> {
+        Ok(())
+    }
+}
