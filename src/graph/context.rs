@@ -222,6 +222,16 @@ impl Context<'_, '_, '_> {
         Ok((target, rule))
     }
 
+    /// What has come so far as the gradient of input `i`, from the first of those that read it.
+    pub fn first_gradient(&self, i: usize) -> Option<Gradient> {
+        self.compiler.gradients[self.node.inputs[i]].first().copied()
+    }
+
+    /// Hands on a gradient of input `i` that other readers of this input will write to.
+    pub fn begin_gradient(&mut self, i: usize, gradient: Gradient) {
+        self.compiler.gradients[self.node.inputs[i]].push(gradient);
+    }
+
     /// A parameter's gradient that is half before it is f32, as that of a half weight is in PyTorch: scaled f32 of the
     /// operator, rounded once at a site of its own, then unscaled in f32.
     fn half_parameter(&mut self, i: usize, p: usize, dy: Gradient) -> Result<Target, TraceError> {

@@ -4,7 +4,7 @@
 //! comes again, so a step knows all of its sites before its first launch, and memory is planned as a whole.
 
 use super::Operator;
-use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, parameters::Owner};
+use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, ops::Zeros, parameters::Owner};
 use gradscale_core::{
     backend::DType,
     ops::{Op, ShapeError},
@@ -134,6 +134,19 @@ impl Tape {
             })
         });
         Var { tape: self, id }
+    }
+
+    /// Zeros, stored as a batch's data is, without a gradient: a state to begin with.
+    ///
+    /// # Errors
+    /// More than 2^32 − 1 elements.
+    pub fn zeros(&self, shape: impl Into<Shape>) -> Var<'_> {
+        let (name, shape) = (self.number("zeros"), shape.into());
+        if let Err(error) = sizes(&name, shape) {
+            return self.fail(error);
+        }
+        let work = Work::Operator(Arc::new(Zeros));
+        Var { tape: self, id: self.push(Node { name, op: Op::Expand, work, inputs: Vec::new(), shape }) }
     }
 
     pub(crate) fn input(&self, index: usize, shape: Shape, dtype: DType) -> Var<'_> {

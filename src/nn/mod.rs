@@ -8,6 +8,7 @@ mod embedding;
 mod linear;
 mod norm;
 mod recurrent;
+mod sequence;
 
 pub use attention::SelfAttention;
 pub use conv::Conv2d;
@@ -17,6 +18,7 @@ pub use embedding::Embedding;
 pub use linear::Linear;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
 pub use recurrent::{GruCell, LstmCell};
+pub use sequence::{Gru, Lstm};
 
 use crate::Var;
 use gradscale_core::ops::ShapeError;

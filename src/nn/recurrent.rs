@@ -14,18 +14,45 @@ struct Gates {
 }
 
 impl Gates {
-    /// `count` gates of `hidden` values. All start uniform in ±1/√hidden.
-    fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, count: usize) -> Self {
+    /// `[gates, hidden]` values, from `inputs`. All start uniform in ±1/√hidden.
+    fn new(scope: &mut Scope<'_>, inputs: usize, gates: [usize; 2]) -> Self {
+        Self::named(scope, scope.path().to_owned(), ["weight", "bias"], inputs, gates)
+    }
+
+    /// Those of a layer, whose parameters have PyTorch's names.
+    fn of_layer(scope: &mut Scope<'_>, part: &str, layer: &str, inputs: usize, gates: [usize; 2]) -> Self {
+        let names = ["weight", "bias"].map(|what| format!("{what}_{part}_{layer}"));
+        let name = format!("{}.{layer}.{part}", scope.path());
+        Self::named(scope, name, names.each_ref().map(String::as_str), inputs, gates)
+    }
+
+    fn named(
+        scope: &mut Scope<'_>, name: String, [weight, bias]: [&str; 2], inputs: usize, [gates, hidden]: [usize; 2],
+    ) -> Self {
         let init = Init::within_root(hidden);
-        let weight = scope.weight("weight", [count * hidden, inputs], init);
-        let bias = scope.weight("bias", [count * hidden], init);
-        Self { name: scope.path().to_owned(), weight, bias }
+        let weight = scope.weight(weight, [gates * hidden, inputs], init);
+        let bias = scope.weight(bias, [gates * hidden], init);
+        Self { name, weight, bias }
     }
 
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let [weight, bias] = [&self.weight, &self.bias].map(|one| x.tape().parameter(one));
         x.product(&self.name, Op::Recurrent, weight, Some(bias))
     }
+}
+
+/// What layers over time know of a cell whose state is so many tensors `[n, hidden]`, the first of which is its result.
+pub(super) trait Cell<const STATES: usize>: Sized {
+    /// That of a layer: `l0`, `l0_reverse`, `l1`, … of what the scope is called.
+    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, hidden: usize) -> Self;
+
+    fn name(&self) -> &str;
+
+    /// The product with x, of one step or of a whole sequence.
+    fn of_input<'t>(&self, x: Var<'t>) -> Var<'t>;
+
+    /// The next state, from one step of that product.
+    fn step<'t>(&self, of_input: Var<'t>, state: [Var<'t>; STATES]) -> [Var<'t>; STATES];
 }
 
 /// One step of a long short-term memory (Hochreiter and Schmidhuber 1997): from x `[n, inputs]` and the state h, c
@@ -63,8 +90,8 @@ pub struct LstmCell {
 impl LstmCell {
     /// Weights and biases start uniform in ±1/√hidden, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
-        let of_input = Gates::new(&mut scope.at("ih"), inputs, hidden, 4);
-        let of_hidden = Gates::new(&mut scope.at("hh"), hidden, hidden, 4);
+        let of_input = Gates::new(&mut scope.at("ih"), inputs, [4, hidden]);
+        let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [4, hidden]);
         Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
     }
 
@@ -72,10 +99,30 @@ impl LstmCell {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn forward<'t>(&self, x: Var<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
+    pub fn forward<'t>(&self, x: Var<'t>, state: [Var<'t>; 2]) -> [Var<'t>; 2] {
+        self.step(self.of_input(x), state)
+    }
+}
+
+impl Cell<2> for LstmCell {
+    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, hidden: usize) -> Self {
+        let of_input = Gates::of_layer(scope, "ih", layer, inputs, [4, hidden]);
+        let of_hidden = Gates::of_layer(scope, "hh", layer, hidden, [4, hidden]);
+        Self { name: format!("{}.{layer}", scope.path()), of_input, of_hidden, hidden }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn of_input<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.of_input.forward(x)
+    }
+
+    fn step<'t>(&self, of_input: Var<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
         // A name of its own for every operator, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
-        let gates = called(self.of_input.forward(x) + self.of_hidden.forward(h), "gates");
+        let gates = called(of_input + self.of_hidden.forward(h), "gates");
         let parts = gates.split_as(&self.name, 3, &[self.hidden; 4]);
         let input = called(parts[0].sigmoid(), "input");
         let forget = called(parts[1].sigmoid(), "forget");
@@ -114,8 +161,8 @@ pub struct GruCell {
 impl GruCell {
     /// Weights and biases start uniform in ±1/√hidden, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
-        let of_input = Gates::new(&mut scope.at("ih"), inputs, hidden, 3);
-        let of_hidden = Gates::new(&mut scope.at("hh"), hidden, hidden, 3);
+        let of_input = Gates::new(&mut scope.at("ih"), inputs, [3, hidden]);
+        let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [3, hidden]);
         Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
     }
 
@@ -124,10 +171,31 @@ impl GruCell {
     /// # Errors
     /// Shapes that do not fit.
     pub fn forward<'t>(&self, x: Var<'t>, h: Var<'t>) -> Var<'t> {
+        let [h] = self.step(self.of_input(x), [h]);
+        h
+    }
+}
+
+impl Cell<1> for GruCell {
+    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, hidden: usize) -> Self {
+        let of_input = Gates::of_layer(scope, "ih", layer, inputs, [3, hidden]);
+        let of_hidden = Gates::of_layer(scope, "hh", layer, hidden, [3, hidden]);
+        Self { name: format!("{}.{layer}", scope.path()), of_input, of_hidden, hidden }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn of_input<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.of_input.forward(x)
+    }
+
+    fn step<'t>(&self, of_input: Var<'t>, [h]: [Var<'t>; 1]) -> [Var<'t>; 1] {
         // A name of its own for every operator, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         let lens = [self.hidden; 3];
-        let of_input = self.of_input.forward(x).split_as(&self.of_input.name, 3, &lens);
+        let of_input = of_input.split_as(&self.of_input.name, 3, &lens);
         let of_hidden = self.of_hidden.forward(h).split_as(&self.of_hidden.name, 3, &lens);
         let gate = |i: usize, what: &str| {
             let sum = called(of_input[i] + of_hidden[i], &format!("{what}.sum"));
@@ -137,6 +205,6 @@ impl GruCell {
         let old = called(reset * of_hidden[2], "old");
         let new = called(called(of_input[2] + old, "new.sum").tanh(), "new");
         let step = called(update * called(h - new, "difference"), "step");
-        called(new + step, "h")
+        [called(new + step, "h")]
     }
 }

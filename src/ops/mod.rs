@@ -18,12 +18,14 @@ mod reduce;
 mod resample;
 mod reshape;
 mod roi_align;
+mod sequence;
 mod slice;
 mod smooth;
 mod softmax;
 mod unary;
 
 pub use cross_entropy::CrossEntropy;
+pub(crate) use sequence::{Places, Zeros};
 
 /// Elements from one step along each axis to the next.
 fn strides(sizes: [u32; 4]) -> [i64; 4] {

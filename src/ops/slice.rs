@@ -113,7 +113,7 @@ impl Operator for Concat {
         let mut start = 0;
         for i in 0..node.inputs.len() {
             let x = at.read_any(i)?.buf;
-            let p = part(node, [node.shape, at.input(i)], self.0, start, GatherScatter::Into)?;
+            let p = part(node, [node.shape, at.input(i)], self.0, start, Way::Into)?;
             start += at.input(i).sizes()[self.0];
             at.emit(Operation::Copy { p, x, y: Target::keep(result, Slot::ONE) });
         }
@@ -126,7 +126,7 @@ impl Operator for Concat {
         for i in 0..node.inputs.len() {
             let shape = at.input(i);
             if at.wants(i) {
-                let (p, x) = (part(node, [node.shape, shape], self.0, start, GatherScatter::Out)?, dy.value.buf);
+                let (p, x) = (part(node, [node.shape, shape], self.0, start, Way::Out)?, dy.value.buf);
                 at.emit_gradient(i, dy, at.flow(), Rule::Cast, |y| Operation::Copy { p, x, y })?;
             }
             start += shape.sizes()[self.0];
@@ -145,7 +145,7 @@ struct Slice {
 impl Operator for Slice {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read_any(0)?.buf;
-        let p = part(at.node, [at.input(0), at.node.shape], self.axis, self.start, GatherScatter::Out)?;
+        let p = part(at.node, [at.input(0), at.node.shape], self.axis, self.start, Way::Out)?;
         at.store(|y| Operation::Copy { p, x, y })
     }
 
@@ -156,7 +156,7 @@ impl Operator for Slice {
         let everywhere = [Dim { len: node.size(shape.len())?, x: 0, y: 1 }];
         let p = Strided::new(&everywhere, 0, 0).map_err(|error| node.error(error))?;
         at.emit(Operation::Copy { p, x: at.zero(), y: Target::keep(whole, Slot::ONE) });
-        let p = part(node, [shape, node.shape], self.axis, self.start, GatherScatter::Into)?;
+        let p = part(node, [shape, node.shape], self.axis, self.start, Way::Into)?;
         at.emit(Operation::Copy { p, x: dy.value.buf, y: Target::keep(whole, dy.slot) });
         at.pass_through(0, Gradient { value: whole, slot: dy.slot })
     }
@@ -182,25 +182,25 @@ impl Operator for Split {
 
 /// Which way a part is copied: out of the whole, or into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum GatherScatter {
+pub(super) enum Way {
     Out,
     Into,
 }
 
 /// A copy between a whole tensor and a dense part of it that begins at `start` along an axis.
-fn part(
-    node: &Node, [whole, piece]: [Shape; 2], axis: usize, start: usize, way: GatherScatter,
+pub(super) fn part(
+    node: &Node, [whole, piece]: [Shape; 2], axis: usize, start: usize, way: Way,
 ) -> Result<Strided, TraceError> {
     let (whole, piece) = (sizes(&node.name, whole)?, sizes(&node.name, piece)?);
     let (of_whole, of_piece) = (strides(whole), strides(piece));
     let dims = [0, 1, 2, 3].map(|i| match way {
-        GatherScatter::Out => Dim { len: piece[i], x: of_whole[i], y: of_piece[i] },
-        GatherScatter::Into => Dim { len: piece[i], x: of_piece[i], y: of_whole[i] },
+        Way::Out => Dim { len: piece[i], x: of_whole[i], y: of_piece[i] },
+        Way::Into => Dim { len: piece[i], x: of_piece[i], y: of_whole[i] },
     });
     let first = node.size(start)?.saturating_mul(u32::try_from(of_whole[axis]).unwrap_or(u32::MAX));
     let [x0, y0] = match way {
-        GatherScatter::Out => [first, 0],
-        GatherScatter::Into => [0, first],
+        Way::Out => [first, 0],
+        Way::Into => [0, first],
     };
     Strided::new(&dims, x0, y0).map_err(|error| node.error(error))
 }

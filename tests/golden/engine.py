@@ -60,6 +60,18 @@ def add(case, compute, shapes, spread=1.0, const=None, index=None):
         write(case, f"grad.{key}", tensor.grad)
 
 
+def points(case, function):
+    """A function of one number and its derivative where branches meet, between, and at what is not finite."""
+    step = 2.0**-22
+    all = [-math.inf, -65504.0, -4.0, -3.0 - step, -3.0, -3.0 + step, -2.5, -1.5, -0.5, -2.0**-30, -0.0]
+    all += [0.0, 2.0**-30, 0.5, 1.5, 2.5, 3.0 - step, 3.0, 3.0 + step, 3.5, 65504.0, math.inf, math.nan]
+    x = torch.tensor(all).reshape(1, 1, 1, -1).requires_grad_()
+    y = function(x)
+    y.backward(torch.ones_like(y))
+    for key, tensor in {"in.x": x, "y": y, "grad.in.x": x.grad}.items():
+        write(case, key, tensor)
+
+
 def nchw(x):
     return x.permute(0, 3, 1, 2)
 
@@ -103,6 +115,8 @@ def functions():
     add("tanh", lambda v: torch.tanh(v["in.x"]), shape, 4.0)
     add("gelu", lambda v: F.gelu(v["in.x"]), shape, 5.0)
     add("silu", lambda v: F.silu(v["in.x"]), shape, 8.0)
+    add("hardswish", lambda v: F.hardswish(v["in.x"]), shape, 7.0)
+    points("hardswish points", F.hardswish)
     add("softplus", lambda v: F.softplus(v["in.x"], threshold=1e9), shape, 12.0)
     add("softmax", lambda v: F.softmax(v["in.x"], -1), shape, 8.0)
 
@@ -193,6 +207,41 @@ def sequences():
             return both.reshape(2, 1, 1, -1)
 
         add(kind, steps, shapes)
+    for kind, gates in [("LSTM", 4), ("GRU", 3)]:
+        for layers, both, packed in [(2, False, False), (2, True, True), (1, True, False)]:
+            over_time(kind, gates, layers, both, packed)
+
+
+def over_time(kind, gates, layers, both, packed):
+    """Three sequences of four steps, packed: of 2, 4 and 1; the result is y, the last h and the last c."""
+    inputs, hidden, sides = 2, 3, 2 if both else 1
+    shapes, names = {"in.x": [3, 1, 4, inputs], "in.h": [layers * sides, 1, 3, hidden]}, []
+    if gates == 4:
+        shapes["in.c"] = shapes["in.h"]
+    for layer in range(layers):
+        for end in ["", "_reverse"][:sides]:
+            for part, ins in [("ih", sides * hidden if layer else inputs), ("hh", hidden)]:
+                names += [f"{what}_{part}_l{layer}{end}" for what in ["weight", "bias"]]
+                shapes[f"rnn.{names[-2]}"] = [gates * hidden, 1, 1, ins]
+                shapes[f"rnn.{names[-1]}"] = [gates * hidden, 1, 1, 1]
+
+    def compute(v):
+        net = getattr(nn, kind)(inputs, hidden, layers, batch_first=True, bidirectional=both).double()
+        given = {name: (matrix if "weight" in name else vector)(v[f"rnn.{name}"]) for name in names}
+        state = v["in.h"].squeeze(1)
+        if gates == 4:
+            state = (state, v["in.c"].squeeze(1))
+        x = v["in.x"].squeeze(1)
+        if packed:
+            x = nn.utils.rnn.pack_padded_sequence(x, [2, 4, 1], batch_first=True, enforce_sorted=False)
+        y, last = torch.func.functional_call(net, given, (x, state))
+        if packed:
+            y, _ = nn.utils.rnn.pad_packed_sequence(y, batch_first=True, total_length=4)
+        parts = [y, *last] if gates == 4 else [y, last]
+        return torch.cat([part.flatten() for part in parts]).reshape(1, 1, 1, -1)
+
+    index = {"index.rows": torch.tensor([2, 4, 1]).reshape(3, 1, 1, 1)} if packed else None
+    add(f"{kind} {layers} {int(both)} {int(packed)}", compute, shapes, index=index)
 
 
 def losses():

@@ -181,6 +181,8 @@ ops! {
     Slice "slice" Infer Pass,
     /// Concatenation: backward it splits, and its parts take the exponent.
     Concat "concat" Infer Pass,
+    /// Values where a condition holds, 0 elsewhere.
+    Select "select" Infer Pass,
     /// Splitting into parts: backward it concatenates parts that may have different exponents.
     Split "split" Infer Site,
     /// The same values once more along axes of size 1.

@@ -4,7 +4,9 @@ use crate::corners::trainer;
 use gradscale::{
     Batch, Init, Parameter, Parameters, Var,
     core::ops::{Conv2d, Pool, PoolOp},
-    nn::{ConvTranspose2d, Embedding, GroupNorm, GruCell, LayerNorm, LstmCell, Module, RmsNorm, SelfAttention},
+    nn::{
+        ConvTranspose2d, Embedding, GroupNorm, Gru, GruCell, LayerNorm, Lstm, LstmCell, Module, RmsNorm, SelfAttention,
+    },
 };
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -188,8 +190,43 @@ fn functions() {
     case("tanh", |g| g.x().tanh());
     case("gelu", |g| g.x().gelu());
     case("silu", |g| g.x().silu());
+    case("hardswish", |g| g.x().hardswish());
+    hardswish_points();
     case("softplus", |g| g.x().softplus());
     case("softmax", |g| g.x().softmax());
+}
+
+/// Where hardswish's branches meet, and at what is not finite, value by value.
+fn hardswish_points() {
+    let name = "hardswish points";
+    let case = Case::of(name);
+    let [x, y, slope] = ["in.x", "y", "grad.in.x"].map(|key| &case.all[key].data);
+    let mut parameters = Parameters::seeded(1);
+    let handle = parameters.at("in").weight("x", [1, x.len()], Init::Constant(0.0));
+    let mut trainer = trainer(parameters, "fp32");
+    trainer.set_parameter("in.x", x).expect("a parameter of that size");
+    let batch = [Batch::f32([1], &[0.0])];
+    let found = trainer.evaluate(batch, |[any]| any.tape().parameter(&handle).hardswish()).expect("it fits").data;
+    let gradients = trainer.backward(batch, |[any]| any.tape().parameter(&handle).hardswish().sum()).expect("it fits");
+    let slopes = trainer.gradient(&gradients, "in.x").expect("a parameter").expect("its gradient").data;
+    for (i, &x) in x.iter().enumerate() {
+        let near = |found: f32, right: f32| {
+            found == right || found.is_nan() && right.is_nan() || (found - right).abs() <= 2e-7 * right.abs().max(1.0)
+        };
+        // PyTorch multiplies −∞ by 0; here the limit is given.
+        let right = if x == f32::NEG_INFINITY { 0.0 } else { y[i] };
+        assert!(near(found[i], right), "hardswish({x}) is {} and not {right}", found[i]);
+        // Where branches meet the derivative is that of the middle one here, that of the outer ones in PyTorch 2.15, which
+        // gives 1 to NaN, too.
+        let right = match x {
+            -3.0 => -0.5,
+            3.0 => 1.5,
+            _ if x.is_nan() => f32::NAN,
+            _ => slope[i],
+        };
+        assert!(near(slopes[i], right), "hardswish'({x}) is {} and not {right}", slopes[i]);
+    }
+    SEEN.with_borrow_mut(|seen| seen.push(name));
 }
 
 fn norms() {
@@ -254,6 +291,39 @@ fn sequences() {
     layer("GRUCell", gru, |cell, g| steps.iter().fold(g.get("in.h"), |h, x| cell.forward(g.get(x), h)));
 }
 
+/// y, the last h and the last c, one after the other.
+fn all_of<'t>(parts: &[Var<'t>]) -> Var<'t> {
+    let flat: Vec<Var<'t>> = parts.iter().map(|part| part.reshape([1, 1, 1, part.shape().len()])).collect();
+    flat[0].concat(&flat[1..], 3)
+}
+
+/// Layers over time: layers, whether in both directions, whether sequences have lengths of their own.
+fn over_time() {
+    for name in named("LSTM") {
+        let [layers, both, packed] = of_name(name)[..] else { panic!("{name}") };
+        let build = |p: &mut Parameters| match both {
+            1 => Lstm::bidirectional(&mut p.at("rnn"), 2, 3, layers as usize),
+            _ => Lstm::new(&mut p.at("rnn"), 2, 3, layers as usize),
+        };
+        layer(name, build, |rnn, g| {
+            let state = Some([g.get("in.h"), g.get("in.c")]);
+            let (y, [h, c]) = rnn.sequence(g.x(), state, (packed == 1).then_some(g.indices));
+            all_of(&[y, h, c])
+        });
+    }
+    for name in named("GRU") {
+        let [layers, both, packed] = of_name(name)[..] else { panic!("{name}") };
+        let build = |p: &mut Parameters| match both {
+            1 => Gru::bidirectional(&mut p.at("rnn"), 2, 3, layers as usize),
+            _ => Gru::new(&mut p.at("rnn"), 2, 3, layers as usize),
+        };
+        layer(name, build, |rnn, g| {
+            let (y, h) = rnn.sequence(g.x(), Some(g.get("in.h")), (packed == 1).then_some(g.indices));
+            all_of(&[y, h])
+        });
+    }
+}
+
 fn losses() {
     for name in named("smooth_l1_loss") {
         let beta: f32 = name.split(' ').nth(1).and_then(|beta| beta.parse().ok()).expect("a number");
@@ -270,7 +340,7 @@ fn losses() {
 
 #[test]
 fn every_operator_as_pytorch() {
-    for part in [products, functions, norms, images, moves, sequences, losses] {
+    for part in [products, functions, norms, images, moves, sequences, over_time, losses] {
         part();
     }
     // No case of the table is left out.

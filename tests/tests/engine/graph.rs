@@ -68,6 +68,8 @@ pub enum Op {
         axis: usize,
         lens: Vec<usize>,
     },
+    /// The same at every place of an axis.
+    Unbind(usize),
     Part(usize),
     Concat(usize),
     Slice {
@@ -207,11 +209,12 @@ impl Graph {
                 Op::Gather(axis) => more::gather(x(0), *axis, &self.indices),
                 Op::OneHot(classes) => more::one_hot(&self.labels, *classes),
                 Op::Permute(order) => more::permute(x(0), *order),
-                Op::Split { .. } => x(0).clone(),
-                Op::Part(i) => {
-                    let Op::Split { axis, lens } = &self.nodes[node.inputs[0]].op else { panic!("part of what?") };
-                    oracle::slice(x(0), *axis, lens[..*i].iter().sum(), lens[*i])
-                }
+                Op::Split { .. } | Op::Unbind(_) => x(0).clone(),
+                Op::Part(i) => match &self.nodes[node.inputs[0]].op {
+                    Op::Split { axis, lens } => oracle::slice(x(0), *axis, lens[..*i].iter().sum(), lens[*i]),
+                    Op::Unbind(axis) => oracle::slice(x(0), *axis, *i, 1),
+                    _ => panic!("part of what?"),
+                },
                 Op::Lrn(p) => {
                     let [alpha, beta, k] = [p.alpha, p.beta, p.k].map(f64::from);
                     oracle::local_response_norm(x(0), p.n as usize, alpha, beta, k)

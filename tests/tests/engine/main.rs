@@ -17,6 +17,7 @@ mod messages;
 mod networks;
 mod operators;
 mod operators_more;
+mod over_time;
 mod plan;
 mod recurrent;
 mod refused;

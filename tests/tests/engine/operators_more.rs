@@ -11,6 +11,7 @@ pub fn add(add: &mut impl FnMut(&str, Graph)) {
     products(add);
     axes(add);
     sequences(add);
+    places(add);
     images(add);
     norms(add);
     losses(add);
@@ -129,6 +130,21 @@ fn sequences(add: &mut impl FnMut(&str, Graph)) {
             g.push(Op::Concat(axis), &[rest, one]);
         };
         add(&format!("split {axis}"), one(IMAGE, 58, split));
+    }
+}
+
+/// Places taken apart, with gradients of unlike size, one of which two read.
+fn places(add: &mut impl FnMut(&str, Graph)) {
+    for axis in 0..4 {
+        let unbind = |g: &mut Graph, x: usize| {
+            let whole = g.named(Op::Unbind(axis), &[x], "places".to_owned());
+            let mut parts: Vec<usize> = (0..IMAGE[axis]).map(|i| g.push(Op::Part(i), &[whole])).collect();
+            let last = parts.len() - 1;
+            parts[last] = g.push(Op::Mul, &[parts[last], parts[0]]);
+            parts[0] = g.push(Op::Unary(Unary::Affine { a: 2f32.powi(-9), b: 0.0 }), &[parts[0]]);
+            g.push(Op::Concat(axis), &parts);
+        };
+        add(&format!("unbind {axis}"), one(IMAGE, 66, unbind));
     }
 }
 

@@ -74,6 +74,10 @@ impl Graph {
                     parts.insert(id, x(0).split(*axis, lens));
                     x(0)
                 }
+                Op::Unbind(axis) => {
+                    parts.insert(id, x(0).unbind(*axis));
+                    x(0)
+                }
                 Op::Part(i) => parts[&node.inputs[0]][*i],
                 Op::Unary(function) => x(0).unary(*function),
                 Op::Add => x(0) + x(1),
@@ -122,7 +126,7 @@ impl Graph {
                 Op::Focal { alpha, gamma } => x(0).focal_loss(x(1), *alpha, *gamma),
             };
             // A split is called by its number; its parts have names of the graph.
-            let leaf = matches!(node.op, Op::Parameter(_) | Op::Constant(_) | Op::Split { .. });
+            let leaf = matches!(node.op, Op::Parameter(_) | Op::Constant(_) | Op::Split { .. } | Op::Unbind(_));
             all.push(if leaf { var } else { var.named(&node.name) });
         }
         *all.last().expect("a graph has a loss")

@@ -3,7 +3,7 @@
 use gradscale::{
     Batch, Cpu, ImportError, Imported, Method, Parameters, Shape, TorchModule, Trainer, Var,
     models::{Mlp, ResNet, SegNet},
-    nn::{BatchNorm, Conv2d, GroupNorm, Linear, Module},
+    nn::{BatchNorm, Conv2d, GroupNorm, Gru, Linear, Module},
     optim::Sgd,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -224,4 +224,35 @@ fn what_is_missing_or_left_over_is_reported() {
     assert_eq!(imported.to_string(), text);
     let values = first_values(parameters);
     assert!(values[..48].iter().all(|&value| value == 0.0) && values[52..60].iter().all(|&value| value != 0.0));
+}
+
+/// All parameters of a recurrent module are taken from it by PyTorch's own names.
+#[test]
+fn recurrent_layers_from_one_module() {
+    let mut parameters = Parameters::seeded(1);
+    let net = Gru::bidirectional(&mut parameters.at("net.gru"), 2, 3, 2);
+    let mut tensors = Vec::new();
+    for layer in 0..2 {
+        for end in ["", "_reverse"] {
+            for (part, inputs) in [("ih", if layer == 0 { 2 } else { 6 }), ("hh", 3)] {
+                tensors.push((format!("gru.weight_{part}_l{layer}{end}"), vec![9, inputs]));
+                tensors.push((format!("gru.bias_{part}_l{layer}{end}"), vec![9]));
+            }
+        }
+    }
+    let bytes: Vec<u8> = (0..54u8).flat_map(|i| f32::from(i).to_le_bytes()).collect();
+    let views = tensors.iter().map(|(name, shape)| {
+        let values = &bytes[..4 * shape.iter().product::<usize>()];
+        (name, TensorView::new(Dtype::F32, shape.clone(), values).expect("a view"))
+    });
+    let file = safetensors::serialize(views, None).expect("a file");
+    let found = parameters.import_torch(&file, |layer| (layer == "net.gru").then(|| TorchModule::named("gru")));
+    let found = found.expect("it fits");
+    assert!(found.is_complete(), "{found}");
+    let device = Cpu::new(1).expect("a thread");
+    let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::fp32()).expect("a trainer");
+    let read = trainer.parameter("net.gru.weight_ih_l1_reverse").expect("a parameter");
+    assert!(read.shape == Shape::from([9, 6]) && read.data.iter().zip(0u8..).all(|(&x, i)| x == f32::from(i)));
+    let y = trainer.evaluate([Batch::f32([1, 4, 2], &[0.5; 8])], |[x]| net.forward(x)).expect("it fits");
+    assert_eq!(y.shape.sizes(), [1, 1, 4, 6]);
 }

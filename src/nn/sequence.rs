@@ -1,0 +1,255 @@
+//! Recurrent layers over time: cells of [`super::recurrent`] along sequences, in several layers and both directions.
+//!
+//! The product of a layer's weights with its inputs is one product for the whole sequence; the steps take it apart. All
+//! steps of a layer share their cast sites, however many there are, and with `gs:calls=each` each has its own.
+
+use super::{GruCell, LstmCell, Module, recurrent::Cell};
+use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::mismatch, ops::Places};
+use gradscale_core::amp::MAX_INPUTS;
+
+/// A long short-term memory over sequences `[n, t, inputs]` to `[n, t, hidden]`, of one or more layers; in both
+/// directions `[n, t, 2·hidden]`, forwards first. As `nn.LSTM` of PyTorch with `batch_first=True`, and with its parameters:
+/// `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, then `…_l0_reverse`, `…_l1`; so
+/// [`Parameters::import_torch`](crate::Parameters::import_torch) takes all of them from one module.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Tensor, Trainer, nn::{Linear, Lstm, Module}, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// let memory = Lstm::new(&mut parameters.at("memory"), 3, 4, 2);
+/// let head = Linear::new(&mut parameters.at("head"), 4, 1);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// // A long series, ten steps at a time: each begins with the state that the last one ended with.
+/// let mut state = [vec![0.0; 2 * 2 * 4], vec![0.0; 2 * 2 * 4]];
+/// for part in 0..3u8 {
+///     let x: Vec<f32> = (0..60).map(|i| f32::from(part * 60 + i).sin()).collect();
+///     let [h, c] = state.each_ref().map(|one| Batch::f32([2, 2, 4], one));
+///     let gradients = trainer.backward([Batch::f32([2, 10, 3], &x), h, c], |[x, h, c]| {
+///         let (y, [h, c]) = memory.sequence(x, Some([h, c]), None);
+///         let _ = (h.output("h"), c.output("c"));
+///         head.forward(y).square().mean()
+///     })?;
+///     trainer.step(gradients)?;
+///     state = [trainer.output("h")?.data, trainer.output("c")?.data];
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lstm(Stack<LstmCell>);
+
+impl Lstm {
+    /// Forwards only. Weights and biases start uniform in ±1/√hidden, as PyTorch's.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
+        Self(Stack::new(scope, [inputs, hidden], layers, 1))
+    }
+
+    /// Each layer in both directions, with weights for each; the next layer reads both.
+    pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
+        Self(Stack::new(scope, [inputs, hidden], layers, 2))
+    }
+
+    /// From x `[n, t, inputs]` and a state h, c to results and the last state. States are `[layers, n, hidden]`, in both
+    /// directions `[2·layers, n, hidden]` with the directions of a layer side by side; none is zeros.
+    ///
+    /// With lengths, integers `[n]` from 0 to t, the steps from a sequence's length on do not exist: results there are 0, the
+    /// last state is that of the sequence's last step, backwards a sequence begins at its own end, and whatever stands
+    /// there, NaN too, is never looked at. A length beyond t is an error of the step if it came from the host as it is.
+    /// These are PyTorch's packed sequences.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn sequence<'t>(
+        &self, x: Var<'t>, state: Option<[Var<'t>; 2]>, lengths: Option<Var<'t>>,
+    ) -> (Var<'t>, [Var<'t>; 2]) {
+        self.0.run(x, state, lengths)
+    }
+}
+
+/// All steps from a state of zeros.
+impl Module for Lstm {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.sequence(x, None, None).0
+    }
+}
+
+/// A gated recurrent unit over sequences `[n, t, inputs]` to `[n, t, hidden]`, of one or more layers; in both directions
+/// `[n, t, 2·hidden]`, forwards first. As `nn.GRU` of PyTorch with `batch_first=True`, and with its parameters, see
+/// [`Lstm`].
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::Gru, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// let gru = Gru::bidirectional(&mut parameters.at("gru"), 3, 4, 2);
+/// assert_eq!(parameters.names().take(2).collect::<Vec<_>>(), ["gru.weight_ih_l0", "gru.bias_ih_l0"]);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// // Two sequences, of five steps and of three.
+/// let batch = [Batch::f32([2, 5, 3], &[0.5; 30]), Batch::u32([2], &[5, 3])];
+/// let y = trainer.evaluate(batch, |[x, lengths]| gru.sequence(x, None, Some(lengths)).0)?;
+/// assert_eq!(y.shape.sizes(), [2, 1, 5, 8]);
+/// assert!(y.data[8 * 8..].iter().all(|value| *value == 0.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gru(Stack<GruCell>);
+
+impl Gru {
+    /// Forwards only. Weights and biases start uniform in ±1/√hidden, as PyTorch's.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
+        Self(Stack::new(scope, [inputs, hidden], layers, 1))
+    }
+
+    /// Each layer in both directions, with weights for each; the next layer reads both.
+    pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
+        Self(Stack::new(scope, [inputs, hidden], layers, 2))
+    }
+
+    /// From x `[n, t, inputs]` and a state h to results and the last state; shapes and lengths as [`Lstm::sequence`] has
+    /// them.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn sequence<'t>(&self, x: Var<'t>, state: Option<Var<'t>>, lengths: Option<Var<'t>>) -> (Var<'t>, Var<'t>) {
+        let (y, [h]) = self.0.run(x, state.map(|h| [h]), lengths);
+        (y, h)
+    }
+}
+
+/// All steps from a state of zeros.
+impl Module for Gru {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.sequence(x, None, None).0
+    }
+}
+
+/// Cells of all layers, each in one direction or both.
+#[derive(Clone, Debug)]
+struct Stack<C> {
+    name: String,
+    layers: Vec<Vec<C>>,
+    directions: usize,
+    hidden: usize,
+}
+
+impl<C> Stack<C> {
+    fn new<const S: usize>(
+        scope: &mut Scope<'_>, [inputs, hidden]: [usize; 2], layers: usize, directions: usize,
+    ) -> Self
+    where
+        C: Cell<S>,
+    {
+        let of_layer = |layer: usize| {
+            let inputs = if layer == 0 { inputs } else { directions * hidden };
+            let ends = ["", "_reverse"].into_iter().take(directions);
+            ends.map(|end| C::of_layer(scope, &format!("l{layer}{end}"), inputs, hidden)).collect()
+        };
+        let layers = (0..layers).map(of_layer).collect();
+        Self { name: scope.path().to_owned(), layers, directions, hidden }
+    }
+
+    fn run<'t, const S: usize>(
+        &self, x: Var<'t>, state: Option<[Var<'t>; S]>, lengths: Option<Var<'t>>,
+    ) -> (Var<'t>, [Var<'t>; S])
+    where
+        C: Cell<S>,
+    {
+        if let Err(error) = self.check(x, state.as_ref().map_or(&[], |state| state.as_slice())) {
+            let nothing = x.traced(|| Err(error));
+            return (nothing, [nothing; S]);
+        }
+        let [n, _, steps, _] = x.shape().sizes();
+        let called = |what: &str| format!("{}.{what}", self.name);
+        let states = [self.layers.len() * self.directions, n, self.hidden];
+        let state = state.unwrap_or_else(|| [x.tape().zeros(states); S]);
+        let first = state.map(|one| one.unbind_as(&called("first"), 0));
+        let mut last: [Vec<Var<'t>>; S] = [(); S].map(|()| Vec::new());
+        // What stands behind the end of a sequence must not meet a weight: 0 times NaN is NaN.
+        let mut x = match lengths {
+            Some(lengths) => x.select(&called("inputs"), lengths, steps, Places::All),
+            None => x,
+        };
+        for cells in &self.layers {
+            let mut sides = Vec::new();
+            for (side, cell) in cells.iter().enumerate() {
+                let begin = first.each_ref().map(|all| {
+                    // Where there are too many zeros for a device, one number stands for all.
+                    let of_cell = all.get(last[0].len()).copied().unwrap_or(x);
+                    of_cell.reshape([n, self.hidden]).named(&called("begin"))
+                });
+                let (out, end) = over_time(cell, x, begin, lengths, side == 1);
+                sides.push(joined(&out, 2, &format!("{}.out", cell.name())));
+                last.iter_mut().zip(end).for_each(|(all, one)| all.push(one));
+            }
+            x = joined(&sides, 3, &called("out"));
+        }
+        let last = last.map(|all| {
+            let parts: Vec<Var<'t>> =
+                all.into_iter().map(|one| one.reshape([1, n, self.hidden]).named(&called("end"))).collect();
+            joined(&parts, 0, &called("last"))
+        });
+        (x, last)
+    }
+
+    fn check(&self, x: Var<'_>, state: &[Var<'_>]) -> Result<(), TraceError> {
+        let [n, h, steps, _] = x.shape().sizes();
+        let error = |words: String| TraceError::new(&self.name, TraceErrorKind::Range(words));
+        if self.layers.is_empty() {
+            return Err(error("a recurrent layer of no layers".to_owned()));
+        }
+        if h != 1 || steps == 0 {
+            return Err(error(format!("a sequence is n × 1 × t × inputs, with a step at least, not {}", x.shape())));
+        }
+        let right = Shape::from([self.layers.len() * self.directions, n, self.hidden]);
+        match state.iter().find(|one| one.shape() != right) {
+            Some(one) => Err(mismatch(&format!("{}: the state", self.name), one.shape(), right)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One cell along a whole sequence, from the front or from the back: its results in the sequence's order, its last state.
+fn over_time<'t, const S: usize>(
+    cell: &impl Cell<S>, x: Var<'t>, mut state: [Var<'t>; S], lengths: Option<Var<'t>>, back: bool,
+) -> (Vec<Var<'t>>, [Var<'t>; S]) {
+    let inputs = cell.of_input(x).unbind_as(&format!("{}.steps", cell.name()), 2);
+    let count = inputs.len();
+    let mut out = Vec::with_capacity(count);
+    let mut order: Vec<(Var<'t>, u32)> = inputs.into_iter().zip(0..).collect();
+    if back {
+        order.reverse();
+    }
+    for (of_input, place) in order {
+        let next = cell.step(of_input, state);
+        let Some(lengths) = lengths else {
+            state = next;
+            out.push(next[0]);
+            continue;
+        };
+        let called = |i: usize, what: &str| format!("{}.{what}{i}", cell.name());
+        let select = |one: Var<'t>, name: &str, places| one.select(name, lengths, count, places);
+        let mut moved = next;
+        for i in 0..S {
+            // Where a sequence is over its state stands still.
+            moved[i] = select(moved[i], &called(i, "moved"), Places::Before(place));
+            let still = select(state[i], &called(i, "still"), Places::Behind(place));
+            state[i] = (moved[i] + still).named(&called(i, "state"));
+        }
+        out.push(moved[0]);
+    }
+    if back {
+        out.reverse();
+    }
+    (out, state)
+}
+
+/// Parts along an axis, as many at a time as an operator takes, all under one name: sites stay the same however many there
+/// are.
+fn joined<'t>(parts: &[Var<'t>], axis: usize, name: &str) -> Var<'t> {
+    if let [one] = parts {
+        return *one;
+    }
+    let join = |some: &[Var<'t>]| match some {
+        [one] => *one,
+        _ => some[0].concat(&some[1..], axis).named(name),
+    };
+    let some: Vec<Var<'t>> = parts.chunks(MAX_INPUTS).map(join).collect();
+    joined(&some, axis, name)
+}

@@ -1,0 +1,221 @@
+//! Sequences: their places one by one, and such of unlike lengths side by side.
+
+use super::{
+    binary::like,
+    reshape::same_memory,
+    slice::{Way, part, within},
+};
+use crate::{
+    Shape, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, mismatch, unary},
+};
+use gradscale_core::{
+    backend::{DType, Data, Slot},
+    ops::{Binary, BinaryOp, Broadcast, Dim, Op, Strided, Unary},
+    stats::Detail,
+};
+
+impl<'t> Var<'t> {
+    /// The places along an axis (0 n, 1 h, 2 w, 3 c), each a part whose axis has size 1: torch's `unbind`. Backward all
+    /// parts are written into one tensor, so the cost grows with the axis; with slices it grows with its square.
+    ///
+    /// # Errors
+    /// An axis beyond 3.
+    pub fn unbind(self, axis: usize) -> Vec<Self> {
+        self.unbind_as(&self.tape().number("unbind"), axis)
+    }
+
+    /// [`Var::unbind`] inside of a layer: all is called after `name`, also where places are more in another batch.
+    pub(crate) fn unbind_as(self, name: &str, axis: usize) -> Vec<Self> {
+        let whole = self.traced(|| {
+            within(name, axis)?;
+            self.sizes(name)?;
+            Ok(self.then_named(name.to_owned(), Op::Split, Unbound, &[], self.shape()))
+        });
+        let mut shape = self.shape().sizes();
+        // One number takes the place of what did not fit.
+        let count = shape.get_mut(axis).map_or(1, |size| std::mem::replace(size, 1));
+        let place = |at: usize| {
+            let operator = Place { axis, at };
+            whole.then_named(format!("{name}.part"), Op::Slice, operator, &[], Shape::from(shape))
+        };
+        if axis < 4 { (0..count).map(place).collect() } else { vec![whole] }
+    }
+
+    /// x `[n, 1, t, c]`, whose places begin at `first`, where each sequence has them or, `inside` not, has not; 0 elsewhere,
+    /// whatever stands there, and so is the gradient. Lengths are integers `[n]`; `steps` is the most that one may be.
+    pub(crate) fn select(self, name: &str, lengths: Self, steps: usize, places: Places) -> Self {
+        self.traced(|| {
+            let sizes = self.sizes(name)?;
+            if lengths.shape().len() != self.shape().sizes()[0] {
+                return Err(mismatch(name, lengths.shape(), self.shape()));
+            }
+            let operator = Select { steps, sizes, places };
+            Ok(self.then_named(name.to_owned(), Op::Select, operator, &[lengths], self.shape()))
+        })
+    }
+}
+
+/// What [`Place`]s take apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Unbound;
+
+impl Operator for Unbound {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        same_memory(at)
+    }
+
+    /// dy is there in f32, put together by the places; where x is half, the cast behind it is the site.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        at.pass_through(0, dy)
+    }
+}
+
+/// One place along an axis, of what only places read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Place {
+    axis: usize,
+    at: usize,
+}
+
+impl Operator for Place {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read_any(0)?.buf;
+        let p = part(at.node, [at.input(0), at.node.shape], self.axis, self.at, Way::Out)?;
+        at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    /// The place's part of one f32 tensor, whose exponent is that of the first part to come: the others are brought to it.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (node, shape) = (at.node, at.input(0));
+        let whole = match at.first_gradient(0) {
+            Some(whole) => whole,
+            None => {
+                // Places without a gradient stay 0.
+                let value = at.new_buffer(DType::F32, shape.len());
+                fill(at, Target::keep(value, Slot::ONE))?;
+                let whole = Gradient { value, slot: dy.slot };
+                at.begin_gradient(0, whole);
+                whole
+            }
+        };
+        let p = part(node, [shape, node.shape], self.axis, self.at, Way::Into)?;
+        let y = Target { y: whole.value, from: dy.slot, to: whole.slot, detail: Detail::None, add: false };
+        at.emit(Operation::Copy { p, x: dy.value.buf, y });
+        Ok(())
+    }
+}
+
+/// Zeros, of nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Zeros;
+
+impl Operator for Zeros {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (x, p) = (at.zero(), everywhere(at, at.node.shape.len())?);
+        at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn is_differentiable(&self) -> bool {
+        false
+    }
+
+    fn vjp(&self, _: &mut Context<'_, '_, '_>, _: Gradient) -> Result<(), TraceError> {
+        Ok(())
+    }
+}
+
+/// A number everywhere.
+fn everywhere(at: &Context<'_, '_, '_>, len: usize) -> Result<Strided, TraceError> {
+    Strided::new(&[Dim { len: at.node.size(len)?, x: 0, y: 1 }], 0, 0).map_err(|error| at.node.error(error))
+}
+
+fn fill(at: &mut Context<'_, '_, '_>, y: Target) -> Result<(), TraceError> {
+    let (x, p) = (at.zero(), everywhere(at, y.y.len)?);
+    at.emit(Operation::Copy { p, x, y });
+    Ok(())
+}
+
+/// Which values of a sequence count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Places {
+    /// All before its end.
+    All,
+    /// That of this number, if it lies before the end.
+    Before(u32),
+    /// That of this number, if it does not.
+    Behind(u32),
+}
+
+/// x, lengths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Select {
+    steps: usize,
+    sizes: [u32; 4],
+    places: Places,
+}
+
+impl Select {
+    /// x where a number is positive, else 0. It is the derivative of ReLU, which selects and never multiplies: what stands
+    /// behind the end may be ∞ or NaN.
+    fn launch(&self, at: &mut Context<'_, '_, '_>) -> Result<(Binary, Buf), TraceError> {
+        let lengths = at.operand(1).buf;
+        let [n, h, w, c] = self.sizes;
+        let each = h.saturating_mul(w).saturating_mul(c);
+        // length − place, or place + 1 − length.
+        #[expect(clippy::cast_precision_loss, reason = "places beyond 2^24 do not fit a batch's memory")]
+        let ahead = match self.places {
+            Places::All => Unary::Affine { a: 1.0, b: 0.0 },
+            Places::Before(place) => Unary::Affine { a: 1.0, b: -(place as f32) },
+            Places::Behind(place) => Unary::Affine { a: -1.0, b: place as f32 + 1.0 },
+        };
+        let first = at.emit_temporary(n as usize, Slot::ONE, |y| unary(ahead, lengths, y));
+        let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
+        let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
+        let len = at.node.shape.len();
+        let mut mask = at.emit_temporary(len, Slot::ONE, |y| Operation::Copy { p, x: first, y });
+        if self.places == Places::All {
+            #[expect(clippy::cast_precision_loss, reason = "as above")]
+            let places = (0..h).flat_map(|_| (0..w).flat_map(|place| (0..c).map(move |_| place as f32))).collect();
+            let b = at.constant(places);
+            let p = Binary::new(BinaryOp::Sub, n, each, Broadcast::PerColumn).map_err(|error| at.node.error(error))?;
+            let a = mask;
+            mask = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a, b, y });
+        }
+        Ok((like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?, mask))
+    }
+}
+
+impl Operator for Select {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let b = at.read(0)?.buf;
+        at.read_integers(1, "lengths", &[DType::U8, DType::U32])?;
+        let (p, a) = self.launch(at)?;
+        at.store(|y| Operation::Binary { p, a, b, y })
+    }
+
+    fn integers(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn check(&self, i: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
+        if i != 1 {
+            return Ok(());
+        }
+        let longer = |len: u32| usize::try_from(len).map_or(true, |len| len > self.steps);
+        let found = match data {
+            Data::U8(all) => all.iter().map(|&len| len.into()).enumerate().find(|(_, len)| longer(*len)),
+            Data::U32(all) => all.iter().copied().enumerate().find(|(_, len)| longer(*len)),
+            Data::F32(_) | Data::F16(_) => None,
+        };
+        let words = |(i, len)| format!("sequence {i} of the batch is {len} long, and there are {} steps", self.steps);
+        found.map_or(Ok(()), |found| Err(TraceErrorKind::Range(words(found))))
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (p, a) = self.launch(at)?;
+        let b = dy.value.buf;
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a, b, y })
+    }
+}
