@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+pub mod data;
 mod device;
 mod error;
 mod exec;
@@ -9,6 +10,7 @@ mod graph;
 pub mod guide;
 mod import;
 mod method;
+pub mod metrics;
 pub mod models;
 pub mod nn;
 mod ops;

@@ -13,6 +13,12 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Sizes.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// f32 values, c running fastest.
     pub fn f32(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
         Self { shape: shape.into(), data: Data::F32(data) }

@@ -1,7 +1,6 @@
 //! First values.
 
-use super::Random;
-use crate::Shape;
+use crate::{Shape, data::Random};
 use gradscale_core::{
     model::erf::erf_inv,
     ops::{At, Unary},

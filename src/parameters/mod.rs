@@ -6,11 +6,8 @@ mod load;
 pub use init::{Fan, Init};
 pub use load::LoadError;
 
-use crate::Shape;
-use std::{
-    f64::consts::TAU,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use crate::{Shape, data::Random};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A handle of one parameter, kept by the layer that uses it. It is of the [`Parameters`] that made it, and of their
 /// clones: with a trainer of others a network is refused.
@@ -74,7 +71,7 @@ impl Parameters {
     /// None yet. The seed decides all first values.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { owner: Owner::new(), all: Vec::new(), random: Random(seed) }
+        Self { owner: Owner::new(), all: Vec::new(), random: Random::seeded(seed) }
     }
 
     /// The part of the network that is called `name`.
@@ -135,35 +132,5 @@ impl Scope<'_> {
         let id = self.parameters.all.len();
         self.parameters.all.push(Definition { name: format!("{}.{name}", self.path), shape, role, values });
         Parameter { owner: self.parameters.owner, id, shape }
-    }
-}
-
-/// SplitMix64: one word of state, the same numbers on every machine.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    /// In [0, 1).
-    pub fn uniform(&mut self) -> f64 {
-        (self.word() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// In [−1, 1).
-    pub fn symmetric(&mut self) -> f64 {
-        2.0 * self.uniform() - 1.0
-    }
-
-    /// Box and Muller's cosine.
-    pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (TAU * self.uniform()).cos()
     }
 }

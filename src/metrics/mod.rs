@@ -1,0 +1,79 @@
+//! Scores of what a network predicts.
+//!
+//! Each adds up batches and then gives one number; NaN while nothing was counted. Classes are bytes or words, from 0.
+
+mod confusion;
+mod perplexity;
+mod share;
+
+pub use confusion::Confusion;
+pub use perplexity::Perplexity;
+pub use share::{Accuracy, TopK};
+
+use crate::Tensor;
+use std::fmt;
+
+/// Why something could not be counted; nothing of the call was. [`fmt::Debug`] is the sentence of [`fmt::Display`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricError {
+    /// Labels and predictions of unlike number.
+    Length {
+        /// Labels.
+        labels: usize,
+        /// Predictions, or rows of logits.
+        predictions: usize,
+    },
+    /// A label or a prediction that is no class.
+    Class {
+        /// The label.
+        label: u32,
+        /// What it was taken for, if that is asked.
+        prediction: Option<u32>,
+        /// Which of them, from 0.
+        place: usize,
+        /// How many classes there are.
+        classes: usize,
+    },
+}
+
+impl fmt::Display for MetricError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { labels, predictions } => write!(f, "{labels} labels for {predictions} predictions"),
+            Self::Class { label, prediction: Some(prediction), place, classes } => {
+                write!(f, "{place}: {label} taken for {prediction}, of {classes} classes")
+            }
+            Self::Class { label, prediction: None, place, classes } => {
+                write!(f, "{place}: a label of {label}, of {classes} classes")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MetricError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for MetricError {}
+
+/// What [`Var::argmax`](crate::Var::argmax) says, read from the device, as classes.
+///
+/// ```
+/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, metrics, optim::Sgd};
+/// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
+/// let best = trainer.evaluate([Batch::f32([2, 3], &[0.0, 5.0, 1.0, 9.0, 0.0, 1.0])], |[x]| x.argmax())?;
+/// assert_eq!(metrics::classes(&best), [1, 0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn classes(best: &Tensor) -> Vec<u32> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "indices of channels")]
+    best.data.iter().map(|&class| class as u32).collect()
+}
+
+fn same_length(labels: usize, predictions: usize) -> Result<(), MetricError> {
+    if labels == predictions { Ok(()) } else { Err(MetricError::Length { labels, predictions }) }
+}
