@@ -4,7 +4,9 @@ use gradscale::{
     Batch, CrossEntropy, Method, Parameters, Trainer,
     core::{backend::Backend, ops::Divisor},
     models::{Mlp, SegNet},
-    nn::{ConvTranspose2d, Dropout, Embedding, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention},
+    nn::{
+        ConvTranspose2d, Dropout, Embedding, Gru, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention,
+    },
     optim::{Optimizer, Sgd},
 };
 
@@ -102,7 +104,7 @@ pub fn segnet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
     })
 }
 
-/// Tokens, attention, recurrent cells, images of another size, dropout, and three losses.
+/// Tokens, attention, recurrent cells and layers with lengths, places by index, images of another size, dropout, and three losses.
 pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(5);
     let mut scope = parameters.at("net");
@@ -111,12 +113,14 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
     let attention = SelfAttention::new(&mut scope.at("attention"), 8, 2).causal();
     let up = ConvTranspose2d::new(&mut scope.at("up"), 8, 6, 3).stride(2).pad(1);
     let (lstm, gru) = (LstmCell::new(&mut scope.at("lstm"), 6, 8), GruCell::new(&mut scope.at("gru"), 8, 8));
+    let over = Gru::bidirectional(&mut scope.at("over"), 8, 4, 1);
     let head = Linear::new(&mut scope.at("head"), 8, 4);
     let dropout = Dropout { keep: 0.75 };
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let indices: Vec<u32> = (0..24).map(|i| i * 7 % 13).collect();
     let (zero, target) = (vec![0.0; 32], noise(16, 9));
+    let (lengths, places) = ([6, 2, 5, 1], [5, 0, 3, 3, 1, 0]);
     let labels: Vec<f32> = target.iter().map(|x| if *x > 0.0 { 1.0 } else { 0.0 }).collect();
     run(trainer, |trainer| {
         let batch = [
@@ -124,11 +128,14 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
             Batch::f32([4, 8], &zero),
             Batch::f32([4, 4], &target),
             Batch::f32([4, 4], &labels),
+            Batch::u32([4], &lengths),
+            Batch::u32([6], &places),
         ];
         let small = 2f32.powi(-setting.shift);
-        let gradients = trainer.backward(batch, |[indices, zero, target, labels]| {
+        let gradients = trainer.backward(batch, |[indices, zero, target, labels, lengths, places]| {
             let x = one.forward(dropout.forward(tokens.forward(indices)));
             let x = two.forward(x + attention.forward(x)).gelu();
+            let x = x + over.sequence(x, None, Some(lengths)).0.gather("again", 2, places);
             let image = up.forward(x.reshape([4, 2, 3, 8])).silu().upsample_bilinear([4, 6], false);
             let image = image.upsample_nearest([1, 2]).adaptive_average_pool([3, 5]).adaptive_max_pool([1, 2]);
             let (mut state, mut h) = ([zero; 2], zero);
