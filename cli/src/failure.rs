@@ -46,6 +46,12 @@ impl From<DataError> for Failure {
     }
 }
 
+impl From<gradscale::metrics::MetricError> for Failure {
+    fn from(error: gradscale::metrics::MetricError) -> Self {
+        Self::at("scores", error)
+    }
+}
+
 impl<E: std::error::Error + 'static> From<gradscale::Error<E>> for Failure {
     fn from(error: gradscale::Error<E>) -> Self {
         Self(error.to_string())

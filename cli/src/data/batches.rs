@@ -59,7 +59,7 @@ impl<'a> Batches<'a> {
         };
         for (sample, read) in samples.iter().zip(read) {
             let (image, label) = read?;
-            if sample.flip {
+            if sample.flip() {
                 image.chunks_exact(width * 3).for_each(|row| images.extend(row.rchunks_exact(3).flatten()));
                 label.chunks_exact(width).for_each(|row| labels.extend(row.iter().rev()));
             } else {

@@ -2,7 +2,7 @@
 //!
 //! Like the road scenes, they were fixed before anything was trained on them; a checksum pins them.
 
-use super::{Classification, Element, Labelled, Notes, classify::Moments, random::Random};
+use super::{Classification, Element, Labelled, Notes, Random, classify::Moments};
 
 const SIDE: usize = 28;
 

@@ -1,7 +1,7 @@
 //! One road scene, in integers: sky, houses, a road in perspective, and what stands on it.
 
 use super::{
-    random::Random,
+    Random,
     synthetic::{HEIGHT, UNLABELLED, WIDTH},
 };
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
 //! part of the data set's definition, which a checksum pins.
 
-use super::{Notes, Segmentation, Split, random::Random, scene, tally::Tally, weights::median_frequency};
+use super::{Notes, Random, Segmentation, Split, scene, tally::Tally, weights::median_frequency};
 
 /// Rows of an image.
 pub(super) const HEIGHT: usize = 48;

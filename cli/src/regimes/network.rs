@@ -1,7 +1,7 @@
 //! What is trained: networks so small that hundreds of trainings take minutes.
 
 use super::{images::Images, regime::Conditions};
-use crate::data::{Order, random::Random};
+use crate::data::{Order, Random};
 use gradscale::{
     Batch, Error, Gradients, Init, Parameters, Scope, Trainer, Var,
     core::backend::Backend,

@@ -1,7 +1,7 @@
 //! The regimes: what happens to the losses, targets and inputs of a training, by name.
 
 use super::network::Net;
-use crate::data::random::Random;
+use crate::data::Random;
 use serde::{Serialize, Serializer};
 
 /// Of a batch whose target is a fill value.

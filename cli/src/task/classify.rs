@@ -160,7 +160,7 @@ impl run::Task for Classify<'_> {
         for (sample, image) in samples.iter().zip(train.images(&numbers)) {
             let image = image?;
             // Letters and digits are not what they are in a mirror; things in colour photographs are.
-            if sample.flip && channels == 3 {
+            if sample.flip() && channels == 3 {
                 let rows = image.chunks_exact(width * channels);
                 rows.for_each(|row| self.images.extend(row.rchunks_exact(channels).flatten()));
             } else {
@@ -204,10 +204,10 @@ impl run::Task for Classify<'_> {
             let first = i * CHUNK;
             let images = features.range(first..first + labels.len(), test.bytes())?;
             let size = [labels.len(), height, width, channels];
-            confusion.add(labels, &run::predict(trainer, &self.net, (size, element), &images)?, None);
+            confusion.add(labels, &run::predict(trainer, &self.net, (size, element), &images)?, None)?;
             if let Built::Towers(towers) = &self.net.net {
                 let first = First(&self.net, towers);
-                confused.add(labels, &run::predict(trainer, &first, (size, element), &images)?, None);
+                confused.add(labels, &run::predict(trainer, &first, (size, element), &images)?, None)?;
             }
         }
         Ok(match self.net.net {

@@ -109,7 +109,7 @@ impl run::Task for Segnet<'_> {
             let (images, labels, count) = part?;
             let size = [count, test.height, test.width, 3];
             let predictions = run::predict(trainer, &self.net, (size, Element::Byte), &images)?;
-            confusion.add(&labels, &predictions, self.data.ignore);
+            confusion.add(&labels, &predictions, self.data.ignore.map(u32::from))?;
         }
         Ok(Metrics::of_pixels(&confusion))
     }
