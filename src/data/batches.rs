@@ -105,7 +105,7 @@ mod tests {
         let mut seen: Vec<Vec<usize>> = Vec::new();
         let mut sizes = Vec::new();
         for _ in 0..batches {
-            let epoch = all.epoch() as usize;
+            let epoch = usize::try_from(all.epoch()).unwrap();
             seen.resize(seen.len().max(epoch + 1), Vec::new());
             let batch = all.next().unwrap();
             sizes.push(batch.len());

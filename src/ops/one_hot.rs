@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
-    ops::{BinaryOp, Broadcast, Dim, Op, ShapeError, Strided, Unary},
+    ops::{BinaryOp, Broadcast, Dim, Op, Strided, Unary},
 };
 
 /// Up to here every whole number is an f32.
@@ -34,12 +34,10 @@ impl Var<'_> {
     pub fn one_hot(self, classes: usize) -> Self {
         self.traced(|| {
             let name = "one_hot";
-            let error = |error| TraceError::new(name, error);
             let count = size(name, classes)?;
-            match count {
-                0 => return Err(error(ShapeError::Empty)),
-                ..=MOST => {}
-                _ => return Err(error(ShapeError::TooLarge)),
+            if !(1..=MOST).contains(&count) {
+                let words = format!("there are 1 to {MOST} classes, not {classes}");
+                return Err(TraceError::new(name, TraceErrorKind::Range(words)));
             }
             let shape = with_channels(self.shape(), classes);
             let shape = shape.ok_or_else(|| mismatch(name, self.shape(), [classes].into()))?;

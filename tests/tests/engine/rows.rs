@@ -121,8 +121,10 @@ fn labels_as_vectors() {
     assert_eq!(of(Batch::u8([2], &[0, 3]), 3), Err(said.to_owned()));
     assert_eq!(of(Batch::u32([2], &[0, 3]), 3), Err(said.to_owned()));
     assert_eq!(of(Batch::f32([1], &[0.0]), 3), Err("one_hot: labels must be u8 or u32, not f32".to_owned()));
-    assert!(of(Batch::u8([1], &[0]), 0).is_err_and(|said| said.starts_with("one_hot: ")));
-    assert!(of(Batch::u8([1], &[0]), (1 << 24) + 1).is_err_and(|said| said.starts_with("one_hot: ")));
+    for classes in [0, (1 << 24) + 1] {
+        let said = format!("one_hot: there are 1 to 16777216 classes, not {classes}");
+        assert_eq!(of(Batch::u8([1], &[0]), classes), Err(said));
+    }
     // Of what was computed.
     let x = [0.5, 3.0, 1.0, 7.0, 2.0, 0.0];
     let y = trainer.evaluate([Batch::f32([2, 3], &x)], |[x]| x.argmax().one_hot(3)).expect("it fits");
