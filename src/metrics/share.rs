@@ -138,6 +138,13 @@ mod tests {
         // Ranks of the labels: 0, 2, 1 (a tie with a lower class), 0 (a tie with a higher one).
         let logits = [9.0, 1.0, 2.0, 3.0, 1.0, 2.0, 5.0, 5.0, 0.0, 4.0, 4.0, -1.0];
         let labels = [0u8, 1, 1, 0];
+        for (row, (&label, rank)) in logits.chunks(3).zip(labels.iter().zip([0, 2, 1, 0])) {
+            for k in 0..4 {
+                let mut top = TopK::new(k);
+                top.add(row, &[label], None).unwrap();
+                assert_eq!(top.share(), if rank < k { 1.0 } else { 0.0 }, "{row:?}, {k}");
+            }
+        }
         for (k, right) in [(0, 0.0), (1, 0.5), (2, 0.75), (3, 1.0), (9, 1.0)] {
             let mut top = TopK::new(k);
             top.add(&logits, &labels, None).unwrap();
