@@ -28,6 +28,11 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
         None
     }
 
+    /// The input that is coordinates, if one is: f32 at every level, and no reason to compute in f32.
+    fn coordinates(&self) -> Option<usize> {
+        None
+    }
+
     /// The input that is a bias, if it may have one: its gradient's site is called so.
     fn bias(&self) -> Option<usize> {
         None

@@ -44,6 +44,15 @@ impl fmt::Display for PlanRow {
     }
 }
 
+/// Whether some operator reads a node as coordinates.
+fn are_coordinates(trace: &Trace, id: usize) -> bool {
+    let reads = |node: &crate::graph::Node| {
+        let which = node.operator().and_then(|operator| operator.coordinates());
+        which.is_some_and(|i| node.inputs.get(i) == Some(&id))
+    };
+    trace.nodes.iter().any(reads)
+}
+
 /// The plan that `core` makes of a trace, and the precision of each node (none for integers).
 pub(crate) fn plan(
     policy: &AmpPolicy, layers: &Layers, trace: &Trace,
@@ -56,11 +65,13 @@ pub(crate) fn plan(
     for (id, node) in trace.nodes.iter().enumerate() {
         match &node.work {
             Work::Input(DType::U8 | DType::U32) => {}
+            Work::Input(DType::F32) if are_coordinates(trace, id) => precision[id] = Some(Precision::Single),
             Work::Input(DType::F32 | DType::F16) => precision[id] = Some(settings.data),
             Work::Parameter(_) => precision[id] = Some(settings.parameters),
             Work::Operator(operator) if operator.gives_integers() => {}
             Work::Operator(operator) => {
-                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| operator.integers() != Some(i));
+                let no_source = [operator.integers(), operator.coordinates()];
+                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| !no_source.contains(&Some(i)));
                 let sources = inside.map(|(_, &input)| match &trace.nodes[input].work {
                     Work::Input(_) => Input::Data,
                     Work::Parameter(_) => Input::Parameter,

@@ -43,6 +43,10 @@ impl Operator for RoiAlign {
         at.store(|y| Operation::RoiAlign { p, way, x, boxes, y })
     }
 
+    fn coordinates(&self) -> Option<usize> {
+        Some(1)
+    }
+
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, way, x, boxes) = (*self, GatherScatter::Scatter, dy.value.buf, at.operand(1).buf);
         if !at.wants(0) {

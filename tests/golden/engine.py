@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values of the engine's operators, by PyTorch: writes engine.txt beside this file.
 
-    pip install torch
+    pip install torch torchvision
     python3 engine.py            write engine.txt
     python3 engine.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
 
@@ -28,6 +28,7 @@ import zlib
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torchvision.ops import roi_align
 
 TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine.txt")
 LINES = []
@@ -139,6 +140,12 @@ def images():
     for size in [(1, 1), (2, 3), (3, 5), (5, 2), (6, 8)]:
         add(f"adaptive_average_pool {size[0]} {size[1]}", on(lambda x: F.adaptive_avg_pool2d(x, size)), shape)
         add(f"adaptive_max_pool {size[0]} {size[1]}", on(lambda x: F.adaptive_max_pool2d(x, size)), shape)
+    # Image, left, top, right, bottom: inside, over the edges, without width, far outside.
+    boxes = [[0, 1, 2, 7, 9], [1, 0.3, -1.7, 13.9, 5.2], [1, 4.25, 4.25, 4.25, 4.25], [0, -30, -30, -20, -20], [0, 2.6, 6.1, 40, 11]]
+    fixed = {"const.boxes": torch.tensor(boxes, dtype=torch.float32).double().reshape(5, 1, 1, 5)}
+    for rows, columns, samples in [(2, 3, 2), (1, 1, 3), (7, 7, 1)]:
+        align = lambda v: roi_align(v["in.x"].permute(0, 3, 1, 2), v["const.boxes"].reshape(5, 5), (rows, columns), 0.5, samples, True)
+        add(f"roi_align {rows} {columns} {samples}", lambda v: align(v).permute(0, 2, 3, 1), {"in.x": [2, 6, 7, 3]}, const=fixed)
     add("upsample_nearest 2 3", on(lambda x: F.interpolate(x, scale_factor=(2, 3), mode="nearest")), shape)
     for corners in [False, True]:
         for size in [(10, 14), (7, 8), (3, 4), (1, 7)]:

@@ -249,6 +249,10 @@ fn images() {
     for name in named("adaptive_max_pool") {
         case(name, |g| g.x().adaptive_max_pool(both(name)));
     }
+    for name in named("roi_align") {
+        let [rows, columns, samples] = of_name(name)[..] else { panic!("{name}") };
+        case(name, |g| g.x().roi_align(g.get("const.boxes"), [rows, columns], 0.5, samples));
+    }
     for name in named("upsample_nearest") {
         case(name, |g| g.x().upsample_nearest(both(name)));
     }

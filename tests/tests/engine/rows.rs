@@ -2,8 +2,8 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Batch, Cpu, Init, Method, Parameters, Trainer,
-    core::amp::{AmpPolicy, Level},
+    Batch, Cpu, Init, Method, Parameter, Parameters, Trainer, Var,
+    core::amp::{AmpPolicy, Level, Precision},
     nn::{Linear, Module},
     optim::Sgd,
 };
@@ -141,4 +141,31 @@ fn labels_as_half_vectors() {
     let y = trainer.evaluate([Batch::u32([40], &labels)], |[labels]| labels.one_hot(4096)).expect("it fits");
     let right = |i: usize| f32::from(i % 4096 == 4095 - i / 4096);
     assert!(y.data.iter().enumerate().all(|(i, &value)| value == right(i)));
+}
+
+fn boxed<'t>(one: &Parameter, [x, boxes]: [Var<'t>; 2]) -> Var<'t> {
+    x.linear("one", x.tape().parameter(one), None).roi_align(boxes, [1, 3], 1.0, 1)
+}
+
+/// Boxes keep all their digits at every level, and are no reason to compute in f32.
+#[test]
+fn boxes_are_coordinates() {
+    // Columns 2000 to 2003 of a line: as halves, their ends would be whole numbers.
+    let x: Vec<f32> = (0..2048u16).map(|i| f32::from(i % 64)).collect();
+    let boxes = [0.0, 2000.5, 0.0, 2003.5, 1.0];
+    for (level, precision) in
+        [(Level::O0, Precision::Single), (Level::O1, Precision::Half), (Level::O2, Precision::Half)]
+    {
+        let method = Method { amp: AmpPolicy::new(level), ..Method::mixed() };
+        let mut parameters = Parameters::seeded(0);
+        let one = parameters.at("net").weight("one", [1, 1], Init::Constant(1.0));
+        let mut trainer =
+            Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.5), method).expect("a trainer");
+        let inputs = [Batch::f32([1, 1, 2048, 1], &x), Batch::f32([1, 5], &boxes)];
+        let got = trainer.evaluate(inputs, |all| boxed(&one, all)).expect("fits");
+        assert_eq!(got.data, [16.5, 17.5, 18.5]);
+        let plan = trainer.plan(inputs, |all| boxed(&one, all).sum()).expect("fits");
+        let row = plan.iter().find(|row| row.name == "roi_align").expect("a row");
+        assert_eq!(row.precision, precision);
+    }
 }
