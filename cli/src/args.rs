@@ -10,6 +10,7 @@ use crate::{
     commands::{inspect::Inspect, plan::Plan},
     data::Reading,
     device::Device,
+    optimizer::{Recipe, Rule, Updates},
     output,
     predict::Predict,
     propose::Propose,
@@ -116,6 +117,10 @@ pub struct Setup {
     /// towers have 8 times as many units in a layer.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
+    /// How weights are updated.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub updates: Updates,
     /// Mixed precision.
     #[command(flatten)]
     #[serde(flatten)]
@@ -163,10 +168,29 @@ impl Setup {
         Ok(data)
     }
 
-    /// What a run depends on.
+    /// How weights are updated in a training of so many steps.
+    ///
+    /// # Errors
+    /// A warm-up that is as long.
+    pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
+        self.updates.recipe(self.task().lr(self.net), iters)
+    }
+
+    /// What a run of so many steps depends on.
+    ///
+    /// # Errors
+    /// Those of [`Setup::recipe`].
+    pub fn settings(&self, pixels: Pixels, iters: u64) -> Result<Settings, Failure> {
+        let recipe = self.recipe(iters)?;
+        Ok(Settings { net: self.net, batch: self.batch(), width: self.width, pixels, recipe })
+    }
+
+    /// How weights are updated, in words, where it is not as usual.
     #[must_use]
-    pub fn settings(&self, pixels: Pixels) -> Settings {
-        Settings { net: self.net, batch: self.batch(), width: self.width, pixels }
+    pub fn updated(&self, iters: u64) -> Option<String> {
+        let usual = Updates::default().recipe(self.task().lr(self.net), iters).ok();
+        let recipe = self.recipe(iters).ok()?;
+        (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }
 
     /// The network in words.
@@ -193,10 +217,14 @@ impl Setup {
         };
         let ratio = number as f64 / own as f64;
         let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };
+        let makes_up = match self.updates.optimizer.unwrap_or_default() {
+            Rule::Sgd { .. } => "the learning rate",
+            Rule::Adam(_) | Rule::AdamW(_) => "Adam's eps",
+        };
         let paper = if number == PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
         format!(
             "The loss is divided by {number} {what}{paper}, where a batch has {own}: gradients are {:.0} times {} than \
-             those of a mean, and the learning rate makes up for it.",
+             those of a mean, and {makes_up} makes up for it.",
             than.0, than.1
         )
     }
@@ -222,8 +250,8 @@ pub struct Compare {
     /// Training steps.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
-    /// What the sum of losses is divided by: a number of pixels (learning rate and weight decay make up for it, so
-    /// that training in f32 stays the same), or `batch` for those of the batch that have a label [default: 2073600 for
+    /// What the sum of losses is divided by: a number of pixels (learning rate, weight decay and --clip make up for
+    /// it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch that have a label [default: 2073600 for
     /// segnet, as twelve images of 360 × 480 have; batch for classify, where it is images that count]
     #[arg(long, value_name = "N|batch")]
     pub pixels: Option<Pixels>,
@@ -275,9 +303,9 @@ Results: report.html and table.md for people, results.json for programs. Exit co
 
 impl Compare {
     /// With what the task says where nothing was said.
-    #[must_use]
-    fn resolved(&self) -> Self {
+    fn resolved(&self) -> Result<Self, Failure> {
         let mut all = self.clone();
+        all.setup.updates = self.setup.recipe(self.iters)?.said();
         all.setup.task = Some(self.setup.task());
         all.setup.batch = Some(self.setup.batch());
         all.setup.reading.validation = self.eval_every != 0;
@@ -286,7 +314,7 @@ impl Compare {
         if self.sweep {
             all.methods = Methods::sweep();
         }
-        all
+        Ok(all)
     }
 
     /// What the sum of losses is divided by.
@@ -307,12 +335,14 @@ impl Compare {
 
     /// What is trained: the task asked for. Where nothing was said of task, data, batch and divisor, two towers on
     /// made-up digits beside it, which show what one scale cannot do.
-    #[must_use]
-    pub fn cases(&self) -> Vec<Self> {
+    ///
+    /// # Errors
+    /// Those of [`Setup::recipe`].
+    pub fn cases(&self) -> Result<Vec<Self>, Failure> {
         let Setup { task, data, batch, .. } = &self.setup;
         let chosen = task.is_some() || data.is_some() || batch.is_some() || self.pixels.is_some();
-        // Layers are those of one network.
-        let chosen = chosen || self.setup.amp.names_layers() || self.sweep;
+        // Layers and learning rates are those of one network.
+        let chosen = chosen || self.setup.amp.names_layers() || self.setup.updates != Updates::default() || self.sweep;
         let mut towers = self.clone();
         (towers.setup.task, towers.setup.net) = (Some(Task::Classify), Net::Towers);
         let beside = (!chosen).then_some(towers);

@@ -13,6 +13,7 @@ mod doubts;
 mod failure;
 mod machine;
 pub mod metrics;
+pub mod optimizer;
 mod output;
 pub mod predict;
 pub mod propose;
@@ -21,6 +22,7 @@ pub mod replay;
 mod report;
 pub mod rule;
 pub mod task;
+mod text;
 pub mod trace;
 pub mod train;
 

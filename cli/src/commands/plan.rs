@@ -11,6 +11,7 @@ use gradscale::{
     Batch, Cpu, CrossEntropy, Method, PlanRow, Trainer,
     core::{amp::List, ops::Op},
     nn::Module,
+    optim::Sgd,
 };
 
 /// `gradscale plan`.
@@ -64,14 +65,14 @@ pub fn rows(task: Task, net: Net, width: usize, method: Method) -> Result<Vec<Pl
     match task {
         Task::Segnet => {
             let (parameters, net, _) = segnet::network(0, width, &[1.0; 11]);
-            let trainer = Trainer::new(cpu()?, parameters, segnet::optimizer(1.0), method)?;
+            let trainer = Trainer::new(cpu()?, parameters, Sgd::default(), method)?;
             let (image, labels) = (image(), [0; 32 * 32]);
             Ok(trainer.plan(batch(&image, &labels), |[x, labels]| net.forward(x).cross_entropy(labels))?)
         }
         Task::Classify => {
             let input = Input { size: SIZE, mean: 0.0, deviation: 1.0 };
             let (parameters, classifier) = classify::network(0, net, input, width, 10);
-            let trainer = Trainer::new(cpu()?, parameters, classify::optimizer(net, 1.0), method)?;
+            let trainer = Trainer::new(cpu()?, parameters, Sgd::default(), method)?;
             let options = CrossEntropy::default();
             Ok(trainer.plan(batch(&image(), &[0]), |[x, labels]| classifier.loss(x, labels, &options))?)
         }

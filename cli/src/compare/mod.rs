@@ -27,13 +27,13 @@ use std::{path::Path, time::Instant};
 /// # Errors
 /// Data that cannot be read, a device that fails, results that cannot be written.
 pub fn run(arguments: &Compare) -> Result<(), Failure> {
-    let cases = arguments.cases();
+    let cases = arguments.cases()?;
     let loaded = |case: &Compare| {
         case.setup.amp.check(case.setup.task(), case.setup.net)?;
         let data = case.setup.load(case.seed)?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         // What does not fit is said before a directory is made.
-        data.check(case.setup.batch())?;
+        data.check(&case.setup.settings(case.divisor(), case.iters)?)?;
         Ok(data)
     };
     let data = cases.iter().map(loaded).collect::<Result<Vec<Data>, Failure>>()?;
@@ -89,7 +89,7 @@ fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin)
 fn train(
     arguments: &Compare, data: &Data, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {
-    let settings = arguments.setup.settings(arguments.divisor());
+    let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.of(method.clone());
     let mut run = open((arguments.setup.device(), arguments.threads), data, settings, &method, seed, None)?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());

@@ -46,8 +46,9 @@ pub fn circumstances(
 ) -> String {
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
     let amp = setup.amp.words().map_or(String::new(), |words| format!("{words} "));
+    let updated = setup.updated(iters).map_or(String::new(), |words| format!("{words} "));
     format!(
-        "{iters} steps of {} images, {} training and {} test images, seed {}. {} {amp}gradscale {} ({}) on {}.",
+        "{iters} steps of {} images, {} training and {} test images, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
         setup.batch(),
         data.training_images,
         data.test_images,

@@ -1,7 +1,7 @@
 //! Classification of small images: a multilayer perceptron, a small residual network, or two towers.
 
 use super::{
-    Classes, Input, On, Settings, run, samples, sgd,
+    Classes, Input, On, Settings, run, samples,
     towers::{self, Towers},
 };
 use crate::{
@@ -19,6 +19,7 @@ use gradscale::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Learning rate.
 const LR: f64 = 0.05;
 /// Images of one evaluation.
 const CHUNK: usize = 500;
@@ -114,12 +115,26 @@ pub fn network(seed: u64, net: Net, input: Input, width: usize, classes: usize) 
     (parameters, Classifier { input, net })
 }
 
-/// The optimizer of all runs.
-#[must_use]
-pub fn optimizer(net: Net, ratio: f64) -> Optimizer {
-    match net {
-        Net::Mlp | Net::Resnet => sgd(LR, ratio),
-        Net::Towers => towers::optimizer(ratio),
+impl Net {
+    /// Learning rate of SGD, unless told.
+    #[must_use]
+    pub const fn lr(self) -> f64 {
+        match self {
+            Self::Mlp | Self::Resnet => LR,
+            Self::Towers => towers::LR,
+        }
+    }
+}
+
+/// The optimizer for a loss that is a mean over a batch, or divided by another number of images.
+///
+/// # Errors
+/// See [`crate::optimizer::Recipe::optimizer`] and [`towers::optimizer`].
+pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
+    let ratio = settings.pixels.ratio(settings.batch);
+    match settings.net {
+        Net::Mlp | Net::Resnet => settings.recipe.optimizer(ratio),
+        Net::Towers => towers::optimizer(&settings.recipe, ratio),
     }
 }
 
@@ -134,14 +149,14 @@ pub(super) struct Classify<'a> {
 }
 
 impl<'a> Classify<'a> {
-    pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> (Self, Parameters, Optimizer) {
+    pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let size = [data.train.height, data.train.width, data.train.channels];
         let input = Input { size, mean: data.mean, deviation: data.deviation };
         let (parameters, net) = network(seed, settings.net, input, settings.width, data.classes.len());
         let order = Order::new(data.train.count, seed);
+        let optimizer = optimizer(&settings)?;
         let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
-        let optimizer = optimizer(settings.net, run::Task::ratio(&task));
-        (task, parameters, optimizer)
+        Ok((task, parameters, optimizer))
     }
 }
 

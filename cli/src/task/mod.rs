@@ -18,13 +18,10 @@ use crate::{
     Failure,
     data::{Column, Labelled, Notes, Reading, Segmentation},
     device::{Device, Work},
+    optimizer::Recipe,
 };
 use clap::ValueEnum;
-use gradscale::{
-    Method,
-    core::backend::Backend,
-    optim::{Optimizer, Sgd},
-};
+use gradscale::{Method, core::backend::Backend, optim::Optimizer};
 use run::Training;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -49,10 +46,19 @@ impl Task {
             Self::Classify => 64,
         }
     }
+
+    /// Learning rate of SGD, unless told.
+    #[must_use]
+    pub const fn lr(self, net: Net) -> f64 {
+        match self {
+            Self::Segnet => segnet::LR,
+            Self::Classify => net.lr(),
+        }
+    }
 }
 
 /// What a run depends on beside data, method and seed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The network of [`Task::Classify`].
     pub net: Net,
@@ -62,6 +68,8 @@ pub struct Settings {
     pub width: usize,
     /// Divisor of the loss.
     pub pixels: Pixels,
+    /// How weights are updated.
+    pub recipe: Recipe,
 }
 
 /// A data set.
@@ -201,25 +209,29 @@ impl Data {
         }
     }
 
-    /// That there are batches of this size.
+    /// That there are batches of this size, and an optimizer.
     ///
     /// # Errors
-    /// More images than there are.
-    pub fn check(&self, batch: usize) -> Result<(), Failure> {
-        let [count, _] = self.counts();
-        let cause = || format!("{} has {count} training images, and a batch takes each at most once", self.name());
-        if batch <= count { Ok(()) } else { Err(Failure::at(format_args!("--batch {batch}"), cause())) }
+    /// More images than there are; those of [`Data::optimizer`].
+    pub fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        let ([count, _], batch) = (self.counts(), settings.batch);
+        if batch > count {
+            let cause = format!("{} has {count} training images, and a batch takes each at most once", self.name());
+            return Err(Failure::at(format_args!("--batch {batch}"), cause));
+        }
+        self.optimizer(settings).map(drop)
     }
-}
 
-/// SGD with the paper's momentum and a weight decay of 5·10^-4 (the paper gives none), for a loss that is `ratio` times smaller than a mean over the batch.
-fn sgd(lr: f64, ratio: f64) -> Optimizer {
-    Sgd { momentum: 0.9, decay: decay(ratio), ..Sgd::new(lr * ratio) }.into()
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "rounded")]
-fn decay(ratio: f64) -> f32 {
-    (5e-4 / ratio) as f32
+    /// The optimizer.
+    ///
+    /// # Errors
+    /// One that does not suit the network or the divisor of the loss.
+    pub fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        match self {
+            Self::Segmentation(data) => segnet::optimizer(settings, data),
+            Self::Labelled(_) => classify::optimizer(settings),
+        }
+    }
 }
 
 /// Test images that a report shows: so many, spread over all.
@@ -237,7 +249,7 @@ pub fn open<'a>(
     (device, threads): (Device, usize), data: &'a Data, settings: Settings, method: &Method, seed: u64,
     weights: Option<&'a Path>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
-    data.check(settings.batch)?;
+    data.check(&settings)?;
     device.open(threads, Opening { data, settings, method: method.clone(), seed, weights })
 }
 
@@ -261,7 +273,7 @@ impl<'a> Work for Opening<'a> {
                 Box::new(Training::new(device, task, parameters, optimizer, method)?)
             }
             Data::Labelled(data) => {
-                let (task, mut parameters, optimizer) = classify::Classify::new(data, settings, seed);
+                let (task, mut parameters, optimizer) = classify::Classify::new(data, settings, seed)?;
                 let size = [data.train.height, data.train.width, data.train.channels];
                 weights::import(&mut parameters, weights, Some(size))?;
                 Box::new(Training::new(device, task, parameters, optimizer, method)?)

@@ -1,7 +1,7 @@
 //! By what a loss over pixels is divided.
 
+use crate::text::as_text;
 use gradscale::core::ops::Divisor;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::{fmt, str::FromStr};
 
 /// The divisor of the sum of losses.
@@ -55,14 +55,4 @@ impl fmt::Display for Pixels {
     }
 }
 
-impl Serialize for Pixels {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Pixels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
+as_text!(Pixels);

@@ -1,6 +1,6 @@
 //! SegNetBasic on segmentation data, as in the paper's section 5.4.
 
-use super::{Classes, On, Settings, run, samples, sgd};
+use super::{Classes, On, Settings, run, samples};
 use crate::{
     Failure,
     data::{Batches, Element, Segmentation, Split, in_order},
@@ -11,8 +11,8 @@ use gradscale::{
     models::SegNet, nn::Module, optim::Optimizer,
 };
 
-/// The paper's.
-const LR: f64 = 0.1;
+/// The paper's learning rate.
+pub const LR: f64 = 0.1;
 /// Most batches that batch norm's statistics are recomputed from.
 const STATISTICS_BATCHES: usize = 32;
 /// Images that a report shows.
@@ -28,10 +28,12 @@ pub fn network(seed: u64, width: usize, class_weights: &[f32]) -> (Parameters, S
     (parameters, net, weights)
 }
 
-/// The optimizer of all runs.
-#[must_use]
-pub fn optimizer(ratio: f64) -> Optimizer {
-    sgd(LR, ratio)
+/// The optimizer for a loss that is a mean over a batch, or divided by another number of pixels.
+///
+/// # Errors
+/// See [`crate::optimizer::Recipe::optimizer`].
+pub fn optimizer(settings: &Settings, data: &Segmentation) -> Result<Optimizer, Failure> {
+    settings.recipe.optimizer(settings.pixels.ratio(settings.batch * data.train.pixels()))
 }
 
 #[derive(Debug)]
@@ -52,8 +54,8 @@ impl<'a> Segnet<'a> {
         let batches =
             Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
         let (parameters, net, weights) = network(seed, settings.width, &data.weights);
+        let optimizer = optimizer(&settings, data)?;
         let task = Self { data, settings, net, weights, batches, images: Vec::new(), labels: Vec::new() };
-        let optimizer = optimizer(run::Task::ratio(&task));
         Ok((task, parameters, optimizer))
     }
 }

@@ -5,13 +5,16 @@
 //! weight decay 2^-46 times as large, so that in f32 it trains as if both losses counted the same. In FP16 the two
 //! towers' gradients lie further apart than the 2^40 from its smallest number to its largest.
 
-use super::sgd;
+use crate::{
+    Failure,
+    optimizer::{Recipe, Rule},
+};
 use gradscale::{CrossEntropy, Scope, Var, models::Mlp, nn::Module, optim::Optimizer};
 
 /// The second loss counts 2^-GAP of the first.
 pub const GAP: i32 = 46;
 /// So that the digits are learned in some hundred steps, but not by heart.
-const LR: f64 = 0.02;
+pub const LR: f64 = 0.02;
 /// What the names of the second tower's parameters begin with.
 const SECOND: &str = "towers.second.";
 
@@ -55,8 +58,17 @@ impl Towers {
 }
 
 /// SGD with a parameter group for the second tower.
-#[must_use]
-pub fn optimizer(ratio: f64) -> Optimizer {
+///
+/// # Errors
+/// Adam: a group has no eps of its own, and one for both towers would hide the second's gradients.
+pub fn optimizer(recipe: &Recipe, ratio: f64) -> Result<Optimizer, Failure> {
+    match recipe.rule {
+        Rule::Sgd { .. } => {}
+        Rule::Adam(_) | Rule::AdamW(_) => {
+            let cause = "two towers train with sgd: the second's gradients are 2^46 times smaller, far below eps";
+            return Err(Failure::at(format!("--optimizer {}", recipe.rule), cause));
+        }
+    }
     let apart = f64::from(GAP).exp2();
-    sgd(LR, ratio).group(SECOND, LR * ratio * apart, super::decay(ratio * apart))
+    Ok(recipe.optimizer(ratio)?.group(SECOND, recipe.lr * ratio * apart, recipe.decay(ratio * apart)))
 }

@@ -41,7 +41,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory", "amp", "keep_f32", "half"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory", "amp", "keep_f32", "half"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -115,7 +115,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     if given.setup.device.is_none() {
         found.check_device()?;
     }
-    let plan = found.plan()?.resumed(given);
+    let plan = found.plan()?.resumed(given)?;
     let asked = plan.iters.is_some();
     let plan = plan.begun()?;
     let (iteration, iters) = (found.iteration, plan.iters());

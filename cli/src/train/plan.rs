@@ -3,6 +3,7 @@
 use crate::{
     Failure,
     args::Setup,
+    optimizer::Schedule,
     rule,
     task::{Data, Pixels, Run, open},
 };
@@ -24,8 +25,9 @@ pub(crate) struct Plan {
     #[arg(skip = rule::TODAY.to_owned())]
     #[serde(default = "before")]
     history: String,
-    /// What the sum of losses is divided by: a number of pixels or images, or `batch` for those of the batch that have
-    /// a label.
+    /// What the sum of losses is divided by: a number of pixels or images (learning rate, weight decay and --clip make
+    /// up for it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch
+    /// that have a label.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pub(super) pixels: Pixels,
     /// Decides first weights, order and flips.
@@ -79,6 +81,7 @@ impl Plan {
         let Setup { amp, net, .. } = &self.setup;
         amp.only(self.scaling()?)?;
         amp.check(self.setup.task(), *net)?;
+        plan.setup.updates = self.setup.recipe(self.iters())?.said();
         let setup = &mut plan.setup;
         (setup.batch, setup.device) = (Some(setup.batch()), Some(setup.device()));
         setup.data = match &setup.data {
@@ -97,18 +100,29 @@ impl Plan {
     }
 
     /// As it was begun, but for what is given anew.
-    pub fn resumed(self, given: &Self) -> Self {
+    ///
+    /// # Errors
+    /// Steps behind the end of the learning rate's schedule.
+    pub fn resumed(self, given: &Self) -> Result<Self, Failure> {
+        let end = self.setup.updates.schedule.as_ref().and_then(Schedule::end);
+        if let (Some(asked), Some(end)) = (given.iters, end)
+            && asked > end.max(self.iters())
+        {
+            let cause = format!("the learning rate of this training is 0 from step {end} on");
+            return Err(Failure::at(format!("--iters {asked}"), cause)
+                .hint("begin another with --weights to go on from what it has learned"));
+        }
         let setup = Setup { device: given.setup.device.or(self.setup.device), ..self.setup };
         // The rule that it was begun with, whatever this version makes of the method's name.
         let method = if self.history == rule::TODAY { self.method } else { rule::spelled(&self.method, &self.history) };
-        Self {
+        Ok(Self {
             setup,
             method,
             iters: given.iters.or(self.iters),
             checkpoint_every: given.checkpoint_every.or(self.checkpoint_every),
             threads: given.threads.or(self.threads),
             ..self
-        }
+        })
     }
 
     /// Steps.
@@ -138,7 +152,8 @@ impl Plan {
     pub fn open<'a>(&'a self, data: &'a Data, weights: bool) -> Result<Box<dyn Run + 'a>, Failure> {
         let device = (self.setup.device(), usize::from(self.threads.unwrap_or(0)));
         let weights = self.weights.as_deref().filter(|_| weights);
-        open(device, data, self.setup.settings(self.pixels), &self.method()?, self.seed, weights)
+        let settings = self.setup.settings(self.pixels, self.iters())?;
+        open(device, data, settings, &self.method()?, self.seed, weights)
     }
 
     /// With the precision that goes with it.
