@@ -11,11 +11,12 @@ use gradscale::{
     optim::Sgd,
 };
 use gradscale_cli::{
-    args::Methods,
+    commands::replay,
     config,
     data::Classes,
     optimizer::{Rule, Schedule},
-    replay, trace,
+    setup::Methods,
+    trace,
 };
 use std::{collections::BTreeMap, fmt, fs, str::FromStr, thread};
 

@@ -8,9 +8,9 @@ use super::{
     series::{extent, mean_and_spread, raw, smooth, some},
 };
 use crate::{
-    compare::record::Record,
     metrics::Metrics,
-    task::{Data, On},
+    record::Record,
+    tasks::{Data, On},
 };
 
 type Value = fn(&Metrics) -> Option<f64>;

@@ -6,8 +6,8 @@ use super::{
     scales,
     text::escape,
 };
-use crate::compare::{
-    table::Summary,
+use crate::record::{
+    summary::Summary,
     verdict::{self, Exam},
 };
 

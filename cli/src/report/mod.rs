@@ -21,12 +21,9 @@ mod underflow;
 mod tests;
 
 use crate::{
-    compare::{
-        gradients::threshold,
-        record::{Record, SiteSeries},
-    },
     machine::Origin,
-    task::Data,
+    record::{Record, SiteSeries, gradients::threshold},
+    tasks::Data,
 };
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     data::{Labelled, Segmentation},
-    task::{Data, classify, samples, segnet},
+    tasks::{Data, classify, samples, segnet},
 };
 
 /// The section.

@@ -18,11 +18,11 @@ use training::{Row, train};
 
 use crate::{
     Failure,
-    args::{Methods, Seeds, threads},
     data::Reading,
     machine::Origin,
     output,
-    task::{Data, Task},
+    setup::{Methods, Seeds, threads},
+    tasks::{Data, Task},
 };
 use clap::Args;
 use gradscale::Method;

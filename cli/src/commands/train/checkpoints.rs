@@ -5,7 +5,7 @@ use crate::{
     Failure,
     device::Device,
     output,
-    task::{Classes, Run},
+    tasks::{Classes, Run},
 };
 use std::{
     collections::BTreeMap,

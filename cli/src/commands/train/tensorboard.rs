@@ -5,8 +5,8 @@ mod message;
 
 use crate::{
     Failure,
-    compare::record::{Entry, Histogram, Point},
-    task::On,
+    record::{Entry, Histogram, Point},
+    tasks::On,
 };
 use message::Message;
 use std::{

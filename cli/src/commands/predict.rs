@@ -2,14 +2,14 @@
 
 use crate::{
     Failure,
+    commands::train::checkpoints::Found,
     data::{self, Picture, Size},
     device::Device,
     output,
-    task::{
+    tasks::{
         Apply, Classes, Input, Normal, Task, apply,
         torch::{self, Recognised},
     },
-    train::checkpoints::Found,
 };
 use clap::Args;
 use gradscale::{CheckpointError, Method, checkpoint_metadata};

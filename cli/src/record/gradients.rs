@@ -1,6 +1,6 @@
 //! Gradients by magnitude, before their scales and after, against what FP16 holds.
 
-use super::record::{Histogram, Record, SiteSeries};
+use super::{Histogram, Record, SiteSeries};
 use std::{collections::BTreeMap, fmt::Write};
 
 /// What FP16 does with a magnitude: its name, and the bins from above 2^from to 2^to.

@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     data::{Classification, Element, Labelled},
-    task::samples,
+    tasks::samples,
 };
 
 /// Images that are kept: so many are enough for networks so small.

@@ -8,14 +8,13 @@ mod signals;
 mod tensorboard;
 
 use crate::{
-    Failure,
-    compare::{record::Recorder, results::Description, table},
-    doubts,
+    Failure, doubts,
     machine::Origin,
     metrics::Metrics,
     output,
+    record::{Description, Recorder},
     report::Report,
-    task::{Data, On, Run},
+    tasks::{Data, On, Run},
     trace,
 };
 use checkpoints::Checkpoints;
@@ -256,15 +255,8 @@ impl Training<'_> {
         let path = self.directory.join("report.html");
         let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));
         let report = Report {
-            title: table::title(&plan.setup, &described),
-            circumstances: table::circumstances(
-                &plan.setup,
-                plan.pixels,
-                plan.iters(),
-                &[plan.seed],
-                &described,
-                &origin,
-            ),
+            title: described.title(&plan.setup),
+            circumstances: described.circumstances(&plan.setup, plan.pixels, plan.iters(), &[plan.seed], &origin),
             methods: vec![&plan.method],
             runs: &[self.recorder.record()],
             data: self.data,

@@ -6,8 +6,8 @@
 mod chance;
 mod words;
 
-use super::{gradients::percent, record::Record};
-use crate::{metrics::Metrics, task::Data};
+use super::{Record, gradients::percent};
+use crate::{metrics::Metrics, tasks::Data};
 use gradscale::{Method, Scaling, core::loss_scale::LossScale};
 use words::{listed, points, strong};
 

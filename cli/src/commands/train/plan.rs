@@ -2,10 +2,10 @@
 
 use crate::{
     Failure,
-    args::Setup,
     optimizer::Schedule,
     rule,
-    task::{Data, Pixels, Run, open},
+    setup::Setup,
+    tasks::{Data, Pixels, Run, open},
 };
 use clap::Args;
 use gradscale::Method;

@@ -1,11 +1,14 @@
 //! `results.json`: all runs, with what was asked for.
 
-use super::{
-    record::Record,
-    table,
-    verdict::{Exam, Sentence, verdict},
+use super::Compare;
+use crate::{
+    machine::Origin,
+    record::{
+        Description, Record,
+        verdict::{Exam, Sentence, verdict},
+    },
+    tasks::Data,
 };
-use crate::{args::Compare, machine::Origin, task::Data};
 use serde::{Serialize, Serializer};
 
 /// What was asked for, and what was shown beside it.
@@ -42,25 +45,6 @@ pub struct Case<'a> {
     pub data: &'a Data,
 }
 
-/// The data set.
-#[derive(Debug, Serialize)]
-pub struct Description {
-    pub name: String,
-    pub height: usize,
-    pub width: usize,
-    pub training_images: usize,
-    pub test_images: usize,
-    pub classes: Vec<String>,
-}
-
-impl Description {
-    pub fn of(data: &Data) -> Self {
-        let ([height, width], [training_images, test_images]) = (data.size(), data.counts());
-        let (name, classes) = (data.name().to_owned(), data.classes().to_vec());
-        Self { name, height, width, training_images, test_images, classes }
-    }
-}
-
 impl<'a> Case<'a> {
     /// Before any run.
     pub fn new(arguments: &'a Compare, data: &'a Data) -> Self {
@@ -74,7 +58,7 @@ impl<'a> Case<'a> {
 
     /// What is trained, in a line.
     pub fn title(&self) -> String {
-        table::title(&self.arguments.setup, &self.described)
+        self.described.title(&self.arguments.setup)
     }
 
     /// How, and by what.
@@ -82,7 +66,7 @@ impl<'a> Case<'a> {
         let arguments = self.arguments;
         let seeds = arguments.all_seeds();
         let (setup, pixels) = (&arguments.setup, arguments.divisor());
-        table::circumstances(setup, pixels, arguments.iters, &seeds, &self.described, origin)
+        self.described.circumstances(setup, pixels, arguments.iters, &seeds, origin)
     }
 
     /// What it says.

@@ -35,7 +35,7 @@ pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>)
 
 impl Methods {
     /// All in f32, and the fixed scales that the papers try.
-    pub(super) fn sweep() -> Self {
+    pub fn sweep() -> Self {
         let fixed = SWEEP.filter_map(|exponent| {
             let schedule = LossScale::Fixed(Fixed::new(exponent)?);
             Some((format!("fixed:{}", 1u64 << exponent), Method::loss_scale(schedule)))

@@ -2,6 +2,7 @@
 
 mod apply;
 pub mod classify;
+mod layers;
 mod pixels;
 mod run;
 pub mod segnet;
@@ -11,6 +12,7 @@ mod weights;
 
 pub use apply::{Apply, Normal, apply};
 pub use classify::{Classifier, Net};
+pub use layers::rows;
 pub use pixels::Pixels;
 pub use run::{On, Run};
 

@@ -2,15 +2,14 @@
 //! losses alternate, so that these bounds can be broken.
 
 use super::{
-    METHODS, OUTLIERS,
+    METHODS, OUTLIERS, Regimes,
     images::Images,
     regime::{self, Course, Regime},
     training::{Row, train},
 };
 use crate::{
-    args::{Arguments, Command},
     data::Reading,
-    task::{Data, Task},
+    tasks::{Data, Task},
 };
 use clap::Parser;
 use std::sync::OnceLock;
@@ -131,8 +130,13 @@ fn the_rule_of_before_starves() {
 /// Unless told, five methods, and a sixth where it makes a difference.
 #[test]
 fn every_default_method_is_one() {
-    let asked = Arguments::try_parse_from(["gradscale", "regimes"]).expect("no options are needed");
-    let Command::Regimes(regimes) = asked.command else { panic!("another command") };
+    /// As the program reads them.
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        regimes: Regimes,
+    }
+    let Alone { regimes } = Alone::try_parse_from(["regimes"]).expect("no options are needed");
     let chosen = regimes.chosen().expect("all regimes");
     assert_eq!(chosen.len(), regime::all().len());
     for regime in &chosen {

@@ -1,66 +1,9 @@
-//! `table.md`: the verdict, gradients before and after, the numbers.
+//! All runs in numbers.
 
-use super::{
-    gradients,
-    record::Record,
-    results::{Case, Description, Results},
-};
-use crate::{args::Setup, machine::Origin, metrics::Metrics, task::Pixels};
-use std::fmt::Write;
+use super::Record;
+use crate::metrics::Metrics;
 
-/// One finished run in one line.
-pub fn line(record: &Record) -> String {
-    let head = format!("{:16} seed {}", record.method, record.seed);
-    match (&record.metrics, &record.failure) {
-        (Some(metrics), _) => format!(
-            "{head}  {}  loss {:.4}  {} skipped  {} repeated  {:.1} s",
-            score(metrics),
-            record.final_loss.unwrap_or(f64::NAN),
-            record.skipped_steps,
-            record.repeats,
-            record.seconds
-        ),
-        (None, Some(failure)) => format!("{head}  {failure}"),
-        (None, None) => head,
-    }
-}
-
-/// The score that counts most.
-pub fn score(metrics: &Metrics) -> String {
-    match (metrics.miou, metrics.towers) {
-        (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),
-        (None, Some([first, second])) => format!("right {:5.1} and {:5.1} %", 100.0 * first, 100.0 * second),
-        (None, None) => format!("right {:5.1} %", 100.0 * metrics.global_accuracy),
-    }
-}
-
-/// What was trained, in a line.
-pub fn title(setup: &Setup, data: &Description) -> String {
-    let (name, height, columns) = (&data.name, data.height, data.width);
-    format!("{} on {name} ({height}×{columns})", setup.network())
-}
-
-/// How, and by what.
-pub fn circumstances(
-    setup: &Setup, pixels: Pixels, iters: u64, seeds: &[u64], data: &Description, origin: &Origin,
-) -> String {
-    let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-    let amp = setup.amp.words().map_or(String::new(), |words| format!("{words} "));
-    let updated = setup.updated(iters).map_or(String::new(), |words| format!("{words} "));
-    format!(
-        "{iters} steps of {} images, {} training and {} test images, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
-        setup.batch(),
-        data.training_images,
-        data.test_images,
-        seeds.join(", "),
-        setup.divisor(pixels, data.height * data.width),
-        origin.version,
-        origin.commit,
-        origin.machine,
-    )
-}
-
-/// All runs in numbers.
+/// A table of them.
 #[derive(Debug)]
 pub struct Summary {
     pub heads: Vec<&'static str>,
@@ -107,38 +50,6 @@ impl Summary {
             doubts: records.iter().copied().flat_map(doubts).collect(),
         }
     }
-}
-
-/// The file.
-pub fn table(results: &Results<'_>) -> String {
-    results.cases.iter().map(|case| part(case, &results.origin)).collect::<Vec<_>>().join("\n")
-}
-
-fn part(case: &Case<'_>, origin: &Origin) -> String {
-    let records: Vec<&Record> = case.runs.iter().collect();
-    let summary = Summary::new(case.methods(), &records);
-    let mut text = format!("# {}\n\n", case.title());
-    for sentence in case.verdict() {
-        writeln!(text, "- {}: {}", sentence.about, sentence.text).ok();
-    }
-    if !summary.doubts.is_empty() {
-        writeln!(text, "\nDoubtful:\n").ok();
-    }
-    for doubt in &summary.doubts {
-        writeln!(text, "- {doubt}").ok();
-    }
-    if let Some(picture) = gradients::text(&records) {
-        write!(text, "\n```\n{picture}```\n").ok();
-    }
-    writeln!(text, "\n| {} |\n{}|", summary.heads.join(" | "), "|---".repeat(summary.heads.len())).ok();
-    for row in &summary.rows {
-        writeln!(text, "| {} |", row.join(" | ")).ok();
-    }
-    for failure in &summary.failures {
-        writeln!(text, "\n{failure}").ok();
-    }
-    writeln!(text, "\n{}", case.circumstances(origin)).ok();
-    text
 }
 
 /// A number from all seeds of a method.

@@ -5,7 +5,7 @@ use super::{
     words::{listed, points, strong},
     worst,
 };
-use crate::compare::gradients::percent;
+use crate::record::gradients::percent;
 
 /// The largest difference between two scores that chance makes, but for one case in twenty.
 #[derive(Clone, Copy, Debug, PartialEq)]

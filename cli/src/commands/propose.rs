@@ -1,8 +1,9 @@
 //! `gradscale propose`: a fixed loss scale from what a training has recorded.
 
 use crate::{
-    Failure, output,
-    replay::shift::shift,
+    Failure,
+    commands::replay::shift::shift,
+    output,
     trace::{self, Step},
 };
 use clap::Args;

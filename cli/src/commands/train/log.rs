@@ -2,9 +2,8 @@
 
 use super::history::History;
 use crate::{
-    Failure,
-    compare::{event::Event, record::Entry},
-    output,
+    Failure, output,
+    record::{Entry, event::Event},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -160,7 +159,7 @@ fn steps(all: &BTreeSet<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::record::Recorder;
+    use crate::record::Recorder;
 
     const STEPS: u64 = 5;
     /// The third is skipped.

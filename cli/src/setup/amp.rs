@@ -2,8 +2,7 @@
 
 use crate::{
     Failure,
-    commands::plan,
-    task::{Net, Task},
+    tasks::{self, Net, Task},
 };
 use clap::{Args, ValueEnum};
 use gradscale::{
@@ -94,7 +93,7 @@ impl Amp {
         if !self.names_layers() {
             return Ok(());
         }
-        let rows = plan::rows(task, net, 8, Method::mixed())?;
+        let rows = tasks::rows(task, net, 8, Method::mixed())?;
         let mut known: Vec<&str> = Vec::new();
         for (option, layer, _) in self.named() {
             let place = format!("{option} {layer}");

@@ -1,6 +1,6 @@
 //! What a checkpoint knows of the steps before it, should the log be lost.
 
-use crate::compare::record::Record;
+use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 

@@ -1,24 +1,21 @@
 //! `gradscale compare`: one network, several methods.
 
-pub(crate) mod event;
-pub(crate) mod gradients;
-pub(crate) mod record;
-pub(crate) mod results;
-pub(crate) mod table;
-pub(crate) mod verdict;
+mod arguments;
+mod results;
+mod table;
+
+pub use arguments::Compare;
 
 use crate::{
-    Failure,
-    args::Compare,
-    doubts,
+    Failure, doubts,
     machine::Origin,
     output,
+    record::{Entry, Record, Recorder},
     report::{self, Report},
-    task::{Data, On, open},
+    tasks::{Data, On, open},
 };
 use gradscale::{Method, core::stats::Detail};
 use indicatif::ProgressBar;
-use record::{Entry, Record, Recorder};
 use results::{Case, Results};
 use std::{path::Path, time::Instant};
 

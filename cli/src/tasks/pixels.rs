@@ -14,6 +14,9 @@ pub enum Pixels {
 }
 
 impl Pixels {
+    /// Pixels of twelve images of 360 × 480: the paper's batch.
+    pub const PAPER: u64 = 12 * 360 * 480;
+
     /// What the loss, weight decay and clipping thresholds are divided by, and the learning rate multiplied by,
     /// against a mean over the batch's own `pixels`.
     #[must_use]
