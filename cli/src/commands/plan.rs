@@ -3,7 +3,7 @@
 use crate::{
     Failure, output,
     setup::Amp,
-    tasks::{Net, Task, rows},
+    tasks::{Net, Task},
 };
 use clap::Args;
 use gradscale::{
@@ -50,6 +50,6 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         policy.set(op, list).map_err(|error| Failure::at(&place, error))?;
     }
     let method = Method::mixed().with_amp(policy).with_layers(layers);
-    let plan = rows(*task, *net, usize::from(*width), method)?;
+    let plan = task.kind().layers(*net, usize::from(*width), method)?;
     output::print(&plan.iter().map(|row| format!("{row}\n")).collect::<String>())
 }

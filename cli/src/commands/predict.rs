@@ -6,10 +6,7 @@ use crate::{
     data::{self, Picture, Size},
     device::Device,
     output,
-    tasks::{
-        Apply, Classes, Input, Normal, Task, apply,
-        torch::{self, Recognised},
-    },
+    tasks::{Apply, Classes, Input, Normal, Recognised, Trained, torch},
 };
 use clap::Args;
 use gradscale::{CheckpointError, Method, checkpoint_metadata};
@@ -106,23 +103,24 @@ type Ready = (Box<dyn Apply>, Classes, Option<Size>);
 fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
     let path = &arguments.weights;
     let failed = |cause: String| Failure::file(path, cause);
-    let device = (arguments.device, usize::from(arguments.threads));
+    let (device, threads) = (arguments.device, usize::from(arguments.threads));
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
         let found = Found::new(path, bytes)?;
         let (plan, classes) = (found.plan()?, found.classes()?);
-        let network = (plan.setup.task(), plan.setup.net, plan.setup.width);
+        let (net, width, method) = (plan.setup.net, plan.setup.width, plan.method()?);
         let fill = |parameters: &mut gradscale::Parameters| {
             parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
         };
         // Images with one class each are resized as those for training were.
         let resized = plan.setup.reading.size.filter(|_| classes.input.is_some());
-        return Ok((apply(device, network, &classes, plan.method()?, None, fill)?, classes, resized));
+        let trained = Trained { device, threads, net, width, classes: &classes, method, normal: None };
+        return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, resized));
     }
     let recognised = Recognised::of(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
     let mut size = None;
-    if recognised.task == Task::Classify {
+    if recognised.whole {
         // All images must have the size of the first.
         let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
         let picture = Picture::read(first, None)?;
@@ -136,10 +134,11 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
             return Err(Failure::at(option, "must be one number, or one for each channel; deviations are positive"));
         }
     }
-    let normal = Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() };
-    let network = (recognised.task, recognised.net, recognised.width);
+    let normal = Some(Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
+    let (net, width, method) = (recognised.net, recognised.width, Method::fp32());
     let fill = |parameters: &mut gradscale::Parameters| torch::fill(parameters, &bytes, size).map_err(failed);
-    Ok((apply(device, network, &classes, Method::fp32(), Some(normal), fill)?, classes, None))
+    let trained = Trained { device, threads, net, width, classes: &classes, method, normal };
+    Ok((recognised.task.kind().apply(trained, &fill)?, classes, None))
 }
 
 /// Names and colours of so many classes, from a table or by their numbers.

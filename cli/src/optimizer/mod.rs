@@ -32,12 +32,12 @@ pub struct Updates {
     /// How the learning rate changes: constant; step:every=N[,factor=0.1], or step:at=N/N/…, which multiply it;
     /// cosine[:steps=N] and polynomial[:steps=N,power=1], which end at 0, unless told with the last step. Each may have
     /// warmup=N, steps in which it grows. Skipped steps do not count [default: constant]
-    #[arg(long, value_name = "SCHEDULE")]
+    #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Weight decay: of sgd and adam what is added to gradients (of a mean, as for --lr), of adamw what is taken from
     /// weights [default: 0.0005 with sgd, 0 with adam, 0.01 with adamw]
-    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
     /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never]

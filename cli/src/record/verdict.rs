@@ -7,7 +7,7 @@ mod chance;
 mod words;
 
 use super::{Record, gradients::percent};
-use crate::{metrics::Metrics, tasks::Data};
+use crate::{metrics::Metrics, tasks::Exam};
 use gradscale::{Method, Scaling, core::loss_scale::LossScale};
 use words::{listed, points, strong};
 
@@ -16,47 +16,6 @@ use words::{listed, points, strong};
 pub struct Sentence {
     pub about: String,
     pub text: String,
-}
-
-/// Label images that are looked at for the most frequent class: enough, also of data that lie on a disk.
-const SEEN: usize = 500;
-
-/// What the networks are asked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Exam {
-    /// Score of the best answer that is always the same.
-    pub constant: f64,
-    /// Answers that do not depend on one another: images that are right or wrong. None where pixels are counted.
-    pub answers: Option<usize>,
-}
-
-impl Exam {
-    /// On the test images of a data set.
-    pub fn of(data: &Data) -> Self {
-        let mut counts = [0usize; 256];
-        let mut count = |labels: &[u8], ignore: Option<u8>| {
-            labels.iter().filter(|label| Some(**label) != ignore).for_each(|&label| counts[usize::from(label)] += 1);
-        };
-        match data {
-            Data::Segmentation(data) => {
-                // What cannot be read ends a training in other places.
-                let some =
-                    (0..data.test.count.min(SEEN)).filter_map(|i| data.test.labels.get(i, data.test.pixels()).ok());
-                some.for_each(|labels| count(&labels, data.ignore));
-            }
-            Data::Labelled(data) => count(&data.test.labels, None),
-        }
-        let all = counts.iter().sum::<usize>().max(1) as f64;
-        let most = counts.iter().max().map_or(0.0, |&most| most as f64 / all);
-        match data {
-            // The class that is always answered has this intersection over union, the others none.
-            Data::Segmentation(_) => {
-                let classes = counts.iter().filter(|&&count| count > 0).count().max(1);
-                Self { constant: most / classes as f64, answers: None }
-            }
-            Data::Labelled(data) => Self { constant: most, answers: Some(data.test.count) },
-        }
-    }
 }
 
 /// The scores that count: mIoU of pixels, each of two towers, else the share that is right.

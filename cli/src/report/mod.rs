@@ -23,7 +23,7 @@ mod tests;
 use crate::{
     machine::Origin,
     record::{Record, SiteSeries, gradients::threshold},
-    tasks::Data,
+    tasks::Dataset,
 };
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub struct Report<'a> {
     pub methods: Vec<&'a str>,
     /// One for each method and seed, as far as they are there.
     pub runs: &'a [&'a Record],
-    pub data: &'a Data,
+    pub data: &'a dyn Dataset,
     pub origin: &'a Origin,
     pub arguments: Value,
 }

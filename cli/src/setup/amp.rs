@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    tasks::{self, Net, Task},
+    tasks::{Net, Task},
 };
 use clap::{Args, ValueEnum};
 use gradscale::{
@@ -93,7 +93,7 @@ impl Amp {
         if !self.names_layers() {
             return Ok(());
         }
-        let rows = tasks::rows(task, net, 8, Method::mixed())?;
+        let rows = task.kind().layers(net, 8, Method::mixed())?;
         let mut known: Vec<&str> = Vec::new();
         for (option, layer, _) in self.named() {
             let place = format!("{option} {layer}");

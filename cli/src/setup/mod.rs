@@ -12,7 +12,7 @@ use crate::{
     device::Device,
     optimizer::{Recipe, Rule, Updates},
     output,
-    tasks::{Data, Net, Pixels, Settings, Task},
+    tasks::{Dataset, Net, Pixels, Settings, Task},
 };
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -23,21 +23,25 @@ const DATA: &str = "Data; without them, small road scenes or digits are made up.
 For segnet, a directory of images with a class for every pixel:
 - images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
 - {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
-- images/ and labels/ without these: every fifth image is for scores, or
-  train.txt and test.txt list the names
-- train-images-idx4-ubyte[.gz] and train-labels-idx3-ubyte[.gz], the same for test
-masks or annotations may stand for labels, NAME_mask.png for NAME.png, val for
-test; beside test it is for the scores of --eval-every.
+- images/ and labels/ without these: every fifth image is for
+  scores, or train.txt and test.txt list the names
+- train-images-idx4-ubyte[.gz], train-labels-idx3-ubyte[.gz], and
+  the same for test
+masks or annotations may stand for labels, NAME_mask.png for
+NAME.png, val for test; beside test it is for the scores of
+--eval-every.
 classes.tsv (id, name, r, g, b; tabs between) says what values mean.
 For classify, images with one class each:
-- CLASS/*.png|jpg: a folder for each class, every fifth image for scores
+- CLASS/*.png|jpg: a folder for each class, every fifth image for
+  scores
 - train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
-- train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz], the same for t10k
-  or test (MNIST)
+- train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and
+  the same for t10k or test (MNIST)
 - data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
 or, with --net mlp, rows of numbers with one class each:
-- a file NAME.csv, every fifth line for scores, or a directory with train.csv and
-  test.csv: first a line of names, then numbers, and a class in one column
+- a file NAME.csv, every fifth line for scores, or a directory
+  with train.csv and test.csv: first a line of names, then numbers,
+  and a class in one column
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -94,7 +98,7 @@ impl Setup {
     /// Images in a batch.
     #[must_use]
     pub fn batch(&self) -> usize {
-        self.batch.unwrap_or_else(|| self.task().batch())
+        self.batch.unwrap_or_else(|| self.task().kind().batch())
     }
 
     /// Where to run.
@@ -107,8 +111,8 @@ impl Setup {
     ///
     /// # Errors
     /// A directory that is no such data set, or not one for the network.
-    pub fn load(&self, seed: u64) -> Result<Data, Failure> {
-        let data = Data::load(self.task(), self.data.as_deref(), &self.reading, seed)?;
+    pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        let data = self.task().kind().load(self.data.as_deref(), &self.reading, seed)?;
         let notes = data.notes();
         notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
         notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
@@ -121,7 +125,7 @@ impl Setup {
     /// # Errors
     /// A warm-up that is as long.
     pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
-        self.updates.recipe(self.task().lr(self.net), iters)
+        self.updates.recipe(self.task().kind().lr(self.net), iters)
     }
 
     /// What a run of so many steps depends on.
@@ -136,7 +140,7 @@ impl Setup {
     /// How weights are updated, in words, where it is not as usual.
     #[must_use]
     pub fn updated(&self, iters: u64) -> Option<String> {
-        let usual = Updates::default().recipe(self.task().lr(self.net), iters).ok();
+        let usual = Updates::default().recipe(self.task().kind().lr(self.net), iters).ok();
         let recipe = self.recipe(iters).ok()?;
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }
@@ -144,22 +148,13 @@ impl Setup {
     /// The network in words.
     #[must_use]
     pub fn network(&self) -> String {
-        let width = self.width;
-        match (self.task(), self.net) {
-            (Task::Segnet, _) => format!("SegNetBasic ({width} channels)"),
-            (Task::Classify, Net::Resnet) => format!("ResNet-8 ({width} channels)"),
-            (Task::Classify, Net::Mlp) => format!("A perceptron (two layers of {} units)", 8 * width),
-            (Task::Classify, Net::Towers) => "Two towers, losses 2⁴⁶ apart,".to_owned(),
-        }
+        self.task().kind().network(self.net, self.width)
     }
 
     /// What the loss is divided by, in a sentence; a training image has so many pixels.
     #[must_use]
     pub fn divisor(&self, pixels: Pixels, image: usize) -> String {
-        let (what, own) = match self.task() {
-            Task::Segnet => ("pixels", self.batch() * image),
-            Task::Classify => ("images", self.batch()),
-        };
+        let (what, own) = self.task().kind().counted(self.batch(), image);
         let Pixels::Fixed(number) = pixels else {
             return format!("The loss is the mean over the {what} of a batch.");
         };

@@ -1,6 +1,6 @@
 //! A trained network, to be applied.
 
-use super::{Classes, Net, Task, classify, run, segnet};
+use super::{Classes, Net, run};
 use crate::{
     Failure,
     data::Element,
@@ -38,30 +38,35 @@ impl Normal {
     }
 }
 
-/// A network on a device, with weights that `fill` puts there; without `normal`, as `gradscale train` feeds it.
-///
-/// # Errors
-/// Those of `fill`, a device that cannot be opened.
-pub fn apply(
-    (device, threads): (Device, usize), (task, net, width): (Task, Net, usize), classes: &Classes, method: Method,
-    normal: Option<Normal>, fill: impl FnOnce(&mut Parameters) -> Result<(), Failure>,
+/// A trained network, before it is on a device.
+#[derive(Clone, Debug)]
+pub struct Trained<'a> {
+    /// Where it is to run.
+    pub device: Device,
+    /// Threads of the CPU.
+    pub threads: usize,
+    /// The network, where a task has several.
+    pub net: Net,
+    /// Channels.
+    pub width: usize,
+    /// What it tells apart.
+    pub classes: &'a Classes,
+    /// Precision.
+    pub method: Method,
+    /// What becomes of images first; without, as `gradscale train` feeds them.
+    pub normal: Option<Normal>,
+}
+
+/// Puts weights into a network.
+pub type Fill<'a> = &'a dyn Fn(&mut Parameters) -> Result<(), Failure>;
+
+/// On its device.
+pub(super) fn loaded(
+    trained: Trained<'_>, parameters: Parameters, net: impl Module + 'static,
 ) -> Result<Box<dyn Apply>, Failure> {
-    let count = classes.names.len();
+    let Trained { device, threads, classes, method, normal, .. } = trained;
     let element = if classes.columns.is_empty() { Element::Byte } else { Element::Number };
-    match task {
-        Task::Segnet => {
-            let (mut parameters, net, _) = segnet::network(0, width, &vec![1.0; count]);
-            fill(&mut parameters)?;
-            device.open(threads, Loading { parameters, net, method, normal, element })
-        }
-        Task::Classify => {
-            let input =
-                classes.input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
-            let (mut parameters, net) = classify::network(0, net, input, width, count);
-            fill(&mut parameters)?;
-            device.open(threads, Loading { parameters, net, method, normal, element })
-        }
-    }
+    device.open(threads, Loading { parameters, net, method, normal, element })
 }
 
 struct Loading<M> {

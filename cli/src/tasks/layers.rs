@@ -1,43 +1,23 @@
 //! The layers of a task's network, with the precision of their operators.
 
-use super::{Input, Net, Task, classify, segnet};
 use crate::Failure;
-use gradscale::{Batch, Cpu, CrossEntropy, Method, PlanRow, Trainer, nn::Module, optim::Sgd};
+use gradscale::{Batch, Cpu, Method, Parameters, PlanRow, Trainer, Var, optim::Sgd};
 
-/// What a method makes of a network that is trained.
+/// Rows, columns and channels of the image that a plan is made for.
+pub const SIZE: [usize; 3] = [32, 32, 3];
+/// Its pixels.
+pub const PIXELS: usize = SIZE[0] * SIZE[1];
+
+/// What a method makes of a network with this loss, for one image with these labels.
 ///
 /// # Errors
 /// No CPU.
-pub fn rows(task: Task, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
-    match task {
-        Task::Segnet => {
-            let (parameters, net, _) = segnet::network(0, width, &[1.0; 11]);
-            let trainer = Trainer::new(cpu()?, parameters, Sgd::default(), method)?;
-            let (image, labels) = (image(), [0; 32 * 32]);
-            Ok(trainer.plan(batch(&image, &labels), |[x, labels]| net.forward(x).cross_entropy(labels))?)
-        }
-        Task::Classify => {
-            let input = Input { size: SIZE, mean: 0.0, deviation: 1.0 };
-            let (parameters, classifier) = classify::network(0, net, input, width, 10);
-            let trainer = Trainer::new(cpu()?, parameters, Sgd::default(), method)?;
-            let options = CrossEntropy::default();
-            Ok(trainer.plan(batch(&image(), &[0]), |[x, labels]| classifier.loss(x, labels, &options))?)
-        }
-    }
-}
-
-/// Rows, columns and channels of the image that a plan is made for.
-const SIZE: [usize; 3] = [32, 32, 3];
-
-fn cpu() -> Result<Cpu, Failure> {
-    Cpu::new(1).map_err(|error| Failure::at("cpu", error))
-}
-
-fn image() -> Vec<u8> {
-    vec![0; SIZE.iter().product()]
-}
-
-/// Of one image with so many labels.
-fn batch<'a>(image: &'a [u8], labels: &'a [u8]) -> [Batch<'a>; 2] {
-    [Batch::u8([1, SIZE[0], SIZE[1], SIZE[2]], image), Batch::u8([labels.len()], labels)]
+pub fn of(
+    parameters: Parameters, method: Method, labels: &[u8], loss: impl for<'t> Fn(Var<'t>, Var<'t>) -> Var<'t>,
+) -> Result<Vec<PlanRow>, Failure> {
+    let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+    let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
+    let image = [0; SIZE[0] * SIZE[1] * SIZE[2]];
+    let batch = [Batch::u8([1, SIZE[0], SIZE[1], SIZE[2]], &image), Batch::u8([labels.len()], labels)];
+    Ok(trainer.plan(batch, |[x, labels]| loss(x, labels))?)
 }

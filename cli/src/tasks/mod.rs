@@ -1,32 +1,36 @@
-//! Networks with their data: what is trained, and how well it does.
+//! Tasks: a network with its data, its loss and its scores, each in a folder of its own.
+//!
+//! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`Kind`] and a [`Dataset`]: the
+//! compiler asks for all else.
 
 mod apply;
-pub mod classify;
+mod classify;
 mod layers;
 mod pixels;
 mod run;
-pub mod segnet;
+mod segnet;
+mod shown;
 pub mod torch;
-pub mod towers;
 mod weights;
 
-pub use apply::{Apply, Normal, apply};
+pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::{Classifier, Net};
-pub use layers::rows;
 pub use pixels::Pixels;
 pub use run::{On, Run};
+pub use shown::{Exam, Samples, samples};
+pub use torch::{Reads, Recognised};
 
 use crate::{
     Failure,
-    data::{Column, Labelled, Notes, Reading, Segmentation},
-    device::{Device, Work},
+    data::{Column, Notes, Reading},
+    device::Device,
     optimizer::Recipe,
 };
 use clap::ValueEnum;
-use gradscale::{Method, core::backend::Backend, optim::Optimizer};
-use run::Training;
+use gradscale::{Method, PlanRow, optim::Optimizer};
+use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::{fmt, path::Path};
 
 /// Kinds of networks with their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -40,29 +44,132 @@ pub enum Task {
 }
 
 impl Task {
-    /// Images in a batch, unless told.
+    /// All that there is to it.
     #[must_use]
-    pub const fn batch(self) -> usize {
+    pub const fn kind(self) -> &'static dyn Kind {
         match self {
-            Self::Segnet => 8,
-            Self::Classify => 64,
+            Self::Segnet => &segnet::Segnet,
+            Self::Classify => &classify::Classify,
         }
     }
+}
+
+/// What a task is before there are data. A task with one network does not look at `net`.
+pub trait Kind {
+    /// Images in a batch, unless told.
+    fn batch(&self) -> usize;
 
     /// Learning rate of SGD, unless told.
+    fn lr(&self, net: Net) -> f64;
+
+    /// What a comparison divides the loss by, unless told.
+    fn divisor(&self) -> Pixels;
+
+    /// What a loss is a mean over, and how many of these a batch has whose images have so many pixels.
+    fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
+
+    /// The network in words.
+    fn network(&self, net: Net, width: usize) -> String;
+
+    /// Reads a directory or a file, or makes something up. What is for validation is there only where it is asked for.
+    ///
+    /// # Errors
+    /// A directory that is no such data set.
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure>;
+
+    /// What a method makes of the network where it is trained.
+    ///
+    /// # Errors
+    /// No CPU.
+    fn layers(&self, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure>;
+
+    /// A trained network on a device, with weights that `fill` puts there.
+    ///
+    /// # Errors
+    /// Those of `fill`, a device that cannot be opened.
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure>;
+
+    /// The network whose layers are called as those of a file of PyTorch's, if it is one of this task.
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised>;
+}
+
+/// Data of a task.
+pub trait Dataset: fmt::Debug {
+    /// What to call it.
+    fn name(&self) -> &str;
+
+    /// What was found.
+    fn notes(&self) -> &Notes;
+
+    /// Names of the classes.
+    fn classes(&self) -> &[String];
+
+    /// Rows and columns of a training image.
+    fn size(&self) -> [usize; 2];
+
+    /// Training and test images.
+    fn counts(&self) -> [usize; 2];
+
+    /// Images for scores while a training goes on, if there are such.
+    fn validation_count(&self) -> Option<usize>;
+
+    /// What the loss is of: an image, or a pixel.
+    fn loss_of(&self) -> &'static str;
+
+    /// That a network can take it.
+    ///
+    /// # Errors
+    /// Data of another kind.
+    fn suits(&self, net: Net) -> Result<(), Failure>;
+
+    /// The optimizer.
+    ///
+    /// # Errors
+    /// One that does not suit the network or the divisor of the loss.
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure>;
+
+    /// A training before its first step: see [`open`].
+    ///
+    /// # Errors
+    /// Weights that do not fit, a device that cannot be opened or has too little memory.
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure>;
+
+    /// What the networks are asked on the test images.
+    fn exam(&self) -> Exam;
+
+    /// What a report shows of it.
+    fn samples(&self) -> Samples;
+}
+
+impl dyn Dataset + '_ {
+    /// Which images serve for what, in a line, where some are for validation.
     #[must_use]
-    pub const fn lr(self, net: Net) -> f64 {
-        match self {
-            Self::Segnet => segnet::LR,
-            Self::Classify => net.lr(),
+    pub fn parts(&self) -> Option<String> {
+        let ([train, test], validation) = (self.counts(), self.validation_count()?);
+        let name = self.name();
+        Some(format!(
+            "{name}: {train} for training, {validation} for the curves of --eval-every, {test} for the last scores"
+        ))
+    }
+
+    /// That there are batches of this size, and an optimizer.
+    ///
+    /// # Errors
+    /// More images than there are; those of [`Dataset::optimizer`].
+    pub fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        let ([count, _], batch) = (self.counts(), settings.batch);
+        if batch > count {
+            let cause = format!("{} has {count} training images, and a batch takes each at most once", self.name());
+            return Err(Failure::at(format_args!("--batch {batch}"), cause));
         }
+        self.optimizer(settings).map(drop)
     }
 }
 
 /// What a run depends on beside data, method and seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The network of [`Task::Classify`].
+    /// The network, where a task has several.
     pub net: Net,
     /// Images in a batch.
     pub batch: usize,
@@ -74,13 +181,21 @@ pub struct Settings {
     pub recipe: Recipe,
 }
 
-/// A data set.
-#[derive(Debug)]
-pub enum Data {
-    /// With a class for every pixel.
-    Segmentation(Segmentation),
-    /// With a class for every image.
-    Labelled(Labelled),
+/// What a training is begun with.
+#[derive(Clone, Debug)]
+pub struct Opening<'a> {
+    /// Where it runs.
+    pub device: Device,
+    /// Threads of the CPU; 0: one for each core.
+    pub threads: usize,
+    /// What it depends on.
+    pub settings: Settings,
+    /// Precision and scaling.
+    pub method: Method,
+    /// Decides first weights, order and flips.
+    pub seed: u64,
+    /// First weights, from a checkpoint or a PyTorch model.
+    pub weights: Option<&'a Path>,
 }
 
 /// What is predicted.
@@ -112,174 +227,12 @@ pub struct Input {
     pub deviation: f32,
 }
 
-impl Data {
-    /// Reads a directory or a file, or makes something up.
-    ///
-    /// # Errors
-    /// A directory that is no such data set.
-    pub fn load(task: Task, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Self, Failure> {
-        let mut data = match (task, path) {
-            (Task::Segnet, Some(path)) => Self::Segmentation(Segmentation::load(path, reading)?),
-            (Task::Segnet, None) => Self::Segmentation(Segmentation::synthetic(seed)),
-            (Task::Classify, Some(path)) => Self::Labelled(Labelled::load(path, reading)?),
-            (Task::Classify, None) => Self::Labelled(Labelled::synthetic(seed)),
-        };
-        if !reading.validation {
-            match &mut data {
-                Self::Segmentation(data) => data.validation = None,
-                Self::Labelled(data) => data.validation = None,
-            }
-        }
-        Ok(data)
-    }
-
-    /// Images for scores while a training goes on, if there are such.
-    #[must_use]
-    pub fn validation_count(&self) -> Option<usize> {
-        match self {
-            Self::Segmentation(data) => data.validation.as_ref().map(|part| part.count),
-            Self::Labelled(data) => data.validation.as_ref().map(|part| part.count),
-        }
-    }
-
-    /// What was found.
-    #[must_use]
-    pub const fn notes(&self) -> &Notes {
-        match self {
-            Self::Segmentation(data) => &data.notes,
-            Self::Labelled(data) => &data.notes,
-        }
-    }
-
-    /// That a network can take it.
-    ///
-    /// # Errors
-    /// Rows of numbers for a network for images.
-    pub fn suits(&self, net: Net) -> Result<(), Failure> {
-        match (self, net) {
-            (Self::Labelled(data), Net::Resnet) if !data.columns.is_empty() => Err(Failure::at(
-                "--net",
-                format!("{} has rows of numbers, which are for mlp, not for resnet", data.name),
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// What to call it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Segmentation(data) => &data.name,
-            Self::Labelled(data) => &data.name,
-        }
-    }
-
-    /// Rows and columns of a training image.
-    #[must_use]
-    pub const fn size(&self) -> [usize; 2] {
-        match self {
-            Self::Segmentation(data) => [data.train.height, data.train.width],
-            Self::Labelled(data) => [data.train.height, data.train.width],
-        }
-    }
-
-    /// Training and test images.
-    #[must_use]
-    pub const fn counts(&self) -> [usize; 2] {
-        match self {
-            Self::Segmentation(data) => [data.train.count, data.test.count],
-            Self::Labelled(data) => [data.train.count, data.test.count],
-        }
-    }
-
-    /// Which images serve for what, in a line, where some are for validation.
-    #[must_use]
-    pub fn parts(&self) -> Option<String> {
-        let ([train, test], validation) = (self.counts(), self.validation_count()?);
-        let name = self.name();
-        Some(format!(
-            "{name}: {train} for training, {validation} for the curves of --eval-every, {test} for the last scores"
-        ))
-    }
-
-    /// Names of the classes.
-    #[must_use]
-    pub fn classes(&self) -> &[String] {
-        match self {
-            Self::Segmentation(data) => &data.classes,
-            Self::Labelled(data) => &data.classes,
-        }
-    }
-
-    /// That there are batches of this size, and an optimizer.
-    ///
-    /// # Errors
-    /// More images than there are; those of [`Data::optimizer`].
-    pub fn check(&self, settings: &Settings) -> Result<(), Failure> {
-        let ([count, _], batch) = (self.counts(), settings.batch);
-        if batch > count {
-            let cause = format!("{} has {count} training images, and a batch takes each at most once", self.name());
-            return Err(Failure::at(format_args!("--batch {batch}"), cause));
-        }
-        self.optimizer(settings).map(drop)
-    }
-
-    /// The optimizer.
-    ///
-    /// # Errors
-    /// One that does not suit the network or the divisor of the loss.
-    pub fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
-        match self {
-            Self::Segmentation(data) => segnet::optimizer(settings, data),
-            Self::Labelled(_) => classify::optimizer(settings),
-        }
-    }
-}
-
-/// Test images that a report shows: so many, spread over all.
-pub fn samples(count: usize, most: usize) -> impl Iterator<Item = usize> {
-    let shown = count.min(most);
-    (0..shown).map(move |i| (2 * i + 1) * count / (2 * shown))
-}
-
-/// Opens a training on a device: a network with first weights by `seed`, or from a PyTorch model's file.
+/// Opens a training on a device: a network with first weights by the seed, or from a file.
 ///
 /// # Errors
 /// A batch larger than the training set, weights that do not fit, a device that cannot be opened or has too little
 /// memory.
-pub fn open<'a>(
-    (device, threads): (Device, usize), data: &'a Data, settings: Settings, method: &Method, seed: u64,
-    weights: Option<&'a Path>,
-) -> Result<Box<dyn Run + 'a>, Failure> {
-    data.check(&settings)?;
-    device.open(threads, Opening { data, settings, method: method.clone(), seed, weights })
-}
-
-struct Opening<'a> {
-    data: &'a Data,
-    settings: Settings,
-    method: Method,
-    seed: u64,
-    weights: Option<&'a Path>,
-}
-
-impl<'a> Work for Opening<'a> {
-    type Output = Box<dyn Run + 'a>;
-
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
-        let Self { data, settings, method, seed, weights } = self;
-        Ok(match data {
-            Data::Segmentation(data) => {
-                let (task, mut parameters, optimizer) = segnet::Segnet::new(data, settings, seed)?;
-                weights::import(&mut parameters, weights, None)?;
-                Box::new(Training::new(device, task, parameters, optimizer, method)?)
-            }
-            Data::Labelled(data) => {
-                let (task, mut parameters, optimizer) = classify::Classify::new(data, settings, seed)?;
-                let size = [data.train.height, data.train.width, data.train.channels];
-                weights::import(&mut parameters, weights, Some(size))?;
-                Box::new(Training::new(device, task, parameters, optimizer, method)?)
-            }
-        })
-    }
+pub fn open<'a>(data: &'a dyn Dataset, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+    data.check(&opening.settings)?;
+    data.open(opening)
 }

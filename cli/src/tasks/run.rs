@@ -1,7 +1,12 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
 use super::Classes;
-use crate::{Failure, data::Element, metrics::Metrics};
+use crate::{
+    Failure,
+    data::Element,
+    device::{Device, Work},
+    metrics::Metrics,
+};
 use gradscale::{
     Attempt, Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
     Trainer, Var,
@@ -10,7 +15,7 @@ use gradscale::{
     optim::Optimizer,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 /// Images that scores are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,8 +144,32 @@ pub trait Run {
     fn unchanged(&self) -> Result<Vec<String>, Failure>;
 }
 
+/// A training on its device; `begin` makes what it begins with, once there is one.
+pub(super) fn start<'a, T: Task + 'a>(
+    (device, threads): (Device, usize), method: Method,
+    begin: impl FnOnce() -> Result<(T, Parameters, Optimizer), Failure>,
+) -> Result<Box<dyn Run + 'a>, Failure> {
+    device.open(threads, Start { begin, method, kept: PhantomData })
+}
+
+struct Start<'a, F> {
+    begin: F,
+    method: Method,
+    /// For as long as this lives, the training may.
+    kept: PhantomData<&'a ()>,
+}
+
+impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure>> Work for Start<'a, F> {
+    type Output = Box<dyn Run + 'a>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
+        let (task, parameters, optimizer) = (self.begin)()?;
+        Ok(Box::new(Training::new(device, task, parameters, optimizer, self.method)?))
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Training<B: Backend, T> {
+struct Training<B: Backend, T> {
     task: T,
     trainer: Trainer<B>,
     /// The next step's batch.
@@ -154,9 +183,7 @@ pub(super) struct Training<B: Backend, T> {
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
-    pub fn new(
-        device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method,
-    ) -> Result<Self, Failure> {
+    fn new(device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method) -> Result<Self, Failure> {
         let trainer = Trainer::new(device, parameters, optimizer, method)?;
         let first = values(&trainer)?;
         Ok(Self { task, trainer, ahead: None, position: 0, first, steps: 0 })

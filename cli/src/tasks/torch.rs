@@ -1,6 +1,7 @@
 //! Networks of this program that were trained with PyTorch.
 
 use super::{Net, Task};
+use clap::ValueEnum;
 use gradscale::{Parameters, TorchModule};
 use safetensors::SafeTensors;
 
@@ -9,7 +10,7 @@ use safetensors::SafeTensors;
 pub struct Recognised {
     /// Kind of data.
     pub task: Task,
-    /// The network of [`Task::Classify`].
+    /// The network, where the task has several.
     pub net: Net,
     /// Channels.
     pub width: usize,
@@ -17,6 +18,8 @@ pub struct Recognised {
     pub classes: usize,
     /// What one input is.
     pub input: Reads,
+    /// Whether it has one class for a whole image, and all images one size.
+    pub whole: bool,
 }
 
 /// What a network reads.
@@ -28,9 +31,6 @@ pub enum Reads {
     Values(usize),
 }
 
-/// Units of a perceptron's layer for each channel of its width.
-const UNITS: usize = 8;
-
 impl Recognised {
     /// The network whose layers are called as those of a file, a `state_dict` in safetensors.
     ///
@@ -38,21 +38,8 @@ impl Recognised {
     /// Bytes that are no safetensors file, or names and shapes of no network of this program; in words.
     pub fn of(bytes: &[u8]) -> Result<Self, String> {
         let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
-        let shape = |name: &str| file.tensor(name).map(|tensor| tensor.shape().to_vec()).unwrap_or_default();
-        let named = |first: &str, last: &str| (shape(first), shape(last));
-        if let ([width, channels, _, _], &[classes, _, _, _]) =
-            sizes(&named("encoder.conv1.weight", "classifier.weight"))
-        {
-            let (net, input) = (Net::default(), Reads::Channels(*channels));
-            return Ok(Self { task: Task::Segnet, net, width: *width, classes, input });
-        }
-        if let ([width, channels, _, _], &[classes, _]) = sizes(&named("conv.weight", "linear.weight")) {
-            let input = Reads::Channels(*channels);
-            return Ok(Self { task: Task::Classify, net: Net::Resnet, width: *width, classes, input });
-        }
-        if let ([units, values], &[classes, _]) = sizes(&named("linear1.weight", "linear3.weight")) {
-            let (net, width, input) = (Net::Mlp, units / UNITS, Reads::Values(*values));
-            return Ok(Self { task: Task::Classify, net, width, classes, input });
+        if let Some(found) = Task::value_variants().iter().find_map(|task| task.kind().recognise(&file)) {
+            return Ok(found);
         }
         let mut names = file.names();
         names.sort_unstable();
@@ -79,8 +66,9 @@ impl Recognised {
     }
 }
 
-fn sizes((first, last): &(Vec<usize>, Vec<usize>)) -> (&[usize], &[usize]) {
-    (first, last)
+/// The shapes of two tensors of a file; of none where it has no such tensor.
+pub(super) fn sizes(file: &SafeTensors<'_>, first: &str, last: &str) -> [Vec<usize>; 2] {
+    [first, last].map(|name| file.tensor(name).map(|tensor| tensor.shape().to_vec()).unwrap_or_default())
 }
 
 /// Fills a network completely.

@@ -97,11 +97,7 @@ impl Compare {
     /// What the sum of losses is divided by.
     #[must_use]
     pub fn divisor(&self) -> Pixels {
-        let default = match self.setup.task() {
-            Task::Segnet => Pixels::Fixed(Pixels::PAPER),
-            Task::Classify => Pixels::Batch,
-        };
-        self.pixels.unwrap_or(default)
+        self.pixels.unwrap_or_else(|| self.setup.task().kind().divisor())
     }
 
     /// The seeds to run.

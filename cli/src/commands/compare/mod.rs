@@ -12,7 +12,7 @@ use crate::{
     output,
     record::{Entry, Record, Recorder},
     report::{self, Report},
-    tasks::{Data, On, open},
+    tasks::{Dataset, On, Opening, open},
 };
 use gradscale::{Method, core::stats::Detail};
 use indicatif::ProgressBar;
@@ -33,12 +33,13 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
         data.check(&case.setup.settings(case.divisor(), case.iters)?)?;
         Ok(data)
     };
-    let data = cases.iter().map(loaded).collect::<Result<Vec<Data>, Failure>>()?;
+    let data = cases.iter().map(loaded).collect::<Result<Vec<Box<dyn Dataset>>, Failure>>()?;
     let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
     let runs: usize = cases.iter().map(|case| case.all_seeds().len() * case.methods.0.len()).sum();
     let bar = output::progress(arguments.iters * runs as u64);
     let mut results = Results { origin: Origin::here(), cases: Vec::new() };
     for (arguments, data) in cases.iter().zip(&data) {
+        let data = &**data;
         let case = Case::new(arguments, data);
         bar.suspend(|| output::print(&format!("{}\n", case.title())))?;
         results.cases.push(case);
@@ -84,11 +85,12 @@ fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin)
 
 /// One method, one seed.
 fn train(
-    arguments: &Compare, data: &Data, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
+    arguments: &Compare, data: &dyn Dataset, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.of(method.clone());
-    let mut run = open((arguments.setup.device(), arguments.threads), data, settings, &method, seed, None)?;
+    let (device, threads) = (arguments.setup.device(), arguments.threads);
+    let mut run = open(data, Opening { device, threads, settings, method, seed, weights: None })?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
     let about = format!("{name}, seed {seed}");
     let mut last = None;

@@ -5,9 +5,9 @@ use crate::{
     machine::Origin,
     record::{
         Description, Record,
-        verdict::{Exam, Sentence, verdict},
+        verdict::{Sentence, verdict},
     },
-    tasks::Data,
+    tasks::Dataset,
 };
 use serde::{Serialize, Serializer};
 
@@ -42,12 +42,12 @@ pub struct Case<'a> {
     pub described: Description,
     pub runs: Vec<Record>,
     #[serde(skip)]
-    pub data: &'a Data,
+    pub data: &'a dyn Dataset,
 }
 
 impl<'a> Case<'a> {
     /// Before any run.
-    pub fn new(arguments: &'a Compare, data: &'a Data) -> Self {
+    pub fn new(arguments: &'a Compare, data: &'a dyn Dataset) -> Self {
         Self { arguments, described: Description::of(data), runs: Vec::new(), data }
     }
 
@@ -71,6 +71,6 @@ impl<'a> Case<'a> {
 
     /// What it says.
     pub fn verdict(&self) -> Vec<Sentence> {
-        verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), Exam::of(self.data))
+        verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.exam())
     }
 }

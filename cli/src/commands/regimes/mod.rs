@@ -18,11 +18,10 @@ use training::{Row, train};
 
 use crate::{
     Failure,
-    data::Reading,
+    data::{Labelled, Reading},
     machine::Origin,
     output,
     setup::{Methods, Seeds, threads},
-    tasks::{Data, Task},
 };
 use clap::Args;
 use gradscale::Method;
@@ -114,17 +113,17 @@ impl Regimes {
     }
 
     fn images(&self) -> Result<Images, Failure> {
-        let data = Data::load(Task::Classify, self.data.as_deref(), &Reading::default(), 0)?;
-        let Data::Labelled(labelled) = &data else {
-            return Err(Failure::at("--data", format!("{} has a class for every pixel", data.name())));
+        let labelled = match &self.data {
+            Some(path) => Labelled::load(path, &Reading::default())?,
+            None => Labelled::synthetic(0),
         };
         let count = labelled.train.count;
         if count < network::BATCH {
-            let cause = format!("{} has {count} training images, and a batch takes {}", data.name(), network::BATCH);
+            let cause = format!("{} has {count} training images, and a batch takes {}", labelled.name, network::BATCH);
             return Err(Failure::at("--data", cause));
         }
         labelled.notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
-        Images::of(labelled)
+        Images::of(&labelled)
     }
 
     fn methods(&self, regime: &Regime) -> Vec<(String, Method)> {

@@ -7,10 +7,7 @@ use super::{
     regime::{self, Course, Regime},
     training::{Row, train},
 };
-use crate::{
-    data::Reading,
-    tasks::{Data, Task},
-};
+use crate::data::Labelled;
 use clap::Parser;
 use std::sync::OnceLock;
 
@@ -18,11 +15,7 @@ const BEFORE: &str = "gs:exact,room=6,history=0";
 
 fn images() -> &'static Images {
     static IMAGES: OnceLock<Images> = OnceLock::new();
-    IMAGES.get_or_init(|| {
-        let data = Data::load(Task::Classify, None, &Reading::default(), 0).expect("made-up digits");
-        let Data::Labelled(data) = &data else { panic!("digits have one class each") };
-        Images::of(data).expect("in memory")
-    })
+    IMAGES.get_or_init(|| Images::of(&Labelled::synthetic(0)).expect("in memory"))
 }
 
 fn run(regime: &Regime, method: &str, steps: u64) -> Row {

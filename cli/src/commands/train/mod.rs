@@ -14,7 +14,7 @@ use crate::{
     output,
     record::{Description, Recorder},
     report::Report,
-    tasks::{Data, On, Run},
+    tasks::{Dataset, On, Run},
     trace,
 };
 use checkpoints::Checkpoints;
@@ -75,7 +75,7 @@ fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
     let plan = given.fresh().begun()?;
     let data = plan.setup.load(plan.seed)?;
     data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
-    let mut run = plan.open(&data, true)?;
+    let mut run = plan.open(&*data, true)?;
     // What does not fit has been said before a directory is made.
     let directory = output::directory(out, "train", "log.jsonl")?;
     let checkpoints = Checkpoints::new(&directory);
@@ -98,7 +98,7 @@ fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
     let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
     let directory = directory.as_path();
-    Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
+    Training { data: &*data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
 }
 
 fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
@@ -119,7 +119,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     let plan = plan.begun()?;
     let (iteration, iters) = (found.iteration, plan.iters());
     let data = plan.setup.load(plan.seed)?;
-    let mut run = plan.open(&data, false)?;
+    let mut run = plan.open(&*data, false)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
     for (path, error) in damaged {
         let aside = output::set_aside(&path)?;
@@ -142,7 +142,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
     let signals = Signals::listen()?;
     let mut training =
-        Training { data: &data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals };
+        Training { data: &*data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals };
     if iteration >= iters {
         // Of a training that was killed just before its report.
         let memory = training.run.memory();
@@ -164,7 +164,7 @@ fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> S
 
 /// A training under way.
 struct Training<'a> {
-    data: &'a Data,
+    data: &'a dyn Dataset,
     run: Box<dyn Run + 'a>,
     plan: &'a Plan,
     directory: &'a Path,

@@ -5,7 +5,7 @@ use crate::{
     optimizer::Schedule,
     rule,
     setup::Setup,
-    tasks::{Data, Pixels, Run, open},
+    tasks::{Dataset, Opening, Pixels, Run, open},
 };
 use clap::Args;
 use gradscale::Method;
@@ -149,11 +149,18 @@ impl Plan {
     }
 
     /// The training before its first step.
-    pub fn open<'a>(&'a self, data: &'a Data, weights: bool) -> Result<Box<dyn Run + 'a>, Failure> {
-        let device = (self.setup.device(), usize::from(self.threads.unwrap_or(0)));
-        let weights = self.weights.as_deref().filter(|_| weights);
-        let settings = self.setup.settings(self.pixels, self.iters())?;
-        open(device, data, settings, &self.method()?, self.seed, weights)
+    pub fn open<'a>(&'a self, data: &'a dyn Dataset, weights: bool) -> Result<Box<dyn Run + 'a>, Failure> {
+        open(
+            data,
+            Opening {
+                device: self.setup.device(),
+                threads: usize::from(self.threads.unwrap_or(0)),
+                settings: self.setup.settings(self.pixels, self.iters())?,
+                method: self.method()?,
+                seed: self.seed,
+                weights: self.weights.as_deref().filter(|_| weights),
+            },
+        )
     }
 
     /// With the precision that goes with it.

@@ -1,6 +1,10 @@
 //! Made-up results in, sentences out.
 
 use super::*;
+use crate::{
+    data::{Labelled, Segmentation},
+    tasks::Dataset,
+};
 use serde_json::{Value, json};
 
 const PIXELS: Exam = Exam { constant: 0.05, answers: None };
@@ -186,11 +190,10 @@ fn without_f32_the_best_is_the_measure() {
 
 #[test]
 fn constant_answers_of_data() {
-    let digits = Data::Labelled(crate::data::Labelled::synthetic(0));
-    let exam = Exam::of(&digits);
+    let exam = Labelled::synthetic(0).exam();
     assert_eq!(exam.answers, Some(500));
     assert!((0.1..0.15).contains(&exam.constant), "{exam:?}");
-    let scenes = Exam::of(&Data::Segmentation(crate::data::Segmentation::synthetic(0)));
+    let scenes = Segmentation::synthetic(0).exam();
     assert!(scenes.answers.is_none() && (0.0..0.12).contains(&scenes.constant), "{scenes:?}");
 }
 

@@ -1,32 +1,19 @@
-//! SegNetBasic on segmentation data, as in the paper's section 5.4.
+//! A training of SegNetBasic: batches, loss, scores.
 
-use super::{Classes, On, Settings, run, samples};
+use super::{SHOWN, network};
 use crate::{
     Failure,
     data::{Batches, Element, Segmentation, Split, in_order},
     metrics::{Confusion, Metrics},
+    tasks::{Classes, On, Settings, run, samples},
 };
 use gradscale::{
     Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
     models::SegNet, nn::Module, optim::Optimizer,
 };
 
-/// The paper's learning rate.
-pub const LR: f64 = 0.1;
 /// Most batches that batch norm's statistics are recomputed from.
 const STATISTICS_BATCHES: usize = 32;
-/// Images that a report shows.
-pub const SHOWN: usize = 4;
-
-/// The network with its parameters, first values by `seed`, and the weights of the loss.
-#[must_use]
-pub fn network(seed: u64, width: usize, class_weights: &[f32]) -> (Parameters, SegNet, Parameter) {
-    let classes = class_weights.len();
-    let mut parameters = Parameters::seeded(seed);
-    let net = SegNet::new(&mut parameters.at("segnet"), 3, width, classes);
-    let weights = parameters.at("loss").constant("weights", [classes], class_weights);
-    (parameters, net, weights)
-}
 
 /// The optimizer for a loss that is a mean over a batch, or divided by another number of pixels.
 ///
@@ -37,7 +24,7 @@ pub fn optimizer(settings: &Settings, data: &Segmentation) -> Result<Optimizer, 
 }
 
 #[derive(Debug)]
-pub(super) struct Segnet<'a> {
+pub struct Learning<'a> {
     data: &'a Segmentation,
     settings: Settings,
     net: SegNet,
@@ -47,7 +34,7 @@ pub(super) struct Segnet<'a> {
     labels: Vec<u8>,
 }
 
-impl<'a> Segnet<'a> {
+impl<'a> Learning<'a> {
     pub fn new(
         data: &'a Segmentation, settings: Settings, seed: u64,
     ) -> Result<(Self, Parameters, Optimizer), Failure> {
@@ -60,7 +47,7 @@ impl<'a> Segnet<'a> {
     }
 }
 
-impl run::Task for Segnet<'_> {
+impl run::Task for Learning<'_> {
     fn net(&self) -> &impl Module {
         &self.net
     }
