@@ -165,7 +165,7 @@ fn optimizers() {
     ];
     let keys = [",", ":", "=", "momentum=0.5", "beta1=", "eps=", "nesterov=no", "adam", "0.99999999"];
     let examples: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
-    fuzz("--optimizer", MILLION / 2, &examples, &[&NUMBERS[..], &keys].concat(), |bytes| {
+    fuzz("--optimizer", MILLION / 4, &examples, &[&NUMBERS[..], &keys].concat(), |bytes| {
         let Some(rule) = same_again::<Rule>(&text(bytes)) else { return false };
         match rule {
             Rule::Sgd { momentum, .. } => assert!((0.0..1.0).contains(&momentum)),
@@ -187,7 +187,7 @@ fn optimizers() {
     ];
     let keys = [",", ":", "=", "/", "steps=3", "warmup=", "at=1/2", "factor=", "step:", "1099511627776"];
     let examples: Vec<&[u8]> = schedules.iter().map(|schedule| schedule.as_bytes()).collect();
-    fuzz("--schedule", MILLION / 2, &examples, &[&NUMBERS[..], &keys].concat(), |bytes| {
+    fuzz("--schedule", MILLION / 4, &examples, &[&NUMBERS[..], &keys].concat(), |bytes| {
         let Some(schedule) = same_again::<Schedule>(&text(bytes)) else { return false };
         for iters in [1, 50, 1 << 40] {
             let Ok(schedule) = schedule.clone().over(iters) else { continue };

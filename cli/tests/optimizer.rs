@@ -200,6 +200,7 @@ fn what_makes_no_sense_is_refused() {
         ("--optimizer sgd:momentum=0.9,nesterov=1", "nesterov is yes or no, not \"1\""),
         ("--optimizer sgd:beta1=0.9", "sgd has no option \"beta1\"; there are momentum, nesterov"),
         ("--optimizer adam:momentum=0.9", "adam has no option \"momentum\"; there are beta1, beta2, eps"),
+        ("--optimizer adam,lr=3", "adam has no option \"lr\"; there are beta1, beta2, eps"),
         ("--optimizer adamw:beta2=1e999", "beta2 is a number from 0 to below 1"),
         ("--optimizer adam:eps=0", "eps is a number from 1e-17 to 1"),
         ("--optimizer adam:eps=1e-17 --pixels 2048", "eps is 3.9e-20, below 1e-17"),

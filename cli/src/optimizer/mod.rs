@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Updates {
-    /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor (--pixels)
-    /// gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many times smaller
-    /// [default: 0.1 for segnet, 0.05 for classify, 0.02 for
-    /// two towers; 0.001 with adam and adamw]
+    /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor
+    /// (--pixels) gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many
+    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers; 0.001 with adam and adamw]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
@@ -29,9 +28,9 @@ pub struct Updates {
     #[arg(long, value_name = "RULE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Rule>,
-    /// How the learning rate changes: constant; step:every=N[,factor=0.1], or step:at=N/N/…, which multiply it;
-    /// cosine[:steps=N] and polynomial[:steps=N,power=1], which end at 0, unless told with the last step. Each may have
-    /// warmup=N, steps in which it grows. Skipped steps do not count [default: constant]
+    /// How the learning rate changes: constant; step:every=N or step:at=N/N/…, which multiply it by factor=0.1; cosine
+    /// or polynomial[:power=1], which fall to 0 at the last step, or at steps=N. Each may have warmup=N, steps in which
+    /// it grows. Skipped steps do not count [default: constant]
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,

@@ -1,4 +1,4 @@
-//! `NAME:KEY=VALUE,…`, as methods are written.
+//! `NAME:KEY=VALUE,…`, as methods are written; the colon may be a comma, too.
 
 use std::{fmt, str::FromStr};
 
@@ -13,7 +13,7 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// An option without a value, or one that stands there twice; in words.
     pub fn of(text: &'a str) -> Result<Self, String> {
-        let Some((name, rest)) = text.trim().split_once(':') else {
+        let Some((name, rest)) = text.trim().split_once([':', ',']) else {
             return Ok(Self { name: text.trim(), options: Vec::new() });
         };
         let mut options: Vec<(&str, &str)> = Vec::new();
