@@ -1,6 +1,8 @@
 //! Our own parsers on random bytes and on mutated files: each input is read or refused, nothing panics, and memory stays
 //! bounded. (IDX has a test of its own, beside the other data files.)
 
+mod optimizers;
+
 use gradscale::{
     Batch, Cpu, Method, Parameters, Trainer, checkpoint_metadata,
     core::{
@@ -10,15 +12,8 @@ use gradscale::{
     nn::{Linear, Module},
     optim::Sgd,
 };
-use gradscale_cli::{
-    commands::replay,
-    config,
-    data::Classes,
-    optimizer::{Rule, Schedule},
-    setup::Methods,
-    trace,
-};
-use std::{collections::BTreeMap, fmt, fs, str::FromStr, thread};
+use gradscale_cli::{commands::replay, config, data::Classes, setup::Methods, trace};
+use std::{collections::BTreeMap, fs, thread};
 
 /// Pseudo-random numbers, each below its argument.
 struct Numbers(u64);
@@ -139,62 +134,6 @@ fn methods() {
         for (i, (name, method)) in list.iter().enumerate() {
             assert_eq!(name.parse().as_ref(), Ok(method));
             assert!(!list[..i].iter().any(|(other, _)| other == name), "{name} twice");
-        }
-        true
-    });
-}
-
-/// What is read is shown as text that is read as the same.
-fn same_again<T: FromStr<Err = String> + fmt::Display + PartialEq + fmt::Debug>(text: &str) -> Option<T> {
-    let read = text.parse::<T>();
-    assert_eq!(read, format!(" {text}\t").parse(), "{text:?}");
-    match &read {
-        Ok(value) => assert_eq!(value.to_string().parse().as_ref(), Ok(value), "{text:?} is shown as {value}"),
-        Err(cause) => assert!(!cause.is_empty() && !cause.contains('\n'), "{text:?}: {cause}"),
-    }
-    read.ok()
-}
-
-fn optimizers() {
-    let rules = [
-        "sgd",
-        "sgd:momentum=0.9,nesterov=yes",
-        "adam:beta1=0.8,beta2=0.95",
-        "adam:eps=1e-17",
-        "adamw:eps=0.001,beta2=0.5",
-    ];
-    let keys = [",", ":", "=", "momentum=0.5", "beta1=", "eps=", "nesterov=no", "adam", "0.99999999"];
-    let examples: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
-    fuzz("--optimizer", MILLION / 4, &examples, &[&NUMBERS[..], &keys].concat(), |bytes| {
-        let Some(rule) = same_again::<Rule>(&text(bytes)) else { return false };
-        match rule {
-            Rule::Sgd { momentum, .. } => assert!((0.0..1.0).contains(&momentum)),
-            Rule::Adam(moments) | Rule::AdamW(moments) => {
-                assert!(moments.betas.iter().all(|beta| (0.0..1.0).contains(beta)));
-                assert!(moments.eps >= 1e-17 && moments.eps <= 1.0);
-            }
-        }
-        true
-    });
-    let schedules = [
-        "constant",
-        "constant:warmup=5",
-        "step:every=10,factor=0.5",
-        "step:at=10/20/4000,factor=1e-3,warmup=7",
-        "cosine:steps=100,warmup=9",
-        "polynomial:power=0.9",
-        "polynomial:steps=77,power=2,warmup=3",
-    ];
-    let keys = [",", ":", "=", "/", "steps=3", "warmup=", "at=1/2", "factor=", "step:", "1099511627776"];
-    let examples: Vec<&[u8]> = schedules.iter().map(|schedule| schedule.as_bytes()).collect();
-    fuzz("--schedule", MILLION / 4, &examples, &[&NUMBERS[..], &keys].concat(), |bytes| {
-        let Some(schedule) = same_again::<Schedule>(&text(bytes)) else { return false };
-        for iters in [1, 50, 1 << 40] {
-            let Ok(schedule) = schedule.clone().over(iters) else { continue };
-            let engine = schedule.engine();
-            for step in [0, 1, 9, 10, 1000, u64::MAX - 1] {
-                assert!((0.0..=1.0).contains(&engine.factor(step)), "{schedule} after {step} steps");
-            }
         }
         true
     });
@@ -409,7 +348,7 @@ fn parsers_read_or_refuse() {
     // What a process has anyway: a second thread with its arena, code that has been touched.
     thread::scope(|scope| scope.spawn(|| tiny("gs")).join().map(drop)).expect("no panic");
     let before = peaks();
-    for parser in [methods, optimizers, configuration, tables, rows, checkpoints, traces] {
+    for parser in [methods, optimizers::texts, configuration, tables, rows, checkpoints, traces] {
         let start = std::time::Instant::now();
         parser();
         println!("{:.1} s", start.elapsed().as_secs_f64());
