@@ -1,6 +1,5 @@
 //! What the program says when it cannot go on: one line with place and cause.
 
-use crate::data::DataError;
 use std::{fmt, path::Path};
 
 /// Why the program ends.
@@ -39,12 +38,6 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-impl From<DataError> for Failure {
-    fn from(error: DataError) -> Self {
-        Self(error.to_string())
-    }
-}
 
 impl From<gradscale::metrics::MetricError> for Failure {
     fn from(error: gradscale::metrics::MetricError) -> Self {

@@ -2,10 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod amp;
 pub mod args;
 pub mod commands;
-pub mod compare;
 pub mod config;
 pub mod data;
 pub mod device;
@@ -13,15 +11,14 @@ mod doubts;
 mod failure;
 mod machine;
 pub mod metrics;
+pub mod optimizer;
 mod output;
-pub mod predict;
-pub mod propose;
-pub mod regimes;
-pub mod replay;
+mod record;
 mod report;
 pub mod rule;
-pub mod task;
+pub mod setup;
+pub mod tasks;
+mod text;
 pub mod trace;
-pub mod train;
 
 pub use failure::Failure;

@@ -1,10 +1,11 @@
 //! The `gradscale` program.
 
-use clap::{Parser, error::ErrorKind};
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use gradscale_cli::{
     Failure,
     args::{Arguments, Command},
-    commands, config,
+    commands::{compare, completions, devices, inspect, plan, predict, propose, regimes, replay, train},
+    config,
 };
 use std::process::ExitCode;
 
@@ -18,16 +19,16 @@ fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     let done = match arguments.command {
-        Command::Compare(compare) => gradscale_cli::compare::run(&compare),
-        Command::Train(train) => return gradscale_cli::train::run(&train).unwrap_or_else(|error| fail(&error)),
-        Command::Predict(predict) => gradscale_cli::predict::run(&predict),
-        Command::Replay(replay) => gradscale_cli::replay::run(&replay),
-        Command::Regimes(regimes) => gradscale_cli::regimes::run(&regimes),
-        Command::Propose(propose) => gradscale_cli::propose::run(&propose),
-        Command::Inspect(inspect) => commands::inspect::run(&inspect),
-        Command::Plan(plan) => commands::plan::run(&plan),
-        Command::Completions { shell } => commands::completions::run(shell),
-        Command::Devices => commands::devices::run(),
+        Command::Compare(asked) => compare::run(&asked),
+        Command::Train(asked) => return train::run(&asked).unwrap_or_else(|error| fail(&error)),
+        Command::Predict(asked) => predict::run(&asked),
+        Command::Replay(asked) => replay::run(&asked),
+        Command::Regimes(asked) => regimes::run(&asked),
+        Command::Propose(asked) => propose::run(&asked),
+        Command::Inspect(asked) => inspect::run(&asked),
+        Command::Plan(asked) => plan::run(&asked),
+        Command::Completions { shell } => completions::run(&mut Arguments::command(), shell),
+        Command::Devices => devices::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

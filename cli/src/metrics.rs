@@ -1,8 +1,7 @@
 //! Scores of predicted classes.
 
-use crate::compare::record::or_nan;
 pub use gradscale::metrics::Confusion;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +44,13 @@ impl Metrics {
     pub fn of_pixels(confusion: &Confusion) -> Self {
         Self { miou: Some(confusion.miou()), ..Self::of_images(confusion) }
     }
+}
+
+/// A number that JSON may have none for: `null` is read as NaN.
+pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_else(|| f32::NAN.into()))
 }
 
 /// The class that was predicted everywhere, if there was no other.

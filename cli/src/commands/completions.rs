@@ -1,15 +1,15 @@
 //! `gradscale completions`.
 
-use crate::{Failure, args::Arguments, output};
-use clap::CommandFactory;
+use crate::{Failure, output};
+use clap::Command;
 use clap_complete::Shell;
 
-/// Prints completions.
+/// Prints completions of a program.
 ///
 /// # Errors
 /// An output that cannot be written.
-pub fn run(shell: Shell) -> Result<(), Failure> {
+pub fn run(program: &mut Command, shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "gradscale", &mut script);
+    clap_complete::generate(shell, program, "gradscale", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }

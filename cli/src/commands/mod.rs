@@ -1,6 +1,12 @@
-//! Small commands that print.
+//! Commands, each with its arguments.
 
+pub mod compare;
 pub mod completions;
 pub mod devices;
 pub mod inspect;
 pub mod plan;
+pub mod predict;
+pub mod propose;
+pub mod regimes;
+pub mod replay;
+pub mod train;

@@ -1,5 +1,6 @@
 //! What can be wrong with data: a path and a cause, in one line.
 
+use crate::Failure;
 use std::{
     error::Error,
     fmt, io,
@@ -44,6 +45,12 @@ impl fmt::Display for DataError {
 impl Error for DataError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.cause)
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        Self::plain(&error.to_string())
     }
 }
 

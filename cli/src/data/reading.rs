@@ -1,7 +1,8 @@
 //! How data are read: options of the command line, which a checkpoint keeps.
 
+use crate::text::as_text;
 use clap::Args;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 /// Options for all kinds of data.
@@ -99,22 +100,6 @@ impl fmt::Display for Ignore {
     }
 }
 
-/// As people write them.
-macro_rules! as_text {
-    ($($type:ty),*) => {$(
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-            }
-        }
-    )*};
-}
 as_text!(Size, Ignore);
 
 #[cfg(test)]

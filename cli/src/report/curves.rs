@@ -7,11 +7,7 @@ use super::{
     plot::{Plot, Rows},
     series::{extent, mean_and_spread, raw, smooth, some},
 };
-use crate::{
-    compare::record::Record,
-    metrics::Metrics,
-    task::{Data, On},
-};
+use crate::{metrics::Metrics, record::Record, tasks::On};
 
 type Value = fn(&Metrics) -> Option<f64>;
 
@@ -50,11 +46,8 @@ fn steps(report: &Report<'_>) -> Axis {
     Axis::new(Unit::Plain, 0.0, last as f64)
 }
 
-const fn loss_of(report: &Report<'_>) -> &'static str {
-    match report.data {
-        Data::Segmentation(_) => "loss of a pixel",
-        Data::Labelled(_) => "loss of an image",
-    }
+fn loss_of(report: &Report<'_>) -> &'static str {
+    report.data.loss_of()
 }
 
 fn loss(report: &Report<'_>) -> String {

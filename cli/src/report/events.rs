@@ -5,7 +5,7 @@ use super::{
     page::{details, section},
     text::{escape, power},
 };
-use crate::compare::{event::Event, record::Record};
+use crate::record::{Record, event::Event};
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {

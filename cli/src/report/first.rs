@@ -6,10 +6,7 @@ use super::{
     scales,
     text::escape,
 };
-use crate::compare::{
-    table::Summary,
-    verdict::{self, Exam},
-};
+use crate::record::{summary::Summary, verdict};
 
 const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
     FP16 turns magnitudes up to 2⁻²⁵ into zeros (they are flushed) and those from 65520 on into infinities (they overflow, \
@@ -27,7 +24,7 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
         if report.title != reports[0].title {
             content += &format!("<h3>{}</h3>\n", escape(&report.title));
         }
-        let said = verdict::verdict(report.methods.iter().copied(), report.runs, Exam::of(report.data));
+        let said = verdict::verdict(report.methods.iter().copied(), report.runs, report.data.exam());
         let item = |said: &verdict::Sentence| {
             // A number and its sign stay together.
             let text = escape(&said.text).replace(" %", "&nbsp;%");

@@ -10,9 +10,9 @@ use super::{
     svg::Svg,
     text::{brief, escape, percent, power, short},
 };
-use crate::compare::{
+use crate::record::{
+    Histogram,
     gradients::{Observed, Shares, ZONES, span, together, within},
-    record::Histogram,
 };
 
 /// Colours of [`ZONES`].

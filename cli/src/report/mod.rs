@@ -21,12 +21,9 @@ mod underflow;
 mod tests;
 
 use crate::{
-    compare::{
-        gradients::threshold,
-        record::{Record, SiteSeries},
-    },
     machine::Origin,
-    task::Data,
+    record::{Record, SiteSeries, gradients::threshold},
+    tasks::Dataset,
 };
 use serde_json::Value;
 
@@ -41,7 +38,7 @@ pub struct Report<'a> {
     pub methods: Vec<&'a str>,
     /// One for each method and seed, as far as they are there.
     pub runs: &'a [&'a Record],
-    pub data: &'a Data,
+    pub data: &'a dyn Dataset,
     pub origin: &'a Origin,
     pub arguments: Value,
 }

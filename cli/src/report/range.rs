@@ -9,7 +9,7 @@ use super::{
     site,
     text::{escape, short},
 };
-use crate::compare::record::{Record, SiteSeries};
+use crate::record::{Record, SiteSeries};
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {

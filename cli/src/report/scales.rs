@@ -10,7 +10,7 @@ use super::{
     svg::Point,
     text::{escape, power, short},
 };
-use crate::compare::record::{Record, SiteSeries};
+use crate::record::{Record, SiteSeries};
 
 /// Colours along the network.
 const INPUT_TO_LOSS: &str = "<i class=\"ramp\"></i>";

@@ -43,7 +43,7 @@ fn site(name: &str, alpha: i32, histogram: &Value) -> Value {
 
 fn html(methods: Vec<&str>, runs: &[Record]) -> String {
     let origin = Origin { version: "1", commit: "abc", machine: HOSTILE.to_owned() };
-    let (data, arguments) = (Data::Segmentation(data()), json!({"data": HOSTILE, "seeds": [], "list": [1, 2]}));
+    let (data, arguments) = (data(), json!({"data": HOSTILE, "seeds": [], "list": [1, 2]}));
     let report = Report {
         title: HOSTILE.to_owned(),
         circumstances: HOSTILE.to_owned(),

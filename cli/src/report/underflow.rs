@@ -10,7 +10,7 @@ use super::{
     text::{escape, percent, short},
     threshold,
 };
-use crate::compare::record::{Record, SiteSeries};
+use crate::record::{Record, SiteSeries};
 use std::collections::BTreeMap;
 
 /// Least share on the axes, as a power of ten.

@@ -1,0 +1,124 @@
+//! `gradscale compare`: what can be asked for.
+
+use crate::{
+    Failure,
+    optimizer::Updates,
+    setup::{Methods, Seeds, Setup, threads},
+    tasks::{Net, Pixels, Task},
+};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// `gradscale compare`.
+#[derive(Clone, Debug, Args, Serialize)]
+#[command(after_help = METHODS)]
+pub struct Compare {
+    /// Network, data and device.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// Methods, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
+    pub methods: Methods,
+    /// Instead of methods, the usual search for a fixed scale: fp32 and fixed:8, fixed:16 … fixed:32768.
+    #[arg(long, conflicts_with = "methods")]
+    pub sweep: bool,
+    /// Training steps.
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
+    pub iters: u64,
+    /// What the sum of losses is divided by: a number of pixels (learning rate, weight decay and --clip make up for
+    /// it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch that have a label [default: 2073600 for
+    /// segnet, as twelve images of 360 × 480 have; batch for classify, where it is images that count]
+    #[arg(long, value_name = "N|batch")]
+    pub pixels: Option<Pixels>,
+    /// Decides first weights, order and flips.
+    #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
+    pub seed: u64,
+    /// Several seeds, separated by commas; the table gives means and spreads.
+    #[arg(long, value_name = "LIST")]
+    pub seeds: Option<Seeds>,
+    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
+    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub eval_every: u64,
+    /// Threads of the CPU; 0: one for each core. Results do not depend on it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
+    pub threads: usize,
+    /// Directory for report.html, table.md and results.json, which must not hold results yet [default: the first of compare-1,
+    /// compare-2, … that does not]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// TOML file with options of this command (iters = 600); the command line wins.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+}
+
+const METHODS: &str = "Methods:
+  fp32             all in f32: the baseline
+  fp16             mixed precision without any scale
+  fixed:SCALE      one scale for all gradients, a power of two: 1024 or 2^10
+  dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
+  dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
+  logmax           one scale from the distribution of the largest gradients
+  gs               a scale for every gradient, from its histogram (= gs:exact)
+  gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
+                   that the authors' code decides on, in this engine
+Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
+  of gs            gamma=1e-4, interval=100, calls=each, and of gs:exact window=11, room=6, history=1, outliers=24
+  of all but gs    wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
+                   they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
+  of dynamic       init=2^16, interval=2000 (steps), growth=2, backoff=0.5, least=2^-24, most=2^30;
+                   hysteresis=cumulative:N (lowered from the Nth overflow since it grew) or consecutive:N (without a
+                   clean step between); tolerance=0.05 (share of overflows that does not lower it);
+                   floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
+  of dynamic:N     least, most
+  of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, least, most
+
+Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
+
+impl Compare {
+    /// With what the task says where nothing was said.
+    fn resolved(&self) -> Result<Self, Failure> {
+        let mut all = self.clone();
+        all.setup.updates = self.setup.recipe(self.iters)?.said();
+        all.setup.task = Some(self.setup.task());
+        all.setup.batch = Some(self.setup.batch());
+        all.setup.reading.validation = self.eval_every != 0;
+        all.setup.device = Some(self.setup.device());
+        all.pixels = Some(self.divisor());
+        if self.sweep {
+            all.methods = Methods::sweep();
+        }
+        Ok(all)
+    }
+
+    /// What the sum of losses is divided by.
+    #[must_use]
+    pub fn divisor(&self) -> Pixels {
+        self.pixels.unwrap_or_else(|| self.setup.task().kind().divisor())
+    }
+
+    /// The seeds to run.
+    #[must_use]
+    pub fn all_seeds(&self) -> Vec<u64> {
+        self.seeds.as_ref().map_or_else(|| vec![self.seed], |seeds| seeds.0.clone())
+    }
+
+    /// What is trained: the task asked for. Where nothing was said of task, data, batch and divisor, two towers on
+    /// made-up digits beside it, which show what one scale cannot do.
+    ///
+    /// # Errors
+    /// Those of [`Setup::recipe`].
+    pub fn cases(&self) -> Result<Vec<Self>, Failure> {
+        let Setup { task, data, batch, .. } = &self.setup;
+        let chosen = task.is_some() || data.is_some() || batch.is_some() || self.pixels.is_some();
+        // Layers and learning rates are those of one network.
+        let chosen = chosen || self.setup.amp.names_layers() || self.setup.updates != Updates::default() || self.sweep;
+        let mut towers = self.clone();
+        (towers.setup.task, towers.setup.net) = (Some(Task::Classify), Net::Towers);
+        let beside = (!chosen).then_some(towers);
+        std::iter::once(self).chain(&beside).map(Self::resolved).collect()
+    }
+}

@@ -1,0 +1,67 @@
+//! `table.md`: the verdict, gradients before and after, the numbers.
+
+use super::results::{Case, Results};
+use crate::{
+    machine::Origin,
+    metrics::Metrics,
+    record::{Record, gradients, summary::Summary},
+};
+use std::fmt::Write;
+
+/// One finished run in one line.
+pub fn line(record: &Record) -> String {
+    let head = format!("{:16} seed {}", record.method, record.seed);
+    match (&record.metrics, &record.failure) {
+        (Some(metrics), _) => format!(
+            "{head}  {}  loss {:.4}  {} skipped  {} repeated  {:.1} s",
+            score(metrics),
+            record.final_loss.unwrap_or(f64::NAN),
+            record.skipped_steps,
+            record.repeats,
+            record.seconds
+        ),
+        (None, Some(failure)) => format!("{head}  {failure}"),
+        (None, None) => head,
+    }
+}
+
+/// The score that counts most.
+pub fn score(metrics: &Metrics) -> String {
+    match (metrics.miou, metrics.towers) {
+        (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),
+        (None, Some([first, second])) => format!("right {:5.1} and {:5.1} %", 100.0 * first, 100.0 * second),
+        (None, None) => format!("right {:5.1} %", 100.0 * metrics.global_accuracy),
+    }
+}
+
+/// The file.
+pub fn table(results: &Results<'_>) -> String {
+    results.cases.iter().map(|case| part(case, &results.origin)).collect::<Vec<_>>().join("\n")
+}
+
+fn part(case: &Case<'_>, origin: &Origin) -> String {
+    let records: Vec<&Record> = case.runs.iter().collect();
+    let summary = Summary::new(case.methods(), &records);
+    let mut text = format!("# {}\n\n", case.title());
+    for sentence in case.verdict() {
+        writeln!(text, "- {}: {}", sentence.about, sentence.text).ok();
+    }
+    if !summary.doubts.is_empty() {
+        writeln!(text, "\nDoubtful:\n").ok();
+    }
+    for doubt in &summary.doubts {
+        writeln!(text, "- {doubt}").ok();
+    }
+    if let Some(picture) = gradients::text(&records) {
+        write!(text, "\n```\n{picture}```\n").ok();
+    }
+    writeln!(text, "\n| {} |\n{}|", summary.heads.join(" | "), "|---".repeat(summary.heads.len())).ok();
+    for row in &summary.rows {
+        writeln!(text, "| {} |", row.join(" | ")).ok();
+    }
+    for failure in &summary.failures {
+        writeln!(text, "\n{failure}").ok();
+    }
+    writeln!(text, "\n{}", case.circumstances(origin)).ok();
+    text
+}

@@ -1,0 +1,230 @@
+//! `gradscale predict`: a trained network on images.
+
+use crate::{
+    Failure,
+    commands::train::checkpoints::Found,
+    data::{self, Picture, Size},
+    device::Device,
+    output,
+    tasks::{Apply, Classes, Input, Normal, Recognised, Trained, torch},
+};
+use clap::Args;
+use gradscale::{CheckpointError, Method, checkpoint_metadata};
+use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// `gradscale predict`.
+#[derive(Clone, Debug, Args)]
+pub struct Predict {
+    /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict, whose modules are
+    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). It is applied
+    /// in f32.
+    #[arg(value_name = "WEIGHTS")]
+    weights: PathBuf,
+    /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
+    /// have that of the training images, unless these were resized. Of a network for numbers, CSV files.
+    #[arg(value_name = "IMAGES", required = true)]
+    images: Vec<PathBuf>,
+    /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
+    /// class ids) and NAME-overlay.png, or for classes.tsv of a
+    /// network that has one class for an image.
+    #[arg(long, value_name = "DIR", default_value = "predictions")]
+    out: PathBuf,
+    /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
+    /// Of a PyTorch model: what is subtracted from its images, of values from 0 to 1; one number, or one for each channel.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
+    mean: Vec<f32>,
+    /// Of a PyTorch model: what they are divided by then; one number, or one for each channel.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    std: Vec<f32>,
+    /// Where to run.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: Device,
+    /// Threads of the CPU; 0: one for each core.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
+    threads: u16,
+}
+
+/// Predicts the classes of all pixels of all images, or of the images.
+///
+/// # Errors
+/// A checkpoint or an image that cannot be used, results that cannot be written.
+pub fn run(arguments: &Predict) -> Result<(), Failure> {
+    let images = files(&arguments.images)?;
+    let (mut applied, classes, size) = network(arguments, &images)?;
+    fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
+    let mut table = String::new();
+    for path in images {
+        if !classes.columns.is_empty() {
+            for (row, numbers) in data::rows(&path, &classes.columns)?.iter().enumerate() {
+                let class = applied.predict([1, classes.columns.len(), 1], numbers)?.first().copied();
+                let class = class.map_or(0, usize::from);
+                let name = classes.names.get(class).map_or("?", String::as_str);
+                writeln!(table, "{}:{}\t{class}\t{name}", path.display(), row + 1).ok();
+            }
+            continue;
+        }
+        let picture = Picture::read(&path, size)?;
+        if let Some(Input { size, .. }) = classes.input {
+            let pixels = fitting(&picture, size).map_err(|cause| Failure::file(&path, cause))?;
+            let class = applied.predict(size, &pixels)?.first().map_or(0, |&class| usize::from(class));
+            let name = classes.names.get(class).map_or("?", String::as_str);
+            writeln!(table, "{}\t{class}\t{name}", path.display()).ok();
+            output::print(&format!("{}: {name}\n", path.display()))?;
+            continue;
+        }
+        let labels = applied.predict([picture.height, picture.width, 3], &picture.pixels)?;
+        let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
+        let labelled = arguments.out.join(format!("{name}-labels.png"));
+        let grey = |class: &u8| classes.values.get(usize::from(*class)).copied().unwrap_or(*class);
+        let greys: Vec<u8> = labels.iter().map(grey).collect();
+        output::write(&labelled, &png(&labelled, &greys, &picture, ExtendedColorType::L8)?)?;
+        let overlay = arguments.out.join(format!("{name}-overlay.png"));
+        let mixed = mix(&picture, &labels, &classes);
+        output::write(&overlay, &png(&overlay, &mixed, &picture, ExtendedColorType::Rgb8)?)?;
+        output::print(&format!("{}: {}\n", overlay.display(), shares(&labels, &classes)))?;
+    }
+    if table.is_empty() {
+        return Ok(());
+    }
+    output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
+}
+
+/// A network, ready; what it tells apart; what images are resized to.
+type Ready = (Box<dyn Apply>, Classes, Option<Size>);
+
+/// The network of a file of either kind.
+fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
+    let path = &arguments.weights;
+    let failed = |cause: String| Failure::file(path, cause);
+    let (device, threads) = (arguments.device, usize::from(arguments.threads));
+    let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
+    if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
+        let found = Found::new(path, bytes)?;
+        let (plan, classes) = (found.plan()?, found.classes()?);
+        let (net, width, method) = (plan.setup.net, plan.setup.width, plan.method()?);
+        let fill = |parameters: &mut gradscale::Parameters| {
+            parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
+        };
+        // Images with one class each are resized as those for training were.
+        let resized = plan.setup.reading.size.filter(|_| classes.input.is_some());
+        let trained = Trained { device, threads, net, width, classes: &classes, method, normal: None };
+        return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, resized));
+    }
+    let recognised = Recognised::of(&bytes).map_err(failed)?;
+    let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
+    let mut size = None;
+    if recognised.whole {
+        // All images must have the size of the first.
+        let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
+        let picture = Picture::read(first, None)?;
+        let image = recognised.image([picture.height, picture.width]).map_err(|cause| Failure::file(first, cause))?;
+        classes.input = Some(Input { size: image, mean: 0.0, deviation: 1.0 });
+        size = Some(image);
+    }
+    for (option, numbers) in [("--mean", &arguments.mean), ("--std", &arguments.std)] {
+        let fits = [1, size.map_or(3, |[_, _, channels]| channels)].contains(&numbers.len());
+        if !fits || numbers.iter().any(|number| !number.is_finite() || option == "--std" && *number <= 0.0) {
+            return Err(Failure::at(option, "must be one number, or one for each channel; deviations are positive"));
+        }
+    }
+    let normal = Some(Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
+    let (net, width, method) = (recognised.net, recognised.width, Method::fp32());
+    let fill = |parameters: &mut gradscale::Parameters| torch::fill(parameters, &bytes, size).map_err(failed);
+    let trained = Trained { device, threads, net, width, classes: &classes, method, normal };
+    Ok((recognised.task.kind().apply(trained, &fill)?, classes, None))
+}
+
+/// Names and colours of so many classes, from a table or by their numbers.
+fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
+    let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
+    let (path, text) = match table {
+        Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
+        None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
+    };
+    let parsed = data::Classes::parse(&text);
+    let parsed = parsed.map_err(|(line, cause)| Failure::file(path, format!("line {line}: {cause}")))?;
+    let data::Classes { names, colours, .. } = parsed;
+    if names.len() != count {
+        return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
+    }
+    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new() })
+}
+
+/// The pixels of a picture as a network for one size takes them: of grey images, one value each.
+fn fitting(picture: &Picture, [height, width, channels]: [usize; 3]) -> Result<Vec<u8>, String> {
+    if [picture.height, picture.width] != [height, width] {
+        let (found, expected) = ((picture.height, picture.width), (height, width));
+        return Err(format!("{} × {}, and the network takes {} × {}", found.0, found.1, expected.0, expected.1));
+    }
+    if channels == 3 {
+        return Ok(picture.pixels.clone());
+    }
+    // Luma of ITU-R BT.601, in 1000ths; of grey images, the grey.
+    let luma =
+        |pixel: &[u8]| (299 * u32::from(pixel[0]) + 587 * u32::from(pixel[1]) + 114 * u32::from(pixel[2])) / 1000;
+    Ok(picture.pixels.chunks_exact(3).map(|pixel| u8::try_from(luma(pixel)).unwrap_or(u8::MAX)).collect())
+}
+
+/// Files as they are named, and all images of directories.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries.map_err(|error| Failure::file(path, error))?;
+        let image = |path: &PathBuf| {
+            let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+            extension.is_some_and(|extension| ["png", "jpg", "jpeg"].contains(&extension.as_str()))
+        };
+        let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(image).collect();
+        if found.is_empty() {
+            return Err(Failure::file(path, "no PNG or JPEG files"));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    // Results are named after the files.
+    let mut stems: Vec<_> = files.iter().map(|path| path.file_stem()).collect();
+    stems.sort();
+    if let Some(twice) = stems.windows(2).find(|pair| pair[0] == pair[1]).and_then(|pair| pair[0]) {
+        return Err(Failure::at(twice.to_string_lossy(), "two images of this name would overwrite each other"));
+    }
+    Ok(files)
+}
+
+/// Half image, half colour of the class.
+fn mix(picture: &Picture, labels: &[u8], classes: &Classes) -> Vec<u8> {
+    let colour = |label: u8| classes.colours.get(usize::from(label)).copied().unwrap_or([0; 3]);
+    let pixels = picture.pixels.chunks_exact(3).zip(labels);
+    pixels.flat_map(|(pixel, &label)| [0, 1, 2].map(|i| pixel[i].midpoint(colour(label)[i]))).collect()
+}
+
+/// The three classes with the largest areas.
+fn shares(labels: &[u8], classes: &Classes) -> String {
+    let count = |class: usize| labels.iter().filter(|&&label| usize::from(label) == class).count();
+    let mut counts: Vec<(usize, &String)> =
+        classes.names.iter().enumerate().map(|(i, name)| (count(i), name)).collect();
+    counts.sort_by(|a, b| b.cmp(a));
+    let percent = |count: usize| 100.0 * count as f64 / labels.len().max(1) as f64;
+    let parts = counts.iter().take(3).map(|(count, name)| format!("{name} {:.0} %", percent(*count)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn png(path: &Path, data: &[u8], picture: &Picture, colour: ExtendedColorType) -> Result<Vec<u8>, Failure> {
+    let side = |size: usize| u32::try_from(size).map_err(|error| Failure::file(path, error));
+    let mut bytes = Vec::new();
+    let encoder = PngEncoder::new(&mut bytes);
+    let done = encoder.write_image(data, side(picture.width)?, side(picture.height)?, colour);
+    done.map_err(|error| Failure::file(path, error))?;
+    Ok(bytes)
+}

@@ -1,0 +1,152 @@
+//! `gradscale propose`: a fixed loss scale from what a training has recorded.
+
+use crate::{
+    Failure,
+    commands::replay::shift::shift,
+    output,
+    trace::{self, Step},
+};
+use clap::Args;
+use gradscale::core::{loss_scale::propose_fixed, scaled::Scaled, stats::Stats};
+use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
+
+/// `gradscale propose`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Propose {
+    /// A trace that `gradscale train --trace` has recorded.
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Share of the recorded steps, in percent, whose largest gradient must fit; the others would be skipped.
+    #[arg(long, value_name = "P", default_value = "100", value_parser = percentile)]
+    percentile: f64,
+}
+
+const NOTES: &str = "The largest power of two at which the largest gradient is still below FP16's largest number, \
+                     65504: all that is lost by a fixed scale is then lost below. The table says what that would be, \
+                     and what the scales for a smaller share of the steps would skip instead. Gradients that the \
+                     recorded training had flushed already cannot be seen: record one that flushes little, as gs.";
+
+fn percentile(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=100.0).contains(share) && *share > 0.0);
+    share.ok_or_else(|| "must be a number above 0, to 100".to_owned())
+}
+
+/// Prints the scale and why.
+///
+/// # Errors
+/// A trace that cannot be read, or without any gradient but zero.
+pub fn run(arguments: &Propose) -> Result<(), Failure> {
+    let steps = trace::read(&arguments.trace)?;
+    let text = propose(&steps, arguments.percentile).map_err(|cause| Failure::file(&arguments.trace, cause))?;
+    output::print(&text)
+}
+
+/// The largest gradient of a step.
+#[derive(Clone, Debug)]
+struct Largest {
+    iteration: u64,
+    site: String,
+    amax: Scaled<f32>,
+    /// The greatest exponent at which it fits.
+    fits: i32,
+}
+
+impl Largest {
+    /// log2 of the true magnitude.
+    fn log2(&self) -> f64 {
+        f64::from(self.amax.data).log2() - f64::from(self.amax.alpha)
+    }
+}
+
+/// Other shares of the steps that the table shows.
+const SHARES: [f64; 4] = [100.0, 99.9, 99.0, 90.0];
+
+/// The table, and the scale for a share of the steps.
+///
+/// # Errors
+/// Rows that are none, or of zeros only, in words.
+pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
+    let (mut largest, mut rows, mut lost) = (Vec::new(), Vec::new(), 0);
+    // An attempt that was repeated is followed by the same batch.
+    for step in steps.iter().filter(|step| !step.repeated) {
+        let mut of_step: Option<Largest> = None;
+        for seen in &step.sites {
+            let row = seen.row()?;
+            let counts = row.counts();
+            // What is behind an overflow says nothing.
+            if counts.non_finite() > 0 {
+                lost += 1;
+                continue;
+            }
+            let amax = Scaled::new(counts.amax, row.exponent());
+            if let Some(fits) = propose_fixed(amax) {
+                let one = Largest { iteration: step.iteration, site: seen.name.clone(), amax, fits };
+                of_step = of_step.filter(|known| known.log2() >= one.log2()).or(Some(one));
+            }
+            rows.push((seen.name.as_str(), row));
+        }
+        largest.extend(of_step);
+    }
+    largest.sort_by(|a, b| a.log2().total_cmp(&b.log2()));
+    let at = |share: f64| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of steps")]
+        let fitting = (share / 100.0 * largest.len() as f64).ceil() as usize;
+        largest.get(fitting.clamp(1, largest.len().max(1)) - 1)
+    };
+    let Some(chosen) = at(percentile) else { return Err("all of its gradients are zero".to_owned()) };
+    let mut shares = SHARES.to_vec();
+    shares.push(percentile);
+    shares.sort_by(|a, b| b.total_cmp(a));
+    shares.dedup();
+    let mut text = String::new();
+    let (count, sites) = (largest.len(), rows.iter().map(|(name, _)| *name).collect::<std::collections::BTreeSet<_>>());
+    let without = if lost == 0 { String::new() } else { format!("; {lost} rows with ±∞ or NaN are left out") };
+    writeln!(text, "{count} steps with gradients at {} sites{without}\n", sites.len()).ok();
+    writeln!(text, "| steps that fit % | scale | skipped | flushed, all % | at the worst site % |").ok();
+    writeln!(text, "|---|---|---|---|---|").ok();
+    let mut shown = Vec::new();
+    for share in shares {
+        let Some(scale) = at(share).map(|largest| usable(largest.fits)) else { continue };
+        if shown.contains(&scale) && share != percentile {
+            continue;
+        }
+        shown.push(scale);
+        let skipped = largest.iter().filter(|largest| largest.fits < scale).count();
+        let (all, name, worst) = flushed(&rows, scale);
+        writeln!(text, "| {share} | 2^{scale} | {skipped} of {count} | {all:.3} | {worst:.3} ({name}) |").ok();
+    }
+    let scale = usable(chosen.fits);
+    let product = (chosen.log2() + f64::from(scale)).exp2();
+    let Largest { iteration, site, .. } = chosen;
+    writeln!(
+        text,
+        "\nfixed:2^{scale}: the largest gradient of {percentile} % of the steps is 2^{:.1}, at {site} in step \
+         {iteration}; times 2^{scale} that is {product:.0}, 2^{:.1} below 65504",
+        chosen.log2(),
+        (65504.0 / product).log2(),
+    )
+    .ok();
+    Ok(text)
+}
+
+/// What a loss scale can be.
+fn usable(exponent: i32) -> i32 {
+    exponent.clamp(-126, 126)
+}
+
+/// Of all values that are not zero, the percentage that flushes at a scale; and that of the site where it is most.
+fn flushed<'a>(rows: &[(&'a str, Stats)], scale: i32) -> (f64, &'a str, f64) {
+    let mut sites: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    for (name, row) in rows {
+        let moved = shift(row, scale);
+        let [part, whole] = sites.entry(name).or_default();
+        *part += moved.counts().flushed;
+        *whole += moved.counts().nonzero();
+    }
+    let share = |[part, whole]: [u64; 2]| if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+    let all = sites.values().fold([0; 2], |sum, site| [sum[0] + site[0], sum[1] + site[1]]);
+    let worst = sites.iter().map(|(name, site)| (*name, share(*site))).max_by(|a, b| a.1.total_cmp(&b.1));
+    let (name, worst) = worst.unwrap_or(("", 0.0));
+    (share(all), name, worst)
+}

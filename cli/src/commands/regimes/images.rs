@@ -1,0 +1,56 @@
+//! Images with one class each, in memory as numbers.
+
+use crate::{
+    Failure,
+    data::{Classification, Element, Labelled},
+    tasks::samples,
+};
+
+/// Images that are kept: so many are enough for networks so small.
+const MOST: [usize; 2] = [10_000, 1000];
+
+/// Training and test images about 0.
+#[derive(Debug)]
+pub struct Images {
+    pub name: String,
+    train: Vec<f32>,
+    pub labels: Vec<u8>,
+    pub test: Vec<f32>,
+    pub test_labels: Vec<u8>,
+    /// Of an image.
+    pub values: usize,
+    pub classes: usize,
+}
+
+impl Images {
+    /// Of a data set; of a large one a part that is spread over it.
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read.
+    pub fn of(data: &Labelled) -> Result<Self, Failure> {
+        let read = |part: &Classification, most: usize| -> Result<(Vec<f32>, Vec<u8>), Failure> {
+            let (mut values, mut labels) = (Vec::new(), Vec::new());
+            for index in samples(part.count, most) {
+                let image = part.image(index)?;
+                let about_0 = |value: f32| (value - data.mean) / data.deviation;
+                match part.element {
+                    Element::Byte => values.extend(image.iter().copied().map(f32::from).map(about_0)),
+                    Element::Number => {
+                        values.extend(image.as_chunks().0.iter().map(|bytes| about_0(f32::from_le_bytes(*bytes))));
+                    }
+                }
+                labels.push(part.labels[index]);
+            }
+            Ok((values, labels))
+        };
+        let (train, labels) = read(&data.train, MOST[0])?;
+        let (test, test_labels) = read(&data.test, MOST[1])?;
+        let values = data.train.height * data.train.width * data.train.channels;
+        Ok(Self { name: data.name.clone(), train, labels, test, test_labels, values, classes: data.classes.len() })
+    }
+
+    /// One for training.
+    pub fn image(&self, index: usize) -> &[f32] {
+        &self.train[index * self.values..(index + 1) * self.values]
+    }
+}

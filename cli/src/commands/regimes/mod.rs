@@ -1,0 +1,232 @@
+//! `gradscale regimes`: what rules make of losses, targets and inputs that are hard on them. Small networks, all
+//! regimes, a number for each regime and method.
+
+mod images;
+mod network;
+mod page;
+mod regime;
+mod results;
+mod table;
+mod training;
+
+#[cfg(test)]
+mod tests;
+
+use images::Images;
+use regime::{Regime, all};
+use training::{Row, train};
+
+use crate::{
+    Failure,
+    data::{Labelled, Reading},
+    machine::Origin,
+    output,
+    setup::{Methods, Seeds, threads},
+};
+use clap::Args;
+use gradscale::Method;
+use indicatif::ProgressBar;
+use results::Results;
+use serde::Serialize;
+use std::{
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+/// What is run unless told: the rules people use, ours of before, ours.
+const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,history=0", "gs"];
+/// Where targets can be fill values, also this one, which leaves them out.
+const OUTLIERS: &str = "gs:outliers=24";
+
+const HELP: &str = "Regimes, by NAME or by what stands before its colon:
+  1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in so many has 2^P times the loss of the others;
+                                    P is -20, -12, -8, 8, 12, 20 or 40
+  blocks:10, blocks:24, blocks:100  so many large batches, then as many of 2^-20 their loss
+  fill:1in50, fill:1in500           one target of a batch is 1e20
+  infinite:…, nan:…                 one input of a batch is ∞ or NaN, on which nothing can train
+  jump:2^-12, jump:2^12, jump:2^40  losses change in the middle
+  drift:2^-30                       losses become smaller all the time
+  masked                            losses are zero for 100 steps in every 300
+  lognormal                         losses times e^3z, z from a normal distribution
+  rnn                               recurrent gradients explode in one batch of 20
+  heads                             five heads whose losses count 1 to 1e-12, under Adam
+
+Gradients are clipped by norm, so that f32 trains in all: others are compared with it.
+Results: report.html and table.md for people, regimes.json for programs.
+Exit code 2 with one line if something is wrong.";
+
+/// `gradscale regimes`.
+#[derive(Clone, Debug, Args, Serialize)]
+#[command(after_help = HELP)]
+pub struct Regimes {
+    /// One seed and few steps: a look at all regimes in under two minutes on two cores. Without it, it takes the better
+    /// part of an hour.
+    #[arg(long)]
+    quick: bool,
+    /// Regimes, separated by commas [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Methods, separated by commas, as for `compare` [default: fp32, dynamic, dynamic:10, gs:exact,room=6,history=0
+    /// (gs as it was before it remembered and repeated), gs; with fill values also gs:outliers=24]
+    #[arg(long, value_name = "LIST")]
+    methods: Option<Methods>,
+    /// Seeds, separated by commas; tables give means and spreads [default: 0,1,2; with --quick 0]
+    #[arg(long, value_name = "LIST")]
+    seeds: Option<Seeds>,
+    /// Images with one class each, as for `compare --task classify`, for the networks that tell images; without, digits
+    /// are made up.
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Trainings at a time; 0: one for each core. Results do not depend on it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
+    threads: usize,
+    /// Directory for report.html, table.md and regimes.json, which must not hold results yet [default: the first of
+    /// regimes-1, regimes-2, … that does not]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// A training to be done.
+#[derive(Debug)]
+struct Job<'a> {
+    regime: &'a Regime,
+    method: (String, Method),
+    seed: u64,
+    steps: u64,
+}
+
+impl Regimes {
+    /// What is asked for.
+    fn chosen(&self) -> Result<Vec<Regime>, Failure> {
+        let all = all();
+        if let Some(unknown) = self.only.iter().find(|name| !all.iter().any(|regime| regime.is_called(name))) {
+            let names: Vec<&str> = all.iter().map(|regime| regime.name.as_str()).collect();
+            return Err(Failure::at("--only", format!("{unknown:?} is no regime; there are {}", names.join(", "))));
+        }
+        let chosen = |regime: &Regime| self.only.is_empty() || self.only.iter().any(|name| regime.is_called(name));
+        Ok(all.into_iter().filter(chosen).collect())
+    }
+
+    fn images(&self) -> Result<Images, Failure> {
+        let labelled = match &self.data {
+            Some(path) => Labelled::load(path, &Reading::default())?,
+            None => Labelled::synthetic(0),
+        };
+        let count = labelled.train.count;
+        if count < network::BATCH {
+            let cause = format!("{} has {count} training images, and a batch takes {}", labelled.name, network::BATCH);
+            return Err(Failure::at("--data", cause));
+        }
+        labelled.notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        Images::of(&labelled)
+    }
+
+    fn methods(&self, regime: &Regime) -> Vec<(String, Method)> {
+        let named = |name: &&str| Some(((*name).to_owned(), name.parse().ok()?));
+        match &self.methods {
+            Some(methods) => methods.0.clone(),
+            None => METHODS.iter().chain(regime.fills().then_some(&OUTLIERS)).filter_map(named).collect(),
+        }
+    }
+
+    fn seeds(&self) -> Vec<u64> {
+        let default = if self.quick { vec![0] } else { vec![0, 1, 2] };
+        self.seeds.as_ref().map_or(default, |seeds| seeds.0.clone())
+    }
+
+    fn jobs<'a>(&self, regimes: &'a [Regime]) -> Vec<Job<'a>> {
+        let mut jobs = Vec::new();
+        for regime in regimes {
+            for method in self.methods(regime) {
+                let job = |seed| Job { regime, method: method.clone(), seed, steps: regime.steps(self.quick) };
+                jobs.extend(self.seeds().into_iter().map(job));
+            }
+        }
+        jobs
+    }
+}
+
+/// Trains all, and writes the results after each regime.
+///
+/// # Errors
+/// A regime that there is not, data that cannot be read, results that cannot be written.
+pub fn run(arguments: &Regimes) -> Result<(), Failure> {
+    let regimes = arguments.chosen()?;
+    // What cannot be written is said before anything is trained.
+    let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;
+    let images = arguments.images()?;
+    let directory = output::directory(arguments.out.as_deref(), "regimes", "regimes.json")?;
+    let jobs = arguments.jobs(&regimes);
+    let bar = output::progress(jobs.iter().map(|job| job.steps).sum());
+    let mut results = Results::new(asked, Origin::here(), &images.name, &regimes);
+    let threads = match arguments.threads {
+        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        threads => threads,
+    };
+    side_by_side(&jobs, &images, threads, &bar, |rows| {
+        results.rows.extend(rows);
+        bar.suspend(|| output::print(&table::last(&results)))?;
+        write(&directory, &results)
+    })?;
+    bar.finish_and_clear();
+    output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("report.html").display()))
+}
+
+/// Does all jobs, several at a time, and hands out the rows of each regime, in order, when it is done.
+fn side_by_side(
+    jobs: &[Job<'_>], images: &Images, threads: usize, bar: &ProgressBar,
+    mut done: impl FnMut(Vec<Row>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            let (next, sender) = (&next, sender.clone());
+            scope.spawn(move || {
+                while let Some((at, job)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
+                {
+                    let (name, method) = &job.method;
+                    let trained = train(job.regime, images, (name, method), job.seed, job.steps, || bar.inc(1));
+                    // Nobody listens any more after an error.
+                    if sender.send((at, trained)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut rows: Vec<Option<Row>> = jobs.iter().map(|_| None).collect();
+        let mut from = 0;
+        for (at, trained) in receiver {
+            let row = trained?;
+            bar.set_message(format!("{}, {}, seed {}", row.regime, row.method, row.seed));
+            rows[at] = Some(row);
+            while from < jobs.len() {
+                let name = &jobs[from].regime.name;
+                let to =
+                    jobs[from..].iter().position(|job| job.regime.name != *name).map_or(jobs.len(), |to| from + to);
+                if rows[from..to].iter().any(Option::is_none) {
+                    break;
+                }
+                done(rows[from..to].iter_mut().filter_map(Option::take).collect())?;
+                from = to;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
+    let path = directory.join("regimes.json");
+    let mut json = serde_json::to_vec_pretty(results).map_err(|error| Failure::file(&path, error))?;
+    json.push(b'\n');
+    output::write(&path, &json)?;
+    output::write(&directory.join("table.md"), table::table(results).as_bytes())?;
+    output::write(&directory.join("report.html"), page::html(results).as_bytes())
+}

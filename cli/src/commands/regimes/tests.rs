@@ -1,0 +1,178 @@
+//! Short forms of all regimes: f32's result, nothing finite skipped, few repeats; and the rule of before starves where
+//! losses alternate, so that these bounds can be broken.
+
+use super::{
+    METHODS, OUTLIERS, Regimes,
+    images::Images,
+    regime::{self, Course, Regime},
+    training::{Row, train},
+};
+use crate::data::Labelled;
+use clap::Parser;
+use std::sync::OnceLock;
+
+const BEFORE: &str = "gs:exact,room=6,history=0";
+
+fn images() -> &'static Images {
+    static IMAGES: OnceLock<Images> = OnceLock::new();
+    IMAGES.get_or_init(|| Images::of(&Labelled::synthetic(0)).expect("in memory"))
+}
+
+fn run(regime: &Regime, method: &str, steps: u64) -> Row {
+    let row = train(regime, images(), (method, &method.parse().expect("a method")), 0, steps, || ());
+    row.expect("a training")
+}
+
+/// Steps of which a regime's rare batches are some.
+fn steps(regime: &Regime) -> u64 {
+    match regime.course {
+        Course::Alternating { every: 3, .. } | Course::Jump { .. } => 150,
+        Course::Alternating { every: 40, .. } => 500,
+        Course::Alternating { .. } => 600,
+        Course::Fill { every } | Course::NotFinite { every, .. } => every.clamp(200, 520),
+        Course::Blocks { .. } | Course::Drift { .. } | Course::LogNormal { .. } => 200,
+        Course::Masked => 300,
+        Course::Pale { .. } | Course::Same => 100,
+    }
+}
+
+/// Batches that FP16 cannot serve with the others, and batches on which nothing can train.
+fn rare(regime: &Regime, steps: u64) -> [u64; 2] {
+    let count = |is: &dyn Fn(u64) -> bool| (0..steps).filter(|&step| is(step)).count() as u64;
+    let at = |step: u64| regime.course.at(step, steps, 0);
+    let apart = count(&|step| match regime.course {
+        Course::Alternating { power: 25.., .. } => at(step).factor == 1.0,
+        _ => at(step).target.is_some(),
+    });
+    [apart, count(&|step| !at(step).finite())]
+}
+
+/// All regimes of these families.
+fn holds(families: &[&str]) {
+    let all = regime::all();
+    let chosen: Vec<&Regime> = all.iter().filter(|regime| families.contains(&regime.family())).collect();
+    assert!(chosen.len() >= families.len(), "{families:?}");
+    for regime in chosen {
+        let steps = steps(regime);
+        let (single, half) = (run(regime, "fp32", steps), run(regime, "gs", steps));
+        let Row { score, skipped, finite_skipped, repeated, .. } = &half;
+        let name = &regime.name;
+        let (score, than) = (score.expect("a score"), single.score.expect("a score"));
+        println!("{name}: fp32 {than:.1}, gs {score:.1}, {skipped} skipped, {repeated} repeated of {steps}");
+        if regime.net.higher_is_better() {
+            // One large batch teaches little; all others are enough to beat chance, which is 10, by far.
+            let few = matches!(regime.course, Course::Alternating { every: 500, power: 1.. });
+            assert!(few || than > 20.0, "{name}: f32 itself does not train, {than}");
+            assert!(score > than - 10.0, "{name}: {score} beside {than}");
+        } else {
+            assert!(than < 40.0 && score < 1.25 * than + 1.0, "{name}: {score} beside {than}");
+        }
+        let [apart, lost] = rare(regime, steps);
+        assert_eq!((*skipped, *finite_skipped, single.skipped), (lost, 0, lost), "{name}");
+        // One in twenty, beside those that no exponent serves with others; a jump costs up to nine, once.
+        let most = apart + 2 * lost + (steps / 20).max(10);
+        assert!(*repeated <= most, "{name}: {repeated} repeats, {most} are allowed");
+    }
+}
+
+#[test]
+fn one_in_three() {
+    holds(&["1in3"]);
+}
+
+#[test]
+fn one_in_forty() {
+    holds(&["1in40"]);
+}
+
+#[test]
+fn one_in_five_hundred() {
+    holds(&["1in500"]);
+}
+
+#[test]
+fn values_that_no_half_holds() {
+    holds(&["fill", "infinite", "nan"]);
+}
+
+#[test]
+fn losses_that_change_for_long() {
+    holds(&["blocks", "jump", "drift", "masked", "lognormal"]);
+}
+
+#[test]
+fn networks_that_are_hard() {
+    holds(&["rnn", "heads"]);
+}
+
+/// The rule of before starves where it is known to, and says so by its skips.
+#[test]
+fn the_rule_of_before_starves() {
+    let all = regime::all();
+    for name in ["1in3:2^8", "1in3:2^12", "1in3:2^20", "1in3:2^40", "1in40:2^20", "1in40:2^40"] {
+        let regime = all.iter().find(|regime| regime.name == name).expect("a regime");
+        let steps = steps(regime);
+        let (single, before) = (run(regime, "fp32", steps), run(regime, BEFORE, steps));
+        let (score, than) = (before.score.expect("a score"), single.score.expect("a score"));
+        println!("{name}: fp32 {than:.1}, before {score:.1}, {} of {steps} skipped", before.skipped);
+        assert!(score < than - 10.0, "{name}: {score} beside {than}");
+        assert!(before.finite_skipped >= steps / 60 && before.repeated == 0, "{name}: {}", before.skipped);
+    }
+}
+
+/// Unless told, five methods, and a sixth where it makes a difference.
+#[test]
+fn every_default_method_is_one() {
+    /// As the program reads them.
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        regimes: Regimes,
+    }
+    let Alone { regimes } = Alone::try_parse_from(["regimes"]).expect("no options are needed");
+    let chosen = regimes.chosen().expect("all regimes");
+    assert_eq!(chosen.len(), regime::all().len());
+    for regime in &chosen {
+        let names: Vec<String> = regimes.methods(regime).into_iter().map(|(name, _)| name).collect();
+        let all = METHODS.iter().chain(regime.name.starts_with("fill").then_some(&OUTLIERS));
+        assert!(names.iter().eq(all), "{}: {names:?}", regime.name);
+    }
+    assert_eq!(regimes.jobs(&chosen).len(), 3 * (5 * chosen.len() + 2));
+}
+
+/// Every regime is told from the others, and happens as it says.
+#[test]
+fn regimes_are_what_they_are_called() {
+    let all = regime::all();
+    let mut names: Vec<&str> = all.iter().map(|regime| regime.name.as_str()).collect();
+    assert_eq!(all.iter().filter(|regime| regime.is_called("1in40")).count(), 7);
+    assert_eq!(all.iter().filter(|regime| regime.is_called("1in40:2^-8")).count(), 1);
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all.len());
+    let factors = |course: Course, steps: u64| -> Vec<f32> {
+        (0..steps).map(|step| course.at(step, steps, 7).factor.log2()).collect()
+    };
+    assert_eq!(factors(Course::Alternating { every: 3, power: 8 }, 6), [-8.0, -8.0, 0.0, -8.0, -8.0, 0.0]);
+    assert_eq!(factors(Course::Alternating { every: 3, power: -8 }, 6), [0.0, 0.0, -8.0, 0.0, 0.0, -8.0]);
+    assert_eq!(factors(Course::Blocks { length: 2, power: 20 }, 6), [0.0, 0.0, -20.0, -20.0, 0.0, 0.0]);
+    assert_eq!(factors(Course::Jump { power: 12 }, 4), [0.0, 0.0, 12.0, 12.0]);
+    assert_eq!(factors(Course::Jump { power: -12 }, 4), [12.0, 12.0, 0.0, 0.0]);
+    assert_eq!(factors(Course::Drift { power: -30 }, 3), [20.0, 10.0, 0.0]);
+    let zeros = |step: u64| Course::Masked.at(step, 600, 0).factor == 0.0;
+    assert_eq!(
+        (0..600).filter(|&step| zeros(step)).collect::<Vec<_>>(),
+        [100..200, 400..500].map(Vec::from_iter).concat()
+    );
+    // One in each fifty, at no fixed place.
+    let places: Vec<u64> =
+        (0..5000).filter(|&step| Course::Fill { every: 50 }.at(step, 5000, 7).target == Some(1e20)).collect();
+    assert!(places.iter().zip(0..).all(|(&place, block)| place / 50 == block) && places.len() == 100);
+    assert!((0..10).all(|digit| places.iter().any(|place| place % 10 == digit)));
+    // e^3z: of a normal distribution.
+    let logs = factors(Course::LogNormal { sigma: 3.0 }, 4000);
+    let mean = logs.iter().sum::<f32>() / 4000.0;
+    let spread = (logs.iter().map(|log| (log - mean).powi(2)).sum::<f32>() / 4000.0).sqrt();
+    let expected = 3.0 * std::f32::consts::LOG2_E;
+    assert!(mean.abs() < 0.3 && (spread / expected - 1.0).abs() < 0.05, "{mean} ± {spread}");
+}

@@ -1,0 +1,50 @@
+//! What a checkpoint knows of the steps before it, should the log be lost.
+
+use crate::record::Record;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+
+/// Steps that are kept, so that a checkpoint's header stays far from its limit.
+const MOST: usize = 1 << 20;
+/// Hexadecimal digits of a loss.
+const DIGITS: usize = 8;
+
+/// The last steps: losses, and which of them were skipped. What differs between equal trainings, times for instance, is
+/// not in it: equal states are equal checkpoints.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct History {
+    /// The first step that is known.
+    first: u64,
+    /// The bits of each loss as hexadecimal digits: exact, and NaN and ∞ too.
+    losses: String,
+    skipped: Vec<u64>,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub loss: f32,
+    pub skipped: bool,
+}
+
+impl History {
+    /// Of what was recorded so far: one loss for each step, from the first.
+    pub fn of(record: &Record) -> Self {
+        let start = record.loss.len().saturating_sub(MOST);
+        let first = start as u64 + 1;
+        let mut losses = String::with_capacity(DIGITS * (record.loss.len() - start));
+        for loss in &record.loss[start..] {
+            write!(losses, "{:08x}", loss.to_bits()).ok();
+        }
+        let skipped = record.skipped_at.iter().copied().filter(|&step| step >= first).collect();
+        Self { first, losses, skipped }
+    }
+
+    /// What is known of a step.
+    pub fn step(&self, iteration: u64) -> Option<Known> {
+        let at = DIGITS * usize::try_from(iteration.checked_sub(self.first)?).ok()?;
+        let digits = self.losses.get(at..at.checked_add(DIGITS)?)?;
+        let loss = f32::from_bits(u32::from_str_radix(digits, 16).ok()?);
+        Some(Known { loss, skipped: self.skipped.binary_search(&iteration).is_ok() })
+    }
+}

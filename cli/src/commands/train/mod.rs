@@ -1,0 +1,318 @@
+//! `gradscale train`: one method, with checkpoints, to be stopped and resumed at any moment.
+
+pub(crate) mod checkpoints;
+mod history;
+mod log;
+mod plan;
+mod signals;
+mod tensorboard;
+
+use crate::{
+    Failure, doubts,
+    machine::Origin,
+    metrics::Metrics,
+    output,
+    record::{Description, Recorder},
+    report::Report,
+    tasks::{Dataset, On, Run},
+    trace,
+};
+use checkpoints::Checkpoints;
+use clap::Args;
+use gradscale::{MemoryReport, core::stats::Detail};
+use history::History;
+use indicatif::ProgressBar;
+use log::Log;
+pub(crate) use plan::Plan;
+use signals::{Signal, Signals};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+/// `gradscale train`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = FILES)]
+pub struct Train {
+    #[command(flatten)]
+    plan: Plan,
+    /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
+    /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "net", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "ignore", "label", "skip_broken", "memory", "amp", "keep_f32", "half"])]
+    resume: Option<PathBuf>,
+    /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// TOML file with options of this command (iters = 600); the command line wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+const FILES: &str = "Files:
+  checkpoint-N.safetensors   the last two: settings, masters, optimizer, scales, running statistics, position in the
+                             data, losses so far; with checksums
+  report.html                loss, scores, scales and underflow at every site, after every checkpoint
+  log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped or repeated; scores; sites
+  tensorboard/               the same for TensorBoard: tensorboard --logdir DIR
+Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and says how to go on; a second one ends at once. A training
+that is stopped, killed or out of disk space and resumed gives the same weights, bit for bit, as one that is not. What is
+damaged is named and set aside as NAME.damaged-1.";
+
+/// Trains, or goes on. Not all steps are done if a signal ends it.
+///
+/// # Errors
+/// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row.
+pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
+    match &arguments.resume {
+        Some(directory) => resume(directory, &arguments.plan),
+        None => begin(arguments.out.as_deref(), &arguments.plan),
+    }
+}
+
+fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
+    let plan = given.fresh().begun()?;
+    let data = plan.setup.load(plan.seed)?;
+    data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+    let mut run = plan.open(&*data, true)?;
+    // What does not fit has been said before a directory is made.
+    let directory = output::directory(out, "train", "log.jsonl")?;
+    let checkpoints = Checkpoints::new(&directory);
+    if let Some(there) = checkpoints.all()?.into_values().next() {
+        let go_on = resume_command(&directory);
+        let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
+        return Err(Failure::file(&there, cause));
+    }
+    let _lock = lock(&directory)?;
+    let trace = given.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let trace = trace.map(|trace| trace.made_by(&plan.method));
+    if trace.is_some() {
+        run.observe_operands();
+    }
+    // Before anything else is written: from here on the directory can be resumed, whatever happens.
+    checkpoints.save(&*run, &plan, &History::default(), 0)?;
+    let go_on = |error: Failure| error.hint(&go_on(&directory));
+    let signals = Signals::listen()?;
+    let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
+    let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
+    let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
+    let directory = directory.as_path();
+    Training { data: &*data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
+}
+
+fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
+    if !directory.is_dir() {
+        return Err(Failure::file(directory, "no such directory"));
+    }
+    let checkpoints = Checkpoints::new(directory);
+    if checkpoints.all()?.is_empty() {
+        return Err(Failure::file(directory, "no checkpoint to resume from"));
+    }
+    let _lock = lock(directory)?;
+    let (found, damaged) = checkpoints.newest()?;
+    if given.setup.device.is_none() {
+        found.check_device()?;
+    }
+    let plan = found.plan()?.resumed(given)?;
+    let asked = plan.iters.is_some();
+    let plan = plan.begun()?;
+    let (iteration, iters) = (found.iteration, plan.iters());
+    let data = plan.setup.load(plan.seed)?;
+    let mut run = plan.open(&*data, false)?;
+    run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
+    for (path, error) in damaged {
+        let aside = output::set_aside(&path)?;
+        let instead = format!("it is kept as {}, and {} taken instead", aside.display(), found.path.display());
+        output::warn(&error.hint(&instead));
+    }
+    let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
+    output::print(&format!("{}\n", announcement(&found.path, iteration, iters, asked)))?;
+    // The one that was killed may not have come to it.
+    checkpoints.prune()?;
+    let trace = match &plan.trace {
+        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration, &plan.method)?),
+        Some(_) | None => None,
+    };
+    if trace.is_some() {
+        run.observe_operands();
+    }
+    let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
+    entries.iter().for_each(|entry| recorder.restore(entry));
+    let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
+    let signals = Signals::listen()?;
+    let mut training =
+        Training { data: &*data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals };
+    if iteration >= iters {
+        // Of a training that was killed just before its report.
+        let memory = training.run.memory();
+        training.report(entries.last().and_then(|entry| entry.scores), memory)?;
+    }
+    training.run(iteration)
+}
+
+/// What a resume does; `asked`, unless the checkpoint is of a version that did not write how many steps it was to be.
+fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> String {
+    let checkpoint = checkpoint.display();
+    if iteration >= iters {
+        return format!("{checkpoint}: complete, {iteration} steps of {iters}; --iters N goes on to step N");
+    }
+    let why =
+        if asked { "" } else { ", unless --iters N says otherwise: an earlier version wrote it, without that number" };
+    format!("{checkpoint}: going on from step {iteration} to step {iters}{why}")
+}
+
+/// A training under way.
+struct Training<'a> {
+    data: &'a dyn Dataset,
+    run: Box<dyn Run + 'a>,
+    plan: &'a Plan,
+    directory: &'a Path,
+    recorder: Recorder,
+    log: Log,
+    board: tensorboard::Writer,
+    trace: Option<trace::Writer>,
+    checkpoints: Checkpoints,
+    signals: Signals,
+}
+
+impl Training<'_> {
+    /// The steps after `iteration`, until the last or until a signal comes.
+    fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
+        let iters = self.plan.iters();
+        let bar = output::progress(iters).with_position(iteration);
+        for iteration in iteration + 1..=iters {
+            if let Some(signal) = self.step(iteration, &bar)? {
+                bar.finish_and_clear();
+                let done = format!("stopped and saved after step {iteration} of {iters}");
+                output::warn(&Failure::file(self.directory, done).hint(&go_on(self.directory)));
+                return Ok(signal.exit_code());
+            }
+        }
+        bar.finish_and_clear();
+        output::print(&format!("{}\n", self.directory.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// One step; a signal, if one came and this was not the last step anyway.
+    fn step(&mut self, iteration: u64, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
+        // What a checkpoint's log says of sites holds for all steps before it.
+        let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
+        self.run.observe(if sampled || self.trace.is_some() { Detail::Full } else { Detail::Counts });
+        let start = Instant::now();
+        let outcome = self.run.step()?;
+        let seconds = start.elapsed().as_secs_f64();
+        bar.set_message(format!("loss {:.4}", outcome.loss));
+        bar.inc(1);
+        // Asked for once, so that the log of this step and its checkpoint agree.
+        let signal = self.signals.received().filter(|_| iteration < self.plan.iters());
+        let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
+        let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
+        // Of training: evaluation comes with batches of other sizes.
+        let memory = self.run.memory();
+        let curve = self.plan.evaluates(iteration);
+        if curve && self.data.validation_count().is_some() {
+            entry.validation = Some(self.run.evaluate(On::Validation)?);
+        }
+        if iteration == self.plan.iters() || curve && entry.validation.is_none() {
+            entry.scores = Some(self.run.evaluate(On::Test)?);
+        }
+        self.recorder.scored(&entry);
+        let mut keep = || {
+            if let Some(trace) = &mut self.trace {
+                trace.push_repeated(iteration, self.run.attempts())?;
+                trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
+            }
+            self.log.push(&entry)?;
+            self.board.push(&entry)?;
+            if saves {
+                // The log first: a checkpoint never knows of steps that the log does not.
+                self.log.sync()?;
+                self.board.sync()?;
+                let history = History::of(self.recorder.record());
+                self.checkpoints.save(&*self.run, self.plan, &history, iteration)?;
+                self.report(entry.scores, memory)?;
+            }
+            Ok(())
+        };
+        keep().map_err(|error: Failure| error.hint(&go_on(self.directory)))?;
+        for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
+            if let Some(scores) = scores {
+                let line = format!("step {iteration}: loss {:.4}, {} on {on} images\n", outcome.loss, words(&scores));
+                bar.suspend(|| output::print(&line))?;
+            }
+        }
+        doubts::say(bar, &self.plan.method, &self.recorder.news());
+        Ok(signal)
+    }
+
+    /// What is known so far; with sample images, where there are scores.
+    fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport) -> Result<(), Failure> {
+        if let Some(scores) = scores {
+            let samples = self.run.samples()?;
+            self.recorder.finish(scores, samples, memory, &self.run.unchanged()?);
+        }
+        let path = self.directory.join("report.html");
+        let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));
+        let report = Report {
+            title: described.title(&plan.setup),
+            circumstances: described.circumstances(&plan.setup, plan.pixels, plan.iters(), &[plan.seed], &origin),
+            methods: vec![&plan.method],
+            runs: &[self.recorder.record()],
+            data: self.data,
+            origin: &origin,
+            arguments: serde_json::to_value(plan).map_err(|error| Failure::file(&path, error))?,
+        };
+        output::write(&path, report.html().as_bytes())
+    }
+}
+
+fn words(scores: &Metrics) -> String {
+    let right = format!("right {:.1} %", 100.0 * scores.global_accuracy);
+    scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
+}
+
+/// One training at a time in a directory. The system lets go of it when the process ends, however that happens.
+fn lock(directory: &Path) -> Result<File, Failure> {
+    let path = directory.join("lock");
+    let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
+    file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
+    Ok(file)
+}
+
+/// What to do once there is space, time or power again.
+fn go_on(directory: &Path) -> String {
+    format!("go on with: {}", resume_command(directory))
+}
+
+/// A command line for a shell.
+fn resume_command(directory: &Path) -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "gradscale".into());
+    // A name must not pass for an option.
+    let dashed = directory.as_os_str().as_encoded_bytes().starts_with(b"-");
+    let directory = if dashed { Path::new(".").join(directory) } else { directory.to_owned() };
+    format!("{} train --resume {}", quoted(&program.to_string_lossy()), quoted(&directory.to_string_lossy()))
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:+@%=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(quoted("runs/a-1"), "runs/a-1");
+        assert_eq!(quoted("my run"), "'my run'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert!(resume_command(Path::new("-x")).ends_with("train --resume ./-x"));
+    }
+}

@@ -1,0 +1,174 @@
+//! The settings of a training: all of them are in every checkpoint, so that a resume needs none.
+
+use crate::{
+    Failure,
+    optimizer::Schedule,
+    rule,
+    setup::Setup,
+    tasks::{Dataset, Opening, Pixels, Run, open},
+};
+use clap::Args;
+use gradscale::Method;
+use serde::{Deserialize, Serialize};
+use std::path::{self, PathBuf};
+
+/// What a training is, and what its checkpoints say that it is. Options have a value once it has begun.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) setup: Setup,
+    /// Precision and scaling; `gradscale compare --help` lists the methods.
+    #[arg(long, value_name = "METHOD", default_value = "gs")]
+    pub(super) method: String,
+    /// What the method remembers where it does not say.
+    #[arg(skip = rule::TODAY.to_owned())]
+    #[serde(default = "before")]
+    history: String,
+    /// What the sum of losses is divided by: a number of pixels or images (learning rate, weight decay and --clip make
+    /// up for it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch
+    /// that have a label.
+    #[arg(long, value_name = "N|batch", default_value = "batch")]
+    pub(super) pixels: Pixels,
+    /// Decides first weights, order and flips.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
+    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) eval_every: u64,
+    /// Training steps, those before a resume included [default: 400]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) iters: Option<u64>,
+    /// A checkpoint after so many steps; 0: at the end only [default: 100]
+    #[arg(long, value_name = "N")]
+    pub(super) checkpoint_every: Option<u64>,
+    /// Threads of the CPU; 0: one for each core. Results do not depend on it. [default: 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=4096))]
+    pub(super) threads: Option<u16>,
+    /// First weights from a checkpoint of the same network, or from a PyTorch model: a safetensors file of its
+    /// state_dict, whose modules are called as the layers that `gradscale plan` lists, without the network's name
+    /// (encoder.conv1.weight). Layers that such a model lacks start as always.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(super) weights: Option<PathBuf>,
+    /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(super) trace: Option<PathBuf>,
+}
+
+/// Older checkpoints do not say.
+fn before() -> String {
+    rule::BEFORE.to_owned()
+}
+
+/// Steps, unless told.
+const ITERS: u64 = 400;
+/// Steps from one checkpoint to the next, unless told.
+const CHECKPOINT_EVERY: u64 = 100;
+
+impl Plan {
+    /// Of a training that begins: scores before the last are of images for validation. One that goes on has them of what
+    /// it had.
+    pub fn fresh(&self) -> Self {
+        let mut plan = self.clone();
+        plan.setup.reading.validation = plan.eval_every != 0;
+        plan
+    }
+
+    /// With a value for everything, and paths that hold wherever a resume is started.
+    pub fn begun(&self) -> Result<Self, Failure> {
+        let mut plan = self.clone();
+        let Setup { amp, net, .. } = &self.setup;
+        amp.only(self.scaling()?)?;
+        amp.check(self.setup.task(), *net)?;
+        plan.setup.updates = self.setup.recipe(self.iters())?.said();
+        let setup = &mut plan.setup;
+        (setup.batch, setup.device) = (Some(setup.batch()), Some(setup.device()));
+        setup.data = match &setup.data {
+            Some(data) => Some(data.canonicalize().map_err(|error| Failure::file(data, error))?),
+            None => None,
+        };
+        plan.iters = Some(self.iters());
+        plan.checkpoint_every = Some(self.checkpoint_every());
+        plan.threads = Some(self.threads.unwrap_or(0));
+        // First weights are read once, and name where they came from after that.
+        plan.trace = match &self.trace {
+            Some(path) => Some(path::absolute(path).map_err(|error| Failure::file(path, error))?),
+            None => None,
+        };
+        Ok(plan)
+    }
+
+    /// As it was begun, but for what is given anew.
+    ///
+    /// # Errors
+    /// Steps behind the end of the learning rate's schedule.
+    pub fn resumed(self, given: &Self) -> Result<Self, Failure> {
+        let end = self.setup.updates.schedule.as_ref().and_then(Schedule::end);
+        if let (Some(asked), Some(end)) = (given.iters, end)
+            && asked > end.max(self.iters())
+        {
+            let cause = format!("the learning rate of this training is 0 from step {end} on");
+            return Err(Failure::at(format!("--iters {asked}"), cause)
+                .hint("begin another with --weights to go on from what it has learned"));
+        }
+        let setup = Setup { device: given.setup.device.or(self.setup.device), ..self.setup };
+        // The rule that it was begun with, whatever this version makes of the method's name.
+        let method = if self.history == rule::TODAY { self.method } else { rule::spelled(&self.method, &self.history) };
+        Ok(Self {
+            setup,
+            method,
+            iters: given.iters.or(self.iters),
+            checkpoint_every: given.checkpoint_every.or(self.checkpoint_every),
+            threads: given.threads.or(self.threads),
+            ..self
+        })
+    }
+
+    /// Steps.
+    pub fn iters(&self) -> u64 {
+        self.iters.unwrap_or(ITERS)
+    }
+
+    /// Whether a checkpoint is due after a step.
+    pub fn saves(&self, iteration: u64) -> bool {
+        self.due(iteration, self.checkpoint_every())
+    }
+
+    /// Whether scores are, as a point of a curve.
+    pub fn evaluates(&self, iteration: u64) -> bool {
+        self.eval_every != 0 && self.due(iteration, self.eval_every)
+    }
+
+    fn checkpoint_every(&self) -> u64 {
+        self.checkpoint_every.unwrap_or(CHECKPOINT_EVERY)
+    }
+
+    fn due(&self, iteration: u64, every: u64) -> bool {
+        iteration == self.iters() || every != 0 && iteration.is_multiple_of(every)
+    }
+
+    /// The training before its first step.
+    pub fn open<'a>(&'a self, data: &'a dyn Dataset, weights: bool) -> Result<Box<dyn Run + 'a>, Failure> {
+        open(
+            data,
+            Opening {
+                device: self.setup.device(),
+                threads: usize::from(self.threads.unwrap_or(0)),
+                settings: self.setup.settings(self.pixels, self.iters())?,
+                method: self.method()?,
+                seed: self.seed,
+                weights: self.weights.as_deref().filter(|_| weights),
+            },
+        )
+    }
+
+    /// With the precision that goes with it.
+    pub(crate) fn method(&self) -> Result<Method, Failure> {
+        Ok(self.setup.amp.of(self.scaling()?))
+    }
+
+    fn scaling(&self) -> Result<Method, Failure> {
+        self.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))
+    }
+}

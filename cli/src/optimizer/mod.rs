@@ -1,0 +1,164 @@
+//! How weights are updated: options of all that trains, and what becomes of them where a loss is divided by another
+//! number than that of its own pixels or images.
+
+mod rule;
+mod schedule;
+mod text;
+
+pub use rule::{LEAST_EPS, Moments, Rule};
+pub use schedule::Schedule;
+
+use crate::{Failure, text::as_text};
+use clap::Args;
+use gradscale::optim::{Adam, AdamW, Optimizer, Sgd};
+use serde::{Deserialize, Serialize};
+
+/// Options. What is not said is the task's; results and checkpoints have all of them.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Updates {
+    /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor
+    /// (--pixels) gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many
+    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers; 0.001 with adam and adamw]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
+    /// Update rule: sgd[:momentum=0,nesterov=no], adam[:beta1=0.9,beta2=0.999,eps=1e-8], or adamw with the options of
+    /// adam [default: sgd:momentum=0.9]
+    #[arg(long, value_name = "RULE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<Rule>,
+    /// How the learning rate changes: constant; step:every=N or step:at=N/N/…, which multiply it by factor=0.1; cosine
+    /// or polynomial[:power=1], which fall to 0 at the last step, or at steps=N. Each may have warmup=N, steps in which
+    /// it grows. Skipped steps do not count [default: constant]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// Weight decay: of sgd and adam what is added to gradients (of a mean, as for --lr), of adamw what is taken from
+    /// weights [default: 0.0005 with sgd, 0 with adam, 0.01 with adamw]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_decay: Option<f64>,
+    /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never]
+    #[arg(long, value_name = "NORM", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e12))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+}
+
+/// Bounds keep every product with a divisor an ordinary f32.
+fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("must be a number from {} to {}", text::shortest(least), text::shortest(most)))
+}
+
+/// All that an update is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// Learning rate, for a loss that is a mean.
+    pub lr: f64,
+    /// The rule.
+    pub rule: Rule,
+    /// The learning rate over time.
+    pub schedule: Schedule,
+    /// Weight decay, for a loss that is a mean.
+    pub decay: f64,
+    /// The largest norm of all gradients, for a loss that is a mean.
+    pub clip: Option<f64>,
+}
+
+/// The paper gives none.
+const DECAY: f64 = 5e-4;
+
+impl Updates {
+    /// With what is usual where nothing was said; `lr` is the task's rate for SGD.
+    ///
+    /// # Errors
+    /// A warm-up that is as long as the training.
+    pub fn recipe(&self, lr: f64, iters: u64) -> Result<Recipe, Failure> {
+        let rule = self.optimizer.unwrap_or_default();
+        let (usual_lr, usual_decay) = match rule {
+            Rule::Sgd { .. } => (lr, DECAY),
+            Rule::Adam(_) => (Adam::default().lr, f64::from(Adam::default().decay)),
+            // As PyTorch; 0.01 in f32 is another number.
+            Rule::AdamW(_) => (AdamW::default().lr, 0.01),
+        };
+        let schedule = self.schedule.clone().unwrap_or_default();
+        let place = format!("--schedule {schedule}");
+        Ok(Recipe {
+            lr: self.lr.unwrap_or(usual_lr),
+            rule,
+            schedule: schedule.over(iters).map_err(|cause| Failure::at(place, cause))?,
+            decay: self.weight_decay.unwrap_or(usual_decay),
+            clip: self.clip,
+        })
+    }
+}
+
+impl Recipe {
+    /// As options that say all of it.
+    #[must_use]
+    pub fn said(&self) -> Updates {
+        let Self { lr, rule, schedule, decay, clip } = self;
+        Updates {
+            lr: Some(*lr),
+            optimizer: Some(*rule),
+            schedule: Some(schedule.clone()),
+            weight_decay: Some(*decay),
+            clip: *clip,
+        }
+    }
+
+    /// The optimizer for a loss that is `ratio` times smaller than a mean, so that training in f32 stays the same: SGD
+    /// has so many times the learning rate, Adam, which divides gradients by their size, an eps so many times smaller;
+    /// what is added to gradients or compared with them is so many times smaller too.
+    ///
+    /// # Errors
+    /// An eps that is too small then.
+    pub fn optimizer(&self, ratio: f64) -> Result<Optimizer, Failure> {
+        let eps = |eps: f32| {
+            let divided = single(f64::from(eps) / ratio);
+            if divided >= LEAST_EPS {
+                return Ok(divided);
+            }
+            let cause = format!("with a loss {ratio:.1e} times smaller than a mean, eps is {divided:.1e}");
+            Err(Failure::at(format!("--optimizer {}", self.rule), format!("{cause}, below {LEAST_EPS:e}")))
+        };
+        let optimizer: Optimizer = match self.rule {
+            Rule::Sgd { momentum, nesterov } => {
+                Sgd { lr: self.lr * ratio, momentum, nesterov, decay: self.decay(ratio) }.into()
+            }
+            Rule::Adam(Moments { betas, eps: usual }) => {
+                Adam { lr: self.lr, betas, eps: eps(usual)?, decay: self.decay(ratio) }.into()
+            }
+            Rule::AdamW(Moments { betas, eps: usual }) => {
+                AdamW { lr: self.lr, betas, eps: eps(usual)?, decay: single(self.decay) }.into()
+            }
+        };
+        let optimizer = optimizer.schedule(self.schedule.engine());
+        Ok(match self.clip {
+            Some(norm) => optimizer.clip_norm(single(norm / ratio)),
+            None => optimizer,
+        })
+    }
+
+    /// Weight decay that is added to gradients so many times smaller.
+    #[must_use]
+    pub fn decay(&self, ratio: f64) -> f32 {
+        single(self.decay / ratio)
+    }
+
+    /// In a sentence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let Self { lr, rule, schedule, decay, clip } = self;
+        let clipped = clip.map_or(String::new(), |norm| format!(", gradients clipped to a norm of {norm}"));
+        format!("Optimizer {rule}, learning rate {lr} ({schedule}), weight decay {decay}{clipped}.")
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounded")]
+fn single(number: f64) -> f32 {
+    number as f32
+}
+
+as_text!(Rule, Schedule);

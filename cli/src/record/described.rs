@@ -1,0 +1,51 @@
+//! What was trained, and how.
+
+use crate::{
+    machine::Origin,
+    setup::Setup,
+    tasks::{Dataset, Pixels},
+};
+use serde::Serialize;
+
+/// The data set.
+#[derive(Debug, Serialize)]
+pub struct Description {
+    pub name: String,
+    pub height: usize,
+    pub width: usize,
+    pub training_images: usize,
+    pub test_images: usize,
+    pub classes: Vec<String>,
+}
+
+impl Description {
+    pub fn of(data: &dyn Dataset) -> Self {
+        let ([height, width], [training_images, test_images]) = (data.size(), data.counts());
+        let (name, classes) = (data.name().to_owned(), data.classes().to_vec());
+        Self { name, height, width, training_images, test_images, classes }
+    }
+
+    /// What was trained, in a line.
+    pub fn title(&self, setup: &Setup) -> String {
+        let (name, height, columns) = (&self.name, self.height, self.width);
+        format!("{} on {name} ({height}×{columns})", setup.network())
+    }
+
+    /// How, and by what.
+    pub fn circumstances(&self, setup: &Setup, pixels: Pixels, iters: u64, seeds: &[u64], origin: &Origin) -> String {
+        let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+        let amp = setup.amp.words().map_or(String::new(), |words| format!("{words} "));
+        let updated = setup.updated(iters).map_or(String::new(), |words| format!("{words} "));
+        format!(
+            "{iters} steps of {} images, {} training and {} test images, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
+            setup.batch(),
+            self.training_images,
+            self.test_images,
+            seeds.join(", "),
+            setup.divisor(pixels, self.height * self.width),
+            origin.version,
+            origin.commit,
+            origin.machine,
+        )
+    }
+}

@@ -1,0 +1,197 @@
+//! Gradients by magnitude, before their scales and after, against what FP16 holds.
+
+use super::{Histogram, Record, SiteSeries};
+use std::{collections::BTreeMap, fmt::Write};
+
+/// What FP16 does with a magnitude: its name, and the bins from above 2^from to 2^to.
+pub const ZONES: [(&str, f64, f64); 4] = [
+    ("flushed", f64::NEG_INFINITY, -25.0),
+    ("subnormal", -25.0, -14.0),
+    ("normal", -14.0, 16.0),
+    ("overflow", 16.0, f64::INFINITY),
+];
+
+/// Bins by their upper end, as a power of two, with shares of all values.
+pub type Shares = Vec<(i32, f64)>;
+
+/// What was observed last of a run's gradients.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    pub run: &'a Record,
+    /// Name, values by true magnitude, exponent in force at the end; as they come, from the loss.
+    pub sites: Vec<(&'a str, &'a Histogram, i32)>,
+}
+
+impl<'a> Observed<'a> {
+    /// Of the run that observed histograms last; of gradient scaling if it is among them: other methods have lost the
+    /// values that they flushed before.
+    pub fn latest(runs: &[&'a Record]) -> Option<Self> {
+        let observed = |run: &Record| {
+            let step = run.sites.iter().filter_map(|site| Some(site.histogram.as_ref()?.iteration)).max()?;
+            Some((threshold(&run.method).is_some(), step))
+        };
+        let best = runs.iter().filter_map(|run| observed(run)).max()?;
+        let run = runs.iter().copied().find(|run| observed(run) == Some(best))?;
+        let site = |site: &'a SiteSeries| Some((&site.name[..], site.histogram.as_ref()?, *site.alpha.last()?));
+        Some(Self { run, sites: run.sites.iter().filter_map(site).collect() })
+    }
+
+    /// As they are, and times their scales.
+    pub fn before_and_after(&self) -> [Shares; 2] {
+        let before = self.sites.iter().map(|(_, histogram, _)| (*histogram, 0));
+        let after = self.sites.iter().map(|(_, histogram, alpha)| (*histogram, *alpha));
+        [together(before), together(after)]
+    }
+}
+
+/// γ′ of gradient scaling, by the method's name; none for other methods.
+pub fn threshold(method: &str) -> Option<f64> {
+    let options = method.strip_prefix("gs").filter(|rest| rest.is_empty() || rest.starts_with([':', ',']))?;
+    let gamma = options.split([':', ',']).find_map(|option| option.trim().strip_prefix("gamma="));
+    Some(gamma.and_then(|gamma| gamma.trim().parse().ok()).unwrap_or(1e-3))
+}
+
+/// All values of several histograms, moved up by their exponents.
+pub fn together<'a>(histograms: impl Iterator<Item = (&'a Histogram, i32)>) -> Shares {
+    let mut sums = BTreeMap::new();
+    for (histogram, alpha) in histograms {
+        for (end, &count) in (histogram.first.saturating_add(alpha)..).zip(&histogram.counts) {
+            *sums.entry(end).or_insert(0.0) += f64::from(count);
+        }
+    }
+    let whole: f64 = sums.values().sum();
+    sums.into_iter().map(|(end, count)| (end, count / whole)).collect()
+}
+
+/// What lies in a zone.
+pub fn within(shares: &Shares, from: f64, to: f64) -> f64 {
+    shares.iter().filter(|(end, _)| f64::from(*end) > from && f64::from(*end) <= to).map(|(_, share)| share).sum()
+}
+
+/// Ends of the bins that are worth a place: all but the smallest values, one in ten thousand.
+pub fn span(both: &[Shares; 2]) -> (i32, i32) {
+    let low = |shares: &Shares| {
+        let mut below = 0.0;
+        let seen = shares.iter().find(|(_, share)| {
+            below += share;
+            below > 1e-4
+        });
+        seen.map_or(0, |(end, _)| *end)
+    };
+    let high = both.iter().flatten().map(|(end, _)| *end).max().unwrap_or(0);
+    (low(&both[0]).min(low(&both[1])), high)
+}
+
+/// Columns of the picture in text.
+const COLUMNS: i32 = 72;
+
+/// Before and after, drawn with characters, a column for each power of two or for several; none of a run without half.
+pub fn text(runs: &[&Record]) -> Option<String> {
+    let observed = Observed::latest(runs)?;
+    let both = observed.before_and_after();
+    let (low, high) = span(&both);
+    let (low, high) = (low.min(-30), high.max(20));
+    let step = (high - low) / COLUMNS + 1;
+    let column = |power: i32| usize::try_from((power.clamp(low, high) - low) / step).unwrap_or(0);
+    let width = column(high) + 1;
+    let mut text = String::new();
+    let titles =
+        ["Gradients as they are".to_owned(), format!("Times their scales, as {} stores them", observed.run.method)];
+    for (title, shares) in titles.iter().zip(&both) {
+        let zones = ZONES.map(|(zone, from, to)| format!("{} {zone}", percent(within(shares, from, to))));
+        writeln!(text, "{title}: {}", zones.join(", ")).ok();
+        let mut bars = vec![0.0; width];
+        shares.iter().for_each(|(end, share)| bars[column(*end)] += share);
+        let highest = bars.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        writeln!(text, "  {}", bars.iter().map(|share| block(share / highest)).collect::<String>().trim_end()).ok();
+    }
+    // The bin that ends at 2^-25 is the last that is flushed.
+    let limits = [low, -24, -13, 17, high + 12 * step].map(|power| usize::try_from((power - low) / step).unwrap_or(0));
+    let mut ruler = String::from("  ");
+    for (ends, (zone, ..)) in limits.windows(2).zip(ZONES) {
+        let room = ends[1] - ends[0];
+        let mark = if ends[0] == 0 { "" } else { "|" };
+        // What has no room keeps its beginning.
+        ruler.extend(format!("{mark}{zone:room$}").chars().take(room));
+    }
+    writeln!(text, "{}", ruler.trim_end()).ok();
+    let mut axis = vec![' '; width + 6];
+    // So far apart that the longest, 2^-140, has room.
+    let apart = 20 * ((8 * step + 19) / 20);
+    for power in (low..=high).filter(|power| power % apart == 0) {
+        axis.iter_mut().skip(column(power)).zip(format!("2^{power}").chars()).for_each(|(place, c)| *place = c);
+    }
+    writeln!(text, "  {}", axis.into_iter().collect::<String>().trim_end()).ok();
+    Some(text)
+}
+
+/// A bar of eight heights; what is there at all is seen.
+fn block(share: f64) -> char {
+    if share <= 0.0 {
+        return ' ';
+    }
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let height = (1..8).find(|height| share <= f64::from(*height) / 8.0).unwrap_or(8);
+    HEIGHTS[usize::try_from(height - 1).unwrap_or(0)]
+}
+
+/// A share in percent, so short as is true: a share above 0 is not 0.
+pub fn percent(share: f64) -> String {
+    match 100.0 * share {
+        0.0 => "0 %".to_owned(),
+        p if p < 0.01 => "below 0.01 %".to_owned(),
+        p if p < 1.0 => format!("{p:.2} %"),
+        p if p < 99.95 => format!("{p:.1} %"),
+        _ => "100 %".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn record(method: &str, alpha: i32) -> Record {
+        let site = json!({
+            "name": "a/dgrad", "iteration": [1], "alpha": [alpha], "gamma_measured": [0.5], "gamma_predicted": [null],
+            "overflows": [0], "subnormal_share": [0.0], "amax": [-20.0], "bound": [null], "worst_at_decision": 0.0,
+            "worst_between": 0.0, "steps_above": 0, "bound_by_overflow": 0, "worst": 0.5,
+            "histogram": {"iteration": 1, "first": -28, "counts": [1, 2, 4, 1]},
+        });
+        let record = json!({
+            "method": method, "seed": 0, "iterations": 1, "skipped_steps": 0, "seconds": 0.1, "activation_bytes": 0,
+            "loss": [1.0], "skipped_at": [], "scores": [], "sites": [site], "samples": [],
+        });
+        serde_json::from_value(record).expect("a record")
+    }
+
+    #[test]
+    fn before_and_after_in_text() {
+        let (fixed, gs) = (record("fixed:2", 1), record("gs", 20));
+        let text = text(&[&fixed, &gs]).expect("histograms");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "Gradients as they are: 100 % flushed, 0 % subnormal, 0 % normal, 0 % overflow");
+        assert!(
+            lines[2].starts_with("Times their scales, as gs stores them: 0 % flushed, 0 % subnormal, 100 % normal")
+        );
+        assert_eq!((lines[1].trim(), lines[3].trim()), ("▂▄█▂", "▂▄█▂"));
+        // From 2^-30 on: the first bin is that of 2^-28, the other twenty further.
+        let at = |line: &str, c| line.chars().position(|other| other == c).expect("there");
+        assert_eq!((at(lines[1], '█'), at(lines[3], '█')), (2 + 4, 2 + 24));
+        assert_eq!(at(lines[4], '|'), 2 + 6, "2^-24 is the first power that is not flushed");
+        assert_eq!(lines[5].find("2^-20"), Some(2 + 10));
+        assert!(super::text(&[]).is_none());
+    }
+
+    #[test]
+    fn thresholds_by_name() {
+        let names = ["gs", "gs:exact,gamma=1e-4,interval=2", "gs,gamma=0.5", "fp16", "gsx"];
+        assert_eq!(names.map(threshold), [Some(1e-3), Some(1e-4), Some(0.5), None, None]);
+    }
+
+    #[test]
+    fn shares_in_words() {
+        let shares = [0.0, 1e-9, 0.001, 0.5, 0.9996, 1.0];
+        assert_eq!(shares.map(percent), ["0 %", "below 0.01 %", "0.10 %", "50.0 %", "100 %", "100 %"]);
+    }
+}

@@ -1,0 +1,228 @@
+//! What is kept of a run, and what is said of it: one or several, of a training or a comparison.
+
+mod described;
+pub(crate) mod event;
+pub(crate) mod gradients;
+mod recorder;
+pub(crate) mod summary;
+pub(crate) mod verdict;
+
+pub use described::Description;
+pub use recorder::Recorder;
+
+use crate::{
+    metrics::{Metrics, or_nan},
+    tasks::On,
+};
+use event::Event;
+use gradscale::{
+    SiteReport,
+    core::{solve::LimitedBy, stats::Stats},
+};
+use serde::{Deserialize, Serialize};
+
+/// One method, one seed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
+pub struct Record {
+    pub method: String,
+    pub seed: u64,
+    /// Steps asked for; fewer were run if there is a failure.
+    pub iterations: u64,
+    /// Mean over the last 20 steps, for one pixel or image.
+    pub final_loss: Option<f64>,
+    pub metrics: Option<Metrics>,
+    pub skipped_steps: u64,
+    /// Attempts that overflowed and were repeated.
+    #[cfg_attr(test, serde(default))]
+    pub repeats: u64,
+    /// In training steps.
+    pub seconds: f64,
+    /// Bytes of activations and their gradients.
+    pub activation_bytes: u64,
+    pub failure: Option<String>,
+    /// What cannot be right, each with its likely cause.
+    #[serde(default)]
+    pub doubts: Vec<String>,
+    pub loss: Vec<f32>,
+    pub skipped_at: Vec<u64>,
+    /// Steps with repeats.
+    #[cfg_attr(test, serde(default))]
+    pub repeated_at: Vec<u64>,
+    /// The first skips and repeats, with the step of each.
+    #[cfg_attr(test, serde(default))]
+    pub events: Vec<(u64, Event)>,
+    pub scores: Vec<Score>,
+    pub sites: Vec<SiteSeries>,
+    /// Classes predicted for the images that the report shows, one image after another.
+    #[serde(skip_serializing)]
+    pub samples: Vec<u8>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
+pub struct Score {
+    pub iteration: u64,
+    /// Which images it is of.
+    #[serde(default)]
+    pub on: On,
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
+
+/// One site over time; the lists run along `iteration`. Shares are of the non-zero values of a step.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
+pub struct SiteSeries {
+    pub name: String,
+    pub iteration: Vec<u64>,
+    /// Exponent in force for the next step: the scale is 2^alpha.
+    pub alpha: Vec<i32>,
+    pub gamma_measured: Vec<f64>,
+    pub gamma_predicted: Vec<Option<f64>>,
+    /// Values so far that overflowed or came as ±∞ or NaN.
+    pub overflows: Vec<u64>,
+    pub subnormal_share: Vec<f64>,
+    /// Share of all values that were zero before they were stored.
+    #[cfg_attr(test, serde(default))]
+    pub zeros: Vec<f64>,
+    /// Share of Σ|u| that was stored as zero, within a factor of 2; none where no histogram was observed.
+    #[cfg_attr(test, serde(default))]
+    pub lost: Vec<Option<f64>>,
+    /// log2 of the largest true magnitude; none if all values were zero.
+    pub amax: Vec<Option<f64>>,
+    pub bound: Vec<Option<String>>,
+    #[serde(flatten)]
+    pub extremes: Extremes,
+    /// The last that was observed.
+    pub histogram: Option<Histogram>,
+}
+
+/// What all steps so far say of a site, those between samples too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Extremes {
+    /// The largest share that a decision expected where it was not bound by overflow.
+    pub worst_at_decision: f64,
+    /// Over steps that were not bound by overflow: the largest share measured.
+    pub worst_between: f64,
+    /// Steps of those in which more than 3·10^-3 were flushed.
+    pub steps_above: u64,
+    /// Steps in which the last decision was bound by overflow.
+    pub bound_by_overflow: u64,
+    /// The largest share measured.
+    pub worst: f64,
+}
+
+impl Extremes {
+    fn add(&mut self, site: &SiteReport<'_>) {
+        self.worst = self.worst.max(site.gamma_measured);
+        if site.bound == Some(LimitedBy::Overflow) {
+            self.bound_by_overflow += 1;
+        } else {
+            self.worst_between = self.worst_between.max(site.gamma_measured);
+            self.steps_above += u64::from(site.gamma_measured > 3e-3);
+            // f64::max takes the number beside a NaN.
+            self.worst_at_decision = self.worst_at_decision.max(site.gamma_predicted.unwrap_or(0.0));
+        }
+    }
+}
+
+/// A site after one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    pub name: String,
+    pub alpha: i32,
+    pub gamma_measured: f64,
+    pub gamma_predicted: Option<f64>,
+    pub overflows: u64,
+    pub subnormal_share: f64,
+    #[serde(default)]
+    pub zeros: f64,
+    #[serde(default)]
+    pub lost: Option<f64>,
+    pub amax: Option<f64>,
+    pub bound: Option<String>,
+    #[serde(flatten)]
+    pub extremes: Extremes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Histogram>,
+}
+
+impl Point {
+    fn new(site: &SiteReport<'_>, extremes: Extremes, iteration: u64) -> Self {
+        Self {
+            name: site.name.to_owned(),
+            alpha: site.alpha,
+            gamma_measured: site.gamma_measured,
+            // Rules without a model answer NaN.
+            gamma_predicted: site.gamma_predicted.filter(|gamma| !gamma.is_nan()),
+            overflows: site.overflows,
+            subnormal_share: site.subnormal_share,
+            zeros: site.row.counts().zeros as f64 / (site.row.counts().count as f64).max(1.0),
+            lost: site.row.lost_at(0),
+            amax: site.log2_amax,
+            bound: site.bound.map(|held| held.to_string()),
+            extremes,
+            histogram: Histogram::of(site.row, iteration),
+        }
+    }
+}
+
+impl SiteSeries {
+    fn push(&mut self, iteration: u64, point: &Point) {
+        self.iteration.push(iteration);
+        self.alpha.push(point.alpha);
+        self.gamma_measured.push(point.gamma_measured);
+        self.gamma_predicted.push(point.gamma_predicted);
+        self.overflows.push(point.overflows);
+        self.subnormal_share.push(point.subnormal_share);
+        self.zeros.push(point.zeros);
+        self.lost.push(point.lost);
+        self.amax.push(point.amax);
+        self.bound.push(point.bound.clone());
+        self.extremes = point.extremes;
+        self.histogram = point.histogram.clone().or(self.histogram.take());
+    }
+}
+
+/// Values by true magnitude: `counts[i]` of those with 2^(first + i − 1) < |v| ≤ 2^(first + i).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    pub iteration: u64,
+    pub first: i32,
+    pub counts: Vec<u32>,
+}
+
+impl Histogram {
+    /// Of a row that observed one, if it saw anything.
+    fn of(row: &Stats, iteration: u64) -> Option<Self> {
+        let bins = row.bins()?;
+        let start = bins.iter().position(|&count| count > 0)?;
+        let end = bins.iter().rposition(|&count| count > 0)?;
+        // Bin 127 ends at 2^0 of what was stored.
+        let first = i32::try_from(start).ok()? - 127 - row.exponent();
+        Some(Self { iteration, first, counts: bins[start..=end].to_vec() })
+    }
+}
+
+/// One step, as a record and a log keep it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub iteration: u64,
+    #[serde(deserialize_with = "or_nan")]
+    pub loss: f32,
+    pub seconds: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Event>,
+    /// Attempts before the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repeated: Vec<Event>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scores: Option<Metrics>,
+    /// Of images for validation; the others are of test images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Metrics>,
+    /// In steps that are sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<Point>,
+}

@@ -1,0 +1,174 @@
+//! A record as it is filled.
+
+use super::{Entry, Event, Extremes, Point, Record, Score, SiteSeries};
+use crate::{Failure, doubts::Doubts, metrics::Metrics, tasks::On};
+use gradscale::{MemoryReport, SiteReport, StepOutcome};
+use std::collections::HashMap;
+
+/// Points of the time series of a site, about.
+const SAMPLES: u64 = 100;
+
+/// Skips and repeats that a record keeps.
+const EVENTS: usize = 50;
+
+/// Fills a record while a run goes on.
+#[derive(Debug)]
+pub struct Recorder {
+    record: Record,
+    every: u64,
+    index: HashMap<String, usize>,
+    extremes: HashMap<String, Extremes>,
+    doubts: Doubts,
+}
+
+impl Recorder {
+    /// Of a training that tells these classes apart.
+    pub fn new(method: &str, seed: u64, iterations: u64, classes: &[String]) -> Self {
+        let record = Record {
+            method: method.to_owned(),
+            seed,
+            iterations,
+            final_loss: None,
+            metrics: None,
+            skipped_steps: 0,
+            repeats: 0,
+            seconds: 0.0,
+            activation_bytes: 0,
+            failure: None,
+            doubts: Vec::new(),
+            loss: Vec::new(),
+            skipped_at: Vec::new(),
+            repeated_at: Vec::new(),
+            events: Vec::new(),
+            scores: Vec::new(),
+            sites: Vec::new(),
+            samples: Vec::new(),
+        };
+        let every = iterations.div_ceil(SAMPLES).max(1);
+        Self { record, every, index: HashMap::new(), extremes: HashMap::new(), doubts: Doubts::new(classes) }
+    }
+
+    pub const fn skipped(&self) -> u64 {
+        self.record.skipped_steps
+    }
+
+    pub const fn repeats(&self) -> u64 {
+        self.record.repeats
+    }
+
+    /// Whether the sites of a step are kept.
+    pub const fn samples(&self, iteration: u64) -> bool {
+        iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
+    }
+
+    /// A step that has been done; its sites are kept if it is `sampled`.
+    pub fn step(
+        &mut self, iteration: u64, outcome: &StepOutcome, seconds: f64, sites: &[SiteReport<'_>], sampled: bool,
+    ) -> Entry {
+        let mut points = Vec::new();
+        for site in sites {
+            let extremes = self.extremes.entry(site.name.to_owned()).or_default();
+            extremes.add(site);
+            if sampled {
+                points.push(Point::new(site, *extremes, iteration));
+            }
+        }
+        let skipped = outcome.skipped.as_ref().map(|skipped| {
+            let site = skipped.site.as_ref().map(|(name, _)| name.as_str());
+            Event::new(skipped, site, sites)
+        });
+        let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), sites)).collect();
+        let (loss, scores, validation) = (outcome.loss, None, None);
+        let entry = Entry { iteration, loss, seconds, skipped, repeated, scores, validation, sites: points };
+        self.add(&entry);
+        entry
+    }
+
+    /// A step that a log has kept. What it says of sites holds for all before it.
+    pub fn restore(&mut self, entry: &Entry) {
+        for point in &entry.sites {
+            self.extremes.insert(point.name.clone(), point.extremes);
+        }
+        self.add(entry);
+        self.scored(entry);
+        // They were said when it happened.
+        self.doubts.news();
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        let record = &mut self.record;
+        record.loss.push(entry.loss);
+        record.seconds += entry.seconds;
+        self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_ref().map(|event| event.said.as_str()));
+        record.doubts = self.doubts.all();
+        if entry.skipped.is_some() {
+            record.skipped_steps += 1;
+            record.skipped_at.push(entry.iteration);
+        }
+        if !entry.repeated.is_empty() {
+            record.repeats += entry.repeated.len() as u64;
+            record.repeated_at.push(entry.iteration);
+        }
+        let events = entry.repeated.iter().chain(&entry.skipped).cloned().map(|event| (entry.iteration, event));
+        record.events.extend(events.take(EVENTS.saturating_sub(record.events.len())));
+        for point in &entry.sites {
+            let next = record.sites.len();
+            let index = *self.index.entry(point.name.clone()).or_insert(next);
+            if index == next {
+                record.sites.push(SiteSeries { name: point.name.clone(), ..SiteSeries::default() });
+            }
+            record.sites[index].push(entry.iteration, point);
+        }
+    }
+
+    /// The scores of a step. The curve is of one kind of images: where it is of those for validation, the last scores,
+    /// of test images, are no point of it.
+    pub fn scored(&mut self, entry: &Entry) {
+        let Entry { iteration, scores, validation, .. } = *entry;
+        let point = |on: On| move |metrics: Metrics| Score { iteration, on, metrics };
+        let all = &mut self.record.scores;
+        all.extend(validation.map(point(On::Validation)).or(scores.map(point(On::Test))));
+        for metrics in validation.iter().chain(&scores) {
+            self.doubts.score(iteration, metrics);
+        }
+        self.record.doubts = self.doubts.all();
+    }
+
+    /// Doubts that nobody has been told yet.
+    pub fn news(&mut self) -> Vec<String> {
+        self.doubts.news()
+    }
+
+    /// The record so far.
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What only the end of a run knows, with the parameters that no step has changed.
+    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u8>, memory: MemoryReport, unchanged: &[String]) {
+        let loss = &self.record.loss;
+        let last = &loss[loss.len().saturating_sub(20)..];
+        let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;
+        self.record.final_loss = (!last.is_empty()).then_some(mean);
+        self.record.metrics = Some(metrics);
+        self.record.samples = samples;
+        self.record.activation_bytes = memory.activations;
+        self.doubts.weights(unchanged);
+        self.record.doubts = self.doubts.all();
+    }
+
+    /// A finished run.
+    pub fn done(self) -> Record {
+        self.record
+    }
+
+    /// A run that ended early.
+    pub fn failed(mut self, error: &Failure) -> Record {
+        for site in &mut self.record.sites {
+            if let Some(extremes) = self.extremes.get(&site.name) {
+                site.extremes = *extremes;
+            }
+        }
+        Record { failure: Some(error.to_string()), ..self.record }
+    }
+}

@@ -1,0 +1,289 @@
+//! What a comparison says, in plain words: what failed and how one sees it, what is equal, what scaling changed.
+//!
+//! Pure: records in, sentences out. Careful about chance: two methods differ only where the difference is larger than
+//! what chance makes, and where that comes from is said. A single seed never proves a small difference.
+
+mod chance;
+mod words;
+
+use super::{Record, gradients::percent};
+use crate::{metrics::Metrics, tasks::Exam};
+use gradscale::{Method, Scaling, core::loss_scale::LossScale};
+use words::{listed, points, strong};
+
+/// One thing that is said: what it is about, and the sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentence {
+    pub about: String,
+    pub text: String,
+}
+
+/// The scores that count: mIoU of pixels, each of two towers, else the share that is right.
+fn scores(metrics: &Metrics) -> Vec<(&'static str, f64)> {
+    match (metrics.miou, metrics.towers) {
+        (Some(miou), _) => vec![("mIoU", miou)],
+        (None, Some([first, second])) => vec![("first tower", first), ("second tower", second)],
+        (None, None) => vec![("accuracy", metrics.global_accuracy)],
+    }
+}
+
+/// A method with its runs.
+#[derive(Debug)]
+struct Stand<'a> {
+    method: &'a str,
+    runs: Vec<&'a Record>,
+    /// Of each score, what every finished seed reached.
+    scores: Vec<(&'static str, Vec<f64>)>,
+}
+
+impl<'a> Stand<'a> {
+    fn new(method: &'a str, records: &[&'a Record]) -> Option<Self> {
+        let runs: Vec<&Record> = records.iter().copied().filter(|record| record.method == method).collect();
+        let mut all: Vec<(&'static str, Vec<f64>)> = Vec::new();
+        for (i, (name, score)) in
+            runs.iter().filter_map(|run| run.metrics).flat_map(|m| scores(&m).into_iter().enumerate())
+        {
+            match all.get_mut(i) {
+                Some((_, seeds)) => seeds.push(score),
+                None => all.push((name, vec![score])),
+            }
+        }
+        (!runs.is_empty()).then_some(Self { method, runs, scores: all })
+    }
+
+    fn finished(&self) -> bool {
+        !self.scores.is_empty()
+    }
+
+    fn mean(&self, score: usize) -> f64 {
+        self.scores.get(score).map_or(f64::NAN, |(_, seeds)| seeds.iter().sum::<f64>() / seeds.len() as f64)
+    }
+
+    /// Scores of which more than half of what the baseline learned beyond a constant answer is lost.
+    fn lost(&self, baseline: &Self, exam: Exam) -> Vec<usize> {
+        let lost = |&score: &usize| {
+            let learned = baseline.mean(score) - exam.constant;
+            let gap = baseline.mean(score) - self.mean(score);
+            learns(baseline.mean(score), exam) && (gap.is_nan() || gap > learned / 2.0)
+        };
+        (0..baseline.scores.len()).filter(lost).collect()
+    }
+}
+
+/// At least a tenth of the way from a constant answer to all right.
+fn learns(score: f64, exam: Exam) -> bool {
+    score - exam.constant >= 0.1 * (1.0 - exam.constant)
+}
+
+/// All that is to be said, the most important first.
+pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: Exam) -> Vec<Sentence> {
+    let stands: Vec<Stand<'_>> = methods.into_iter().filter_map(|method| Stand::new(method, records)).collect();
+    let finished = || stands.iter().filter(|stand| stand.finished());
+    let total = |stand: &Stand<'_>| (0..stand.scores.len()).map(|score| stand.mean(score)).sum::<f64>();
+    let best = || finished().max_by(|a, b| total(a).total_cmp(&total(b)));
+    let Some(baseline) = finished().find(|stand| stand.method == "fp32").or_else(best) else {
+        return stands.iter().map(|stand| failure(stand, None, exam)).collect();
+    };
+    if (0..baseline.scores.len()).all(|score| !learns(baseline.mean(score), exam)) {
+        return early(baseline, &stands, exam);
+    }
+    let fails = |stand: &&Stand<'_>| !stand.finished() || !stand.lost(baseline, exam).is_empty();
+    let (failing, working): (Vec<&Stand<'_>>, Vec<&Stand<'_>>) = stands.iter().partition(fails);
+    let mut all = Vec::new();
+    if stands.len() > 1 {
+        all.push(headline(&failing, &working));
+    }
+    all.extend(swept(&stands, &working));
+    all.extend(failing.iter().map(|stand| failure(stand, Some(baseline), exam)));
+    all.extend(partly(&working));
+    all.extend(chance::compared(baseline, &working, exam));
+    all.extend(changed(&stands, &working));
+    all
+}
+
+/// Nothing has been learned that could be compared.
+fn early(baseline: &Stand<'_>, stands: &[Stand<'_>], exam: Exam) -> Vec<Sentence> {
+    let steps = baseline.runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
+    let reached = words::reached(baseline, 0);
+    let text = format!(
+        "after {steps} steps {} has reached {reached}; always the same answer would have {}. Train for longer (--iters) \
+         before comparing.",
+        baseline.method,
+        points(exam.constant)
+    );
+    let unfinished = stands.iter().filter(|stand| !stand.finished()).map(|stand| failure(stand, None, exam));
+    std::iter::once(strong("Too early", text)).chain(unfinished).collect()
+}
+
+fn headline(failing: &[&Stand<'_>], working: &[&Stand<'_>]) -> Sentence {
+    let names = |stands: &[&Stand<'_>]| listed(&stands.iter().map(|stand| stand.method).collect::<Vec<_>>());
+    let towers = working.iter().any(|stand| stand.scores.len() > 1);
+    let text = match (failing.len(), working.len()) {
+        (0, 2) => format!("{} both learned.", names(working)),
+        (0, all) => format!("all {all} methods learned."),
+        (_, _) if towers => format!("only {} trained both towers; {} did not.", names(working), names(failing)),
+        (_, _) => format!("{} learned; {} did not.", names(working), names(failing)),
+    };
+    strong("In short", text)
+}
+
+/// Of fixed scales one beside the other, those that learned: the range that works, or what is left of it.
+fn swept(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Option<Sentence> {
+    let exponent = |stand: &Stand<'_>| {
+        let Scaling::Loss(LossScale::Fixed(fixed)) = stand.method.parse::<Method>().ok()?.scaling else { return None };
+        Some(fixed.exponent())
+    };
+    let mut tried: Vec<(i32, &Stand<'_>)> = stands.iter().filter_map(|s| Some((exponent(s)?, s))).collect();
+    tried.sort_by_key(|(exponent, _)| *exponent);
+    let (first, last) = (tried.first()?.1.method, tried.last()?.1.method);
+    if tried.len() < 3 {
+        return None;
+    }
+    let learned = |stand: &Stand<'_>| working.iter().any(|one| std::ptr::eq(*one, stand));
+    let ranges = tried.chunk_by(|a, b| learned(a.1) == learned(b.1)).filter(|range| learned(range[0].1));
+    let ranges: Vec<String> = ranges
+        .map(|range| match range {
+            [(_, one)] => one.method.to_owned(),
+            [(_, least), .., (_, most)] => format!("{} to {}", least.method, most.method),
+            [] => String::new(),
+        })
+        .collect();
+    let ranges: Vec<&str> = ranges.iter().map(String::as_str).collect();
+    let text = match &ranges[..] {
+        [] => format!("of {first} to {last} none learned."),
+        [_] if tried.iter().all(|(_, stand)| learned(stand)) => format!("{first} to {last} all learned."),
+        ranges => format!("of {first} to {last}, {} learned.", listed(ranges)),
+    };
+    Some(strong("Fixed scales", text))
+}
+
+/// What became of a method that failed, and how one sees it.
+fn failure(stand: &Stand<'_>, baseline: Option<&Stand<'_>>, exam: Exam) -> Sentence {
+    let mut parts = Vec::new();
+    if let Some(baseline) = baseline {
+        for score in stand.lost(baseline, exam).into_iter().filter(|_| stand.finished()) {
+            parts.push(format!(
+                "{} where {} has {}; always the same answer would have {}",
+                words::reached(stand, score),
+                baseline.method,
+                points(baseline.mean(score)),
+                points(exam.constant)
+            ));
+        }
+    }
+    parts.extend(ended(stand));
+    parts.extend(signs(stand));
+    strong(&format!("{} failed", stand.method), format!("{}.", parts.join(". ")))
+}
+
+/// Seeds that came to no end.
+fn ended(stand: &Stand<'_>) -> Option<String> {
+    let ended: Vec<_> = stand.runs.iter().filter_map(|run| Some((run, run.failure.as_ref()?))).collect();
+    let (run, why) = ended.first()?;
+    let step = run.loss.len();
+    Some(match stand.runs.len() {
+        1 => format!("It ended after {step} steps: {why}"),
+        all => format!("{} of {all} seeds ended early, seed {} after {step} steps: {why}", ended.len(), run.seed),
+    })
+}
+
+/// Methods that work, though some seeds ended early.
+fn partly(working: &[&Stand<'_>]) -> Vec<Sentence> {
+    let said = |stand: &&Stand<'_>| Some(strong(stand.method, format!("{}.", ended(stand)?)));
+    working.iter().filter_map(said).collect()
+}
+
+/// How one sees what went wrong: losses that are no numbers, skipped steps, gradients that became zero.
+fn signs(stand: &Stand<'_>) -> Vec<String> {
+    let mut signs = Vec::new();
+    let infinite = |run: &&&Record| run.loss.iter().any(|loss| !loss.is_finite());
+    if stand.runs.iter().filter(infinite).count() > 0 {
+        signs.push("Its loss became infinite or no number".to_owned());
+    }
+    let steps: usize = stand.runs.iter().map(|run| run.loss.len()).sum();
+    let skipped: u64 = stand.runs.iter().map(|run| run.skipped_steps).sum();
+    if 10 * skipped > steps as u64 {
+        signs.push(format!("{skipped} of {steps} steps were skipped because gradients overflowed"));
+    }
+    let sites = flushed(stand);
+    let many = sites.iter().filter(|(_, share)| *share > 0.5).count();
+    if let Some((name, share)) = worst(stand)
+        && share > 0.05
+    {
+        signs.push(match many {
+            0 => format!("At {name} {} of the gradients were flushed to zero, mean over the steps", percent(share)),
+            1 => format!("At {name} {} of the gradients were flushed to zero", percent(share)),
+            _ => format!(
+                "At {many} of {} cast sites more than half of the gradients were flushed to zero, at {name} {}",
+                sites.len(),
+                percent(share)
+            ),
+        });
+    }
+    signs
+}
+
+/// Of each site, the share of gradients that became zero: the mean over what was sampled of all seeds.
+fn flushed<'a>(stand: &Stand<'a>) -> Vec<(&'a str, f64)> {
+    let most = stand.runs.iter().max_by_key(|run| run.sites.len());
+    let names = most.into_iter().flat_map(|run| &run.sites).map(|site| site.name.as_str());
+    let mean = |name: &'a str| {
+        let of = stand.runs.iter().filter_map(|run| run.sites.iter().find(|site| site.name == name));
+        let shares: Vec<f64> = of.flat_map(|site| &site.gamma_measured).copied().filter(|g| g.is_finite()).collect();
+        (!shares.is_empty()).then(|| (name, shares.iter().sum::<f64>() / shares.len() as f64))
+    };
+    names.filter_map(mean).collect()
+}
+
+/// Whether a rule of gradient scaling had to choose between flushing and overflow at a site, in a quarter of the steps.
+fn wide(stand: &Stand<'_>, name: &str) -> bool {
+    let sites = stand.runs.iter().flat_map(|run| &run.sites).filter(|site| site.name == name);
+    let bound: u64 = sites.map(|site| site.extremes.bound_by_overflow).sum();
+    4 * bound > stand.runs.iter().map(|run| run.loss.len() as u64).sum()
+}
+
+/// The site that lost most.
+fn worst<'a>(stand: &Stand<'a>) -> Option<(&'a str, f64)> {
+    flushed(stand).into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a })
+}
+
+/// Whether every site kept nine tenths of its gradients, so that what is computed is what f32 computes but for rounding.
+fn keeps(stand: &Stand<'_>) -> bool {
+    worst(stand).is_none_or(|(_, share)| share <= 0.1)
+}
+
+/// What scaling did to the gradients, and half precision to memory.
+fn changed(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Vec<Sentence> {
+    let mut all = Vec::new();
+    let lost = |stand: &Stand<'_>| {
+        let (name, share) = worst(stand)?;
+        let why = if share > 0.01 && wide(stand, name) {
+            format!(" (at {name}, whose values span more than FP16 holds: any scale flushes some or overflows)")
+        } else {
+            String::new()
+        };
+        Some(format!("{} {}{why}", stand.method, percent(share)))
+    };
+    let shares: Vec<String> = stands.iter().filter_map(lost).collect();
+    if !shares.is_empty() {
+        let text = format!("share of the worst cast site’s gradients, mean over the steps: {}.", shares.join(", "));
+        all.push(strong("Flushed to zero", text));
+    }
+    for stand in stands.iter().filter(|stand| super::gradients::threshold(stand.method).is_some()) {
+        let last = stand.runs.iter().flat_map(|run| &run.sites).filter_map(|site| site.alpha.last());
+        let (least, most) = (last.clone().min(), last.max());
+        let sites = stand.runs.iter().map(|run| run.sites.len()).max().unwrap_or(0);
+        if let (Some(least), Some(most)) = (least, most) {
+            let text = format!("a scale for each of {sites} cast sites, in the end from 2^{least} to 2^{most}.");
+            all.push(strong(&format!("Scales of {}", stand.method), text));
+        }
+    }
+    if working.iter().any(|stand| stand.method == "fp16" && keeps(stand)) && stands.len() > 1 {
+        let text = "fp16 without any scale learned too: these gradients are large enough for it.".to_owned();
+        all.push(strong("No scale needed", text));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! How large chance is, where that is known from, and what is said of differences.
+
+use super::{
+    Exam, Sentence, Stand, keeps,
+    words::{listed, points, strong},
+    worst,
+};
+use crate::record::gradients::percent;
+
+/// The largest difference between two scores that chance makes, but for one case in twenty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Chance {
+    /// From the spread between so many seeds.
+    Seeds { margin: f64, seeds: usize },
+    /// One seed: from so many answers alone. Chance in training comes on top.
+    Answers { margin: f64, answers: usize },
+    /// One seed, and no answers that could be counted: nobody knows.
+    Unknown,
+}
+
+/// Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; beyond these, 2.
+const STUDENT: [f64; 20] = [
+    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086,
+];
+
+impl Chance {
+    /// For one score, from methods that work.
+    pub fn of(score: usize, working: &[&Stand<'_>], exam: Exam) -> Self {
+        let all = || working.iter().filter_map(|stand| stand.scores.get(score)).map(|(_, seeds)| seeds);
+        let freedom: usize = all().map(|seeds| seeds.len() - 1).sum();
+        if freedom > 0 {
+            let squares = |seeds: &Vec<f64>| {
+                let mean = seeds.iter().sum::<f64>() / seeds.len() as f64;
+                seeds.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+            };
+            let deviation = (all().map(squares).sum::<f64>() / freedom as f64).sqrt();
+            let seeds = all().map(Vec::len).min().unwrap_or(1);
+            let quantile = STUDENT.get(freedom - 1).copied().unwrap_or(2.0);
+            // Of the difference of two means.
+            return Self::Seeds { margin: quantile * deviation * (2.0 / seeds as f64).sqrt(), seeds };
+        }
+        let (Some(answers), Some(best)) = (exam.answers, all().flatten().copied().reduce(f64::max)) else {
+            return Self::Unknown;
+        };
+        // Agresti and Coull's two more right and two more wrong: no score is certain.
+        let count = answers as f64;
+        let right = (best * count + 2.0) / (count + 4.0);
+        Self::Answers { margin: 1.96 * (2.0 * right * (1.0 - right) / (count + 4.0)).sqrt(), answers }
+    }
+}
+
+/// What is equal, and what is not.
+pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec<Sentence> {
+    if working.len() < 2 {
+        return Vec::new();
+    }
+    let scores = 0..baseline.scores.len();
+    let chances: Vec<Chance> = scores.clone().map(|score| Chance::of(score, working, exam)).collect();
+    // The score in which a method differs most, if that is more than chance.
+    let differs = |stand: &Stand<'_>| {
+        let differences = chances.iter().enumerate().map(|(score, &chance)| {
+            let difference = stand.mean(score) - baseline.mean(score);
+            let margin = match chance {
+                Chance::Seeds { margin, .. } | Chance::Answers { margin, .. } => margin,
+                Chance::Unknown => f64::INFINITY,
+            };
+            (score, difference, margin)
+        });
+        let beyond = differences.filter(|(_, difference, margin)| difference.abs() > *margin);
+        beyond.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+    };
+    let (equal, other): (Vec<&Stand<'_>>, Vec<&Stand<'_>>) = working.iter().partition(|stand| differs(stand).is_none());
+    // Where nothing else tells how large chance is, only what computes the same but for rounding shows it.
+    let measured = chances[0] != Chance::Unknown;
+    let (equal, lossy): (Vec<&Stand<'_>>, Vec<&Stand<'_>>) = equal.iter().partition(|stand| measured || keeps(stand));
+    let mut all = Vec::new();
+    if equal.len() > 1 {
+        let names = listed(&equal.iter().map(|stand| stand.method).collect::<Vec<_>>());
+        let spans: Vec<String> = scores.map(|score| span(&equal, score, chances[score])).collect();
+        let about = match chances[0] {
+            Chance::Seeds { .. } | Chance::Answers { .. } => "Equal, as far as can be told",
+            Chance::Unknown => "Not told apart",
+        };
+        let wide = (0..chances.len()).any(|score| {
+            let (low, high) = ends(&equal, score);
+            high - low > (high - exam.constant) / 4.0
+        });
+        all.push(strong(about, format!("{names}: {}. {}", spans.join("; "), advice(chances[0], wide))));
+    }
+    for stand in lossy {
+        if let Some((name, share)) = worst(stand) {
+            let text = format!(
+                "{} {}, though {} of the gradients at {name} were flushed to zero: that is not what {} computes. One seed \
+                 does not say whether the difference of {} is chance (--seeds 0,1,2).",
+                baseline.scores[0].0,
+                points(stand.mean(0)),
+                percent(share),
+                baseline.method,
+                difference_of((stand.mean(0) - baseline.mean(0)).abs())
+            );
+            all.push(strong(&format!("{} learned", stand.method), text));
+        }
+    }
+    for stand in other {
+        if let Some((score, difference, margin)) = differs(stand) {
+            let (word, name) = (if difference < 0.0 { "lower" } else { "higher" }, baseline.scores[score].0);
+            let caution = match chances[score] {
+                Chance::Seeds { .. } | Chance::Unknown => "",
+                Chance::Answers { .. } => " Chance in training is not in that: --seeds 0,1,2 shows it.",
+            };
+            let text = format!(
+                "{name} {} where {} has {}, more than the {} that chance explains.{caution}",
+                points(stand.mean(score)),
+                baseline.method,
+                points(baseline.mean(score)),
+                difference_of(margin)
+            );
+            all.push(strong(&format!("{} is {word}", stand.method), text));
+        }
+    }
+    all
+}
+
+fn ends(equal: &[&Stand<'_>], score: usize) -> (f64, f64) {
+    let means = || equal.iter().map(|stand| stand.mean(score));
+    (means().fold(f64::INFINITY, f64::min), means().fold(f64::NEG_INFINITY, f64::max))
+}
+
+/// From the lowest to the highest, and how far chance goes.
+fn span(equal: &[&Stand<'_>], score: usize, chance: Chance) -> String {
+    let (low, high) = ends(equal, score);
+    let name = equal[0].scores[score].0;
+    let within = match chance {
+        Chance::Seeds { margin, seeds } => {
+            format!(", where the spread between {seeds} seeds explains {}", difference_of(margin))
+        }
+        Chance::Answers { margin, answers } => {
+            format!(", where chance in {answers} test images alone explains {}", difference_of(margin))
+        }
+        Chance::Unknown => String::new(),
+    };
+    format!("{name} {:.1} to {}, {} apart{within}", 100.0 * low, points(high), difference_of(high - low))
+}
+
+/// What to make of it; `wide` is a difference of more than a quarter of what was learned.
+fn advice(chance: Chance, wide: bool) -> &'static str {
+    match chance {
+        Chance::Seeds { .. } => "None of them is better or worse.",
+        Chance::Answers { .. } => {
+            "One seed, so differences of this size mean nothing, and somewhat larger ones little: another seed may turn \
+             them round (--seeds 0,1,2)."
+        }
+        Chance::Unknown if wide => {
+            "One seed: whether a difference of this size is chance, nobody can say. Several seeds show it (--seeds 0,1,2)."
+        }
+        Chance::Unknown => {
+            "They keep at least nine tenths of the gradients at every site, so they compute about the same, and this is \
+             one seed: differences of this size mean nothing, another seed may turn them round. How large chance is only several seeds show (--seeds 0,1,2)."
+        }
+    }
+}
+
+fn difference_of(margin: f64) -> String {
+    format!("{:.1} points", 100.0 * margin)
+}

@@ -1,0 +1,157 @@
+//! Mixed precision beyond what a method says: a level, and layers in a precision of their own.
+
+use crate::{
+    Failure,
+    tasks::{Net, Task},
+};
+use clap::{Args, ValueEnum};
+use gradscale::{
+    Layers, Method, Scaling,
+    core::{
+        amp::{AmpPolicy, Level, Precision},
+        loss_scale::LossScale,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+/// Options of all that trains. A checkpoint keeps them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Amp {
+    /// What is half [default: O1]. fp32 is O0 whatever is said here; the scale is the method's at every level
+    #[arg(long, value_enum, ignore_case = true, value_name = "LEVEL", alias = "level")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amp: Option<LevelName>,
+    /// Layers that run in f32, with all that is in them, as `gradscale plan` names them (segnet.encoder); under O1 and
+    /// O2.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_f32: Vec<String>,
+    /// Layers that run in half, whatever their operators; of a layer and what it is in, the longer name counts.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub half: Vec<String>,
+}
+
+/// Levels by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum LevelName {
+    /// All f32: the baseline, without casts; a scale has nothing to do.
+    #[value(name = "O0")]
+    O0,
+    /// Products in half; exponentials, sums, softmax and losses in f32; the others as their inputs are; casts where
+    /// types meet; weights f32.
+    #[value(name = "O1")]
+    O1,
+    /// Weights and data half, with f32 masters; otherwise as O1.
+    #[value(name = "O2")]
+    O2,
+    /// All half, losses included, and no masters: weights are rounded to half after each update. May lose accuracy.
+    #[value(name = "O3")]
+    O3,
+}
+
+impl LevelName {
+    const fn level(self) -> Level {
+        match self {
+            Self::O0 => Level::O0,
+            Self::O1 => Level::O1,
+            Self::O2 => Level::O2,
+            Self::O3 => Level::O3,
+        }
+    }
+}
+
+impl Amp {
+    /// Whether nothing was said.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether layers were named.
+    #[must_use]
+    pub const fn names_layers(&self) -> bool {
+        !self.keep_f32.is_empty() || !self.half.is_empty()
+    }
+
+    fn level(&self) -> Level {
+        self.amp.map_or(Level::O1, LevelName::level)
+    }
+
+    /// Each layer that was named, with its precision and the option that named it.
+    fn named(&self) -> impl Iterator<Item = (&'static str, &str, Precision)> {
+        let single = self.keep_f32.iter().map(|layer| ("--keep-f32", layer.trim(), Precision::Single));
+        single.chain(self.half.iter().map(|layer| ("--half", layer.trim(), Precision::Half)))
+    }
+
+    /// That the layers are those of a network, and that the level has exceptions.
+    ///
+    /// # Errors
+    /// A layer that there is not, or that is named twice; layers under O0 or O3.
+    pub fn check(&self, task: Task, net: Net) -> Result<(), Failure> {
+        if !self.names_layers() {
+            return Ok(());
+        }
+        let rows = task.kind().layers(net, 8, Method::mixed())?;
+        let mut known: Vec<&str> = Vec::new();
+        for (option, layer, _) in self.named() {
+            let place = format!("{option} {layer}");
+            if let Level::O0 | Level::O3 = self.level() {
+                return Err(Failure::at(
+                    place,
+                    format!("is for O1 and O2; under {:?} all is of one type", self.level()),
+                ));
+            }
+            if known.contains(&layer) {
+                return Err(Failure::at(place, "stands there twice"));
+            }
+            if !rows.iter().any(|row| row.is_of(layer)) {
+                let mut names: Vec<&str> = Vec::new();
+                for row in &rows {
+                    if !names.contains(&row.name.as_str()) {
+                        names.push(&row.name);
+                    }
+                }
+                return Err(Failure::at(place, format!("no layer of this network; there are {}", names.join(", "))));
+            }
+            known.push(layer);
+        }
+        Ok(())
+    }
+
+    /// A method with this level and these layers; what is all f32 stays so.
+    #[must_use]
+    pub fn of(&self, method: Method) -> Method {
+        if is_fp32(&method) {
+            return method;
+        }
+        let mut layers = Layers::none();
+        self.named().for_each(|(_, layer, precision)| layers.set(layer, precision));
+        method.with_amp(AmpPolicy::new(self.level())).with_layers(layers)
+    }
+
+    /// The same, where only this method is asked for.
+    ///
+    /// # Errors
+    /// Halves for what is all f32.
+    pub fn only(&self, method: Method) -> Result<Method, Failure> {
+        let contradicts = self.names_layers() || self.level() != Level::O0 && self.amp.is_some();
+        if is_fp32(&method) && contradicts {
+            return Err(Failure::at("--amp", "fp32 is all f32 (O0); choose another method"));
+        }
+        Ok(self.of(method))
+    }
+
+    /// In words, if something was said.
+    #[must_use]
+    pub fn words(&self) -> Option<String> {
+        let layers = self.named().map(|(_, layer, precision)| format!(", {layer} in {precision}"));
+        (!self.is_default()).then(|| format!("Mixed precision {:?}{}.", self.level(), layers.collect::<String>()))
+    }
+}
+
+/// Whether it is `fp32`.
+fn is_fp32(method: &Method) -> bool {
+    method.amp.level() == Level::O0 && method.scaling == Scaling::Loss(LossScale::None)
+}

@@ -1,0 +1,75 @@
+//! Options that are lists: methods, seeds.
+
+use gradscale::{
+    Method,
+    core::loss_scale::{Fixed, LossScale, SWEEP},
+};
+use serde::Serialize;
+use std::str::FromStr;
+
+/// Different seeds.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Seeds(pub Vec<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut seeds = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let seed = part.parse().map_err(|_| format!("{part:?} is no seed: whole numbers, separated by commas"))?;
+            if seeds.contains(&seed) {
+                return Err(format!("{seed} stands there twice; the same training again says nothing about chance"));
+            }
+            seeds.push(seed);
+        }
+        Ok(Self(seeds))
+    }
+}
+
+/// Methods with the names by which they were asked for.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
+
+impl Methods {
+    /// All in f32, and the fixed scales that the papers try.
+    pub fn sweep() -> Self {
+        let fixed = SWEEP.filter_map(|exponent| {
+            let schedule = LossScale::Fixed(Fixed::new(exponent)?);
+            Some((format!("fixed:{}", 1u64 << exponent), Method::loss_scale(schedule)))
+        });
+        Self(std::iter::once(("fp32".to_owned(), Method::fp32())).chain(fixed).collect())
+    }
+}
+
+fn names<S: serde::Serializer>(methods: &[(String, Method)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(methods.iter().map(|(name, _)| name))
+}
+
+impl FromStr for Methods {
+    type Err = String;
+
+    /// Commas separate methods, and the options of one.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut names: Vec<String> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            match names.last_mut() {
+                // An option begins with its key, a method with options of its own has a colon before one.
+                Some(last) if part.split_once('=').is_some_and(|(key, _)| !key.contains(':')) => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => names.push(part.to_owned()),
+            }
+        }
+        if let Some(twice) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
+            return Err(format!("{} stands there twice", twice.1));
+        }
+        let parse = |name: String| {
+            name.parse().map(|method| (name, method)).map_err(|error: gradscale::MethodError| error.to_string())
+        };
+        names.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+}

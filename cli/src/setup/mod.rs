@@ -1,0 +1,191 @@
+//! What several commands ask for: network, data, device, precision, optimizer, methods, seeds.
+
+mod amp;
+mod lists;
+
+pub use amp::Amp;
+pub use lists::{Methods, Seeds};
+
+use crate::{
+    Failure,
+    data::Reading,
+    device::Device,
+    optimizer::{Recipe, Rule, Updates},
+    output,
+    tasks::{Dataset, Net, Pixels, Settings, Task},
+};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What is read.
+const DATA: &str = "Data; without them, small road scenes or digits are made up.
+For segnet, a directory of images with a class for every pixel:
+- images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
+- {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
+- images/ and labels/ without these: every fifth image is for
+  scores, or train.txt and test.txt list the names
+- train-images-idx4-ubyte[.gz], train-labels-idx3-ubyte[.gz], and
+  the same for test
+masks or annotations may stand for labels, NAME_mask.png for
+NAME.png, val for test; beside test it is for the scores of
+--eval-every.
+classes.tsv (id, name, r, g, b; tabs between) says what values mean.
+For classify, images with one class each:
+- CLASS/*.png|jpg: a folder for each class, every fifth image for
+  scores
+- train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
+- train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and
+  the same for t10k or test (MNIST)
+- data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
+or, with --net mlp, rows of numbers with one class each:
+- a file NAME.csv, every fifth line for scores, or a directory
+  with train.csv and test.csv: first a line of names, then numbers,
+  and a class in one column
+Images and label images have one channel or three, of 8 or 16 bits.";
+
+/// Network, data and device of a training.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct Setup {
+    /// Network and kind of data [default: segnet]
+    #[arg(long, value_enum)]
+    #[serde(serialize_with = "resolved")]
+    pub task: Option<Task>,
+    /// Network for --task classify.
+    #[arg(long, value_enum, default_value = "resnet")]
+    #[serde(default)]
+    pub net: Net,
+    /// A directory or a file; without one, data are made up.
+    #[arg(long, value_name = "PATH", help = DATA)]
+    pub data: Option<PathBuf>,
+    /// How data are read.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub reading: Reading,
+    /// Images in a batch [default: 8 for segnet, 64 for classify]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub batch: Option<usize>,
+    /// Channels of each layer; SegNetBasic has 64. Of a residual network, those of the first stage; a perceptron and
+    /// towers have 8 times as many units in a layer.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
+    pub width: usize,
+    /// How weights are updated.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub updates: Updates,
+    /// Mixed precision.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub amp: Amp,
+    /// Where to run: `gradscale devices` lists what there is. [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<Device>,
+}
+
+/// Results and checkpoints say which it was.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn resolved<S: serde::Serializer>(task: &Option<Task>, serializer: S) -> Result<S::Ok, S::Error> {
+    task.unwrap_or_default().serialize(serializer)
+}
+
+impl Setup {
+    /// Network and kind of data.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        self.task.unwrap_or_default()
+    }
+
+    /// Images in a batch.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        self.batch.unwrap_or_else(|| self.task().kind().batch())
+    }
+
+    /// Where to run.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device.unwrap_or(Device::Cpu)
+    }
+
+    /// The data; says what was taken for what.
+    ///
+    /// # Errors
+    /// A directory that is no such data set, or not one for the network.
+    pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        let data = self.task().kind().load(self.data.as_deref(), &self.reading, seed)?;
+        let notes = data.notes();
+        notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
+        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        data.suits(self.net)?;
+        Ok(data)
+    }
+
+    /// How weights are updated in a training of so many steps.
+    ///
+    /// # Errors
+    /// A warm-up that is as long.
+    pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
+        self.updates.recipe(self.task().kind().lr(self.net), iters)
+    }
+
+    /// What a run of so many steps depends on.
+    ///
+    /// # Errors
+    /// Those of [`Setup::recipe`].
+    pub fn settings(&self, pixels: Pixels, iters: u64) -> Result<Settings, Failure> {
+        let recipe = self.recipe(iters)?;
+        Ok(Settings { net: self.net, batch: self.batch(), width: self.width, pixels, recipe })
+    }
+
+    /// How weights are updated, in words, where it is not as usual.
+    #[must_use]
+    pub fn updated(&self, iters: u64) -> Option<String> {
+        let usual = Updates::default().recipe(self.task().kind().lr(self.net), iters).ok();
+        let recipe = self.recipe(iters).ok()?;
+        (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
+    }
+
+    /// The network in words.
+    #[must_use]
+    pub fn network(&self) -> String {
+        self.task().kind().network(self.net, self.width)
+    }
+
+    /// What the loss is divided by, in a sentence; a training image has so many pixels.
+    #[must_use]
+    pub fn divisor(&self, pixels: Pixels, image: usize) -> String {
+        let (what, own) = self.task().kind().counted(self.batch(), image);
+        let Pixels::Fixed(number) = pixels else {
+            return format!("The loss is the mean over the {what} of a batch.");
+        };
+        let ratio = number as f64 / own as f64;
+        let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };
+        let makes_up = match self.updates.optimizer.unwrap_or_default() {
+            Rule::Sgd { .. } => "the learning rate",
+            Rule::Adam(_) | Rule::AdamW(_) => "Adam's eps",
+        };
+        let paper = if number == Pixels::PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
+        format!(
+            "The loss is divided by {number} {what}{paper}, where a batch has {own}: gradients are {:.0} times {} than \
+             those of a mean, and {makes_up} makes up for it.",
+            than.0, than.1
+        )
+    }
+}
+
+fn whole(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+}
+
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    whole(text, 1..=1 << 20)
+}
+
+pub(crate) fn width(text: &str) -> Result<usize, String> {
+    whole(text, 1..=4096)
+}
+
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    whole(text, 0..=4096)
+}

@@ -1,0 +1,106 @@
+//! A trained network, to be applied.
+
+use super::{Classes, Net, run};
+use crate::{
+    Failure,
+    data::Element,
+    device::{Device, Work},
+};
+use gradscale::{Batch, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
+
+/// A trained network.
+pub trait Apply {
+    /// The class of every pixel, or of the image, [h, w, channels]; of numbers the bytes.
+    ///
+    /// # Errors
+    /// An image that the network cannot take, or the device's.
+    fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure>;
+}
+
+/// What becomes of an image's bytes before the network reads them: (byte / 255 − mean) / deviation, of each channel;
+/// one number stands for all channels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normal {
+    /// Means.
+    pub mean: Vec<f32>,
+    /// Standard deviations.
+    pub deviation: Vec<f32>,
+}
+
+impl Normal {
+    fn of(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
+        let of = |all: &[f32], i: usize| all.get(i % channels.max(1)).or(all.first()).copied();
+        let value = |(i, &byte): (usize, &u8)| {
+            let (mean, deviation) = (of(&self.mean, i).unwrap_or(0.0), of(&self.deviation, i).unwrap_or(1.0));
+            (f32::from(byte) / 255.0 - mean) / deviation
+        };
+        pixels.iter().enumerate().map(value).collect()
+    }
+}
+
+/// A trained network, before it is on a device.
+#[derive(Clone, Debug)]
+pub struct Trained<'a> {
+    /// Where it is to run.
+    pub device: Device,
+    /// Threads of the CPU.
+    pub threads: usize,
+    /// The network, where a task has several.
+    pub net: Net,
+    /// Channels.
+    pub width: usize,
+    /// What it tells apart.
+    pub classes: &'a Classes,
+    /// Precision.
+    pub method: Method,
+    /// What becomes of images first; without, as `gradscale train` feeds them.
+    pub normal: Option<Normal>,
+}
+
+/// Puts weights into a network.
+pub type Fill<'a> = &'a dyn Fn(&mut Parameters) -> Result<(), Failure>;
+
+/// On its device.
+pub(super) fn loaded(
+    trained: Trained<'_>, parameters: Parameters, net: impl Module + 'static,
+) -> Result<Box<dyn Apply>, Failure> {
+    let Trained { device, threads, classes, method, normal, .. } = trained;
+    let element = if classes.columns.is_empty() { Element::Byte } else { Element::Number };
+    device.open(threads, Loading { parameters, net, method, normal, element })
+}
+
+struct Loading<M> {
+    parameters: Parameters,
+    net: M,
+    method: Method,
+    normal: Option<Normal>,
+    element: Element,
+}
+
+impl<M: Module + 'static> Work for Loading<M> {
+    type Output = Box<dyn Apply>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+        // Nothing is trained: the optimizer has no rate.
+        let trainer = Trainer::new(device, self.parameters, Sgd::new(0.0), self.method)?;
+        Ok(Box::new(Loaded { trainer, net: self.net, normal: self.normal, element: self.element }))
+    }
+}
+
+struct Loaded<B: Backend, M> {
+    trainer: Trainer<B>,
+    net: M,
+    normal: Option<Normal>,
+    element: Element,
+}
+
+impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
+    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure> {
+        let size = [1, height, width, channels];
+        let Some(normal) = &self.normal else {
+            return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels);
+        };
+        let values = normal.of(pixels, channels);
+        run::best(&mut self.trainer, &self.net, Batch::f32(size, &values))
+    }
+}

@@ -1,0 +1,93 @@
+//! What is asked of a data set with one class for each image, or row of numbers.
+
+use super::{
+    SHOWN,
+    training::{Learning, optimizer},
+};
+use crate::{
+    Failure,
+    data::{Labelled, Notes},
+    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+};
+use gradscale::optim::Optimizer;
+
+impl Dataset for Labelled {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn size(&self) -> [usize; 2] {
+        [self.train.height, self.train.width]
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.train.count, self.test.count]
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.validation.as_ref().map(|part| part.count)
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of an image"
+    }
+
+    /// Rows of numbers are not for networks for images.
+    fn suits(&self, net: Net) -> Result<(), Failure> {
+        match net {
+            Net::Resnet if !self.columns.is_empty() => Err(Failure::at(
+                "--net",
+                format!("{} has rows of numbers, which are for mlp, not for resnet", self.name),
+            )),
+            Net::Mlp | Net::Resnet | Net::Towers => Ok(()),
+        }
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        optimizer(settings)
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            let size = [self.train.height, self.train.width, self.train.channels];
+            weights::import(&mut parameters, file, Some(size))?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    fn exam(&self) -> Exam {
+        let mut counts = [0usize; 256];
+        self.test.labels.iter().for_each(|&label| counts[usize::from(label)] += 1);
+        Exam { constant: Exam::most_frequent(&counts), answers: Some(self.test.count) }
+    }
+
+    /// Rows of numbers have nothing to show.
+    fn samples(&self) -> Samples {
+        if !self.columns.is_empty() {
+            return Samples::Nothing;
+        }
+        let test = &self.test;
+        let image = |image| {
+            let pixels = test.image(image).ok().map(|values| match test.channels {
+                3 => values.into_owned(),
+                channels => values.chunks_exact(channels.max(1)).flat_map(|pixel| [pixel[0]; 3]).collect(),
+            });
+            (pixels, test.labels[image])
+        };
+        Samples::Images {
+            size: [test.height, test.width],
+            names: self.classes.clone(),
+            images: samples(test.count, SHOWN).map(image).collect(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Two towers whose losses lie 2^46 apart: what no single scale for all gradients can train.
+//!
+//! A trunk with a tower that tells the classes, and on a detached copy of the trunk's features a second tower that
+//! tells them too. The second loss counts 2^-46 of the first. Its tower has a learning rate 2^46 times as large and a
+//! weight decay 2^-46 times as large, so that in f32 it trains as if both losses counted the same. In FP16 the two
+//! towers' gradients lie further apart than the 2^40 from its smallest number to its largest.
+
+use crate::{
+    Failure,
+    optimizer::{Recipe, Rule},
+};
+use gradscale::{CrossEntropy, Scope, Var, models::Mlp, nn::Module, optim::Optimizer};
+
+/// The second loss counts 2^-GAP of the first.
+pub const GAP: i32 = 46;
+/// So that the digits are learned in some hundred steps, but not by heart.
+pub const LR: f64 = 0.02;
+/// What the names of the second tower's parameters begin with.
+const SECOND: &str = "towers.second.";
+
+/// The network: a hidden layer in the trunk, none in the first tower, one in the second.
+#[derive(Debug)]
+pub struct Towers {
+    trunk: Mlp,
+    first: Mlp,
+    second: Mlp,
+}
+
+impl Towers {
+    /// From so many values of an image over `hidden` units to classes.
+    pub fn new(scope: &mut Scope<'_>, values: usize, hidden: usize, classes: usize) -> Self {
+        Self {
+            trunk: Mlp::new(&mut scope.at("trunk"), &[values, hidden]),
+            first: Mlp::new(&mut scope.at("first"), &[hidden, classes]),
+            second: Mlp::new(&mut scope.at("second"), &[hidden, hidden.div_ceil(2), classes]),
+        }
+    }
+
+    /// Logits of the first tower or of the second, from flattened images.
+    ///
+    /// # Errors
+    /// Images of another size.
+    pub fn tower<'t>(&self, x: Var<'t>, second: bool) -> Var<'t> {
+        let features = self.trunk.forward(x).relu();
+        if second { self.second.forward(features.detach()) } else { self.first.forward(features) }
+    }
+
+    /// The sum of both losses, the second times 2^-46.
+    ///
+    /// # Errors
+    /// Images of another size, labels in another number.
+    pub fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>, options: &CrossEntropy<'t>) -> Var<'t> {
+        let features = self.trunk.forward(x).relu();
+        let first = self.first.forward(features).cross_entropy_with(labels, options);
+        let second = self.second.forward(features.detach()).cross_entropy_with(labels, options);
+        first + second.scale(2f32.powi(-GAP))
+    }
+}
+
+/// SGD with a parameter group for the second tower.
+///
+/// # Errors
+/// Adam: a group has no eps of its own, and one for both towers would hide the second's gradients.
+pub fn optimizer(recipe: &Recipe, ratio: f64) -> Result<Optimizer, Failure> {
+    match recipe.rule {
+        Rule::Sgd { .. } => {}
+        Rule::Adam(_) | Rule::AdamW(_) => {
+            let cause = "two towers train with sgd: the second's gradients are 2^46 times smaller, far below eps";
+            return Err(Failure::at(format!("--optimizer {}", recipe.rule), cause));
+        }
+    }
+    let apart = f64::from(GAP).exp2();
+    Ok(recipe.optimizer(ratio)?.group(SECOND, recipe.lr * ratio * apart, recipe.decay(ratio * apart)))
+}

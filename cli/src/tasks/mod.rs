@@ -1,0 +1,238 @@
+//! Tasks: a network with its data, its loss and its scores, each in a folder of its own.
+//!
+//! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`Kind`] and a [`Dataset`]: the
+//! compiler asks for all else.
+
+mod apply;
+mod classify;
+mod layers;
+mod pixels;
+mod run;
+mod segnet;
+mod shown;
+pub mod torch;
+mod weights;
+
+pub use apply::{Apply, Fill, Normal, Trained};
+pub use classify::{Classifier, Net};
+pub use pixels::Pixels;
+pub use run::{On, Run};
+pub use shown::{Exam, Samples, samples};
+pub use torch::{Reads, Recognised};
+
+use crate::{
+    Failure,
+    data::{Column, Notes, Reading},
+    device::Device,
+    optimizer::Recipe,
+};
+use clap::ValueEnum;
+use gradscale::{Method, PlanRow, optim::Optimizer};
+use safetensors::SafeTensors;
+use serde::{Deserialize, Serialize};
+use std::{fmt, path::Path};
+
+/// Kinds of networks with their data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// SegNetBasic: a class for every pixel.
+    #[default]
+    Segnet,
+    /// A class for every image: a perceptron, a residual network, or two towers.
+    Classify,
+}
+
+impl Task {
+    /// All that there is to it.
+    #[must_use]
+    pub const fn kind(self) -> &'static dyn Kind {
+        match self {
+            Self::Segnet => &segnet::Segnet,
+            Self::Classify => &classify::Classify,
+        }
+    }
+}
+
+/// What a task is before there are data. A task with one network does not look at `net`.
+pub trait Kind {
+    /// Images in a batch, unless told.
+    fn batch(&self) -> usize;
+
+    /// Learning rate of SGD, unless told.
+    fn lr(&self, net: Net) -> f64;
+
+    /// What a comparison divides the loss by, unless told.
+    fn divisor(&self) -> Pixels;
+
+    /// What a loss is a mean over, and how many of these a batch has whose images have so many pixels.
+    fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
+
+    /// The network in words.
+    fn network(&self, net: Net, width: usize) -> String;
+
+    /// Reads a directory or a file, or makes something up. What is for validation is there only where it is asked for.
+    ///
+    /// # Errors
+    /// A directory that is no such data set.
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure>;
+
+    /// What a method makes of the network where it is trained.
+    ///
+    /// # Errors
+    /// No CPU.
+    fn layers(&self, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure>;
+
+    /// A trained network on a device, with weights that `fill` puts there.
+    ///
+    /// # Errors
+    /// Those of `fill`, a device that cannot be opened.
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure>;
+
+    /// The network whose layers are called as those of a file of PyTorch's, if it is one of this task.
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised>;
+}
+
+/// Data of a task.
+pub trait Dataset: fmt::Debug {
+    /// What to call it.
+    fn name(&self) -> &str;
+
+    /// What was found.
+    fn notes(&self) -> &Notes;
+
+    /// Names of the classes.
+    fn classes(&self) -> &[String];
+
+    /// Rows and columns of a training image.
+    fn size(&self) -> [usize; 2];
+
+    /// Training and test images.
+    fn counts(&self) -> [usize; 2];
+
+    /// Images for scores while a training goes on, if there are such.
+    fn validation_count(&self) -> Option<usize>;
+
+    /// What the loss is of: an image, or a pixel.
+    fn loss_of(&self) -> &'static str;
+
+    /// That a network can take it.
+    ///
+    /// # Errors
+    /// Data of another kind.
+    fn suits(&self, net: Net) -> Result<(), Failure>;
+
+    /// The optimizer.
+    ///
+    /// # Errors
+    /// One that does not suit the network or the divisor of the loss.
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure>;
+
+    /// A training before its first step: see [`open`].
+    ///
+    /// # Errors
+    /// Weights that do not fit, a device that cannot be opened or has too little memory.
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure>;
+
+    /// What the networks are asked on the test images.
+    fn exam(&self) -> Exam;
+
+    /// What a report shows of it.
+    fn samples(&self) -> Samples;
+}
+
+impl dyn Dataset + '_ {
+    /// Which images serve for what, in a line, where some are for validation.
+    #[must_use]
+    pub fn parts(&self) -> Option<String> {
+        let ([train, test], validation) = (self.counts(), self.validation_count()?);
+        let name = self.name();
+        Some(format!(
+            "{name}: {train} for training, {validation} for the curves of --eval-every, {test} for the last scores"
+        ))
+    }
+
+    /// That there are batches of this size, and an optimizer.
+    ///
+    /// # Errors
+    /// More images than there are; those of [`Dataset::optimizer`].
+    pub fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        let ([count, _], batch) = (self.counts(), settings.batch);
+        if batch > count {
+            let cause = format!("{} has {count} training images, and a batch takes each at most once", self.name());
+            return Err(Failure::at(format_args!("--batch {batch}"), cause));
+        }
+        self.optimizer(settings).map(drop)
+    }
+}
+
+/// What a run depends on beside data, method and seed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The network, where a task has several.
+    pub net: Net,
+    /// Images in a batch.
+    pub batch: usize,
+    /// Channels.
+    pub width: usize,
+    /// Divisor of the loss.
+    pub pixels: Pixels,
+    /// How weights are updated.
+    pub recipe: Recipe,
+}
+
+/// What a training is begun with.
+#[derive(Clone, Debug)]
+pub struct Opening<'a> {
+    /// Where it runs.
+    pub device: Device,
+    /// Threads of the CPU; 0: one for each core.
+    pub threads: usize,
+    /// What it depends on.
+    pub settings: Settings,
+    /// Precision and scaling.
+    pub method: Method,
+    /// Decides first weights, order and flips.
+    pub seed: u64,
+    /// First weights, from a checkpoint or a PyTorch model.
+    pub weights: Option<&'a Path>,
+}
+
+/// What is predicted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Classes {
+    /// Names; ids are positions.
+    pub names: Vec<String>,
+    /// A colour of each, R G B, where pixels have classes.
+    pub colours: Vec<[u8; 3]>,
+    /// The grey value of each in label files; none where that is its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<u8>,
+    /// What a network takes, if it takes only one size.
+    #[serde(default)]
+    pub input: Option<Input>,
+    /// What its values are, if they are no pixels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
+}
+
+/// Images for a network with one class for each.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// Rows, columns, channels.
+    pub size: [usize; 3],
+    /// Of all values of the training images.
+    pub mean: f32,
+    /// Their standard deviation.
+    pub deviation: f32,
+}
+
+/// Opens a training on a device: a network with first weights by the seed, or from a file.
+///
+/// # Errors
+/// A batch larger than the training set, weights that do not fit, a device that cannot be opened or has too little
+/// memory.
+pub fn open<'a>(data: &'a dyn Dataset, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+    data.check(&opening.settings)?;
+    data.open(opening)
+}

@@ -1,0 +1,61 @@
+//! By what a loss over pixels is divided.
+
+use crate::text::as_text;
+use gradscale::core::ops::Divisor;
+use std::{fmt, str::FromStr};
+
+/// The divisor of the sum of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pixels {
+    /// The pixels of the batch that have a label.
+    Batch,
+    /// A number.
+    Fixed(u64),
+}
+
+impl Pixels {
+    /// Pixels of twelve images of 360 × 480: the paper's batch.
+    pub const PAPER: u64 = 12 * 360 * 480;
+
+    /// What the loss, weight decay and clipping thresholds are divided by, and the learning rate multiplied by,
+    /// against a mean over the batch's own `pixels`.
+    #[must_use]
+    pub fn ratio(self, pixels: usize) -> f64 {
+        match self {
+            Self::Batch => 1.0,
+            Self::Fixed(divisor) => divisor as f64 / pixels as f64,
+        }
+    }
+
+    /// The same for the loss.
+    #[must_use]
+    pub const fn divisor(self) -> Divisor {
+        match self {
+            Self::Batch => Divisor::Rows,
+            Self::Fixed(number) => Divisor::Fixed(number as f32),
+        }
+    }
+}
+
+impl FromStr for Pixels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "batch" {
+            return Ok(Self::Batch);
+        }
+        let number = text.parse().ok().filter(|number| (1..=1 << 40).contains(number));
+        number.map(Self::Fixed).ok_or_else(|| "must be `batch` or a number of pixels from 1 to 2^40".to_owned())
+    }
+}
+
+impl fmt::Display for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch => f.write_str("batch"),
+            Self::Fixed(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+as_text!(Pixels);

@@ -1,0 +1,347 @@
+//! A training: a task's network and batches in the hands of a trainer.
+
+use super::Classes;
+use crate::{
+    Failure,
+    data::Element,
+    device::{Device, Work},
+    metrics::Metrics,
+};
+use gradscale::{
+    Attempt, Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
+    Trainer, Var,
+    core::{backend::Backend, stats::Detail},
+    nn::Module,
+    optim::Optimizer,
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
+
+/// Images that scores are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum On {
+    /// Those for scores while a training goes on.
+    Validation,
+    /// Those for the last scores.
+    #[default]
+    Test,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Validation => "validation",
+            Self::Test => "test",
+        })
+    }
+}
+
+/// What differs between tasks.
+pub(super) trait Task {
+    /// The network.
+    fn net(&self) -> &impl Module;
+
+    /// Takes the next batch, images and labels, and sends it ahead.
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read, or the device's.
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure>;
+
+    /// Forward and backward pass of a batch.
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
+    ) -> Result<Gradients, Error<B::Error>>;
+
+    /// By what the loss of a step is multiplied to be that of a pixel, or an image.
+    fn ratio(&self) -> f64;
+
+    /// Scores on those images; without images for validation, on the test images.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure>;
+
+    /// Test images that a report shows.
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read.
+    fn shown(&self) -> Result<Shown, Failure>;
+
+    /// Images taken so far.
+    fn position(&self) -> u64;
+
+    /// Goes on after so many images.
+    fn seek(&mut self, position: u64);
+
+    /// What is predicted.
+    fn classes(&self) -> Classes;
+}
+
+/// Images that a report shows.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// [n, h, w, channels].
+    pub size: [usize; 4],
+    /// What their values are.
+    pub element: Element,
+    /// One after another.
+    pub images: Vec<u8>,
+}
+
+/// One training, whatever its task and device.
+pub trait Run {
+    /// One step. The loss is that of a pixel, or of an image.
+    ///
+    /// # Errors
+    /// Too many skips in a row, or the device's.
+    fn step(&mut self) -> Result<StepOutcome, Failure>;
+
+    /// Scores on those images; without images for validation, on the test images.
+    ///
+    /// # Errors
+    /// The device's.
+    fn evaluate(&mut self, on: On) -> Result<Metrics, Failure>;
+
+    /// Classes predicted for the test images that a report shows.
+    ///
+    /// # Errors
+    /// The device's.
+    fn samples(&mut self) -> Result<Vec<u8>, Failure>;
+
+    /// Everything that a training needs to go on, with metadata of the caller's.
+    ///
+    /// # Errors
+    /// The device's.
+    fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure>;
+
+    /// Goes on from what [`Run::save`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that are no checkpoint of this training.
+    fn load(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+
+    /// What rows hold at least, from the next step on.
+    fn observe(&mut self, detail: Detail);
+
+    /// What is known of every cast site.
+    fn sites(&self) -> Vec<SiteReport<'_>>;
+
+    /// Keeps what the paper's rules would decide from, from the next step on.
+    fn observe_operands(&mut self);
+
+    /// What they would decide from, by site.
+    fn operands(&self) -> Vec<(&str, &Operands)>;
+
+    /// The attempts of the last step that were repeated, if operands are kept.
+    fn attempts(&self) -> &[Attempt];
+
+    /// Bytes on the device.
+    fn memory(&self) -> MemoryReport;
+
+    /// Parameters that are as they were before the first step, or that only weight decay has made smaller since; none while
+    /// there was no step.
+    ///
+    /// # Errors
+    /// The device's.
+    fn unchanged(&self) -> Result<Vec<String>, Failure>;
+}
+
+/// A training on its device; `begin` makes what it begins with, once there is one.
+pub(super) fn start<'a, T: Task + 'a>(
+    (device, threads): (Device, usize), method: Method,
+    begin: impl FnOnce() -> Result<(T, Parameters, Optimizer), Failure>,
+) -> Result<Box<dyn Run + 'a>, Failure> {
+    device.open(threads, Start { begin, method, kept: PhantomData })
+}
+
+struct Start<'a, F> {
+    begin: F,
+    method: Method,
+    /// For as long as this lives, the training may.
+    kept: PhantomData<&'a ()>,
+}
+
+impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure>> Work for Start<'a, F> {
+    type Output = Box<dyn Run + 'a>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
+        let (task, parameters, optimizer) = (self.begin)()?;
+        Ok(Box::new(Training::new(device, task, parameters, optimizer, self.method)?))
+    }
+}
+
+#[derive(Debug)]
+struct Training<B: Backend, T> {
+    task: T,
+    trainer: Trainer<B>,
+    /// The next step's batch.
+    ahead: Option<Prefetched<2>>,
+    /// Images that steps have had.
+    position: u64,
+    /// The parameters before the first step, by name.
+    first: BTreeMap<String, Vec<f32>>,
+    /// Steps since.
+    steps: u64,
+}
+
+impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
+    fn new(device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method) -> Result<Self, Failure> {
+        let trainer = Trainer::new(device, parameters, optimizer, method)?;
+        let first = values(&trainer)?;
+        Ok(Self { task, trainer, ahead: None, position: 0, first, steps: 0 })
+    }
+}
+
+impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
+    fn step(&mut self) -> Result<StepOutcome, Failure> {
+        let batch = match self.ahead.take() {
+            Some(batch) => batch,
+            None => self.task.prefetch(&mut self.trainer)?,
+        };
+        self.position = self.task.position();
+        let gradients = self.task.backward(&mut self.trainer, batch)?;
+        // While the device is at work.
+        self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
+        let outcome = self.trainer.step(gradients)?;
+        self.steps += 1;
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let loss = (f64::from(outcome.loss) * self.task.ratio()) as f32;
+        Ok(StepOutcome { loss, ..outcome })
+    }
+
+    fn evaluate(&mut self, on: On) -> Result<Metrics, Failure> {
+        self.task.evaluate(&mut self.trainer, on)
+    }
+
+    fn samples(&mut self) -> Result<Vec<u8>, Failure> {
+        let Shown { size, element, images } = self.task.shown()?;
+        predict(&mut self.trainer, self.task.net(), (size, element), &images)
+    }
+
+    fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
+        let mut metadata = metadata.clone();
+        metadata.insert("position".to_owned(), self.position.to_string());
+        let classes = serde_json::to_string(&self.task.classes());
+        metadata.insert("classes".to_owned(), classes.map_err(|error| Failure::at("checkpoint", error))?);
+        Ok(self.trainer.save(&metadata)?)
+    }
+
+    fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let metadata = self.trainer.load(bytes)?;
+        let position = metadata.get("position").and_then(|position| position.parse().ok());
+        self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
+        self.task.seek(self.position);
+        self.ahead = None;
+        (self.first, self.steps) = (values(&self.trainer)?, 0);
+        Ok(())
+    }
+
+    fn observe(&mut self, detail: Detail) {
+        self.trainer.set_detail(detail);
+    }
+
+    fn sites(&self) -> Vec<SiteReport<'_>> {
+        self.trainer.sites().collect()
+    }
+
+    fn observe_operands(&mut self) {
+        self.trainer.observe_operands();
+    }
+
+    fn operands(&self) -> Vec<(&str, &Operands)> {
+        self.trainer.operands().collect()
+    }
+
+    fn attempts(&self) -> &[Attempt] {
+        self.trainer.attempts()
+    }
+
+    fn memory(&self) -> MemoryReport {
+        self.trainer.memory()
+    }
+
+    fn unchanged(&self) -> Result<Vec<String>, Failure> {
+        if self.steps == 0 {
+            return Ok(Vec::new());
+        }
+        let now = values(&self.trainer)?;
+        let same = |(name, now): &(String, Vec<f32>)| {
+            self.first.get(name).is_some_and(|first| only_decayed(first, now, self.steps))
+        };
+        Ok(now.into_iter().filter(same).map(|(name, _)| name).collect())
+    }
+}
+
+/// Of all parameters, by name.
+fn values<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, Vec<f32>>, Failure> {
+    Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, tensor.data)).collect())
+}
+
+/// Whether values are what they were, but for one factor below 1, to the roundings of so many steps. Weight decay leaves
+/// that where gradients are zero. Of a single value nothing can be told but that it is the same.
+fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    if bits(first) == bits(now) {
+        return true;
+    }
+    let sum = |terms: &[f32]| terms.iter().zip(first).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    let factor = sum(now) / sum(first);
+    // Two roundings a step: of what decays, and of the difference.
+    #[expect(clippy::cast_precision_loss, reason = "a bound")]
+    let bound = steps as f64 * f64::from(f32::EPSILON);
+    let near = |(&first, &now): (&f32, &f32)| {
+        let expected = factor * f64::from(first);
+        (f64::from(now) - expected).abs() <= bound * f64::from(first).abs()
+    };
+    first.len() > 1 && (0.0..1.0).contains(&factor) && first.iter().zip(now).all(near)
+}
+
+/// The likeliest class of every pixel, or image; images are [n, h, w, channels].
+pub(super) fn predict<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, (size, element): ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<u8>, Failure> {
+    let values = match element {
+        Element::Byte => Vec::new(),
+        Element::Number => numbers(images),
+    };
+    let batch = match element {
+        Element::Byte => Batch::u8(size, images),
+        Element::Number => Batch::f32(size, &values),
+    };
+    best(trainer, net, batch)
+}
+
+/// The same of a batch of any type.
+pub(super) fn best<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, images: Batch<'_>,
+) -> Result<Vec<u8>, Failure> {
+    let best = trainer.evaluate([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
+    Ok(best.data.into_iter().map(|class| class as u8).collect())
+}
+
+/// Numbers from their bytes.
+pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_decayed;
+
+    #[test]
+    fn decay_is_told_from_learning() {
+        let first = [0.5, -0.25, 1e-3, 0.0, 0.125];
+        let decayed: Vec<f32> =
+            first.iter().map(|&value| (0..60).fold(value, |value, _| value - 0.1 * (5e-4 * value))).collect();
+        assert!(only_decayed(&first, &first, 1) && only_decayed(&first, &decayed, 60));
+        let mut learned = decayed.clone();
+        learned[2] *= 1.001;
+        assert!(!only_decayed(&first, &learned, 60));
+        learned.clone_from(&decayed);
+        learned[3] = 1e-9;
+        assert!(!only_decayed(&first, &learned, 60), "from zero nothing decays");
+        let grown = first.map(|value| 1.01 * value);
+        assert!(!only_decayed(&first, &grown, 60), "decay makes nothing larger");
+        assert!(!only_decayed(&[0.5], &[0.4], 60), "one value");
+        assert!(!only_decayed(&first, &[f32::NAN; 5], 60));
+    }
+}

@@ -1,0 +1,99 @@
+//! What is asked of a data set with a class for every pixel.
+
+use super::{
+    SHOWN,
+    training::{Learning, optimizer},
+};
+use crate::{
+    Failure,
+    data::{Notes, Segmentation},
+    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+};
+use gradscale::optim::Optimizer;
+
+/// Label images that are looked at for the most frequent class: enough, also of data that lie on a disk.
+const SEEN: usize = 500;
+
+impl Dataset for Segmentation {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn size(&self) -> [usize; 2] {
+        [self.train.height, self.train.width]
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.train.count, self.test.count]
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.validation.as_ref().map(|part| part.count)
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of a pixel"
+    }
+
+    fn suits(&self, _: Net) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        optimizer(settings, self)
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            weights::import(&mut parameters, file, None)?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    /// The class that is always answered has its share as intersection over union, the others none.
+    fn exam(&self) -> Exam {
+        let mut counts = [0usize; 256];
+        // What cannot be read ends a training in other places.
+        let some = (0..self.test.count.min(SEEN)).filter_map(|i| self.test.labels.get(i, self.test.pixels()).ok());
+        for labels in some {
+            let counting = labels.iter().filter(|label| Some(**label) != self.ignore);
+            counting.for_each(|&label| counts[usize::from(label)] += 1);
+        }
+        let classes = counts.iter().filter(|&&count| count > 0).count().max(1);
+        Exam { constant: Exam::most_frequent(&counts) / classes as f64, answers: None }
+    }
+
+    fn samples(&self) -> Samples {
+        let (test, pixels) = (&self.test, self.test.pixels());
+        // What has no class is black, whatever its number.
+        let mut palette = vec![[0; 3]; 256];
+        for (entry, colour) in palette.iter_mut().zip(&self.colours) {
+            *entry = *colour;
+        }
+        if let Some(ignore) = self.ignore {
+            palette[usize::from(ignore)] = [0; 3];
+        }
+        let named = self.classes.iter().zip(&self.colours).zip(0u8..);
+        let named = named.filter(|(_, class)| self.ignore != Some(*class));
+        let image = |image| {
+            let part = |store: &crate::data::Store, len| store.get(image, len).ok().map(std::borrow::Cow::into_owned);
+            [part(&test.images, 3 * pixels), part(&test.labels, pixels)]
+        };
+        Samples::Pixels {
+            size: [test.height, test.width],
+            classes: named.map(|((name, colour), _)| (name.clone(), *colour)).collect(),
+            palette,
+            images: samples(test.count, SHOWN).map(image).collect(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! SegNetBasic on segmentation data, as in the paper's section 5.4.
+
+mod data;
+mod network;
+mod training;
+
+use super::{
+    Apply, Dataset, Kind, Net, Pixels, Reads, Recognised, Task, Trained,
+    apply::{Fill, loaded},
+    layers, torch,
+};
+use crate::{
+    Failure,
+    data::{Reading, Segmentation},
+};
+use gradscale::{Method, PlanRow, nn::Module};
+use network::network;
+use safetensors::SafeTensors;
+use std::path::Path;
+
+/// Images that a report shows.
+const SHOWN: usize = 4;
+
+/// The task.
+pub(super) struct Segnet;
+
+impl Kind for Segnet {
+    fn batch(&self) -> usize {
+        8
+    }
+
+    /// The paper's.
+    fn lr(&self, _: Net) -> f64 {
+        0.1
+    }
+
+    fn divisor(&self) -> Pixels {
+        Pixels::Fixed(Pixels::PAPER)
+    }
+
+    fn counted(&self, batch: usize, image: usize) -> (&'static str, usize) {
+        ("pixels", batch * image)
+    }
+
+    fn network(&self, _: Net, width: usize) -> String {
+        format!("SegNetBasic ({width} channels)")
+    }
+
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        let mut data = match path {
+            Some(path) => Segmentation::load(path, reading)?,
+            None => Segmentation::synthetic(seed),
+        };
+        data.validation = data.validation.filter(|_| reading.validation);
+        Ok(Box::new(data))
+    }
+
+    fn layers(&self, _: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, net, _) = network(0, width, &[1.0; 11]);
+        layers::of(parameters, method, &[0; layers::PIXELS], |x, labels| net.forward(x).cross_entropy(labels))
+    }
+
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+        let (mut parameters, net, _) = network(0, trained.width, &vec![1.0; trained.classes.names.len()]);
+        fill(&mut parameters)?;
+        loaded(trained, parameters, net)
+    }
+
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
+        let [first, last] = torch::sizes(file, "encoder.conv1.weight", "classifier.weight");
+        let (&[width, channels, _, _], &[classes, _, _, _]) = (&first[..], &last[..]) else { return None };
+        let (task, net, input) = (Task::Segnet, Net::default(), Reads::Channels(channels));
+        Some(Recognised { task, net, width, classes, input, whole: false })
+    }
+}

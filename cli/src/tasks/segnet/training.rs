@@ -1,0 +1,133 @@
+//! A training of SegNetBasic: batches, loss, scores.
+
+use super::{SHOWN, network};
+use crate::{
+    Failure,
+    data::{Batches, Element, Segmentation, Split, in_order},
+    metrics::{Confusion, Metrics},
+    tasks::{Classes, On, Settings, run, samples},
+};
+use gradscale::{
+    Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
+    models::SegNet, nn::Module, optim::Optimizer,
+};
+
+/// Most batches that batch norm's statistics are recomputed from.
+const STATISTICS_BATCHES: usize = 32;
+
+/// The optimizer for a loss that is a mean over a batch, or divided by another number of pixels.
+///
+/// # Errors
+/// See [`crate::optimizer::Recipe::optimizer`].
+pub fn optimizer(settings: &Settings, data: &Segmentation) -> Result<Optimizer, Failure> {
+    settings.recipe.optimizer(settings.pixels.ratio(settings.batch * data.train.pixels()))
+}
+
+#[derive(Debug)]
+pub struct Learning<'a> {
+    data: &'a Segmentation,
+    settings: Settings,
+    net: SegNet,
+    weights: Parameter,
+    batches: Batches<'a>,
+    images: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(
+        data: &'a Segmentation, settings: Settings, seed: u64,
+    ) -> Result<(Self, Parameters, Optimizer), Failure> {
+        let batches =
+            Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
+        let (parameters, net, weights) = network(seed, settings.width, &data.weights);
+        let optimizer = optimizer(&settings, data)?;
+        let task = Self { data, settings, net, weights, batches, images: Vec::new(), labels: Vec::new() };
+        Ok((task, parameters, optimizer))
+    }
+}
+
+impl run::Task for Learning<'_> {
+    fn net(&self) -> &impl Module {
+        &self.net
+    }
+
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
+        self.batches.next(&mut self.images, &mut self.labels)?;
+        let Split { height, width, .. } = self.data.train;
+        let size = |channels| [self.settings.batch, height, width, channels];
+        Ok(trainer.prefetch([Batch::u8(size(3), &self.images), Batch::u8(size(1), &self.labels)])?)
+    }
+
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let divisor = self.settings.pixels.divisor();
+        let (net, weights, ignore) = (&self.net, &self.weights, self.data.ignore);
+        trainer.backward(batch, |[x, labels]| {
+            let options =
+                CrossEntropy { weights: Some(x.tape().parameter(weights)), ignore: ignore.map(u32::from), divisor };
+            net.forward(x).cross_entropy_with(labels, &options)
+        })
+    }
+
+    fn ratio(&self) -> f64 {
+        self.settings.pixels.ratio(self.settings.batch * self.data.train.pixels())
+    }
+
+    /// With batch norm's statistics recomputed from training images.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let train = &self.data.train;
+        let fit = |cause| Failure::at(&self.data.name, cause);
+        for (i, part) in in_order(train, self.settings.batch).map_err(fit)?.take(STATISTICS_BATCHES).enumerate() {
+            let (images, _, count) = part?;
+            if count < self.settings.batch {
+                break;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a small number")]
+            let keep = i as f32 / (i + 1) as f32;
+            let batch = [Batch::u8([count, train.height, train.width, 3], &images)];
+            trainer.update_statistics(keep, batch, |[x]| self.net.forward(x))?;
+        }
+        let mut confusion = Confusion::new(self.data.classes.len());
+        let test = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
+        for part in in_order(test, self.settings.batch.min(test.count)).map_err(fit)? {
+            let (images, labels, count) = part?;
+            let size = [count, test.height, test.width, 3];
+            let predictions = run::predict(trainer, &self.net, (size, Element::Byte), &images)?;
+            confusion.add(&labels, &predictions, self.data.ignore.map(u32::from))?;
+        }
+        Ok(Metrics::of_pixels(&confusion))
+    }
+
+    fn shown(&self) -> Result<run::Shown, Failure> {
+        let test = &self.data.test;
+        let shown: Vec<usize> = samples(test.count, SHOWN).collect();
+        let mut images = Vec::new();
+        for image in &shown {
+            images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);
+        }
+        Ok(run::Shown { size: [shown.len(), test.height, test.width, 3], element: Element::Byte, images })
+    }
+
+    fn position(&self) -> u64 {
+        self.batches.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.batches = self.batches.clone().at(position);
+    }
+
+    fn classes(&self) -> Classes {
+        Classes {
+            names: self.data.classes.clone(),
+            colours: self.data.colours.clone(),
+            values: self.data.values.clone(),
+            input: None,
+            columns: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is asked of networks, and what is shown of what they answer.
+
+/// What the networks are asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exam {
+    /// Score of the best answer that is always the same.
+    pub constant: f64,
+    /// Answers that do not depend on one another: images that are right or wrong. None where pixels are counted.
+    pub answers: Option<usize>,
+}
+
+impl Exam {
+    /// The share of the most frequent class.
+    #[must_use]
+    pub fn most_frequent(counts: &[usize]) -> f64 {
+        let all = counts.iter().sum::<usize>().max(1) as f64;
+        counts.iter().max().map_or(0.0, |&most| most as f64 / all)
+    }
+}
+
+/// Test images that a report shows, in the order of what [`super::Run::samples`] predicts of them.
+#[derive(Debug)]
+pub enum Samples {
+    /// There is nothing to look at.
+    Nothing,
+    /// Each with a class for every pixel.
+    Pixels {
+        /// Rows and columns.
+        size: [usize; 2],
+        /// Names and colours of the classes that count.
+        classes: Vec<(String, [u8; 3])>,
+        /// A colour for each of 256 labels.
+        palette: Vec<[u8; 3]>,
+        /// R G B of each image, and its labels, as far as they can be read.
+        images: Vec<[Option<Vec<u8>>; 2]>,
+    },
+    /// Each with one class.
+    Images {
+        /// Rows and columns.
+        size: [usize; 2],
+        /// Names of the classes.
+        names: Vec<String>,
+        /// R G B of each image, as far as it can be read, and its class.
+        images: Vec<(Option<Vec<u8>>, u8)>,
+    },
+}
+
+/// Test images that a report shows: so many, spread over all.
+pub fn samples(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    let shown = count.min(most);
+    (0..shown).map(move |i| (2 * i + 1) * count / (2 * shown))
+}

@@ -1,0 +1,95 @@
+//! Networks of this program that were trained with PyTorch.
+
+use super::{Net, Task};
+use clap::ValueEnum;
+use gradscale::{Parameters, TorchModule};
+use safetensors::SafeTensors;
+
+/// A network, as the tensors of a file show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recognised {
+    /// Kind of data.
+    pub task: Task,
+    /// The network, where the task has several.
+    pub net: Net,
+    /// Channels.
+    pub width: usize,
+    /// Classes.
+    pub classes: usize,
+    /// What one input is.
+    pub input: Reads,
+    /// Whether it has one class for a whole image, and all images one size.
+    pub whole: bool,
+}
+
+/// What a network reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Images of any size with so many channels.
+    Channels(usize),
+    /// So many values, whatever their order in an image.
+    Values(usize),
+}
+
+impl Recognised {
+    /// The network whose layers are called as those of a file, a `state_dict` in safetensors.
+    ///
+    /// # Errors
+    /// Bytes that are no safetensors file, or names and shapes of no network of this program; in words.
+    pub fn of(bytes: &[u8]) -> Result<Self, String> {
+        let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+        if let Some(found) = Task::value_variants().iter().find_map(|task| task.kind().recognise(&file)) {
+            return Ok(found);
+        }
+        let mut names = file.names();
+        names.sort_unstable();
+        let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+        let layers = "layers of none of this program's networks; `gradscale plan` lists how these are called";
+        Err(format!("{layers}; this file has {} tensors: {shown} …", names.len()))
+    }
+
+    /// The shape of an image of that size.
+    ///
+    /// # Errors
+    /// A size that the network cannot read; in words.
+    pub fn image(&self, [height, width]: [usize; 2]) -> Result<[usize; 3], String> {
+        let channels = match self.input {
+            Reads::Channels(channels) => channels,
+            Reads::Values(values) if values == height * width => 1,
+            Reads::Values(values) if values == 3 * height * width => 3,
+            Reads::Values(values) => return Err(format!("{height} × {width}, and the network reads {values} values")),
+        };
+        match channels {
+            1 | 3 => Ok([height, width, channels]),
+            _ => Err(format!("the network reads images of {channels} channels, and images have 1 or 3")),
+        }
+    }
+}
+
+/// The shapes of two tensors of a file; of none where it has no such tensor.
+pub(super) fn sizes(file: &SafeTensors<'_>, first: &str, last: &str) -> [Vec<usize>; 2] {
+    [first, last].map(|name| file.tensor(name).map(|tensor| tensor.shape().to_vec()).unwrap_or_default())
+}
+
+/// Fills a network completely.
+///
+/// # Errors
+/// Tensors that are missing, too many, or of another shape; in words.
+pub fn fill(parameters: &mut Parameters, bytes: &[u8], size: Option<[usize; 3]>) -> Result<(), String> {
+    let module = |layer: &str| module(layer, size);
+    let imported = parameters.import_torch(bytes, module).map_err(|error| error.to_string())?;
+    if imported.is_complete() { Ok(()) } else { Err(format!("another network: {imported}")) }
+}
+
+/// The layers that read a flattened image.
+const FLATTENED: [&str; 2] = ["mlp.linear1", "towers.trunk.linear1"];
+
+/// The module of a layer: called the same, but for the network's name. `size` is that of the images of a classifier: a
+/// perceptron's first layer reads them in another order there.
+pub(super) fn module(layer: &str, size: Option<[usize; 3]>) -> Option<TorchModule> {
+    let module = TorchModule::named(layer.split_once('.')?.1);
+    Some(match size {
+        Some(size) if FLATTENED.contains(&layer) => module.flattened(size),
+        _ => module,
+    })
+}
