@@ -5,6 +5,7 @@ use crate::{
     Error, Inputs, TraceError, Var,
     error::TraceErrorKind,
     graph::{Fixed, Part, Purpose, Tape, Trace, Work},
+    optim::Optimizer,
 };
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -124,11 +125,13 @@ impl<B: Backend> Trainer<B> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
         self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
-        let rates = (0..self.optimizer.group_count()).map(|group| self.optimizer.lr(group, self.counters.taken));
-        if let Some(wrong) = rates.into_iter().find(|rate| !(*rate >= 0.0 && rate.is_finite())) {
+        let hyperparameters = self.optimizer.hyperparameters(self.counters.taken, self.settings.momentum);
+        if let Some(&wrong) =
+            Optimizer::rates_of(&hyperparameters).iter().find(|rate| !(**rate >= 0.0 && rate.is_finite()))
+        {
             return Err(Error::Optimizer(ShapeError::Value(wrong)));
         }
-        self.hyperparameters = self.optimizer.hyperparameters(self.counters.taken, self.settings.momentum);
+        self.hyperparameters = hyperparameters;
         Ok(())
     }
 

@@ -105,9 +105,8 @@ impl<B: Backend> Trainer<B> {
     /// The learning rates and numbers of the coming step, for a rule of one's own.
     pub(super) fn write_numbers(&mut self) -> Result<(), Error<B::Error>> {
         let Some(rule) = self.optimizer.own_rule() else { return Ok(()) };
-        let step = self.counters.taken;
-        let rates = (0..self.optimizer.group_count()).map(|group| self.optimizer.lr(group, step));
-        let numbers: Vec<f32> = rates.chain(rule.numbers(step)).collect();
+        let rates = Optimizer::rates_of(&self.hyperparameters).iter().copied();
+        let numbers: Vec<f32> = rates.chain(rule.numbers(self.counters.taken)).collect();
         if self.numbers.len() > numbers.len() {
             let (before, now) = (self.numbers.len(), numbers.len());
             let words = format!("the rule gives fewer numbers than before: {now}, not {before}, rates counted");
