@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod configuration;
 mod device;
 mod error;
 mod exec;
@@ -19,7 +20,7 @@ mod sites;
 mod tensor;
 mod train;
 
-pub use checkpoint::{CheckpointError, checkpoint_metadata};
+pub use checkpoint::{CheckpointError, Difference, checkpoint_metadata};
 #[cfg(feature = "wgpu")]
 pub use device::{Adapter, Wgpu, WgpuError, adapters};
 #[cfg(feature = "cpu")]

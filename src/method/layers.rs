@@ -18,7 +18,7 @@ use gradscale_core::amp::Precision;
 /// assert_eq!(layers.precision_of("net.encoders"), None);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layers(Vec<(String, Precision)>);
+pub struct Layers(pub(super) Vec<(String, Precision)>);
 
 impl Layers {
     /// No layer is an exception.

@@ -2,6 +2,7 @@
 
 mod gradient;
 mod layers;
+pub(crate) mod saved;
 mod schedule;
 mod text;
 
@@ -12,7 +13,7 @@ pub use text::{METHODS, MethodError};
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     loss_scale::LossScale,
-    site::{Memory, SiteConfig},
+    site::SiteConfig,
     solve::{Authors, ConfigError, Paper},
 };
 
@@ -62,32 +63,6 @@ impl GradientScaling {
     #[must_use]
     pub fn repeats(&self) -> bool {
         self.preset == Preset::Exact && self.site.repeats()
-    }
-
-    /// The rule in words that never change their meaning, for checkpoints. Rules that there were before one could
-    /// repeat have the words of that time.
-    pub(crate) fn saved(&self) -> String {
-        let Self { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact }, shared } = self;
-        let shared = match shared {
-            SharedLayers::Merged => "",
-            SharedLayers::Each => ", shared: Each",
-        };
-        let memory = match memory {
-            Memory::None => "amax_history: false".to_owned(),
-            Memory::Least => "amax_history: true".to_owned(),
-            Memory::Ring => format!("memory: Ring, outliers: {outliers:?}"),
-        };
-        format!(
-            "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \
-             calls: {calls:?}, {memory}, exact: {exact:?} }}{shared} }}"
-        )
-    }
-
-    /// The options by which a rule that was saved differs from this one in what it remembers, if that is all.
-    pub(crate) fn other_memory(&self, saved: &str) -> Option<&'static str> {
-        let with = |memory: Memory| Self { site: SiteConfig { memory, outliers: None, ..self.site }, ..*self };
-        let all = [(Memory::None, "history=0"), (Memory::Least, "history=least"), (Memory::Ring, "history=ring")];
-        all.into_iter().find(|&(memory, _)| with(memory).saved() == saved).map(|(_, options)| options)
     }
 
     /// The paper's rule with its threshold, every 100 steps.

@@ -2,6 +2,7 @@
 
 mod own;
 mod rules;
+mod saved;
 mod schedule;
 
 pub use own::{Given, Next, Own};
