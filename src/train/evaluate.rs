@@ -1,11 +1,15 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
 use super::Trainer;
-use crate::{Error, Inputs, Tensor, Var, graph::Purpose};
+use crate::{
+    Error, Inputs, Tensor, Var,
+    graph::{Purpose, Trace},
+};
 use gradscale_core::{
     backend::{Backend, Slot},
     stats::Detail,
 };
+use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
     /// Runs a network in evaluation mode and reads what it returns.
@@ -16,10 +20,17 @@ impl<B: Backend> Trainer<B> {
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = self.trace(&batch, false, net)?;
+        let trace = self.trace(batch.kinds(), false, net)?;
+        self.evaluate_of(&trace, &batch)
+    }
+
+    /// The evaluation of a trace.
+    pub(super) fn evaluate_of<const N: usize>(
+        &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<Tensor, Error<B::Error>> {
         let shape = trace.nodes[trace.output].shape;
         let program = self.program(trace, Purpose::Evaluate, "")?;
-        self.run_program(program, &batch, 0..0)?;
+        self.run_program(program, batch, 0..0)?;
         let output = self.exec.program(program).output;
         let data = self.exec.read(output.buf, output.dtype, shape.len()).map_err(Error::Device)?;
         Ok(Tensor { shape, data })
@@ -35,8 +46,8 @@ impl<B: Backend> Trainer<B> {
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = self.trace(&batch, true, net)?;
-        let program = self.program(trace, Purpose::Statistics, "")?;
+        let trace = self.trace(batch.kinds(), true, net)?;
+        let program = self.program(&trace, Purpose::Statistics, "")?;
         let (hyperparameters, detail) = (self.optimizer.hyperparameters(self.counters.taken, keep), Detail::None);
         let (hyperparameters, detail) = (
             std::mem::replace(&mut self.hyperparameters, hyperparameters),

@@ -153,7 +153,7 @@ impl<B: Backend> Trainer<B> {
         &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
-        let trace = self.trace(&batch.into(), true, net)?;
+        let trace = self.trace(batch.map(Into::into), true, net)?;
         Ok(plan(&self.settings.policy, &self.settings.layers, &trace)?.0)
     }
 

@@ -1,6 +1,7 @@
 //! Training: one device, all parameters, their optimizer and their sites.
 
 mod checkpoint;
+mod compiled;
 mod decide;
 mod evaluate;
 mod gradients;
@@ -16,6 +17,7 @@ mod repeat;
 mod step;
 mod update;
 
+pub use compiled::Program;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use operands::{Operands, Source};
@@ -34,7 +36,7 @@ use crate::{
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     backend::{Backend, Control, DType, Data, Slot},
-    stats::Detail,
+    stats::{Detail, Stats},
 };
 use parameters::ParameterSet;
 use std::{
@@ -109,6 +111,8 @@ pub struct Trainer<B: Backend> {
     observed: Option<Vec<(Slot, Operands)>>,
     /// Attempts before the last of the last step, if operands are observed.
     attempts: Vec<Attempt>,
+    /// Where rows are read to.
+    rows: Vec<Stats>,
 }
 
 /// What a training is told once.
@@ -203,6 +207,7 @@ impl<B: Backend> Trainer<B> {
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
             observed: None,
             attempts: Vec::new(),
+            rows: Vec::new(),
         };
         trainer.allocate().map_err(Error::Device)?;
         Ok(trainer)
@@ -235,6 +240,16 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn with_programs(mut self, most: usize) -> Self {
         self.exec.keep(most);
+        self
+    }
+
+    /// How many bytes on the device compiled steps keep beside the memory that they share: constants, as masks of
+    /// attention and matrices of interpolation are, which grow with the square of a length; 2^28 unless told. Where there
+    /// are more, steps not used for longest go with theirs, but never the one in progress. What a driver needs for
+    /// recordings is not counted: it does not say.
+    #[must_use]
+    pub const fn with_program_bytes(mut self, most: u64) -> Self {
+        self.exec.keep_bytes(most);
         self
     }
 
