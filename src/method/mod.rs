@@ -2,8 +2,10 @@
 
 mod gradient;
 mod layers;
+mod precision;
 pub(crate) mod saved;
 mod schedule;
+mod setters;
 mod text;
 
 pub use layers::Layers;
@@ -11,8 +13,9 @@ pub(crate) use layers::is_of;
 pub use text::{METHODS, MethodError};
 
 use gradscale_core::{
-    amp::{AmpPolicy, Level, Precision},
+    amp::{AmpPolicy, Full, Level, List, Precision},
     loss_scale::LossScale,
+    ops::Op,
     site::SiteConfig,
     solve::{Authors, ConfigError, Paper},
 };
@@ -95,7 +98,7 @@ pub enum Scaling {
     Gradient(GradientScaling),
 }
 
-/// Precision and scaling together.
+/// Precision and scaling together: as text, or with setters for all that the text can say.
 ///
 /// ```
 /// use gradscale::Method;
@@ -103,7 +106,14 @@ pub enum Scaling {
 /// assert_eq!("dynamic:init=1024,interval=500".parse::<Method>()?.to_string(), "dynamic:init=2^10,interval=500");
 /// let error = "fixed:100".parse::<Method>().unwrap_err();
 /// assert_eq!(error.to_string(), "method fixed:100: a loss scale must be a power of two from 2^-126 to 2^126, not 100");
-/// # Ok::<(), gradscale::MethodError>(())
+///
+/// use gradscale::{GradientScaling, core::amp::{Level, Precision}};
+/// let method = Method::gradient_scaling(GradientScaling::exact().with_gamma(1e-4)?.with_interval(5)?)
+///     .with_level(Level::O2)
+///     .with_layer("net.encoder", Precision::Single);
+/// assert_eq!(method.to_string(), "gs:gamma=0.0001,interval=5,amp=O2,f32=net.encoder");
+/// assert_eq!(method.to_string().parse(), Ok(method));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Method {
@@ -142,17 +152,24 @@ impl Method {
         Self::of(Level::O1, Scaling::Loss(schedule))
     }
 
-    /// The same scaling under another policy.
+    /// Mixed precision (O1) with a scale for each gradient.
     #[must_use]
-    pub fn with_amp(self, amp: AmpPolicy) -> Self {
-        Self { amp, ..self }
+    pub const fn gradient_scaling(scaling: GradientScaling) -> Self {
+        Self::of(Level::O1, Scaling::Gradient(scaling))
     }
+}
 
-    /// The same with layers that run in another precision than the policy says.
-    #[must_use]
-    pub fn with_layers(self, layers: Layers) -> Self {
-        Self { layers, ..self }
-    }
+/// A policy with an operator on a list; where it usually is on that, it is no exception.
+fn listed(amp: &AmpPolicy, op: Op, list: List) -> Result<AmpPolicy, Full> {
+    let new = exceptions(amp).filter(|(other, _)| *other != op).chain(Some((op, list)));
+    let mut policy = AmpPolicy::new(amp.level());
+    new.filter(|&(op, list)| list != op.list()).try_for_each(|(op, list)| policy.set(op, list))?;
+    Ok(policy)
+}
+
+/// The operators that a policy has on another list than they usually are on.
+fn exceptions(amp: &AmpPolicy) -> impl Iterator<Item = (Op, List)> {
+    Op::ALL.iter().map(|&op| (op, amp.list(op))).filter(|&(op, list)| list != op.list())
 }
 
 impl Default for Method {

@@ -1,11 +1,10 @@
 //! Methods as checkpoints keep them: every number by the name that it has in a method's text.
 
-use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers};
+use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions};
 use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
     loss_scale::{Bounds, Dynamic, DynamicConfig, Hysteresis, LogMaxConfig, LossScale},
-    ops::Op,
     site::{Calls, Memory, SiteConfig, When},
 };
 
@@ -18,14 +17,12 @@ pub(crate) fn configuration(method: &Method) -> Configuration {
     all
 }
 
-fn policy(all: &mut Configuration, amp: &AmpPolicy, Layers(layers): &Layers) {
+fn policy(all: &mut Configuration, amp: &AmpPolicy, layers: &Layers) {
     all.set("amp", format!("{:?}", amp.level()));
-    for &op in Op::ALL {
-        if amp.list(op) != op.list() {
-            all.set(format!("list of {op}"), amp.list(op).to_string());
-        }
+    for (op, list) in exceptions(amp) {
+        all.set(format!("list of {op}"), list.to_string());
     }
-    for (layer, precision) in layers {
+    for (layer, precision) in layers.iter() {
         all.set(format!("precision of {layer}"), precision.to_string());
     }
 }

@@ -1,5 +1,8 @@
 use super::*;
-use gradscale_core::amp::{List, Precision};
+use gradscale_core::{
+    amp::{List, Precision},
+    ops::Op,
+};
 
 fn differences(there: &str, here: &str) -> String {
     let of = |text: &str| configuration(&text.parse::<Method>().unwrap_or_else(|error| panic!("{error}")));
