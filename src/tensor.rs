@@ -72,11 +72,12 @@ impl From<Batch<'_>> for InputType {
     }
 }
 
-/// Values on the host, as f32 whatever their type on the device was.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+/// Values on the host: f32, also those that are half on the device, or integers, as `Tensor<u32>`, also those that are
+/// bytes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor<T = f32> {
     /// Sizes.
     pub shape: Shape,
     /// Elements, c running fastest.
-    pub data: Vec<f32>,
+    pub data: Vec<T>,
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, DType, Data},
+    backend::{Backend, Data},
     loss_scale::LossScale,
 };
 use safetensors::Dtype;
@@ -95,8 +95,8 @@ impl<B: Backend> Trainer<B> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
         for (id, definition) in self.parameters.all.iter().enumerate() {
             for (part, name) in self.saved_parts(id) {
-                let values =
-                    self.exec.read(Fixed::part(id, part), DType::F32, definition.shape.len()).map_err(Error::Device)?;
+                let (buf, len) = (Fixed::part(id, part), definition.shape.len());
+                let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 tensors.push((name, definition.shape.sizes().to_vec(), bytes));
             }

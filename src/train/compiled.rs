@@ -1,6 +1,6 @@
 //! Steps that are compiled once and run as often as wanted, without a closure.
 
-use super::{Gradients, Trainer, gradients::fits};
+use super::{Gradients, Trainer, gradients::fits, read::Left};
 use crate::{
     Error, InputType, Inputs, Tensor, Var,
     graph::{Purpose, Trace},
@@ -111,11 +111,29 @@ impl<B: Backend> Trainer<B> {
     /// [`Trainer::evaluate`] by a program of [`Trainer::compile_evaluation`].
     ///
     /// # Errors
-    /// A program of another trainer or for training, a batch of other shapes or types, or one that is not ahead any
-    /// more, or the device's.
+    /// A program of another trainer or for training, a result of another type, a batch of other shapes or types, or one
+    /// that is not ahead any more, or the device's.
     pub fn evaluate_with<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor, Error<B::Error>> {
+        let left = self.evaluated(program, batch)?;
+        self.numbers(&left)
+    }
+
+    /// [`Trainer::evaluate_integers`] by a program of [`Trainer::compile_evaluation`].
+    ///
+    /// # Errors
+    /// As [`Trainer::evaluate_with`].
+    pub fn evaluate_integers_with<'a, const N: usize>(
+        &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
+    ) -> Result<Tensor<u32>, Error<B::Error>> {
+        let left = self.evaluated(program, batch)?;
+        self.integers(&left)
+    }
+
+    fn evaluated<'a, const N: usize>(
+        &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
+    ) -> Result<Left, Error<B::Error>> {
         self.own(program)?;
         if program.loss.is_some() {
             return Err(Error::Program("for training; compile_evaluation makes one to evaluate"));

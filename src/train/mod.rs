@@ -13,6 +13,7 @@ mod own;
 mod parameters;
 mod prefetch;
 mod programs;
+mod read;
 mod repeat;
 mod step;
 mod update;
@@ -64,8 +65,8 @@ static TRAINERS: AtomicU64 = AtomicU64::new(0);
 ///     let outcome = trainer.step(gradients)?;
 ///     assert!(outcome.skipped.is_none());
 /// }
-/// let best = trainer.evaluate([Batch::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
-/// assert_eq!(best.data, [0.0, 1.0]);
+/// let best = trainer.evaluate_integers([Batch::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
+/// assert_eq!(best.data, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -244,3 +244,31 @@ fn constants_go_with_their_programs() {
         }
     }
 }
+
+/// Results have the type that they have: integers do not come as f32, nor numbers as integers.
+#[test]
+fn integers_are_integers() {
+    let (mut trainer, _) = start(cpu(), Sgd::new(0.1));
+    let scores = [0.1, 0.7, 0.2, 0.5, 0.4, 0.1];
+    let batch = || [Batch::f32([2, 3], &scores)];
+    let best = trainer.evaluate_integers(batch(), |[x]| (x.output("scores") * 1.0).argmax().output("best"));
+    let best = best.expect("classes");
+    assert_eq!((best.shape.sizes(), best.data.as_slice()), ([2, 1, 1, 1], [1, 0].as_slice()));
+    assert_eq!(trainer.output_integers("best").expect("classes").data, [1, 0]);
+    assert_eq!(trainer.output("scores").expect("numbers").data, scores);
+    let said = trainer.output("best").expect_err("integers").to_string();
+    assert_eq!(said, "best: what is read as f32 must be f32 or f16, not u32");
+    let said = trainer.output_integers("scores").expect_err("numbers").to_string();
+    assert_eq!(said, "scores: what is read as integers must be u8 or u32, not f32");
+    let said = trainer.evaluate(batch(), |[x]| x.argmax()).expect_err("integers").to_string();
+    assert_eq!(said, "argmax: what is read as f32 must be f32 or f16, not u32");
+    let said = trainer.evaluate_integers(batch(), |[x]| x.relu()).expect_err("numbers").to_string();
+    assert_eq!(said, "relu: what is read as integers must be u8 or u32, not f32");
+    let program = trainer.compile_evaluation(batch(), |[x]| x.argmax()).expect("it fits");
+    assert_eq!(trainer.evaluate_integers_with(&program, batch()).expect("classes").data, [1, 0]);
+    assert!(trainer.evaluate_with(&program, batch()).is_err());
+    // Beyond what an f32 tells apart, and bytes, which come as they went.
+    let (large, small) = ([16_777_217, u32::MAX], [0, 255]);
+    assert_eq!(trainer.evaluate_integers([Batch::u32([2], &large)], |[x]| x).expect("words").data, large);
+    assert_eq!(trainer.evaluate_integers([Batch::u8([2], &small)], |[x]| x).expect("bytes").data, [0, 255]);
+}

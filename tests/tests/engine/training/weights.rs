@@ -4,7 +4,7 @@
 mod devices;
 
 use gradscale::{
-    Batch, CheckpointError, Cpu, Error, Gradients, Method, Parameters, Trainer, Var,
+    Batch, Cpu, Error, Gradients, Method, Parameters, Trainer, Var,
     core::{
         amp::{AmpPolicy, Level, Precision},
         step::Kind,
