@@ -41,7 +41,6 @@ use gradscale_core::{
 };
 use parameters::ParameterSet;
 use std::{
-    collections::HashMap,
     fmt,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
@@ -103,8 +102,8 @@ pub struct Trainer<B: Backend> {
     last: Option<(usize, String)>,
     /// The program that ran last.
     ran: Option<usize>,
-    /// Updates by what they update, as the executor's lists.
-    updates: HashMap<Update, usize>,
+    /// Updates, each with the number of its list in the executor.
+    updates: Vec<(Update, usize)>,
     /// Numbers of a rule of one's own that are on the device.
     numbers: Vec<f32>,
     tickets: Tickets,
@@ -203,7 +202,7 @@ impl<B: Backend> Trainer<B> {
             detail: Detail::Counts,
             last: None,
             ran: None,
-            updates: HashMap::new(),
+            updates: Vec::new(),
             numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
             observed: None,
