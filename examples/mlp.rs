@@ -21,8 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for site in trainer.sites() {
         println!("{}: scale 2^{}, {:.1e} flushed", site.name, site.alpha, site.gamma_measured);
     }
-    let best = trainer.evaluate([Batch::f32([256, 2], &points)], |[x]| net.forward(x).argmax())?;
-    let right = best.data.iter().zip(&labels).filter(|(best, label)| **best == f32::from(**label)).count();
+    let best = trainer.evaluate_integers([Batch::f32([256, 2], &points)], |[x]| net.forward(x).argmax())?;
+    let right = best.data.iter().zip(&labels).filter(|(best, label)| **best == u32::from(**label)).count();
     println!("{right} of 256 right");
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! The metadata has one entry, `gradscale`: JSON, in a fixed order, so that equal contents are equal bytes. It holds the
 //! CRC-32C of every tensor. The last tensor, `checksum`, is the CRC-32C of all bytes before it, little-endian, so that
 //! the header, its length and its padding are covered too. Format 1 had no checksums, and the caller's metadata beside
-//! `gradscale`, in any order; it can still be read.
+//! `gradscale`, in any order; format 2 did not say how an optimizer was set. Both can still be read.
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned, de::IgnoredAny};
@@ -20,8 +20,10 @@ const CHECKSUM: &str = "checksum";
 const CHECKSUM_BYTES: usize = 4;
 /// What the names of weights and running statistics begin with.
 pub(crate) const MASTER: &str = "master";
-/// Raised whenever an older program could misread a newer file.
-const FORMAT: u32 = 2;
+/// Raised whenever an older program could misread a newer file. 3: all settings; 2: checksums.
+const FORMAT: u32 = 3;
+/// The first with checksums.
+const CHECKSUMS: u32 = 2;
 
 /// Why a checkpoint cannot be used.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,8 +37,15 @@ pub enum CheckpointError {
     Damaged(String),
     /// A format that this version does not know.
     Format(u32),
-    /// Of another network, optimizer or method.
+    /// Of another network.
     Other(String),
+    /// Of a training with other settings.
+    Settings {
+        /// Whose they are: `method`, `optimizer` or `trainer`.
+        of: String,
+        /// Those that differ, at least one.
+        differences: Vec<Difference>,
+    },
     /// Something that no file can hold.
     Unwritable(String),
 }
@@ -49,8 +58,29 @@ impl fmt::Display for CheckpointError {
             Self::Damaged(part) => write!(f, "damaged: {part} does not match its checksum"),
             Self::Format(format) => write!(f, "of format {format}; this version reads formats up to {FORMAT}"),
             Self::Other(cause) => f.write_str(cause),
+            Self::Settings { of, differences } => {
+                let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                write!(f, "made by another {of}: {}", differences.join(", "))
+            }
             Self::Unwritable(cause) => write!(f, "cannot be written: {cause}"),
         }
+    }
+}
+
+/// A setting of a training that is not the same in a checkpoint and in the trainer that loads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What is set: `momentum`, `lr of head`, `interval`.
+    pub name: String,
+    /// Its value in the checkpoint; `none` if it says nothing of it.
+    pub there: String,
+    /// Its value in the trainer.
+    pub here: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} there, {} here", self.name, self.there, self.here)
     }
 }
 
@@ -137,7 +167,7 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
         return match format {
             1 => Ok(Contents { tensors, metadata, training: serde_json::from_str(&json).map_err(|_| header())? }),
             // It would have one.
-            2 => Err(header()),
+            CHECKSUMS..=FORMAT => Err(header()),
             _ => Err(CheckpointError::Format(format)),
         };
     };
@@ -152,12 +182,12 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
     match (damaged, entry) {
         (Some((name, _)), _) => Err(CheckpointError::Damaged(format!("tensor {name}"))),
         (None, _) if !whole => Err(header()),
-        (None, Ok(entry)) if entry.format == FORMAT => {
+        (None, Ok(entry)) if (CHECKSUMS..=FORMAT).contains(&entry.format) => {
             Ok(Contents { tensors, metadata: entry.metadata, training: entry.training })
         }
         // As it was written, by another version.
         (None, entry) => match (serde_json::from_str(&json), entry) {
-            (Ok(Version { format }), Err(error)) if format == FORMAT => Err(unreadable(&error)),
+            (Ok(Version { format }), Err(error)) if (CHECKSUMS..=FORMAT).contains(&format) => Err(unreadable(&error)),
             (Ok(Version { format }), _) => Err(CheckpointError::Format(format)),
             (Err(_), _) => Err(CheckpointError::Foreign),
         },

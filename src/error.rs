@@ -253,6 +253,8 @@ pub enum Error<E = crate::device::Usual> {
     Gradients,
     /// A batch that was sent ahead by another trainer, or whose place a later one took.
     Prefetched,
+    /// A [`crate::Program`] that cannot run here: what it is.
+    Program(&'static str),
 }
 
 impl<E: fmt::Display> fmt::Display for Error<E> {
@@ -292,6 +294,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::Prefetched => {
                 f.write_str("this batch was sent ahead by another trainer, or a later one has taken its place")
             }
+            Self::Program(what) => write!(f, "this program is {what}"),
         }
     }
 }
@@ -317,7 +320,8 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             | Self::Group { .. }
             | Self::WeightGradients
             | Self::Gradients
-            | Self::Prefetched => None,
+            | Self::Prefetched
+            | Self::Program(_) => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod configuration;
 pub mod data;
 mod device;
 mod error;
@@ -21,7 +22,7 @@ mod sites;
 mod tensor;
 mod train;
 
-pub use checkpoint::{CheckpointError, checkpoint_metadata};
+pub use checkpoint::{CheckpointError, Difference, checkpoint_metadata};
 #[cfg(feature = "wgpu")]
 pub use device::{Adapter, Wgpu, WgpuError, adapters};
 #[cfg(feature = "cpu")]
@@ -38,7 +39,7 @@ pub use ops::CrossEntropy;
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
-pub use tensor::{Batch, Tensor};
+pub use tensor::{Batch, InputType, Tensor};
 pub use train::{
-    Attempt, Gradients, Inputs, Named, Operands, Prefetched, Repeated, Skipped, Source, StepOutcome, Trainer,
+    Attempt, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source, StepOutcome, Trainer,
 };

@@ -1,7 +1,7 @@
 //! The way in and out: host data with a shape.
 
 use crate::Shape;
-use gradscale_core::backend::Data;
+use gradscale_core::backend::{DType, Data};
 use half::f16;
 
 /// Data for one input of a step. It is copied to the device when the step begins, or before, by
@@ -40,11 +40,50 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Values on the host, as f32 whatever their type on the device was.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+/// Shape and type of one input of a step, for [`crate::Trainer::compile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InputType {
+    /// Sizes.
+    pub shape: Shape,
+    /// What each element is.
+    pub dtype: DType,
+}
+
+impl InputType {
+    /// f32 values.
+    pub fn f32(shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype: DType::F32 }
+    }
+
+    /// binary16 values.
+    pub fn f16(shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype: DType::F16 }
+    }
+
+    /// Bytes.
+    pub fn u8(shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype: DType::U8 }
+    }
+
+    /// Words.
+    pub fn u32(shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype: DType::U32 }
+    }
+}
+
+/// That of a batch like those to come.
+impl From<Batch<'_>> for InputType {
+    fn from(batch: Batch<'_>) -> Self {
+        Self { shape: batch.shape, dtype: batch.data.dtype() }
+    }
+}
+
+/// Values on the host: f32, also those that are half on the device, or integers, as `Tensor<u32>`, also those that are
+/// bytes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor<T = f32> {
     /// Sizes.
     pub shape: Shape,
     /// Elements, c running fastest.
-    pub data: Vec<f32>,
+    pub data: Vec<T>,
 }

@@ -74,8 +74,8 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
     }
     let mut right = |head: usize| {
         let images = [Batch::u8([test.count, 784], test.features.memory())];
-        let best = trainer.evaluate(images, |[x]| net.heads(x)[head].argmax()).expect("an evaluation");
-        let truth = |label: u8| f32::from(if head == 0 { label } else { u8::from(label >= 5) });
+        let best = trainer.evaluate_integers(images, |[x]| net.heads(x)[head].argmax()).expect("an evaluation");
+        let truth = |label: u8| u32::from(if head == 0 { label } else { u8::from(label >= 5) });
         let right = best.data.iter().zip(&test.labels).filter(|(best, label)| **best == truth(**label)).count();
         right as f64 / test.count as f64
     };

@@ -13,6 +13,8 @@ pub struct MemoryReport {
     pub ahead: u64,
     /// Parameters: masters, gradients, optimizer state, half copies.
     pub parameters: u64,
+    /// What no step changes, of all compiled steps that are kept: masks of attention, matrices of interpolation.
+    pub constants: u64,
 }
 
 /// A place without memory: none that a program could be given.
@@ -67,6 +69,11 @@ impl<B: Backend> Memory<B> {
     /// Lends a buffer to a launch.
     pub fn take(&mut self, buf: Buf) -> B::Buffer {
         self.place(buf).take().expect("a launch names each destination once, and all are allocated before it")
+    }
+
+    /// Frees a buffer that nothing names any more.
+    pub fn free(&mut self, buf: Buf) {
+        *self.place(buf) = None;
     }
 
     pub fn get(&self, buf: Buf) -> &B::Buffer {
@@ -164,10 +171,12 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    pub fn report(&self) -> MemoryReport {
+    /// `constants` are bytes among the fixed buffers.
+    pub fn report(&self, constants: u64) -> MemoryReport {
         let size = |buffer: &B::Buffer| (buffer.len() * buffer.dtype().size()) as u64;
-        let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum();
-        MemoryReport { activations: bytes(&self.arena), ahead: bytes(&self.ahead), parameters: bytes(&self.fixed) }
+        let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum::<u64>();
+        let parameters = bytes(&self.fixed).saturating_sub(constants);
+        MemoryReport { activations: bytes(&self.arena), ahead: bytes(&self.ahead), parameters, constants }
     }
 }
 

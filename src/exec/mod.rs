@@ -2,12 +2,14 @@
 //!
 //! Nothing here knows of optimizers, exponents' rules or steps: [`crate::train`] says what runs when.
 
+mod constants;
 mod launch;
 mod memory;
 mod programs;
 mod record;
 mod transfer;
 
+pub(crate) use constants::Constants;
 pub use memory::MemoryReport;
 pub(crate) use record::Failed;
 
@@ -28,10 +30,7 @@ pub(crate) struct Executor<B: Backend> {
     slots: usize,
     device: B,
     fixed: Fixed,
-    /// f32 values that no step changes, by index.
-    pub constants: Vec<Vec<f32>>,
-    /// Constants that are in memory.
-    uploaded: usize,
+    pub constants: Constants,
     recording: bool,
 }
 
@@ -46,8 +45,7 @@ impl<B: Backend> Executor<B> {
             slots,
             device,
             fixed,
-            constants: Vec::new(),
-            uploaded: 0,
+            constants: Constants::default(),
             recording: true,
         })
     }
@@ -57,7 +55,7 @@ impl<B: Backend> Executor<B> {
     }
 
     pub fn memory(&self) -> MemoryReport {
-        self.memory.report()
+        self.memory.report(self.constants.bytes())
     }
 
     /// Whether programs are recorded where the device can.

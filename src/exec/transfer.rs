@@ -3,6 +3,7 @@
 use super::Executor;
 use crate::graph::Buf;
 use gradscale_core::{
+    amp::Precision,
     backend::{Backend, DType, Data, DataMut},
     stats::Stats,
 };
@@ -31,31 +32,35 @@ impl<B: Backend> Executor<B> {
         self.device.prefetch(data, buffer)
     }
 
-    /// The first values of a buffer as f32.
-    pub fn read(&self, buf: Buf, dtype: DType, len: usize) -> Result<Vec<f32>, B::Error> {
+    /// The first values of a buffer of numbers, as f32.
+    pub fn read(&self, buf: Buf, precision: Precision, len: usize) -> Result<Vec<f32>, B::Error> {
         let buffer = self.memory.get(buf);
-        match dtype {
-            DType::F16 => {
+        match precision {
+            Precision::Half => {
                 let mut data = vec![f16::ZERO; len];
                 block_on(self.device.read(buffer, DataMut::F16(&mut data)))?;
                 Ok(data.into_iter().map(f16::to_f32).collect())
             }
-            DType::U8 => {
-                let mut data = vec![0u8; len];
-                block_on(self.device.read(buffer, DataMut::U8(&mut data)))?;
-                Ok(data.into_iter().map(f32::from).collect())
-            }
-            DType::U32 => {
-                let mut data = vec![0u32; len];
-                block_on(self.device.read(buffer, DataMut::U32(&mut data)))?;
-                Ok(data.into_iter().map(|word| word as f32).collect())
-            }
-            DType::F32 => {
+            Precision::Single => {
                 let mut data = vec![0f32; len];
                 block_on(self.device.read(buffer, DataMut::F32(&mut data)))?;
                 Ok(data)
             }
         }
+    }
+
+    /// The first values of a buffer of bytes.
+    pub fn read_bytes(&self, buf: Buf, len: usize) -> Result<Vec<u8>, B::Error> {
+        let mut data = vec![0; len];
+        block_on(self.device.read(self.memory.get(buf), DataMut::U8(&mut data)))?;
+        Ok(data)
+    }
+
+    /// The first values of a buffer of words.
+    pub fn read_words(&self, buf: Buf, len: usize) -> Result<Vec<u32>, B::Error> {
+        let mut data = vec![0; len];
+        block_on(self.device.read(self.memory.get(buf), DataMut::U32(&mut data)))?;
+        Ok(data)
     }
 
     /// Reads rows of the table, and the first value of some buffers: the one read-back of a step.

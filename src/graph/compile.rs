@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     Layers, Shape, TraceError,
+    exec::Constants,
     parameters::Role,
     sites::{Sites, SlotKind},
 };
@@ -14,7 +15,7 @@ use gradscale_core::{
     amp::{AmpPolicy, Precision},
     backend::{DType, Slot},
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,8 +61,7 @@ pub(crate) struct Shared<'a> {
     pub weight_gradients: Precision,
     pub parameters: &'a [ParameterInfo],
     pub sites: &'a mut Sites,
-    /// Constants of programs, by index.
-    pub constants: &'a mut Vec<Vec<f32>>,
+    pub constants: &'a mut Constants,
     /// Put before the names of sites.
     pub prefix: &'a str,
     /// Whether to keep every buffer to the end of the step.
@@ -89,9 +89,11 @@ pub(crate) struct Beside {
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub trace: Trace,
+    pub trace: Arc<Trace>,
     pub purpose: Purpose,
     pub prefix: String,
+    /// Numbers of the constants that it reads.
+    pub constants: Vec<usize>,
     /// Whether it may run again over the same inputs.
     pub repeats: bool,
     pub inputs: Vec<Buf>,
@@ -166,12 +168,13 @@ pub(super) struct Compiler<'a, 's> {
     /// How often a slot was asked for by its name.
     pub calls: HashMap<Slot, u32>,
     pub traced: Vec<Traced>,
+    pub constants: Vec<usize>,
     /// Casts of weight gradients that wait for the launch before them.
     pub casts_behind: Vec<Launch>,
 }
 
 /// Compiles a trace.
-pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
+pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
     let fixed = Fixed { parameters: shared.parameters.len() };
     let (plan, mut precision) = plan(shared.policy, shared.layers, trace)?;
     // Single numbers, losses above all, are f32 under every policy.
@@ -203,6 +206,7 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         order: Vec::new(),
         calls: HashMap::new(),
         traced: Vec::new(),
+        constants: Vec::new(),
         casts_behind: Vec::new(),
         shared,
     };
@@ -218,13 +222,14 @@ pub(crate) fn compile(trace: &Trace, purpose: Purpose, shared: &mut Shared<'_>) 
         output = loss;
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
-    let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, values, shared, .. } =
-        compiler;
+    let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
+    let Compiler { values, constants, shared, .. } = compiler;
     let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
     let mut program = Program {
         trace: trace.clone(),
         purpose,
         prefix,
+        constants,
         repeats: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
@@ -292,12 +297,11 @@ impl Compiler<'_, '_> {
 
     /// Values that no step changes: f32.
     pub fn constant(&mut self, values: Vec<f32>) -> Buf {
-        let known = self.shared.constants.iter().position(|constant| *constant == values);
-        let index = known.unwrap_or_else(|| {
-            self.shared.constants.push(values);
-            self.shared.constants.len() - 1
-        });
-        self.fixed.constant(index)
+        let number = self.shared.constants.number(values);
+        if !self.constants.contains(&number) {
+            self.constants.push(number);
+        }
+        self.fixed.constant(number)
     }
 
     pub fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {

@@ -14,7 +14,7 @@ mod plan;
 mod tape;
 
 use compile::Compiler;
-pub(crate) use compile::{ParameterInfo, Program, Purpose, Shared, Traced, compile};
+pub(crate) use compile::{Beside, ParameterInfo, Program, Purpose, Shared, Traced, compile};
 pub(crate) use context::Context;
 pub(crate) use launch::{
     Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, STATES, Target, Updated, Value, cast, unary,

@@ -71,10 +71,30 @@ impl Node {
 /// What has been written down.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Trace {
+    /// Equal traces have equal ones. It comes first: traces that differ are told apart by it, as a rule.
+    pub hash: u64,
     pub nodes: Vec<Node>,
     pub output: usize,
     /// Values beside the output that can be read when the program has run, by name.
     pub beside: Vec<(String, usize)>,
+}
+
+impl Trace {
+    /// Operators, how they are connected, shapes; not their numbers and names, which rarely alone tell networks apart.
+    fn hashed(&self) -> u64 {
+        // A multiplication a word: this runs in every step, and equality is asked afterwards.
+        let mix = |hash: u64, word: usize| (hash.rotate_left(5) ^ word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let node = |hash: u64, node: &Node| {
+            let work = match node.work {
+                Work::Input(dtype) => dtype as usize,
+                Work::Parameter(number) => number,
+                Work::Operator(_) => node.op as usize,
+            };
+            let hash = mix(mix(hash, work), node.inputs.len());
+            node.inputs.iter().copied().chain(node.shape.sizes()).fold(hash, mix)
+        };
+        mix(self.nodes.iter().fold(0, node), self.output)
+    }
 }
 
 /// Where a trace is written while the closure of a step runs.
@@ -82,6 +102,8 @@ pub(crate) struct Trace {
 pub struct Tape {
     trace: RefCell<Trace>,
     names: RefCell<HashMap<&'static str, u32>>,
+    /// The node of each parameter that was used.
+    parameter_nodes: RefCell<HashMap<usize, usize>>,
     training: bool,
     /// Whose parameters a network may use.
     owner: Owner,
@@ -107,8 +129,9 @@ pub struct Var<'t> {
 
 impl Tape {
     pub(crate) fn new(training: bool, owner: Owner, parameters: usize) -> Self {
-        let (trace, names) = Default::default();
-        Self { trace, names, training, owner, parameters, foreign: Cell::new(None), failed: RefCell::new(None) }
+        let (trace, names, parameter_nodes) = Default::default();
+        let (foreign, failed) = Default::default();
+        Self { trace, names, parameter_nodes, training, owner, parameters, foreign, failed }
     }
 
     /// Whether this is a training step; layers that behave otherwise in evaluation ask this.
@@ -122,17 +145,16 @@ impl Tape {
     /// One of other [`crate::Parameters`] than the trainer's makes the step an error.
     pub fn parameter(&self, parameter: &Parameter) -> Var<'_> {
         self.check(parameter);
-        let work = Work::Parameter(parameter.id);
-        let known = self.trace.borrow().nodes.iter().position(|node| node.work == work);
-        let id = known.unwrap_or_else(|| {
+        let write = || {
             self.push(Node {
                 name: format!("parameter{}", parameter.id),
                 op: Op::Reshape,
-                work,
+                work: Work::Parameter(parameter.id),
                 inputs: Vec::new(),
                 shape: parameter.shape,
             })
-        });
+        };
+        let id = *self.parameter_nodes.borrow_mut().entry(parameter.id).or_insert_with(write);
         Var { tape: self, id }
     }
 
@@ -189,7 +211,10 @@ impl Tape {
         }
         match self.failed.into_inner() {
             Some(error) => Err(error),
-            None => Ok(Trace { output, ..self.trace.into_inner() }),
+            None => {
+                let trace = Trace { output, ..self.trace.into_inner() };
+                Ok(Trace { hash: trace.hashed(), ..trace })
+            }
         }
     }
 

@@ -83,16 +83,18 @@ pub(super) fn text(scaling: &GradientScaling) -> Text {
     let mut text = Text(name.to_owned());
     text.unless(GAMMA, "gamma", gamma, gamma);
     text.unless(usual.interval, "interval", site.interval, site.interval);
-    text.unless(usual.exact.window(), "window", site.exact.window(), site.exact.window());
-    text.unless(usual.exact.room(), "room", site.exact.room(), site.exact.room());
-    let memory = match site.memory {
-        Memory::None => "0",
-        Memory::Least => "least",
-        Memory::Ring => "ring",
-    };
-    text.unless(usual.memory, "history", site.memory, memory);
-    if let Some(bits) = site.outliers {
-        text.push("outliers", bits);
+    if *preset == Preset::Exact {
+        text.unless(usual.exact.window(), "window", site.exact.window(), site.exact.window());
+        text.unless(usual.exact.room(), "room", site.exact.room(), site.exact.room());
+        let memory = match site.memory {
+            Memory::None => "0",
+            Memory::Least => "least",
+            Memory::Ring => "ring",
+        };
+        text.unless(usual.memory, "history", site.memory, memory);
+        if let Some(bits) = site.outliers {
+            text.push("outliers", bits);
+        }
     }
     text.unless(SharedLayers::Merged, "calls", *shared, "each");
     text

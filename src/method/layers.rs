@@ -29,8 +29,16 @@ impl Layers {
 
     /// Makes a layer run in that precision.
     pub fn set(&mut self, layer: &str, precision: Precision) {
-        self.0.retain(|(known, _)| known != layer);
-        self.0.push((layer.to_owned(), precision));
+        // By name, so that exceptions said in another order are the same.
+        match self.0.binary_search_by(|(known, _)| known.as_str().cmp(layer)) {
+            Ok(known) => self.0[known].1 = precision,
+            Err(place) => self.0.insert(place, (layer.to_owned(), precision)),
+        }
+    }
+
+    /// Each layer that is an exception, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Precision)> {
+        self.0.iter().map(|(layer, precision)| (layer.as_str(), *precision))
     }
 
     /// The precision of an operator of that name, if it is an exception.

@@ -2,7 +2,10 @@
 
 mod gradient;
 mod layers;
+mod precision;
+pub(crate) mod saved;
 mod schedule;
+mod setters;
 mod text;
 
 pub use layers::Layers;
@@ -10,9 +13,10 @@ pub(crate) use layers::is_of;
 pub use text::{METHODS, MethodError};
 
 use gradscale_core::{
-    amp::{AmpPolicy, Level, Precision},
+    amp::{AmpPolicy, Full, Level, List, Precision},
     loss_scale::LossScale,
-    site::{Memory, SiteConfig},
+    ops::Op,
+    site::SiteConfig,
     solve::{Authors, ConfigError, Paper},
 };
 
@@ -64,32 +68,6 @@ impl GradientScaling {
         self.preset == Preset::Exact && self.site.repeats()
     }
 
-    /// The rule in words that never change their meaning, for checkpoints. Rules that there were before one could
-    /// repeat have the words of that time.
-    pub(crate) fn saved(&self) -> String {
-        let Self { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact }, shared } = self;
-        let shared = match shared {
-            SharedLayers::Merged => "",
-            SharedLayers::Each => ", shared: Each",
-        };
-        let memory = match memory {
-            Memory::None => "amax_history: false".to_owned(),
-            Memory::Least => "amax_history: true".to_owned(),
-            Memory::Ring => format!("memory: Ring, outliers: {outliers:?}"),
-        };
-        format!(
-            "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \
-             calls: {calls:?}, {memory}, exact: {exact:?} }}{shared} }}"
-        )
-    }
-
-    /// The options by which a rule that was saved differs from this one in what it remembers, if that is all.
-    pub(crate) fn other_memory(&self, saved: &str) -> Option<&'static str> {
-        let with = |memory: Memory| Self { site: SiteConfig { memory, outliers: None, ..self.site }, ..*self };
-        let all = [(Memory::None, "history=0"), (Memory::Least, "history=least"), (Memory::Ring, "history=ring")];
-        all.into_iter().find(|&(memory, _)| with(memory).saved() == saved).map(|(_, options)| options)
-    }
-
     /// The paper's rule with its threshold, every 100 steps.
     ///
     /// # Errors
@@ -120,7 +98,7 @@ pub enum Scaling {
     Gradient(GradientScaling),
 }
 
-/// Precision and scaling together.
+/// Precision and scaling together: as text, or with setters for all that the text can say.
 ///
 /// ```
 /// use gradscale::Method;
@@ -128,7 +106,14 @@ pub enum Scaling {
 /// assert_eq!("dynamic:init=1024,interval=500".parse::<Method>()?.to_string(), "dynamic:init=2^10,interval=500");
 /// let error = "fixed:100".parse::<Method>().unwrap_err();
 /// assert_eq!(error.to_string(), "method fixed:100: a loss scale must be a power of two from 2^-126 to 2^126, not 100");
-/// # Ok::<(), gradscale::MethodError>(())
+///
+/// use gradscale::{GradientScaling, core::amp::{Level, Precision}};
+/// let method = Method::gradient_scaling(GradientScaling::exact().with_gamma(1e-4)?.with_interval(5)?)
+///     .with_level(Level::O2)
+///     .with_layer("net.encoder", Precision::Single);
+/// assert_eq!(method.to_string(), "gs:gamma=0.0001,interval=5,amp=O2,f32=net.encoder");
+/// assert_eq!(method.to_string().parse(), Ok(method));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Method {
@@ -167,17 +152,24 @@ impl Method {
         Self::of(Level::O1, Scaling::Loss(schedule))
     }
 
-    /// The same scaling under another policy.
+    /// Mixed precision (O1) with a scale for each gradient.
     #[must_use]
-    pub fn with_amp(self, amp: AmpPolicy) -> Self {
-        Self { amp, ..self }
+    pub const fn gradient_scaling(scaling: GradientScaling) -> Self {
+        Self::of(Level::O1, Scaling::Gradient(scaling))
     }
+}
 
-    /// The same with layers that run in another precision than the policy says.
-    #[must_use]
-    pub fn with_layers(self, layers: Layers) -> Self {
-        Self { layers, ..self }
-    }
+/// A policy with an operator on a list; where it usually is on that, it is no exception.
+fn listed(amp: &AmpPolicy, op: Op, list: List) -> Result<AmpPolicy, Full> {
+    let new = exceptions(amp).filter(|(other, _)| *other != op).chain(Some((op, list)));
+    let mut policy = AmpPolicy::new(amp.level());
+    new.filter(|&(op, list)| list != op.list()).try_for_each(|(op, list)| policy.set(op, list))?;
+    Ok(policy)
+}
+
+/// The operators that a policy has on another list than they usually are on.
+fn exceptions(amp: &AmpPolicy) -> impl Iterator<Item = (Op, List)> {
+    Op::ALL.iter().map(|&op| (op, amp.list(op))).filter(|&(op, list)| list != op.list())
 }
 
 impl Default for Method {

@@ -1,10 +1,7 @@
 //! Methods as people write them, and back.
 
-use super::{Method, Scaling, gradient, schedule};
-use gradscale_core::{
-    amp::{Level, Precision},
-    loss_scale::LossScale,
-};
+use super::{Method, Scaling, gradient, precision, schedule};
+use gradscale_core::{amp::Precision, loss_scale::LossScale};
 use std::{fmt, str::FromStr};
 
 /// Methods as people write them.
@@ -52,50 +49,58 @@ impl FromStr for Method {
     /// `room` is then the most room. `history=0` decides from each row alone and skips such a batch
     /// (`gs:exact,room=6,history=0` was the default before); `history=least`, or 1, also looks back 16 steps for the
     /// largest value. `outliers=24` skips batches, finite as they are, that lie more than 24 exponents above the last.
+    ///
+    /// Options of all but `fp32`: `amp=O2` for a level; `allow`, `deny`, `inside` and `infer` put operators on another
+    /// list (`deny=gelu+silu`); `f32` and `half` name layers that run in that precision (`f32=net.encoder+net.head`; `%2C`
+    /// is a comma in a name, and so for others that mean something here).
     fn from_str(text: &str) -> Result<Self, MethodError> {
         parse(text.trim()).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
     }
 }
 
-/// The shortest text that is read as this scaling, with every number that is not the usual one. A schedule is named as
-/// it starts. The mixed-precision policy with its layers is not in it, but that all in f32 without a scale is `fp32`.
+/// The shortest text that is read as this method, with every number that is not the usual one: what setters, presets and
+/// text can make is read as the same again. A schedule is named as it starts.
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = match &self.scaling {
-            Scaling::Loss(LossScale::None) if self.amp.level() == Level::O0 => return f.write_str("fp32"),
+            Scaling::Loss(LossScale::None) if *self == Self::fp32() => return f.write_str("fp32"),
             Scaling::Loss(schedule) => schedule::text(schedule),
             Scaling::Gradient(gradient) => gradient::text(gradient),
         };
         if self.weight_gradients == Precision::Half {
             text.push("wgrad", "half");
         }
+        precision::text(&mut text, &self.amp, &self.layers);
         f.write_str(&text.0)
     }
 }
 
 fn parse(text: &str) -> Result<Method, String> {
-    let (name, options) = match text.find([':', ',']) {
+    let (name, mut options) = match text.find([':', ',']) {
         Some(end) => (&text[..end], Options::of(&text[end + 1..])?),
         None => (text, Options::default()),
     };
-    match name {
-        "fp32" if options.is_empty() => Ok(Method::fp32()),
-        "fp32" => Err("all in f32 has no options".to_owned()),
-        "gs" => {
-            gradient::parse(options).map(|scaling| Method { scaling: Scaling::Gradient(scaling), ..Method::mixed() })
-        }
+    if name == "fp32" {
+        return if options.is_empty() { Ok(Method::fp32()) } else { Err("all in f32 has no options".to_owned()) };
+    }
+    let (amp, layers) = precision::parse(&mut options)?;
+    let method = match name {
+        "gs" => Method::gradient_scaling(gradient::parse(options)?),
         _ => {
-            let mut options = options;
             let weight_gradients = match options.take("wgrad") {
                 None | Some("f32") => Precision::Single,
                 Some("half") => Precision::Half,
                 Some(other) => return Err(format!("wgrad is half or f32, not {other}")),
             };
             let schedule = schedule::parse(name, options)?.ok_or_else(|| format!("unknown; there are {METHODS}"))?;
-            Ok(Method { weight_gradients, ..Method::loss_scale(schedule) })
+            Method::loss_scale(schedule).with_weight_gradients(weight_gradients)
         }
-    }
+    };
+    Ok(method.with_amp(amp).with_layers(layers))
 }
+
+/// Options of precision.
+const EVERYWHERE: &str = "and amp, f32, half, allow, deny, inside, infer for every method";
 
 /// What stands behind a method's name: a word, then options.
 #[derive(Debug, Default)]
@@ -142,7 +147,7 @@ impl<'a> Options<'a> {
     /// That nothing is left; `name` has the options `known`.
     pub fn end(&self, name: &str, known: &str) -> Result<(), String> {
         match self.rest.first() {
-            Some((key, _)) => Err(format!("{name} has no option {key}; there are {known}")),
+            Some((key, _)) => Err(format!("{name} has no option {key}; there are {known}; {EVERYWHERE}")),
             None => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 mod own;
 mod rules;
+mod saved;
 mod schedule;
 
 pub use own::{Given, Next, Own};
@@ -35,6 +36,13 @@ struct Group {
     lr: f64,
     /// Weight decay.
     decay: f32,
+}
+
+/// That a learning rate is one as it will be used, in f32.
+fn check_rate(lr: f64) -> Result<(), ShapeError> {
+    #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
+    let rounded = lr as f32;
+    if lr >= 0.0 && rounded.is_finite() { Ok(()) } else { Err(ShapeError::Value(rounded)) }
 }
 
 /// Whether a prefix means a parameter: by whole words; without any, all names.
@@ -162,11 +170,7 @@ impl Optimizer {
 
     /// Another learning rate of a group, or of the rest.
     pub(crate) fn set_lr<E>(&mut self, prefix: Option<&str>, lr: f64) -> Result<(), Error<E>> {
-        #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
-        let rounded = lr as f32;
-        if !(lr >= 0.0 && rounded.is_finite()) {
-            return Err(Error::Optimizer(ShapeError::Value(rounded)));
-        }
+        check_rate(lr).map_err(Error::Optimizer)?;
         let group = match prefix {
             None => self.groups.len(),
             Some(prefix) => self.groups.iter().position(|group| group.prefix == prefix).ok_or_else(|| {
@@ -252,14 +256,7 @@ impl Optimizer {
         self.set_rates = (!saved.is_empty()).then(|| saved.iter().copied().map(f64::from_bits).collect());
     }
 
-    /// The learning rate of a group in the step that comes after `step` others.
-    pub(crate) fn lr(&self, group: usize, step: u64) -> f32 {
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let lr = (self.rates(group).0 * self.schedule.factor(step)) as f32;
-        lr
-    }
-
-    /// Hyperparameters of the step that comes after `step` others.
+    /// Hyperparameters of the step that comes after `step` others. The schedule is asked once.
     pub(crate) fn hyperparameters(&self, step: u64, keep: f32) -> Vec<f32> {
         let mut hyperparameters = vec![keep, 1.0, 1.0, 0.0, -1.0];
         if let Rule::Adam(Adam { betas, .. }) | Rule::AdamW(AdamW { betas, .. }) = self.rule {
@@ -269,19 +266,22 @@ impl Optimizer {
                 hyperparameters[usize::from(hyperparameter)] = (1.0 - f64::from(beta).powi(t)) as f32;
             }
         }
-        hyperparameters.extend((0..self.group_count()).map(|group| self.lr(group, step)));
+        let factor = self.schedule.factor(step);
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        hyperparameters.extend((0..self.group_count()).map(|group| (self.rates(group).0 * factor) as f32));
         hyperparameters
+    }
+
+    /// The learning rates of all groups among hyperparameters.
+    pub(crate) fn rates_of(hyperparameters: &[f32]) -> &[f32] {
+        &hyperparameters[RATES..]
     }
 
     /// Whether all numbers make sense.
     pub(crate) fn check(&self) -> Result<(), ShapeError> {
         for group in 0..self.group_count() {
             let (lr, decay) = self.rates(group);
-            #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
-            let rounded = lr as f32;
-            if !(lr >= 0.0 && rounded.is_finite()) {
-                return Err(ShapeError::Value(rounded));
-            }
+            check_rate(lr)?;
             if !decay.is_finite() {
                 return Err(ShapeError::Value(decay));
             }

@@ -7,6 +7,9 @@ use std::fmt;
 /// with the step, and does nothing where a gradient is not finite, as the rules that are built in; those are one launch
 /// for all weights, this is a launch for each operator and weight.
 ///
+/// A checkpoint holds what `Debug` writes of a rule, and is refused where that is not the same: derive it, and all
+/// numbers of the rule are compared.
+///
 /// ```
 /// use gradscale::{Cpu, Method, Parameters, Trainer, Var, nn::Linear, optim::{Given, Next, Optimizer, Own}};
 ///

@@ -60,7 +60,7 @@ impl fmt::Debug for Schedule {
 }
 
 impl Schedule {
-    /// A schedule of one's own.
+    /// A schedule of one's own. A checkpoint knows that there was one, and not which: that it is the same is up to you.
     ///
     /// ```
     /// use gradscale::optim::Schedule;

@@ -5,15 +5,17 @@
 
 use super::Trainer;
 use crate::{
-    Error, Scaling,
+    Error, Method, Scaling,
     checkpoint::{self, CheckpointError, Contents, MASTER},
+    configuration::Configuration,
     graph::{Fixed, Part, STATES},
+    method::saved as method,
     parameters::Role,
     sites::SavedSite,
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, DType, Data},
+    backend::{Backend, Data},
     loss_scale::LossScale,
 };
 use safetensors::Dtype;
@@ -31,18 +33,35 @@ struct Saved {
     /// Learning rates that were set since, bits of f64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rates: Vec<u64>,
-    scaling: SavedScaling,
-    /// Whether weight gradients are half before they are f32.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// What the training was told; none before format 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<Settings>,
+    /// The state of a loss scale, with its numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<Vec<i64>>,
+    /// Formats 1 and 2, which said no more of settings.
+    #[serde(skip_serializing)]
+    scaling: Option<ScalingBefore>,
+    /// Likewise: whether weight gradients are half before they are f32.
+    #[serde(default, skip_serializing)]
     half_weight_gradients: bool,
     sites: Vec<SavedSite>,
 }
 
+/// What a training was told, to be compared alone.
 #[derive(Serialize, Deserialize)]
-enum SavedScaling {
+struct Settings {
+    method: Configuration,
+    optimizer: Configuration,
+    trainer: Configuration,
+}
+
+/// How gradients were scaled, before format 3.
+#[derive(Serialize, Deserialize)]
+enum ScalingBefore {
     /// A schedule with all its state.
     Loss(Vec<i64>),
-    /// The rule, for comparison alone.
+    /// The rule in words.
     Gradient(String),
 }
 
@@ -50,6 +69,9 @@ impl<B: Backend> Trainer<B> {
     /// Everything as the bytes of a safetensors file with checksums, with metadata of your own (the data's position,
     /// for instance). Equal states are equal bytes. Save between steps: gradients that have not been stepped with are
     /// not in it.
+    ///
+    /// What the trainer was told is in it, to be compared: the method with all numbers, level, lists and layers; the
+    /// optimizer with rule, numbers, groups, schedule and what is frozen; the share of running statistics that is kept.
     ///
     /// ```
     /// # use gradscale::{Batch, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -73,8 +95,8 @@ impl<B: Backend> Trainer<B> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
         for (id, definition) in self.parameters.all.iter().enumerate() {
             for (part, name) in self.saved_parts(id) {
-                let values =
-                    self.exec.read(Fixed::part(id, part), DType::F32, definition.shape.len()).map_err(Error::Device)?;
+                let (buf, len) = (Fixed::part(id, part), definition.shape.len());
+                let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 tensors.push((name, definition.shape.sizes().to_vec(), bytes));
             }
@@ -85,19 +107,24 @@ impl<B: Backend> Trainer<B> {
             in_a_row: self.counters.in_a_row,
             failed: self.counters.failed,
             rates: self.optimizer.saved_rates(),
-            scaling: match self.sites.scaling() {
-                Scaling::Loss(schedule) => SavedScaling::Loss(schedule.to_words().to_vec()),
-                Scaling::Gradient(gradient) => SavedScaling::Gradient(gradient.saved()),
+            settings: Some(self.configured()),
+            loss_scale: match self.sites.scaling() {
+                Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
+                Scaling::Gradient(_) => None,
             },
-            half_weight_gradients: self.settings.weight_gradients == Precision::Half,
+            scaling: None,
+            half_weight_gradients: false,
             sites: self.sites.save(),
         };
         checkpoint::write(&tensors, metadata, saved).map_err(Error::Checkpoint)
     }
 
     /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
-    /// the same parameters, optimizer and method; if it has not, nothing is changed. For the weights alone there is
-    /// [`Parameters::load`](crate::Parameters::load).
+    /// the same parameters, optimizer and method; if it has not, nothing is changed, and the error names what differs
+    /// ([`CheckpointError::Settings`]). Learning rates that were set since ([`Trainer::set_lr`]) come back. Of a
+    /// schedule of one's own it is known only that there was one, of a rule of one's own what `Debug` writes of it;
+    /// a checkpoint of an earlier version says nothing of optimizers' numbers, levels and layers. For the weights alone
+    /// there is [`Parameters::load`](crate::Parameters::load).
     ///
     /// # Errors
     /// Bytes that are no checkpoint, damaged, or of another network, optimizer or method; the device's.
@@ -105,12 +132,7 @@ impl<B: Backend> Trainer<B> {
         let Contents { tensors, metadata, training: saved } =
             checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
-        let scaling = self.saved_scaling(&saved.scaling)?;
-        match (saved.half_weight_gradients, self.settings.weight_gradients) {
-            (true, Precision::Half) | (false, Precision::Single) => {}
-            (true, Precision::Single) => return Err(wrong("made by another method: with wgrad=half".to_owned())),
-            (false, Precision::Half) => return Err(wrong("made by another method: without wgrad=half".to_owned())),
-        }
+        let loss_scale = self.check_settings(&saved)?;
         if !saved.rates.is_empty() && saved.rates.len() != self.optimizer.group_count() {
             return Err(wrong("made by another optimizer: its groups are others".to_owned()));
         }
@@ -130,7 +152,7 @@ impl<B: Backend> Trainer<B> {
         if tensors.len() != expected {
             return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
         }
-        self.sites.restore(scaling, &saved.sites).map_err(wrong)?;
+        self.sites.restore(loss_scale, &saved.sites).map_err(wrong)?;
         self.optimizer.restore_rates(&saved.rates);
         self.fit_table().map_err(Error::Device)?;
         for (buf, values) in values {
@@ -158,21 +180,62 @@ impl<B: Backend> Trainer<B> {
         [(Part::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
     }
 
-    fn saved_scaling(&self, saved: &SavedScaling) -> Result<Option<LossScale>, Error<B::Error>> {
-        let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
-        let other = || wrong("made by another method".to_owned());
-        match (saved, self.sites.scaling()) {
-            (SavedScaling::Loss(words), Scaling::Loss(own)) => {
-                let schedule = LossScale::from_words(words).map_err(|error| wrong(error.to_string()))?;
-                let same = std::mem::discriminant(&schedule) == std::mem::discriminant(own);
-                if same { Ok(Some(schedule)) } else { Err(other()) }
-            }
-            (SavedScaling::Gradient(rule), Scaling::Gradient(own)) if *rule == own.saved() => Ok(None),
-            (SavedScaling::Gradient(rule), Scaling::Gradient(own)) => Err(match own.other_memory(rule) {
-                Some(options) => wrong(format!("made by another method: the same rule with {options}")),
-                None => other(),
-            }),
-            (SavedScaling::Loss(_) | SavedScaling::Gradient(_), _) => Err(other()),
-        }
+    /// What this training was told.
+    fn configured(&self) -> Settings {
+        let super::Settings { policy, layers, weight_gradients, momentum, .. } = &self.settings;
+        let method = Method {
+            amp: policy.clone(),
+            layers: layers.clone(),
+            scaling: self.sites.scaling().clone(),
+            weight_gradients: *weight_gradients,
+        };
+        let mut trainer = Configuration::default();
+        trainer.set_single("statistics kept", *momentum);
+        Settings { method: method::configuration(&method), optimizer: self.optimizer.configuration(), trainer }
     }
+
+    /// That a checkpoint is of a training that was told the same, as far as it says; the state of its loss scale.
+    fn check_settings(&self, saved: &Saved) -> Result<Option<LossScale>, Error<B::Error>> {
+        let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
+        if let Some(there) = &saved.settings {
+            let here = self.configured();
+            compared("method", &there.method, &here.method)?;
+            compared("optimizer", &there.optimizer, &here.optimizer)?;
+            compared("trainer", &there.trainer, &here.trainer)?;
+        }
+        let own = self.sites.scaling();
+        let words = match (&saved.loss_scale, &saved.scaling) {
+            (Some(words), _) | (None, Some(ScalingBefore::Loss(words))) => words,
+            (None, None) if saved.settings.is_some() && matches!(own, Scaling::Gradient(_)) => return Ok(None),
+            (None, None) => return Err(wrong("it does not say how gradients were scaled".to_owned())),
+            (None, Some(ScalingBefore::Gradient(rule))) => {
+                return match own {
+                    Scaling::Gradient(own) if *rule == method::before(own) => Ok(None),
+                    Scaling::Gradient(own) => Err(match method::other_memory(own, rule) {
+                        Some(options) => wrong(format!("made by another method: the same rule with {options}")),
+                        None => wrong(format!("made by another method: {rule}")),
+                    }),
+                    Scaling::Loss(_) => Err(wrong("made by another method: with gradient scaling".to_owned())),
+                };
+            }
+        };
+        let schedule = LossScale::from_words(words).map_err(|error| wrong(error.to_string()))?;
+        let mut there = method::scaling(&Scaling::Loss(schedule.clone()));
+        let mut here = method::scaling(own);
+        if saved.settings.is_none() {
+            let half = if saved.half_weight_gradients { Precision::Half } else { Precision::Single };
+            there.set("wgrad", half.to_string());
+            here.set("wgrad", self.settings.weight_gradients.to_string());
+        }
+        compared("method", &there, &here)?;
+        Ok(Some(schedule))
+    }
+}
+
+fn compared<E>(of: &str, there: &Configuration, here: &Configuration) -> Result<(), Error<E>> {
+    let differences = there.differences(here);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Checkpoint(CheckpointError::Settings { of: of.to_owned(), differences }))
 }

@@ -1,28 +1,61 @@
 //! Forward passes: evaluation, and statistics of batch norm.
 
-use super::Trainer;
-use crate::{Error, Inputs, Tensor, Var, graph::Purpose};
+use super::{Trainer, read::Left};
+use crate::{
+    Error, Inputs, Tensor, Var,
+    graph::{Purpose, Trace},
+};
 use gradscale_core::{
     backend::{Backend, Slot},
     stats::Detail,
 };
+use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
-    /// Runs a network in evaluation mode and reads what it returns.
+    /// Runs a network in evaluation mode and reads what it returns: f32, also of halves.
     ///
     /// # Errors
-    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
+    /// A network that does not fit the batch or returns integers, a batch that is not ahead any more, or the device's.
     pub fn evaluate<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = self.trace(&batch, false, net)?;
-        let shape = trace.nodes[trace.output].shape;
+        let trace = self.trace(batch.kinds(), false, net)?;
+        let left = self.evaluate_of(&trace, &batch)?;
+        self.numbers(&left)
+    }
+
+    /// As [`Trainer::evaluate`], where the network returns integers: the classes of [`Var::argmax`].
+    ///
+    /// ```
+    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(0), Sgd::new(0.5), Method::mixed())?;
+    /// let scores = [0.1, 0.7, 0.2, 0.5, 0.4, 0.1];
+    /// let classes = trainer.evaluate_integers([Batch::f32([2, 3], &scores)], |[x]| x.argmax())?;
+    /// assert_eq!(classes.data, [1, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A network that does not fit the batch or returns f32 or halves, a batch that is not ahead any more, or the
+    /// device's.
+    pub fn evaluate_integers<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Tensor<u32>, Error<B::Error>> {
+        let batch = self.checked(batch)?;
+        let trace = self.trace(batch.kinds(), false, net)?;
+        let left = self.evaluate_of(&trace, &batch)?;
+        self.integers(&left)
+    }
+
+    /// The evaluation of a trace.
+    pub(super) fn evaluate_of<const N: usize>(
+        &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<Left, Error<B::Error>> {
+        let output = &trace.nodes[trace.output];
         let program = self.program(trace, Purpose::Evaluate, "")?;
-        self.run_program(program, &batch, 0..0)?;
-        let output = self.exec.program(program).output;
-        let data = self.exec.read(output.buf, output.dtype, shape.len()).map_err(Error::Device)?;
-        Ok(Tensor { shape, data })
+        self.run_program(program, batch, 0..0)?;
+        Ok(Left { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
     }
 
     /// Runs a network in training mode for the sake of its running statistics alone: they keep the share `keep` and
@@ -35,8 +68,8 @@ impl<B: Backend> Trainer<B> {
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = self.trace(&batch, true, net)?;
-        let program = self.program(trace, Purpose::Statistics, "")?;
+        let trace = self.trace(batch.kinds(), true, net)?;
+        let program = self.program(&trace, Purpose::Statistics, "")?;
         let (hyperparameters, detail) = (self.optimizer.hyperparameters(self.counters.taken, keep), Detail::None);
         let (hyperparameters, detail) = (
             std::mem::replace(&mut self.hyperparameters, hyperparameters),

@@ -2,15 +2,17 @@
 
 use super::Trainer;
 use crate::{
-    Error, Inputs, TraceError, Var,
+    Error, InputType, Inputs, TraceError, Var,
     error::TraceErrorKind,
     graph::{Fixed, Part, Purpose, Tape, Trace, Work},
+    optim::Optimizer,
 };
 use gradscale_core::{
     backend::{Backend, Slot},
     ops::ShapeError,
     stats::Detail,
 };
+use std::sync::Arc;
 
 /// Gradients of all parameters that the last loss depends on: f32, unscaled, on the device. [`Trainer::step`] uses
 /// them up.
@@ -68,11 +70,18 @@ impl<B: Backend> Trainer<B> {
         &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
         let batch = self.checked(batch)?;
-        let trace = self.trace(&batch, true, net)?;
+        let trace = self.trace(batch.kinds(), true, net)?;
+        self.first_of(&trace, &batch, loss)
+    }
+
+    /// The backward pass that begins a step.
+    pub(super) fn first_of<const N: usize>(
+        &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>, loss: &str,
+    ) -> Result<Gradients, Error<B::Error>> {
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
         self.exec.begin(program);
         self.last = Some((program, loss.to_owned()));
-        self.first(program, &batch, loss)
+        self.first(program, batch, loss)
     }
 
     /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
@@ -84,24 +93,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Gradients, Error<B::Error>> {
         let Some((index, loss)) = self.last.clone() else { return Err(Error::Gradients) };
         let batch = self.checked(batch)?;
-        let nodes = &self.exec.program(index).trace.nodes;
-        let inputs = nodes.iter().take_while(|node| matches!(node.work, Work::Input(_))).count();
-        for (i, ((shape, dtype), node)) in batch.kinds().into_iter().zip(nodes).enumerate() {
-            if shape != node.shape {
-                let kind = TraceErrorKind::Mismatch { got: shape, with: node.shape };
-                return Err(TraceError::new(&format!("input{i}"), kind).into());
-            }
-            if let Work::Input(takes) = &node.work
-                && *takes != dtype
-            {
-                let (what, takes) = ("the batch, as in the step to repeat,", vec![*takes]);
-                let kind = TraceErrorKind::Type { what, takes, got: dtype };
-                return Err(TraceError::new(&format!("input{i}"), kind).into());
-            }
-        }
-        if inputs != N {
-            return Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs }).into());
-        }
+        fits(&self.exec.program(index).trace, batch.kinds())?;
         self.first(index, &batch, &loss)
     }
 
@@ -124,11 +116,13 @@ impl<B: Backend> Trainer<B> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
         self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
-        let rates = (0..self.optimizer.group_count()).map(|group| self.optimizer.lr(group, self.counters.taken));
-        if let Some(wrong) = rates.into_iter().find(|rate| !(*rate >= 0.0 && rate.is_finite())) {
+        let hyperparameters = self.optimizer.hyperparameters(self.counters.taken, self.settings.momentum);
+        if let Some(&wrong) =
+            Optimizer::rates_of(&hyperparameters).iter().find(|rate| !(**rate >= 0.0 && rate.is_finite()))
+        {
             return Err(Error::Optimizer(ShapeError::Value(wrong)));
         }
-        self.hyperparameters = self.optimizer.hyperparameters(self.counters.taken, self.settings.momentum);
+        self.hyperparameters = hyperparameters;
         Ok(())
     }
 
@@ -142,9 +136,15 @@ impl<B: Backend> Trainer<B> {
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
         self.check_gradients(&gradients)?;
-        let mut gradients = gradients;
         let batch = self.checked(batch)?;
-        let trace = self.trace(&batch, true, net)?;
+        let trace = self.trace(batch.kinds(), true, net)?;
+        self.more_of(gradients, &trace, &batch)
+    }
+
+    /// Another micro-batch of a step.
+    pub(super) fn more_of<const N: usize>(
+        &mut self, mut gradients: Gradients, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<Gradients, Error<B::Error>> {
         let slots = self.sites.len();
         let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
         if self.sites.len() != slots {
@@ -172,7 +172,7 @@ impl<B: Backend> Trainer<B> {
                 gradients.order.push(slot);
             }
         }
-        self.run_program(program, &batch, 0..0)?;
+        self.run_program(program, batch, 0..0)?;
         gradients.micro += 1;
         gradients.program = program;
         Ok(gradients)
@@ -187,17 +187,36 @@ impl<B: Backend> Trainer<B> {
         if fits { Ok(()) } else { Err(Error::Gradients) }
     }
 
-    /// Traces a network over a batch.
+    /// Traces a network over inputs of these types.
     pub(super) fn trace<const N: usize>(
-        &self, batch: &Inputs<'_, N>, training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Trace, TraceError> {
+        &self, inputs: [InputType; N], training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Arc<Trace>, TraceError> {
         let tape = Tape::new(training, self.parameters.owner, self.parameters.all.len());
         let mut index = 0;
-        let inputs = batch.kinds().map(|(shape, dtype)| {
+        let inputs = inputs.map(|InputType { shape, dtype }| {
             index += 1;
             tape.input(index - 1, shape, dtype)
         });
         let output = net(inputs).id();
-        tape.finish(output)
+        tape.finish(output).map(Arc::new)
     }
+}
+
+/// That a batch is as the one that was traced.
+pub(super) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N]) -> Result<(), TraceError> {
+    let inputs = trace.nodes.iter().take_while(|node| matches!(node.work, Work::Input(_)));
+    for (i, (InputType { shape, dtype }, node)) in batch.into_iter().zip(inputs.clone()).enumerate() {
+        let wrong = |kind: TraceErrorKind| Err(TraceError::new(&format!("input{i}"), kind));
+        if shape != node.shape {
+            return wrong(TraceErrorKind::Mismatch { got: shape, with: node.shape });
+        }
+        if let Work::Input(takes) = &node.work
+            && *takes != dtype
+        {
+            let (what, takes) = ("the batch, as the step was compiled,", vec![*takes]);
+            return wrong(TraceErrorKind::Type { what, takes, got: dtype });
+        }
+    }
+    let inputs = inputs.count();
+    if inputs == N { Ok(()) } else { Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs })) }
 }

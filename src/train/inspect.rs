@@ -1,14 +1,15 @@
 //! Looking in: parameters, gradients, sites, plan, memory.
 
-use super::{Gradients, Trainer};
+use super::{Gradients, Trainer, read::Left};
 use crate::{
     Batch, Error, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Fixed, Part, plan},
+    graph::{Beside, Fixed, Part, Traced, plan},
     parameters::Role,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Data},
+    amp::Precision,
+    backend::{Backend, Data},
     scaled::Scaled,
 };
 
@@ -57,7 +58,8 @@ impl<B: Backend> Trainer<B> {
     pub fn parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
         let id = self.parameters.find(name)?;
         let shape = self.parameters.shape(id);
-        let data = self.exec.read(Fixed::part(id, Part::Master), DType::F32, shape.len()).map_err(Error::Device)?;
+        let data =
+            self.exec.read(Fixed::part(id, Part::Master), Precision::Single, shape.len()).map_err(Error::Device)?;
         Ok(Tensor { shape, data })
     }
 
@@ -83,7 +85,8 @@ impl<B: Backend> Trainer<B> {
             return Ok(None);
         }
         let shape = self.parameters.shape(id);
-        let data = self.exec.read(Fixed::part(id, Part::Gradient), DType::F32, shape.len()).map_err(Error::Device)?;
+        let data =
+            self.exec.read(Fixed::part(id, Part::Gradient), Precision::Single, shape.len()).map_err(Error::Device)?;
         Ok(Some(Tensor { shape, data }))
     }
 
@@ -111,18 +114,30 @@ impl<B: Backend> Trainer<B> {
     /// ```
     ///
     /// # Errors
-    /// No value of that name, or the device's.
+    /// No value of that name, integers, or the device's.
     pub fn output(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        self.numbers(&self.left(name)?)
+    }
+
+    /// As [`Trainer::output`], of integers.
+    ///
+    /// # Errors
+    /// No value of that name, f32 or halves, or the device's.
+    pub fn output_integers(&self, name: &str) -> Result<Tensor<u32>, Error<B::Error>> {
+        self.integers(&self.left(name)?)
+    }
+
+    /// A value beside the output of the last pass.
+    fn left(&self, name: &str) -> Result<Left, TraceError> {
         // What ran last, or the last training step, whose values nothing else overwrites.
         let programs = self.ran.into_iter().chain(self.last.as_ref().map(|(index, _)| *index));
         let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
         let Some(found) = all.find(|beside| beside.name == name) else {
             let kind = TraceErrorKind::Range("is no output of the last pass".to_owned());
-            return Err(TraceError::new(name, kind).into());
+            return Err(TraceError::new(name, kind));
         };
-        let value = found.value;
-        let data = self.exec.read(value.buf, value.dtype, value.len).map_err(Error::Device)?;
-        Ok(Tensor { shape: found.shape, data })
+        let Beside { name, value, shape } = found.clone();
+        Ok(Left { name, value, shape })
     }
 
     /// The gradient of every intermediate value as it is stored, with its exponent, in backward order:
@@ -136,11 +151,10 @@ impl<B: Backend> Trainer<B> {
             return Ok(Vec::new());
         }
         let traced = self.exec.program(gradients.program).gradients.iter();
-        let read = |traced: &crate::graph::Traced| {
-            let value = traced.gradient.value;
-            let data = self.exec.read(value.buf, value.dtype, traced.shape.len()).map_err(Error::Device)?;
-            let tensor = Tensor { shape: traced.shape, data };
-            Ok((traced.name.clone(), Scaled::new(tensor, self.sites.exponent(traced.gradient.slot))))
+        let read = |traced: &Traced| {
+            let Traced { name, gradient, shape } = traced.clone();
+            let tensor = self.numbers(&Left { name: name.clone(), value: gradient.value, shape })?;
+            Ok((name, Scaled::new(tensor, self.sites.exponent(gradient.slot))))
         };
         traced.map(read).collect()
     }
@@ -153,7 +167,7 @@ impl<B: Backend> Trainer<B> {
         &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
-        let trace = self.trace(&batch.into(), true, net)?;
+        let trace = self.trace(batch.map(Into::into), true, net)?;
         Ok(plan(&self.settings.policy, &self.settings.layers, &trace)?.0)
     }
 

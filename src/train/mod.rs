@@ -1,6 +1,7 @@
 //! Training: one device, all parameters, their optimizer and their sites.
 
 mod checkpoint;
+mod compiled;
 mod decide;
 mod evaluate;
 mod gradients;
@@ -12,10 +13,12 @@ mod own;
 mod parameters;
 mod prefetch;
 mod programs;
+mod read;
 mod repeat;
 mod step;
 mod update;
 
+pub use compiled::Program;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use operands::{Operands, Source};
@@ -34,11 +37,10 @@ use crate::{
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     backend::{Backend, Control, DType, Data, Slot},
-    stats::Detail,
+    stats::{Detail, Stats},
 };
 use parameters::ParameterSet;
 use std::{
-    collections::HashMap,
     fmt,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
@@ -62,8 +64,8 @@ static TRAINERS: AtomicU64 = AtomicU64::new(0);
 ///     let outcome = trainer.step(gradients)?;
 ///     assert!(outcome.skipped.is_none());
 /// }
-/// let best = trainer.evaluate([Batch::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
-/// assert_eq!(best.data, [0.0, 1.0]);
+/// let best = trainer.evaluate_integers([Batch::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
+/// assert_eq!(best.data, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -100,8 +102,8 @@ pub struct Trainer<B: Backend> {
     last: Option<(usize, String)>,
     /// The program that ran last.
     ran: Option<usize>,
-    /// Updates by what they update, as the executor's lists.
-    updates: HashMap<Update, usize>,
+    /// Updates, each with the number of its list in the executor.
+    updates: Vec<(Update, usize)>,
     /// Numbers of a rule of one's own that are on the device.
     numbers: Vec<f32>,
     tickets: Tickets,
@@ -109,6 +111,8 @@ pub struct Trainer<B: Backend> {
     observed: Option<Vec<(Slot, Operands)>>,
     /// Attempts before the last of the last step, if operands are observed.
     attempts: Vec<Attempt>,
+    /// Where rows are read to.
+    rows: Vec<Stats>,
 }
 
 /// What a training is told once.
@@ -198,11 +202,12 @@ impl<B: Backend> Trainer<B> {
             detail: Detail::Counts,
             last: None,
             ran: None,
-            updates: HashMap::new(),
+            updates: Vec::new(),
             numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
             observed: None,
             attempts: Vec::new(),
+            rows: Vec::new(),
         };
         trainer.allocate().map_err(Error::Device)?;
         Ok(trainer)
@@ -235,6 +240,16 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn with_programs(mut self, most: usize) -> Self {
         self.exec.keep(most);
+        self
+    }
+
+    /// How many bytes on the device compiled steps keep beside the memory that they share: constants, as masks of
+    /// attention and matrices of interpolation are, which grow with the square of a length; 2^28 unless told. Where there
+    /// are more, steps not used for longest go with theirs, but never the one in progress. What a driver needs for
+    /// recordings is not counted: it does not say.
+    #[must_use]
+    pub const fn with_program_bytes(mut self, most: u64) -> Self {
+        self.exec.keep_bytes(most);
         self
     }
 

@@ -14,6 +14,7 @@ use gradscale_core::{
     backend::{Backend, DType, Data, Slot},
     ops::{Dim, Optimizer as Descriptor, Strided},
 };
+use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
     /// The update of one weight. Its results are put in the places of weight and states at the end, where the guard is
@@ -54,7 +55,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// What the rule makes of a weight: its results are beside the output, the weight first.
-    fn own_trace(&self, rule: &dyn Own, id: usize, numbers: usize) -> Result<Trace, TraceError> {
+    fn own_trace(&self, rule: &dyn Own, id: usize, numbers: usize) -> Result<Arc<Trace>, TraceError> {
         // No parameter can be used but the one that is given.
         let tape = Tape::new(false, self.parameters.owner, 0);
         let shape = self.parameters.shape(id);
@@ -81,11 +82,11 @@ impl<B: Backend> Trainer<B> {
             }
             let _ = var.output(&i.to_string());
         }
-        tape.finish(output)
+        tape.finish(output).map(Arc::new)
     }
 
     /// Compiled in f32, with memory.
-    fn own_program(&mut self, trace: &Trace, given: &[Option<Buf>]) -> Result<Program, Error<B::Error>> {
+    fn own_program(&mut self, trace: &Arc<Trace>, given: &[Option<Buf>]) -> Result<Program, Error<B::Error>> {
         let mut shared = Shared {
             policy: &AmpPolicy::new(Level::O0),
             layers: &Layers::default(),
@@ -105,9 +106,8 @@ impl<B: Backend> Trainer<B> {
     /// The learning rates and numbers of the coming step, for a rule of one's own.
     pub(super) fn write_numbers(&mut self) -> Result<(), Error<B::Error>> {
         let Some(rule) = self.optimizer.own_rule() else { return Ok(()) };
-        let step = self.counters.taken;
-        let rates = (0..self.optimizer.group_count()).map(|group| self.optimizer.lr(group, step));
-        let numbers: Vec<f32> = rates.chain(rule.numbers(step)).collect();
+        let rates = Optimizer::rates_of(&self.hyperparameters).iter().copied();
+        let numbers: Vec<f32> = rates.chain(rule.numbers(self.counters.taken)).collect();
         if self.numbers.len() > numbers.len() {
             let (before, now) = (self.numbers.len(), numbers.len());
             let words = format!("the rule gives fewer numbers than before: {now}, not {before}, rates counted");

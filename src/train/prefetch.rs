@@ -2,12 +2,12 @@
 
 use super::Trainer;
 use crate::{
-    Batch, Error, Shape, TraceError,
+    Batch, Error, InputType, Shape, TraceError,
     error::TraceErrorKind,
     graph::{Buf, Operation, Target, Trace, Value},
 };
 use gradscale_core::{
-    backend::{Backend, DType, Slot},
+    backend::{Backend, Slot},
     ops::{Dim, Strided},
 };
 
@@ -17,7 +17,7 @@ use gradscale_core::{
 pub struct Prefetched<const N: usize> {
     trainer: u64,
     number: u64,
-    kinds: [(Shape, DType); N],
+    kinds: [InputType; N],
 }
 
 /// What a step takes: a batch of the host's, or one that was sent ahead ([`Trainer::prefetch`]).
@@ -43,7 +43,7 @@ impl<const N: usize> From<Prefetched<N>> for Inputs<'_, N> {
 
 impl<const N: usize> Inputs<'_, N> {
     /// Shape and type of each.
-    pub(super) fn kinds(&self) -> [(Shape, DType); N] {
+    pub(super) fn kinds(&self) -> [InputType; N] {
         match self {
             Self::Host(batch) => kinds(batch),
             Self::Ahead(batch) => batch.kinds,
@@ -51,8 +51,8 @@ impl<const N: usize> Inputs<'_, N> {
     }
 }
 
-fn kinds<const N: usize>(batch: &[Batch<'_>; N]) -> [(Shape, DType); N] {
-    batch.each_ref().map(|input| (input.shape, input.data.dtype()))
+fn kinds<const N: usize>(batch: &[Batch<'_>; N]) -> [InputType; N] {
+    batch.map(InputType::from)
 }
 
 /// That each input has as many elements as its shape says, and no more than a device counts.
@@ -142,9 +142,9 @@ impl<B: Backend> Trainer<B> {
                 places.iter().zip(batch).try_for_each(|(&place, input)| self.exec.write(place, input.data))
             }
             Inputs::Ahead(batch) => places.iter().zip(batch.kinds).enumerate().try_for_each(|(i, (&place, kind))| {
-                let y = Value { buf: place, dtype: kind.1, len: kind.0.len() };
-                let y = Target::keep(y, Slot::ONE);
-                self.exec.run(&Operation::Copy { p: whole(kind.0), x: Buf::Ahead(i), y })
+                let InputType { shape, dtype } = kind;
+                let y = Target::keep(Value { buf: place, dtype, len: shape.len() }, Slot::ONE);
+                self.exec.run(&Operation::Copy { p: whole(shape), x: Buf::Ahead(i), y })
             }),
         }
     }

@@ -10,12 +10,15 @@ use gradscale_core::{
     amp::Level,
     backend::{Backend, DType},
 };
+use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
     /// The compiled program of a trace.
-    pub(super) fn program(&mut self, trace: Trace, purpose: Purpose, prefix: &str) -> Result<usize, Error<B::Error>> {
+    pub(super) fn program(
+        &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str,
+    ) -> Result<usize, Error<B::Error>> {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
-        if let Some(index) = self.exec.find(&trace, purpose, &prefix) {
+        if let Some(index) = self.exec.find(trace, purpose, &prefix) {
             return Ok(index);
         }
         let mut shared = Shared {
@@ -29,7 +32,7 @@ impl<B: Backend> Trainer<B> {
             keep: self.settings.keep,
             given: &[],
         };
-        let program = compile(&trace, purpose, &mut shared)?;
+        let program = compile(trace, purpose, &mut shared)?;
         self.prepare(&program).map_err(Error::Device)?;
         self.exec.insert(program).map_err(Error::Device)
     }

@@ -25,7 +25,9 @@ impl<B: Backend> Trainer<B> {
         &mut self, gradients: &Gradients, clips: bool, (failed, repeatable): (u32, bool),
     ) -> Result<(Finished, Read), Error<B::Error>> {
         let all = self.exec.rows();
-        let mut rows = vec![Stats::new(Convention::FP16, 0, Detail::None); all.len()];
+        // All are read into; a new list in each step would be a megabyte of pages.
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.resize(all.len(), Stats::new(Convention::FP16, 0, Detail::None));
         let (fixed, mut values) = (self.parameters.fixed(), [0.0; 2]);
         let count = if clips { 2 } else { 1 };
         let scalars = &[fixed.loss(), fixed.norm()][..count];
@@ -42,6 +44,7 @@ impl<B: Backend> Trainer<B> {
         let found_inf = found_inf(parameters.iter().map(Stats::counts));
         let attempt = Attempt { found_inf, failed, repeatable, micro: gradients.micro };
         let finished = self.sites.finish(&rows, &gradients.order, attempt);
+        self.rows = rows;
         Ok((finished, Read { loss: values[0], norm: clips.then_some(values[1]), below_eps }))
     }
 

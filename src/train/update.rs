@@ -17,38 +17,52 @@ use std::ops::Range;
 const MOST: usize = 64;
 
 /// What an update updates.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub(super) struct Update {
-    /// Weights, in the order of their numbers.
-    weights: Vec<usize>,
+    /// Weights, in the order in which they got their gradients.
+    contributes: Vec<usize>,
     /// Running statistics, and from how many calls.
     statistics: Vec<(usize, u32)>,
-    /// Bits of the norm to which these gradients are scaled down, if they say one.
-    clip: Option<u32>,
+    /// The norm to which these gradients are scaled down, if they say one.
+    clip: Option<f32>,
 }
 
 impl Update {
     fn of(gradients: &Gradients) -> Self {
-        let mut weights = gradients.contributes.clone();
+        let Gradients { contributes, statistics, clip, .. } = gradients;
+        Self { contributes: contributes.clone(), statistics: statistics.clone(), clip: *clip }
+    }
+
+    /// Asked in every step, so that nothing is copied or sorted in those that follow the first.
+    fn is_of(&self, gradients: &Gradients) -> bool {
+        let bits = |clip: Option<f32>| clip.map(f32::to_bits);
+        self.contributes == gradients.contributes
+            && self.statistics == gradients.statistics
+            && bits(self.clip) == bits(gradients.clip)
+    }
+
+    /// In the order of their numbers.
+    fn weights(&self) -> Vec<usize> {
+        let mut weights = self.contributes.clone();
         weights.sort_unstable();
-        Self { weights, statistics: gradients.statistics.clone(), clip: gradients.clip.map(f32::to_bits) }
+        weights
     }
 }
 
 impl<B: Backend> Trainer<B> {
     /// Launches the update, which does nothing on the device if a gradient is not finite; whether there is a norm.
     pub(super) fn update(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
-        let update = Update::of(gradients);
-        let clips = self.optimizer.clips_norm() || update.clip.is_some();
-        let list = match self.updates.get(&update) {
-            Some(&list) => list,
+        let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
+        let list = match self.updates.iter().find(|(update, _)| update.is_of(gradients)) {
+            Some((_, list)) => *list,
             None => {
+                let update = Update::of(gradients);
                 let operations = self.operations(&update, clips)?;
                 if self.updates.len() == MOST {
                     self.forget_updates();
                 }
                 let list = self.exec.insert_list(operations);
-                self.updates.insert(update, list);
+                self.updates.push((update, list));
                 list
             }
         };
@@ -64,15 +78,15 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn operations(&mut self, update: &Update, clips: bool) -> Result<Vec<Operation>, Error<B::Error>> {
-        let guard = self.parameters.guard();
+        let (guard, weights) = (self.parameters.guard(), update.weights());
         let norm = clips.then(|| self.parameters.fixed().norm());
         let mut operations = Vec::new();
         if let Some(norm) = norm {
-            let gradients = update.weights.iter().map(|&id| Fixed::part(id, Part::Gradient)).collect();
+            let gradients = weights.iter().map(|&id| Fixed::part(id, Part::Gradient)).collect();
             operations.push(Operation::GlobalNorm { gradients, norm });
         }
         for group in 0..self.optimizer.group_count() {
-            let members = update.weights.iter().copied().filter(|&id| self.parameters.groups[id] == group);
+            let members = weights.iter().copied().filter(|&id| self.parameters.groups[id] == group);
             let members: Vec<usize> = members.collect();
             let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {
                 let clipping = self.clipping(update)?;
@@ -91,7 +105,7 @@ impl<B: Backend> Trainer<B> {
         operations.extend(self.statistics(&update.statistics, Part::Gradient, guard).map_err(Error::Device)?);
         if self.level() == Level::O3 {
             let round = |&id: &usize| converted(id, self.parameters.len(id), Part::Half, Part::Master);
-            operations.extend(update.weights.iter().map(round));
+            operations.extend(weights.iter().map(round));
         }
         Ok(operations)
     }
@@ -147,7 +161,7 @@ impl<B: Backend> Trainer<B> {
 /// An update with the norm that the gradients of this step are scaled down to, if they say one.
 fn with_limit<E>(p: Descriptor, update: &Update) -> Result<Descriptor, Error<E>> {
     match update.clip {
-        Some(most) => p.max_norm(f32::from_bits(most)).map_err(Error::Optimizer),
+        Some(most) => p.max_norm(most).map_err(Error::Optimizer),
         None => Ok(p),
     }
 }

@@ -6,9 +6,9 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use gradscale::{
-    Layers, Method, Scaling,
+    Method, Scaling,
     core::{
-        amp::{AmpPolicy, Level, Precision},
+        amp::{Level, Precision},
         loss_scale::LossScale,
     },
 };
@@ -120,15 +120,17 @@ impl Amp {
         Ok(())
     }
 
-    /// A method with this level and these layers; what is all f32 stays so.
+    /// A method with this level and these layers, where they were said; what is all f32 stays so.
     #[must_use]
     pub fn of(&self, method: Method) -> Method {
         if is_fp32(&method) {
             return method;
         }
-        let mut layers = Layers::none();
-        self.named().for_each(|(_, layer, precision)| layers.set(layer, precision));
-        method.with_amp(AmpPolicy::new(self.level())).with_layers(layers)
+        let method = match self.amp {
+            Some(level) => method.with_level(level.level()),
+            None => method,
+        };
+        self.named().fold(method, |method, (_, layer, precision)| method.with_layer(layer, precision))
     }
 
     /// The same, where only this method is asked for.

@@ -313,8 +313,8 @@ pub(super) fn predict<B: Backend<Error: 'static>>(
 pub(super) fn best<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, images: Batch<'_>,
 ) -> Result<Vec<u8>, Failure> {
-    let best = trainer.evaluate([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes are bytes")]
+    let best = trainer.evaluate_integers([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
+    #[expect(clippy::cast_possible_truncation, reason = "classes are bytes")]
     Ok(best.data.into_iter().map(|class| class as u8).collect())
 }
 

@@ -65,6 +65,14 @@ fn what_is_shown_is_read_as_the_same() {
         ("gs:paper,calls=each", "gs:paper,calls=each"),
         ("gs:paper-literal,interval=7", "gs:paper-literal,interval=7"),
         ("gs:authors,gamma=0.01", "gs:authors,gamma=0.01"),
+        ("gs:amp=o2", "gs:amp=O2"),
+        ("fp16:amp=O0", "fp32"),
+        ("fp16:amp=O0,half=a", "fp16:amp=O0,half=a"),
+        (
+            "dynamic:10,f32=net.b+net.a,deny=silu+gelu,wgrad=half",
+            "dynamic:10,wgrad=half,deny=gelu+silu,f32=net.a+net.b",
+        ),
+        ("gs,half=a%2Cb%25,allow=softmax", "gs:allow=softmax,half=a%2Cb%25"),
     ] {
         let method: Method = text.parse().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(method.to_string(), shown);
@@ -106,6 +114,12 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("dynamic:wgrad=single", "wgrad is half or f32, not single"),
         ("gs:wgrad=half", "wgrad is for a loss scale"),
         ("fp32:wgrad=half", "all in f32 has no options"),
+        ("fp32:amp=O2", "all in f32 has no options"),
+        ("gs:amp=O4", "amp is O0, O1, O2 or O3, not O4"),
+        ("gs:deny=gelo", "deny is for operators, and there is no gelo"),
+        ("gs:f32=a%2", "a % stands before two digits, not in a%2"),
+        ("gs:f32=a,half=b+a", "layer a stands there twice"),
+        ("gs:f32=a%FF", "a % stands before two digits, not in a%FF"),
     ] {
         let error = text.parse::<Method>().expect_err(text).to_string();
         assert!(error.starts_with(&format!("method {text}: {expected}")), "{error}");

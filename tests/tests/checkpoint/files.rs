@@ -9,7 +9,7 @@ use gradscale::{
 };
 use std::collections::BTreeMap;
 
-struct Net {
+pub struct Net {
     one: Linear,
     norm: BatchNorm,
     two: Linear,
@@ -18,7 +18,7 @@ struct Net {
 const METHOD: &str = "gs:exact,interval=3,history=1";
 
 /// The network that made `format1.safetensors`.
-fn network(outputs: usize) -> (Parameters, Net) {
+pub fn network(outputs: usize) -> (Parameters, Net) {
     let mut parameters = Parameters::seeded(1);
     let one = Linear::new(&mut parameters.at("one"), 2, 3);
     let norm = BatchNorm::new(&mut parameters.at("norm"), 3);
@@ -32,7 +32,7 @@ impl Module for Net {
     }
 }
 
-fn device() -> Cpu {
+pub fn device() -> Cpu {
     Cpu::new(1).expect("a thread")
 }
 
@@ -44,19 +44,19 @@ fn training() -> (Trainer<Cpu>, Net) {
 
 const X: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 1.0, 1.5, -0.5, 0.75];
 
-fn step(trainer: &mut Trainer<Cpu>, net: &Net) -> u32 {
+pub fn step(trainer: &mut Trainer<Cpu>, net: &Net) -> u32 {
     let batch = [Batch::f32([4, 2], &X), Batch::u8([4], &[0, 1, 1, 0])];
     let gradients = trainer.backward(batch, |[x, y]| net.forward(x).cross_entropy(y)).expect("gradients");
     trainer.step(gradients).expect("a step").loss.to_bits()
 }
 
-fn steps(count: usize, trainer: &mut Trainer<Cpu>, net: &Net) {
+pub fn steps(count: usize, trainer: &mut Trainer<Cpu>, net: &Net) {
     for _ in 0..count {
         step(trainer, net);
     }
 }
 
-fn apply(trainer: &mut Trainer<Cpu>, net: &Net) -> Vec<f32> {
+pub fn apply(trainer: &mut Trainer<Cpu>, net: &Net) -> Vec<f32> {
     trainer.evaluate([Batch::f32([4, 2], &X)], |[x]| net.forward(x)).expect("an answer").data
 }
 
@@ -150,7 +150,7 @@ fn files_of_format_1_still_load() {
     assert!(parameters.load(OLD).expect("weights").is_complete());
     // A new file never passes for an old one.
     let find = |text: &str| new.windows(text.len()).position(|window| window == text.as_bytes()).expect("the word");
-    let at = find("\\\"format\\\":2") + 11;
+    let at = find("\\\"format\\\":3") + 11;
     let mut bytes = new.clone();
     bytes[at] = b'1';
     assert!(matches!(refused(&mut trainer, &bytes), CheckpointError::Damaged(_)));

@@ -1,6 +1,7 @@
 //! A training that is saved and restored goes on bit for bit, whatever the method and wherever it is cut.
 
 mod files;
+mod settings;
 
 use gradscale::{
     Batch, Cpu, Error, Method, Parameters, Trainer,

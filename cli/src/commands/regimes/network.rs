@@ -168,8 +168,8 @@ impl<'a> Learner<'a> {
     ) -> Result<f64, Error<B::Error>> {
         let Images { test, test_labels, values, .. } = self.images;
         let batch = [Batch::f32([test_labels.len(), *values], test)];
-        let best = trainer.evaluate(batch, |[x]| net(x).argmax())?.data;
-        let right = best.iter().zip(test_labels).filter(|(best, label)| **best == f32::from(**label)).count();
+        let best = trainer.evaluate_integers(batch, |[x]| net(x).argmax())?.data;
+        let right = best.iter().zip(test_labels).filter(|(best, label)| **best == u32::from(**label)).count();
         Ok(100.0 * right as f64 / test_labels.len() as f64)
     }
 }

@@ -359,8 +359,9 @@ fn alternating(method: &str, k: i32, every: u64) -> (f64, usize, usize) {
     let (mut right, mut all) = (0, 0);
     for i in 0..20 {
         let (x, labels) = points(5000 + i);
-        let best = trainer.evaluate([Batch::f32([32, 2], &x)], |[x]| net.forward(x).argmax()).expect("answers");
-        right += best.data.iter().zip(&labels).filter(|(best, label)| **best == f32::from(**label)).count();
+        let best = trainer.evaluate_integers([Batch::f32([32, 2], &x)], |[x]| net.forward(x).argmax());
+        let best = best.expect("answers").data;
+        right += best.iter().zip(&labels).filter(|(best, label)| **best == u32::from(**label)).count();
         all += labels.len();
     }
     (100.0 * right as f64 / all as f64, repeats, skips)

@@ -6,9 +6,15 @@ use gradscale::{
     Batch, Cpu, Error, Method, Parameters, Trainer,
     core::ops::ShapeError,
     nn::{GruCell, Linear, Module},
-    optim::{Adam, Optimizer, Schedule, Sgd},
+    optim::{Adam, Given, Next, Optimizer, Own, Schedule, Sgd},
 };
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 /// What is frozen stays, bit for bit, takes no gradient and no state; the rest learns as if it were not trained beside.
 #[test]
@@ -83,6 +89,19 @@ fn rates_that_are_set() {
     assert_eq!(error, "optimizer: no parameter belongs to c; there are b");
 }
 
+/// w ← w − lr·g, in operators.
+#[derive(Debug)]
+struct Plain;
+
+impl Own for Plain {
+    fn lr(&self) -> f64 {
+        1.0
+    }
+    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+        Next { weight: of.weight - of.gradient * of.lr, states: Vec::new() }
+    }
+}
+
 #[test]
 fn schedules_of_ones_own() {
     let restarts = Schedule::own(|step| 1.0 - (step % 3) as f64 / 4.0);
@@ -90,6 +109,24 @@ fn schedules_of_ones_own() {
     for right in [-1.0, -1.75, -2.25, -3.25] {
         rig.step(&[1.0], &[1.0]);
         assert_eq!(rig.read("a.w"), [right]);
+    }
+    // It is asked once a step, whatever the number of groups, and whoever reads the rates.
+    for own in [false, true] {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counts = asked.clone();
+        let counting = Schedule::own(move |step| {
+            counts.fetch_add(1, Relaxed);
+            1.0 / (step + 1) as f64
+        });
+        let optimizer = if own { Optimizer::own(Plain) } else { Sgd::new(1.0).into() };
+        let mut rig = Rig::new(optimizer.group("b", 0.5, 0.0).schedule(counting), &[0.0]);
+        let first = asked.load(Relaxed);
+        for step in 1..=3 {
+            rig.step(&[1.0], &[1.0]);
+            assert_eq!(asked.load(Relaxed) - first, step);
+        }
+        let right = -(1.0 + 1.0 / 2.0 + 1.0 / 3.0f32);
+        assert!((rig.read("a.w")[0] - right).abs() < 1e-6 && (rig.read("b.w")[0] - right / 2.0).abs() < 1e-6);
     }
     // One that gives no number is an error before anything has run.
     let broken = Schedule::own(|step| if step == 1 { f64::NAN } else { 1.0 });

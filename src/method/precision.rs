@@ -1,0 +1,91 @@
+//! Level, lists and layers as text: options that every method has but `fp32`.
+
+use super::{
+    Layers, exceptions, listed,
+    text::{Options, Text},
+};
+use gradscale_core::{
+    amp::{AmpPolicy, Level, List, Precision},
+    ops::Op,
+};
+
+/// What stands between names.
+const AND: char = '+';
+const LISTS: [List; 4] = [List::Allow, List::Deny, List::Inside, List::Infer];
+/// The options of layers.
+const PRECISIONS: [(&str, Precision); 2] = [("f32", Precision::Single), ("half", Precision::Half)];
+
+/// Takes what is said of precision out of the options; O1 unless told.
+pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), String> {
+    let level = match options.take("amp") {
+        None => Level::O1,
+        Some(name) => {
+            let found = Level::ALL.into_iter().find(|level| name.eq_ignore_ascii_case(&format!("{level:?}")));
+            found.ok_or_else(|| format!("amp is O0, O1, O2 or O3, not {name}"))?
+        }
+    };
+    let mut amp = AmpPolicy::new(level);
+    for list in LISTS {
+        for name in options.take(&list.to_string()).into_iter().flat_map(|names| names.split(AND)) {
+            let unknown = |_| format!("{list} is for operators, and there is no {name}");
+            let op: Op = name.trim().parse().map_err(unknown)?;
+            amp = listed(&amp, op, list).map_err(|error| error.to_string())?;
+        }
+    }
+    let mut layers = Layers::none();
+    for (option, precision) in PRECISIONS {
+        for name in options.take(option).into_iter().flat_map(|names| names.split(AND)) {
+            let name = decoded(name.trim()).ok_or_else(|| format!("a % stands before two digits, not in {name}"))?;
+            if layers.iter().any(|(known, _)| known == name) {
+                return Err(format!("layer {name} stands there twice"));
+            }
+            layers.set(&name, precision);
+        }
+    }
+    Ok((amp, layers))
+}
+
+/// What is not as usual.
+pub(super) fn text(text: &mut Text, amp: &AmpPolicy, layers: &Layers) {
+    text.unless(Level::O1, "amp", amp.level(), format_args!("{:?}", amp.level()));
+    for list in LISTS {
+        let on = exceptions(amp).filter(|(_, other)| *other == list).map(|(op, _)| op.name().to_owned());
+        joined(text, &list.to_string(), on.collect());
+    }
+    for (option, precision) in PRECISIONS {
+        let of = layers.iter().filter(|(_, other)| *other == precision).map(|(layer, _)| encoded(layer));
+        joined(text, option, of.collect());
+    }
+}
+
+fn joined(text: &mut Text, option: &str, names: Vec<String>) {
+    if !names.is_empty() {
+        text.push(option, names.join(&AND.to_string()));
+    }
+}
+
+/// A layer's name, in which what means something else in a text is written as in addresses: `%2C`.
+fn encoded(name: &str) -> String {
+    let means_else = |c: char| matches!(c, '%' | ',' | '=' | AND) || c.is_whitespace();
+    let mut text = String::new();
+    for c in name.chars() {
+        if means_else(c) {
+            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+/// None if a `%` means nothing.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,274 @@
+//! Steps that are compiled once: the same bits as closures, wherever they take part; what does not fit is an error; what
+//! is not used for long goes, with its constants.
+
+use gradscale::{
+    Batch, Cpu, Error, Gradients, InputType, Method, Parameters, Program, Trainer, Var,
+    core::backend::Backend,
+    nn::{BatchNorm, Linear, Module},
+    optim::{Adam, Optimizer, Sgd},
+};
+use gradscale_conformance::Recorder;
+use std::collections::BTreeMap;
+
+const WIDTH: usize = 6;
+
+struct Net {
+    one: Linear,
+    norm: BatchNorm,
+    two: Linear,
+}
+
+impl Net {
+    fn logits<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let x = self.norm.forward(self.one.forward(x)).tanh();
+        // A softmax over the places before each, and this one: its mask is a constant of the length.
+        let mixed = x.matmul_transposed(x).causal_softmax().matmul(x) + x;
+        self.two.forward(mixed.dropout(0.9).output("mixed"))
+    }
+
+    fn loss<'t>(&self, [x, labels, factor]: [Var<'t>; 3]) -> Var<'t> {
+        self.logits(x).cross_entropy(labels) * factor
+    }
+}
+
+fn start<B: Backend>(device: B, optimizer: impl Into<Optimizer>) -> (Trainer<B>, Net) {
+    let mut parameters = Parameters::seeded(3);
+    let net = Net {
+        one: Linear::new(&mut parameters.at("one"), WIDTH, WIDTH),
+        norm: BatchNorm::new(&mut parameters.at("norm"), WIDTH),
+        two: Linear::new(&mut parameters.at("two"), WIDTH, 3),
+    };
+    (Trainer::new(device, parameters, optimizer, Method::mixed()).expect("a trainer"), net)
+}
+
+fn cpu() -> Cpu {
+    Cpu::new(1).expect("a thread")
+}
+
+struct Data {
+    x: Vec<f32>,
+    labels: Vec<u8>,
+    factor: [f32; 1],
+}
+
+impl Data {
+    /// Of the i-th step; the seventh has a loss that overflows.
+    fn new(i: usize, len: usize) -> Self {
+        let x = (0..len * WIDTH).map(|k| ((k + 7 * i) * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let labels = (0..len).map(|k| u8::try_from((k + i) % 3).expect("below 3")).collect();
+        Self { x, labels, factor: [if i == 7 { 1e9 } else { 1.0 }] }
+    }
+
+    fn batch(&self) -> [Batch<'_>; 3] {
+        let len = self.labels.len();
+        [Batch::f32([1, 1, len, WIDTH], &self.x), Batch::u8([1, 1, len], &self.labels), Batch::f32([1], &self.factor)]
+    }
+}
+
+fn kinds(len: usize) -> [InputType; 3] {
+    [InputType::f32([1, 1, len, WIDTH]), InputType::u8([1, 1, len]), InputType::f32([1])]
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// What a training shows of itself.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    steps: Vec<(u32, usize)>,
+    answers: Vec<Vec<u32>>,
+    state: Vec<u8>,
+}
+
+/// Fourteen steps: of one batch, of two micro-batches of unlike lengths, of a batch that was sent ahead; an answer in
+/// between.
+fn train<B: Backend>((trainer, net): (Trainer<B>, Net), compiled: bool) -> Seen {
+    let mut trainer = trainer;
+    let programs = compiled.then(|| {
+        let mut of = |len: usize| trainer.compile(kinds(len), |all| net.loss(all)).expect("it fits");
+        let training = [of(5), of(4)];
+        let answer = trainer.compile_evaluation([kinds(5)[0]], |[x]| net.logits(x)).expect("it fits");
+        (training, answer)
+    });
+    let (mut steps, mut answers) = (Vec::new(), Vec::new());
+    for i in 0..14 {
+        let (data, more) = (Data::new(i, 5), Data::new(i + 100, 4));
+        let first = |trainer: &mut Trainer<B>| -> Result<Gradients, Error<B::Error>> {
+            match (&programs, i % 3 == 2) {
+                (Some((training, _)), false) => trainer.backward_with(&training[0], data.batch()),
+                (Some((training, _)), true) => {
+                    let ahead = trainer.prefetch(data.batch())?;
+                    trainer.backward_with(&training[0], ahead)
+                }
+                (None, false) => trainer.backward(data.batch(), |all| net.loss(all)),
+                (None, true) => {
+                    let ahead = trainer.prefetch(data.batch())?;
+                    trainer.backward(ahead, |all| net.loss(all))
+                }
+            }
+        };
+        let outcome = if i % 2 == 0 {
+            trainer.step_with(|trainer| {
+                let gradients = first(trainer)?;
+                match &programs {
+                    Some((training, _)) => trainer.backward_more_with(gradients, &training[1], more.batch()),
+                    None => trainer.backward_more(gradients, more.batch(), |all| net.loss(all)),
+                }
+            })
+        } else {
+            let gradients = first(&mut trainer).expect("gradients");
+            trainer.step(gradients)
+        };
+        let outcome = outcome.expect("a step");
+        assert_eq!(outcome.skipped, None);
+        steps.push((outcome.loss.to_bits(), outcome.repeated.len()));
+        answers.push(bits(&trainer.output("mixed").expect("of the step").data));
+        let x = data.batch()[0];
+        let answer = match &programs {
+            Some((_, answer)) => trainer.evaluate_with(answer, [x]),
+            None => trainer.evaluate([x], |[x]| net.logits(x)),
+        };
+        answers.push(bits(&answer.expect("an answer").data));
+    }
+    Seen { steps, answers, state: trainer.save(&BTreeMap::new()).expect("a checkpoint") }
+}
+
+#[test]
+fn the_same_bits_as_closures() {
+    let adam = || Optimizer::from(Adam::new(0.01)).clip_norm(1.0);
+    let traced = train(start(cpu(), adam()), false);
+    assert!(traced.steps.iter().any(|step| step.1 > 0), "nothing was repeated");
+    assert!(train(start(cpu(), adam()), true) == traced, "compiled");
+    // Evicted again and again: there are five.
+    let (trainer, net) = start(cpu(), adam());
+    assert!(train((trainer.with_programs(2), net), true) == traced, "evicted");
+    for compiled in [false, true] {
+        let recorder = Recorder::new(cpu());
+        let repeats = recorder.repeats();
+        assert!(train(start(recorder, adam()), compiled) == traced, "recorded");
+        assert!(repeats.get() > 20, "{} repeats", repeats.get());
+    }
+}
+
+#[test]
+fn what_cannot_run_says_why() {
+    let (mut trainer, net) = start(cpu(), Sgd::new(0.1));
+    let (mut other, _) = start(cpu(), Sgd::new(0.1));
+    let training = trainer.compile(kinds(5), |all| net.loss(all)).expect("it fits");
+    let second = trainer.compile_of("second", kinds(5), |all| net.loss(all)).expect("it fits");
+    let answer = trainer.compile_evaluation(kinds(5), |[x, ..]| net.logits(x)).expect("it fits");
+    let (data, short) = (Data::new(0, 5), Data::new(0, 4));
+    let refused = |result: Result<Gradients, Error>| result.expect_err("refused").to_string();
+    assert_eq!(refused(other.backward_with(&training, data.batch())), "this program is of another trainer");
+    let said = refused(trainer.backward_with(&answer, data.batch()));
+    assert_eq!(said, "this program is for evaluation; compile makes one to train");
+    let said = trainer.evaluate_with(&training, data.batch()).expect_err("refused").to_string();
+    assert_eq!(said, "this program is for training; compile_evaluation makes one to evaluate");
+    let said = other.evaluate_with(&answer, data.batch()).expect_err("refused").to_string();
+    assert_eq!(said, "this program is of another trainer");
+    let said = refused(trainer.backward_with(&training, short.batch()));
+    assert_eq!(said, "input0: 1×1×4×6 does not fit 1×1×5×6");
+    let [x, _, factor] = data.batch();
+    let labels = [0.0; 5];
+    let said = refused(trainer.backward_with(&training, [x, Batch::f32([1, 1, 5], &labels), factor]));
+    assert_eq!(said, "input1: the batch, as the step was compiled, must be u8, not f32");
+    let said = refused(trainer.backward_with(&training, [Batch::f32([1, 1, 5, 6], &labels), x, factor]));
+    assert_eq!(said, "input0: 5 elements for a shape of 1×1×5×6");
+    // Labels are looked at as ever.
+    let nine = [9u8; 5];
+    let said = refused(trainer.backward_with(&training, [x, Batch::u8([1, 1, 5], &nine), factor]));
+    assert!(said.contains("label 0 of the batch is 9"), "{said}");
+    let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
+    let said = refused(trainer.backward_more_with(gradients, &second, data.batch()));
+    assert_eq!(said, "this program is of another loss than the step began with");
+    // What does not fit is found when it is compiled.
+    assert!(matches!(trainer.compile(kinds(5), |[x, ..]| net.logits(x)), Err(Error::Trace(_))));
+    assert!(matches!(trainer.compile([InputType::f32([1, 2])], |[x]| net.logits(x).sum()), Err(Error::Trace(_))));
+    // A program that comes between backward and step.
+    let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
+    let _later: Program<3> = trainer.compile(kinds(9), |all| net.loss(all)).expect("it fits");
+    assert!(matches!(trainer.step(gradients), Err(Error::Gradients)));
+    let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
+    trainer.step(gradients).expect("a step");
+}
+
+/// Networks of one shape that differ by a number, or a name, are not mixed up.
+#[test]
+fn traces_of_one_hash_are_told_apart() {
+    let (mut trainer, _) = start(cpu(), Sgd::new(0.1));
+    let x = [1.0, 2.0];
+    for _ in 0..2 {
+        for factor in [2.0, 3.0, -1.0] {
+            let y = trainer.evaluate([Batch::f32([2], &x)], |[x]| x * factor).expect("an answer");
+            assert_eq!(y.data, [factor, 2.0 * factor]);
+        }
+        for name in ["one", "other"] {
+            trainer.evaluate([Batch::f32([2], &x)], |[x]| (x * 2.0).output(name)).expect("an answer");
+            assert!(trainer.output(name).is_ok());
+        }
+    }
+}
+
+/// Constants of programs that are gone are freed, and made anew when the program comes again.
+#[test]
+fn constants_go_with_their_programs() {
+    let train = |limit: Option<u64>, most: usize, recorder: bool| {
+        let (trainer, net) = start(Recorder::new(cpu()), Sgd::new(0.1));
+        let trainer = trainer.with_programs(most).with_recording(recorder);
+        let mut trainer = match limit {
+            Some(limit) => trainer.with_program_bytes(limit),
+            None => trainer,
+        };
+        let (mut greatest, mut losses) = (0, Vec::new());
+        for i in 0..3 * 30 {
+            let data = Data::new(0, 1 + i * 7 % 30);
+            let gradients = trainer.backward(data.batch(), |all| net.loss(all)).expect("gradients");
+            losses.push(trainer.step(gradients).expect("a step").loss.to_bits());
+            greatest = greatest.max(trainer.memory().constants);
+        }
+        (losses, greatest, trainer.memory().parameters)
+    };
+    let (losses, all, parameters) = train(None, 256, true);
+    // A mask of each length, f32, and a few numbers of the normalisation.
+    let masks: u64 = (1..=30).map(|len| 4 * len * len).sum();
+    assert!((masks..masks + 30 * 100).contains(&all), "{all} bytes, masks alone {masks}");
+    // Little more than the longest; nothing but what is in use; two programs, of any length.
+    let limit = 4 * 30 * 30 + 200;
+    for (limit, most, least) in [(Some(limit), 256, 4 * 30 * 30), (Some(0), 256, 4 * 30 * 30), (None, 2, 4 * 30 * 30)] {
+        for recorder in [true, false] {
+            let (same, greatest, others) = train(limit, most, recorder);
+            assert!(same == losses, "other losses");
+            assert!((least..2 * least + 400).contains(&greatest), "{greatest} bytes");
+            assert_eq!(others, parameters);
+        }
+    }
+}
+
+/// Results have the type that they have: integers do not come as f32, nor numbers as integers.
+#[test]
+fn integers_are_integers() {
+    let (mut trainer, _) = start(cpu(), Sgd::new(0.1));
+    let scores = [0.1, 0.7, 0.2, 0.5, 0.4, 0.1];
+    let batch = || [Batch::f32([2, 3], &scores)];
+    let best = trainer.evaluate_integers(batch(), |[x]| (x.output("scores") * 1.0).argmax().output("best"));
+    let best = best.expect("classes");
+    assert_eq!((best.shape.sizes(), best.data.as_slice()), ([2, 1, 1, 1], [1, 0].as_slice()));
+    assert_eq!(trainer.output_integers("best").expect("classes").data, [1, 0]);
+    assert_eq!(trainer.output("scores").expect("numbers").data, scores);
+    let said = trainer.output("best").expect_err("integers").to_string();
+    assert_eq!(said, "best: what is read as f32 must be f32 or f16, not u32");
+    let said = trainer.output_integers("scores").expect_err("numbers").to_string();
+    assert_eq!(said, "scores: what is read as integers must be u8 or u32, not f32");
+    let said = trainer.evaluate(batch(), |[x]| x.argmax()).expect_err("integers").to_string();
+    assert_eq!(said, "argmax: what is read as f32 must be f32 or f16, not u32");
+    let said = trainer.evaluate_integers(batch(), |[x]| x.relu()).expect_err("numbers").to_string();
+    assert_eq!(said, "relu: what is read as integers must be u8 or u32, not f32");
+    let program = trainer.compile_evaluation(batch(), |[x]| x.argmax()).expect("it fits");
+    assert_eq!(trainer.evaluate_integers_with(&program, batch()).expect("classes").data, [1, 0]);
+    assert!(trainer.evaluate_with(&program, batch()).is_err());
+    // Beyond what an f32 tells apart, and bytes, which come as they went.
+    let (large, small) = ([16_777_217, u32::MAX], [0, 255]);
+    assert_eq!(trainer.evaluate_integers([Batch::u32([2], &large)], |[x]| x).expect("words").data, large);
+    assert_eq!(trainer.evaluate_integers([Batch::u8([2], &small)], |[x]| x).expect("bytes").data, [0, 255]);
+}
