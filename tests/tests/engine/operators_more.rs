@@ -135,10 +135,10 @@ fn sequences(add: &mut impl FnMut(&str, Graph)) {
 
 /// Places taken apart, with gradients of unlike size, one of which two read.
 fn places(add: &mut impl FnMut(&str, Graph)) {
-    for axis in 0..4 {
+    for (axis, count) in IMAGE.into_iter().enumerate() {
         let unbind = |g: &mut Graph, x: usize| {
             let whole = g.named(Op::Unbind(axis), &[x], "places".to_owned());
-            let mut parts: Vec<usize> = (0..IMAGE[axis]).map(|i| g.push(Op::Part(i), &[whole])).collect();
+            let mut parts: Vec<usize> = (0..count).map(|i| g.push(Op::Part(i), &[whole])).collect();
             let last = parts.len() - 1;
             parts[last] = g.push(Op::Mul, &[parts[last], parts[0]]);
             parts[0] = g.push(Op::Unary(Unary::Affine { a: 2f32.powi(-9), b: 0.0 }), &[parts[0]]);
