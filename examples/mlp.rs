@@ -1,7 +1,7 @@
 //! A complete training loop: a multilayer perceptron on two interleaved spirals, in FP16.
 //!
 //!     cargo run --release --example mlp
-use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::Mlp, nn::Module, optim::Sgd};
+use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::Mlp, nn::Module, optim::Sgd};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut parameters = Parameters::seeded(1);
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (points, labels) = spirals(256);
 
     for step in 0..600 {
-        let batch = [Batch::f32([256, 2], &points), Batch::u8([256], &labels)];
+        let batch = [Input::f32([256, 2], &points), Input::u8([256], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels))?;
         let outcome = trainer.step(gradients)?;
         if step % 100 == 0 {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for site in trainer.sites() {
         println!("{}: scale 2^{}, {:.1e} flushed", site.name, site.alpha, site.gamma_measured);
     }
-    let best = trainer.evaluate_integers([Batch::f32([256, 2], &points)], |[x]| net.forward(x).argmax())?;
+    let best = trainer.evaluate_integers([Input::f32([256, 2], &points)], |[x]| net.forward(x).argmax())?;
     let right = best.data.iter().zip(&labels).filter(|(best, label)| **best == u32::from(**label)).count();
     println!("{right} of 256 right");
     Ok(())

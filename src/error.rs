@@ -159,7 +159,7 @@ impl fmt::Debug for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// A type as Rust and [`crate::Batch`] call it.
+/// A type as Rust and [`crate::Input`] call it.
 fn word(dtype: DType) -> String {
     format!("{dtype:?}").to_lowercase()
 }
@@ -193,12 +193,12 @@ impl From<PlanError> for TraceErrorKind {
 /// [`fmt::Debug`] is the sentence of [`fmt::Display`], so that a `main` which returns an error prints a sentence:
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Error, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Optimizer, Sgd}};
+/// use gradscale::{Input, Cpu, Error, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Optimizer, Sgd}};
 /// fn main_of_yours() -> Result<(), Error> {
 ///     let mut parameters = Parameters::seeded(1);
 ///     let net = Linear::new(&mut parameters.at("net"), 3, 1);
 ///     let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-///     trainer.evaluate([Batch::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x))?;
+///     trainer.evaluate([Input::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x))?;
 ///     Ok(())
 /// }
 /// let printed = format!("Error: {:?}", main_of_yours().unwrap_err());

@@ -39,7 +39,7 @@ pub use ops::CrossEntropy;
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
-pub use tensor::{Batch, InputType, Tensor};
+pub use tensor::{Input, InputType, Tensor};
 pub use train::{
     Attempt, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source, StepOutcome, Trainer,
 };

@@ -7,12 +7,12 @@ use half::f16;
 /// Data for one input of a step. It is copied to the device when the step begins, or before, by
 /// [`crate::Trainer::prefetch`].
 #[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
+pub struct Input<'a> {
     pub(crate) shape: Shape,
     pub(crate) data: Data<'a>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> Input<'a> {
     /// Sizes.
     #[must_use]
     pub const fn shape(&self) -> Shape {
@@ -72,8 +72,8 @@ impl InputType {
 }
 
 /// That of a batch like those to come.
-impl From<Batch<'_>> for InputType {
-    fn from(batch: Batch<'_>) -> Self {
+impl From<Input<'_>> for InputType {
+    fn from(batch: Input<'_>) -> Self {
         Self { shape: batch.shape, dtype: batch.data.dtype() }
     }
 }

@@ -13,7 +13,7 @@ mod host;
 mod weights;
 
 use gradscale::{
-    Batch, CrossEntropy, Method, Parameters, Trainer,
+    CrossEntropy, Input, Method, Parameters, Trainer,
     core::{
         backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
         ops::{Divisor, Unary},
@@ -62,7 +62,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, sh
         || CrossEntropy { weights: None, ignore: None, divisor: Divisor::Fixed((2 * SIDE * SIDE) as f32 / small) };
     let (mut losses, mut exponents, mut skipped) = (vec![], vec![], 0);
     for _ in 0..STEPS {
-        let batch = [Batch::u8(IMAGES, &images), Batch::u8([2, SIDE, SIDE, 1], &labels)];
+        let batch = [Input::u8(IMAGES, &images), Input::u8([2, SIDE, SIDE, 1], &labels)];
         let gradients = trainer
             .backward(batch, |[x, labels]| net.forward(x).cross_entropy_with(labels, &options()))
             .expect("a backward pass");

@@ -11,7 +11,7 @@
 )]
 
 use gradscale::{
-    Batch, CrossEntropy, Method, Parameters, Trainer, core::ops::Divisor, models::SegNet, nn::Module, optim::Sgd,
+    CrossEntropy, Input, Method, Parameters, Trainer, core::ops::Divisor, models::SegNet, nn::Module, optim::Sgd,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
@@ -168,7 +168,7 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
     let mut times = Vec::new();
     for _ in 0..9 {
         let start = Instant::now();
-        let batch = [Batch::u8([images, height, width, 3], &x), Batch::u8([images, height, width, 1], &labels)];
+        let batch = [Input::u8([images, height, width, 3], &x), Input::u8([images, height, width, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy { weights: None, ignore: None, divisor: Divisor::Rows };
             net.forward(x).cross_entropy_with(labels, &options)

@@ -3,7 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a trace are small and known")]
 
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer,
+    Cpu, Input, Method, Parameters, Trainer,
     core::{
         model::terms::Terms,
         rules::branch_paper,
@@ -92,7 +92,7 @@ fn residual(path: &Path, method: &str) {
     let mut trace = Writer::create(path).expect("a trace");
     for i in 1..=20u8 {
         let images: Vec<u8> = (0..4 * 8 * 8 * 3).map(|k: u32| (k * 37 % 251) as u8 ^ i).collect();
-        let batch = [Batch::u8([4, 8, 8, 3], &images), Batch::u8([4], &[0, 1, 2, 3])];
+        let batch = [Input::u8([4, 8, 8, 3], &images), Input::u8([4], &[0, 1, 2, 3])];
         // A small loss, from step 11 on a smaller one.
         let factor = if i > 10 { 2f32.powi(-20) } else { 2f32.powi(-14) };
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(factor));
@@ -140,7 +140,7 @@ fn forked(path: &Path, method: &str) {
     for i in 1..=20u8 {
         let x: Vec<f32> = (0..16 * 6).map(|k: u32| ((k * 37 + u32::from(i)) % 19) as f32 / 8.0 - 1.0).collect();
         let labels: Vec<u8> = (0..16).map(|k| k % 3).collect();
-        let batch = [Batch::f32([16, 6], &x), Batch::u8([16], &labels)];
+        let batch = [Input::f32([16, 6], &x), Input::u8([16], &labels)];
         let factor = if i > 10 { 2f32.powi(-10) } else { 1.0 };
         let gradients = trainer.backward(batch, |[x, labels]| {
             let x = norm.forward(first.forward(x));

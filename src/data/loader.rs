@@ -1,7 +1,7 @@
 //! Batches out of tensors in memory.
 
 use super::{Batches, DataError, Last, Sample};
-use crate::{Batch, Shape};
+use crate::{Input, Shape};
 use gradscale_core::backend::Data;
 use half::f16;
 
@@ -12,14 +12,14 @@ use half::f16;
 /// A batch may be sent ahead while the device is at work on the one before:
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, data::Loader, nn::{Linear, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, data::Loader, nn::{Linear, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let net = Linear::new(&mut parameters.at("net"), 2, 2);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
 /// let points: Vec<f32> = (0..200u8).map(|i| f32::from(i % 100) / 50.0 - 1.0).collect();
 /// let labels: Vec<u8> = points.chunks(2).map(|p| u8::from(p[0] > 0.0)).collect();
 ///
-/// let mut loader = Loader::new([Batch::f32([100, 2], &points), Batch::u8([100], &labels)], 25, 7)?;
+/// let mut loader = Loader::new([Input::f32([100, 2], &points), Input::u8([100], &labels)], 25, 7)?;
 /// let mut ahead = trainer.prefetch(loader.batch())?;
 /// while loader.epoch() < 3 {
 ///     let gradients = trainer.backward(ahead, |[x, labels]| net.forward(x).cross_entropy(labels))?;
@@ -30,7 +30,7 @@ use half::f16;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Loader<'a, const N: usize> {
-    whole: [Batch<'a>; N],
+    whole: [Input<'a>; N],
     batches: Batches,
     samples: Vec<Sample>,
     rows: [Rows; N],
@@ -51,7 +51,7 @@ impl<'a, const N: usize> Loader<'a, N> {
     /// # Errors
     /// Tensors of unlike numbers of examples, or of other lengths than they say; a batch of none, or of more than there
     /// are.
-    pub fn new(whole: [Batch<'a>; N], batch: usize, seed: u64) -> Result<Self, DataError> {
+    pub fn new(whole: [Input<'a>; N], batch: usize, seed: u64) -> Result<Self, DataError> {
         let batches = Batches::new(count(&whole)?, batch, seed)?;
         let rows = whole.each_ref().map(|tensor| match tensor.data {
             Data::F32(_) => Rows::F32(Vec::new()),
@@ -93,19 +93,19 @@ impl<'a, const N: usize> Loader<'a, N> {
     }
 
     /// The next batch.
-    pub fn batch(&mut self) -> [Batch<'_>; N] {
+    pub fn batch(&mut self) -> [Input<'_>; N] {
         self.samples = self.batches.next().unwrap_or_default();
         let samples = &self.samples;
         self.rows.iter_mut().zip(&self.whole).for_each(|(rows, tensor)| rows.take(tensor, samples));
         let shapes = self.whole.each_ref().map(|tensor| with_count(tensor.shape, samples.len()));
         let mut shapes = shapes.into_iter();
-        self.rows.each_ref().map(|rows| Batch { shape: shapes.next().unwrap_or(Shape::SCALAR), data: rows.data() })
+        self.rows.each_ref().map(|rows| Input { shape: shapes.next().unwrap_or(Shape::SCALAR), data: rows.data() })
     }
 }
 
 impl Rows {
     /// Puts the rows of some examples side by side.
-    fn take(&mut self, tensor: &Batch<'_>, samples: &[Sample]) {
+    fn take(&mut self, tensor: &Input<'_>, samples: &[Sample]) {
         fn take<T: Copy>(to: &mut Vec<T>, from: &[T], width: usize, samples: &[Sample]) {
             to.clear();
             samples.iter().for_each(|sample| to.extend_from_slice(&from[sample.index * width..][..width]));
@@ -134,16 +134,16 @@ impl Rows {
 /// All examples in their order, `batch` at a time, the last batch shorter: for scores. Nothing is copied.
 ///
 /// ```
-/// use gradscale::{Batch, data::in_order};
+/// use gradscale::{Input, data::in_order};
 /// let labels = [0, 1, 2, 3, 4];
-/// let sizes: Vec<_> = in_order([Batch::u8([5], &labels)], 2)?.map(|[part]| part.shape().sizes()[0]).collect();
+/// let sizes: Vec<_> = in_order([Input::u8([5], &labels)], 2)?.map(|[part]| part.shape().sizes()[0]).collect();
 /// assert_eq!(sizes, [2, 2, 1]);
 /// # Ok::<(), gradscale::data::DataError>(())
 /// ```
 ///
 /// # Errors
 /// Tensors of unlike numbers of examples, or of other lengths than they say; a batch of none.
-pub fn in_order<const N: usize>(whole: [Batch<'_>; N], batch: usize) -> Result<InOrder<'_, N>, DataError> {
+pub fn in_order<const N: usize>(whole: [Input<'_>; N], batch: usize) -> Result<InOrder<'_, N>, DataError> {
     let count = count(&whole)?;
     if batch == 0 {
         return Err(DataError::Batch { batch, count });
@@ -154,22 +154,22 @@ pub fn in_order<const N: usize>(whole: [Batch<'_>; N], batch: usize) -> Result<I
 /// What [`in_order`] gives.
 #[derive(Clone, Debug)]
 pub struct InOrder<'a, const N: usize> {
-    whole: [Batch<'a>; N],
+    whole: [Input<'a>; N],
     batch: usize,
     next: usize,
     count: usize,
 }
 
 impl<'a, const N: usize> Iterator for InOrder<'a, N> {
-    type Item = [Batch<'a>; N];
+    type Item = [Input<'a>; N];
 
-    fn next(&mut self) -> Option<[Batch<'a>; N]> {
+    fn next(&mut self) -> Option<[Input<'a>; N]> {
         let some = self.next..self.count.min(self.next.saturating_add(self.batch));
         if some.is_empty() {
             return None;
         }
         self.next = some.end;
-        Some(self.whole.map(|Batch { shape, data }| {
+        Some(self.whole.map(|Input { shape, data }| {
             let width = width(shape);
             let places = some.start * width..some.end * width;
             let data = match data {
@@ -178,14 +178,14 @@ impl<'a, const N: usize> Iterator for InOrder<'a, N> {
                 Data::U8(all) => Data::U8(&all[places]),
                 Data::U32(all) => Data::U32(&all[places]),
             };
-            Batch { shape: with_count(shape, some.len()), data }
+            Input { shape: with_count(shape, some.len()), data }
         }))
     }
 }
 
 /// How many examples all tensors have.
-fn count(whole: &[Batch<'_>]) -> Result<usize, DataError> {
-    let count = |tensor: &Batch<'_>| tensor.shape.sizes()[0];
+fn count(whole: &[Input<'_>]) -> Result<usize, DataError> {
+    let count = |tensor: &Input<'_>| tensor.shape.sizes()[0];
     let with = whole.first().map_or(0, count);
     for (i, tensor) in whole.iter().enumerate() {
         if tensor.data.len() != tensor.shape.len() {
@@ -212,7 +212,7 @@ fn with_count(shape: Shape, count: usize) -> Shape {
 mod tests {
     use super::*;
 
-    fn text(batch: Batch<'_>) -> String {
+    fn text(batch: Input<'_>) -> String {
         format!("{batch:?}")
     }
 
@@ -223,10 +223,10 @@ mod tests {
         let halves: Vec<f16> = (0..5u8).map(|i| f16::from_f32(f32::from(i))).collect();
         let (bytes, words) = ([0u8, 1, 2, 3, 4], [0u32, 1, 2, 3, 4]);
         let whole = [
-            Batch::f32([5, 1, 2, 3], &images),
-            Batch::f16([5, 1], &halves),
-            Batch::u8([5], &bytes),
-            Batch::u32([5], &words),
+            Input::f32([5, 1, 2, 3], &images),
+            Input::f16([5, 1], &halves),
+            Input::u8([5], &bytes),
+            Input::u32([5], &words),
         ];
         let mut loader = Loader::new(whole, 2, 9).unwrap().last(Last::Short);
         let mut seen = [0; 5];
@@ -258,21 +258,21 @@ mod tests {
     #[test]
     fn in_order_shows_everything_once() {
         let (x, labels) = ([0.5, 1.5, 2.5, 3.5, 4.5, 5.5], [7u8, 8, 9]);
-        let all: Vec<_> = in_order([Batch::f32([3, 2], &x), Batch::u8([3], &labels)], 2).unwrap().collect();
+        let all: Vec<_> = in_order([Input::f32([3, 2], &x), Input::u8([3], &labels)], 2).unwrap().collect();
         assert_eq!(all.len(), 2);
-        assert_eq!(all[0].map(text), [text(Batch::f32([2, 2], &x[..4])), text(Batch::u8([2], &[7, 8]))]);
-        assert_eq!(all[1].map(text), [text(Batch::f32([1, 2], &x[4..])), text(Batch::u8([1], &[9]))]);
-        assert_eq!(in_order([Batch::u8([3], &labels)], usize::MAX).unwrap().count(), 1);
-        assert_eq!(in_order([Batch::u8([0], &[])], 4).unwrap().count(), 0);
+        assert_eq!(all[0].map(text), [text(Input::f32([2, 2], &x[..4])), text(Input::u8([2], &[7, 8]))]);
+        assert_eq!(all[1].map(text), [text(Input::f32([1, 2], &x[4..])), text(Input::u8([1], &[9]))]);
+        assert_eq!(in_order([Input::u8([3], &labels)], usize::MAX).unwrap().count(), 1);
+        assert_eq!(in_order([Input::u8([0], &[])], 4).unwrap().count(), 0);
     }
 
     #[test]
     fn what_does_not_belong_together() {
         let (x, labels) = ([0.5; 6], [0u8; 4]);
-        let said = |whole: [Batch<'_>; 2], batch| Loader::new(whole, batch, 0).unwrap_err().to_string();
-        let (three, four) = (Batch::f32([3, 2], &x), Batch::u8([4], &labels));
+        let said = |whole: [Input<'_>; 2], batch| Loader::new(whole, batch, 0).unwrap_err().to_string();
+        let (three, four) = (Input::f32([3, 2], &x), Input::u8([4], &labels));
         assert_eq!(said([three, four], 1), "tensor 1 has 4 examples, and the first has 3");
-        assert_eq!(said([three, Batch::u8([3], &labels)], 1), "4 elements for a shape of 3×1");
+        assert_eq!(said([three, Input::u8([3], &labels)], 1), "4 elements for a shape of 3×1");
         assert_eq!(said([three; 2], 4), "batches of 4 examples, and there are 3");
         assert!(in_order([three, four], 1).is_err() && in_order([three], 0).is_err());
         assert!(Loader::new([], 1, 0).is_err());

@@ -62,9 +62,9 @@ impl std::error::Error for MetricError {}
 /// What [`Var::argmax`](crate::Var::argmax) says, read from the device, as classes.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, metrics, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, metrics, optim::Sgd};
 /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-/// let best = trainer.evaluate([Batch::f32([2, 3], &[0.0, 5.0, 1.0, 9.0, 0.0, 1.0])], |[x]| x.argmax())?;
+/// let best = trainer.evaluate([Input::f32([2, 3], &[0.0, 5.0, 1.0, 9.0, 0.0, 1.0])], |[x]| x.argmax())?;
 /// assert_eq!(metrics::classes(&best), [1, 0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -7,11 +7,11 @@ use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
 /// head attends with width / heads of their channels, and a second product mixes the heads.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Module, SelfAttention}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Module, SelfAttention}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let attention = SelfAttention::new(&mut parameters.at("attention"), 8, 2).causal();
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::f32([3, 5, 8], &[0.5; 120])], |[x]| attention.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([3, 5, 8], &[0.5; 120])], |[x]| attention.forward(x))?;
 /// assert_eq!(y.shape.sizes(), [3, 1, 5, 8]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

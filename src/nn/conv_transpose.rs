@@ -8,12 +8,12 @@ use gradscale_core::ops::{Conv2d, ShapeError};
 /// convolution of that stride and padding does to its gradient. Weight `[in, kernel, kernel, out]`.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{ConvTranspose2d, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{ConvTranspose2d, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let mut scope = parameters.at("up");
 /// let up = ConvTranspose2d::new(&mut scope, 3, 2, 4).stride(2).pad(1).bias(&mut scope);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::f32([1, 5, 6, 3], &[0.5; 90])], |[x]| up.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([1, 5, 6, 3], &[0.5; 90])], |[x]| up.forward(x))?;
 /// assert_eq!(y.shape.sizes(), [1, 10, 12, 2]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -7,11 +7,11 @@ use crate::{Init, Parameter, Scope, Var};
 /// gradient is added in f32, for the rows that were named.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Embedding, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Embedding, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let tokens = Embedding::new(&mut parameters.at("tokens"), 50, 8);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::u32([2, 3], &[0, 7, 7, 49, 3, 1])], |[indices]| tokens.forward(indices))?;
+/// let y = trainer.evaluate([Input::u32([2, 3], &[0, 7, 7, 49, 3, 1])], |[indices]| tokens.forward(indices))?;
 /// assert_eq!(y.shape.sizes(), [2, 1, 3, 8]);
 /// assert_eq!(y.data[8..16], y.data[16..24]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -7,13 +7,13 @@ use gradscale_core::ops::{Norm, NormOver, Op, Pool, PoolOp, Unary};
 /// Over each channel of the batch; in evaluation with running statistics. f32 inside, stored as its input is.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{BatchNorm, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{BatchNorm, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// // Mean 2 and unbiased variance 2 take the place of 0 and 1.
-/// trainer.update_statistics(0.0, [Batch::f32([2, 1], &[1.0, 3.0])], |[x]| norm.forward(x))?;
-/// let y = trainer.evaluate([Batch::f32([1, 1], &[4.0])], |[x]| norm.forward(x))?;
+/// trainer.update_statistics(0.0, [Input::f32([2, 1], &[1.0, 3.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([1, 1], &[4.0])], |[x]| norm.forward(x))?;
 /// assert!((y.data[0] - 2f32.sqrt()).abs() < 1e-4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -58,11 +58,11 @@ impl Module for BatchNorm {
 /// each channel.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{GroupNorm, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{GroupNorm, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let norm = GroupNorm::new(&mut parameters.at("norm"), 4, 2);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::f32([1, 4], &[1.0, 3.0, -2.0, 2.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([1, 4], &[1.0, 3.0, -2.0, 2.0])], |[x]| norm.forward(x))?;
 /// assert!(y.data.iter().zip([-1.0, 1.0, -1.0, 1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -97,11 +97,11 @@ impl Module for GroupNorm {
 /// Each pixel or token over its channels, then scale and shift of each channel. f32 inside, stored as its input is.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{LayerNorm, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{LayerNorm, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let norm = LayerNorm::new(&mut parameters.at("norm"), 2);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::f32([2, 2], &[1.0, 3.0, 5.0, -5.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([2, 2], &[1.0, 3.0, 5.0, -5.0])], |[x]| norm.forward(x))?;
 /// assert!(y.data.iter().zip([-1.0, 1.0, 1.0, -1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -143,11 +143,11 @@ impl Module for LayerNorm {
 /// inside, stored as its input is.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Module, RmsNorm}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Module, RmsNorm}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let norm = RmsNorm::new(&mut parameters.at("norm"), 2);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::f32([1, 2], &[1.0, 7.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([1, 2], &[1.0, 7.0])], |[x]| norm.forward(x))?;
 /// assert!(y.data.iter().zip([0.2, 1.4]).all(|(y, right)| (y - right).abs() < 1e-4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -183,10 +183,10 @@ impl Module for RmsNorm {
 /// f32 from operators of the contract.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{LocalResponseNorm, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{LocalResponseNorm, Module}, optim::Sgd};
 /// let norm = LocalResponseNorm { n: 1, alpha: 3.0, beta: 0.5, k: 1.0 };
 /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-/// let y = trainer.evaluate([Batch::f32([1, 2], &[1.0, 4.0])], |[x]| norm.forward(x))?;
+/// let y = trainer.evaluate([Input::f32([1, 2], &[1.0, 4.0])], |[x]| norm.forward(x))?;
 /// assert!(y.data.iter().zip([0.5, 4.0 / 7.0]).all(|(y, right)| (y - right).abs() < 1e-6));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

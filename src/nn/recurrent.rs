@@ -62,12 +62,12 @@ pub(super) trait Cell<const STATES: usize>: Sized {
 /// g, o, with a bias for each product, as PyTorch has them.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::LstmCell, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::LstmCell, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let cell = LstmCell::new(&mut parameters.at("cell"), 3, 4);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// // A sequence of two steps, from a state of zeros.
-/// let batch = [Batch::f32([2, 6], &[0.5; 12]), Batch::f32([2, 4], &[0.0; 8])];
+/// let batch = [Input::f32([2, 6], &[0.5; 12]), Input::f32([2, 4], &[0.0; 8])];
 /// let gradients = trainer.backward(batch, |[x, zero]| {
 ///     let mut state = [zero; 2];
 ///     for step in 0..2 {
@@ -141,11 +141,11 @@ impl Cell<2> for LstmCell {
 /// with a bias for each product, as PyTorch has them.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::GruCell, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::GruCell, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let cell = GruCell::new(&mut parameters.at("cell"), 3, 4);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// let batch = [Batch::f32([2, 3], &[0.5; 6]), Batch::f32([2, 4], &[0.0; 8])];
+/// let batch = [Input::f32([2, 3], &[0.5; 6]), Input::f32([2, 4], &[0.0; 8])];
 /// let h = trainer.evaluate(batch, |[x, h]| cell.forward(x, cell.forward(x, h)))?;
 /// assert_eq!(h.shape.sizes(), [2, 1, 1, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -13,7 +13,7 @@ use gradscale_core::amp::MAX_INPUTS;
 /// [`Parameters::import_torch`](crate::Parameters::import_torch) takes all of them from one module.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Tensor, Trainer, nn::{Linear, Lstm, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Tensor, Trainer, nn::{Linear, Lstm, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let memory = Lstm::new(&mut parameters.at("memory"), 3, 4, 2);
 /// let head = Linear::new(&mut parameters.at("head"), 4, 1);
@@ -22,8 +22,8 @@ use gradscale_core::amp::MAX_INPUTS;
 /// let mut state = [vec![0.0; 2 * 2 * 4], vec![0.0; 2 * 2 * 4]];
 /// for part in 0..3u8 {
 ///     let x: Vec<f32> = (0..60).map(|i| f32::from(part * 60 + i).sin()).collect();
-///     let [h, c] = state.each_ref().map(|one| Batch::f32([2, 2, 4], one));
-///     let gradients = trainer.backward([Batch::f32([2, 10, 3], &x), h, c], |[x, h, c]| {
+///     let [h, c] = state.each_ref().map(|one| Input::f32([2, 2, 4], one));
+///     let gradients = trainer.backward([Input::f32([2, 10, 3], &x), h, c], |[x, h, c]| {
 ///         let (y, [h, c]) = memory.sequence(x, Some([h, c]), None);
 ///         let _ = (h.output("h"), c.output("c"));
 ///         head.forward(y).square().mean()
@@ -76,13 +76,13 @@ impl Module for Lstm {
 /// [`Lstm`].
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::Gru, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::Gru, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let gru = Gru::bidirectional(&mut parameters.at("gru"), 3, 4, 2);
 /// assert_eq!(parameters.names().take(2).collect::<Vec<_>>(), ["gru.weight_ih_l0", "gru.bias_ih_l0"]);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// // Two sequences, of five steps and of three.
-/// let batch = [Batch::f32([2, 5, 3], &[0.5; 30]), Batch::u32([2], &[5, 3])];
+/// let batch = [Input::f32([2, 5, 3], &[0.5; 30]), Input::u32([2], &[5, 3])];
 /// let y = trainer.evaluate(batch, |[x, lengths]| gru.sequence(x, None, Some(lengths)).0)?;
 /// assert_eq!(y.shape.sizes(), [2, 1, 5, 8]);
 /// assert!(y.data[8 * 8..].iter().all(|value| *value == 0.0));

@@ -21,9 +21,9 @@ impl Var<'_> {
     /// ahead, reads 0 and adds nothing.
     ///
     /// ```
-    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
     /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-    /// let batch = [Batch::f32([3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), Batch::u32([4], &[2, 0, 2, 1])];
+    /// let batch = [Input::f32([3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), Input::u32([4], &[2, 0, 2, 1])];
     /// let y = trainer.evaluate(batch, |[x, rows]| x.gather("boxes", 0, rows))?;
     /// assert_eq!(y.data, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0, 3.0, 4.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -22,9 +22,9 @@ impl Var<'_> {
     /// ahead, gives zeros.
     ///
     /// ```
-    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
     /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-    /// let y = trainer.evaluate([Batch::u8([2], &[2, 0])], |[labels]| labels.one_hot(3))?;
+    /// let y = trainer.evaluate([Input::u8([2], &[2, 0])], |[labels]| labels.one_hot(3))?;
     /// assert_eq!(y.data, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

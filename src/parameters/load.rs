@@ -67,7 +67,7 @@ impl Parameters {
     /// answer says what else is in it. Constants (class weights of a loss) are in no checkpoint and stay.
     ///
     /// ```
-    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Adam, Sgd}};
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Adam, Sgd}};
     /// # use std::collections::BTreeMap;
     /// # let bytes = {
     /// #     let mut parameters = Parameters::seeded(1);
@@ -82,7 +82,7 @@ impl Parameters {
     /// assert!(imported.is_complete(), "{imported}");
     /// // To apply the network, the rate of no training and the precision of your choice.
     /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.0), Method::fp32())?;
-    /// let y = trainer.evaluate([Batch::f32([1, 3], &[1.0, 2.0, 3.0])], |[x]| net.forward(x))?;
+    /// let y = trainer.evaluate([Input::f32([1, 3], &[1.0, 2.0, 3.0])], |[x]| net.forward(x))?;
     /// assert_eq!(y.data.len(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -74,7 +74,7 @@ impl<B: Backend> Trainer<B> {
     /// optimizer with rule, numbers, groups, schedule and what is frozen; the share of running statistics that is kept.
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// # use gradscale::{Input, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # use std::collections::BTreeMap;
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);

@@ -28,7 +28,7 @@ impl<B: Backend> Trainer<B> {
     /// Compile between steps: gradients that no step has taken yet are not valid any more.
     ///
     /// ```
-    /// use gradscale::{Batch, Cpu, InputType, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// use gradscale::{Input, Cpu, InputType, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// let mut parameters = Parameters::seeded(0);
     /// let net = Linear::new(&mut parameters.at("net"), 2, 2);
     /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
@@ -37,10 +37,10 @@ impl<B: Backend> Trainer<B> {
     /// let answer = trainer.compile_evaluation([kinds[0]], |[x]| net.forward(x).softmax())?;
     /// let (x, labels) = ([1.0, 0.0, 0.0, 1.0], [0, 1]);
     /// for _ in 0..10 {
-    ///     let gradients = trainer.backward_with(&training, [Batch::f32([2, 2], &x), Batch::u8([2], &labels)])?;
+    ///     let gradients = trainer.backward_with(&training, [Input::f32([2, 2], &x), Input::u8([2], &labels)])?;
     ///     trainer.step(gradients)?;
     /// }
-    /// let share = trainer.evaluate_with(&answer, [Batch::f32([2, 2], &x)])?.data;
+    /// let share = trainer.evaluate_with(&answer, [Input::f32([2, 2], &x)])?.data;
     /// assert!(share[0] > 0.9 && share[3] > 0.9);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -28,10 +28,10 @@ impl<B: Backend> Trainer<B> {
     /// As [`Trainer::evaluate`], where the network returns integers: the classes of [`Var::argmax`].
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
     /// # let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(0), Sgd::new(0.5), Method::mixed())?;
     /// let scores = [0.1, 0.7, 0.2, 0.5, 0.4, 0.1];
-    /// let classes = trainer.evaluate_integers([Batch::f32([2, 3], &scores)], |[x]| x.argmax())?;
+    /// let classes = trainer.evaluate_integers([Input::f32([2, 3], &scores)], |[x]| x.argmax())?;
     /// assert_eq!(classes.data, [1, 0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

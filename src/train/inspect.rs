@@ -2,7 +2,7 @@
 
 use super::{Gradients, Trainer, read::Left};
 use crate::{
-    Batch, Error, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
+    Error, Input, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
     error::TraceErrorKind,
     graph::{Beside, Fixed, Part, Traced, plan},
     parameters::Role,
@@ -94,7 +94,7 @@ impl<B: Backend> Trainer<B> {
     /// one begins, of an evaluation until anything else runs.
     ///
     /// ```
-    /// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{GruCell, Linear, Module}, optim::Sgd};
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{GruCell, Linear, Module}, optim::Sgd};
     /// let mut parameters = Parameters::seeded(1);
     /// let cell = GruCell::new(&mut parameters.at("cell"), 2, 3);
     /// let head = Linear::new(&mut parameters.at("head"), 3, 2);
@@ -102,7 +102,7 @@ impl<B: Backend> Trainer<B> {
     /// // Truncated backpropagation: each step begins with the hidden state that the last one ended with.
     /// let mut state = vec![0.0; 3];
     /// for _ in 0..3 {
-    ///     let batch = [Batch::f32([1, 2], &[1.0, -1.0]), Batch::f32([1, 3], &state), Batch::u8([1], &[1])];
+    ///     let batch = [Input::f32([1, 2], &[1.0, -1.0]), Input::f32([1, 3], &state), Input::u8([1], &[1])];
     ///     let gradients = trainer.backward(batch, |[x, state, label]| {
     ///         head.forward(cell.forward(x, state).output("state")).cross_entropy(label)
     ///     })?;
@@ -164,7 +164,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// A network that does not fit the batch.
     pub fn plan<const N: usize>(
-        &self, batch: [Batch<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+        &self, batch: [Input<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Vec<PlanRow>, Error<B::Error>> {
         super::prefetch::check(&batch)?;
         let trace = self.trace(batch.map(Into::into), true, net)?;

@@ -52,19 +52,19 @@ static TRAINERS: AtomicU64 = AtomicU64::new(0);
 /// Trains the parameters of one or more networks on one device.
 ///
 /// ```
-/// use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
 ///
 /// let mut parameters = Parameters::seeded(0);
 /// let net = Linear::new(&mut parameters.at("net"), 2, 2);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
 /// let (x, labels) = ([1.0, 0.0, 0.0, 1.0], [0u8, 1]);
 /// for _ in 0..10 {
-///     let batch = [Batch::f32([2, 2], &x), Batch::u8([2], &labels)];
+///     let batch = [Input::f32([2, 2], &x), Input::u8([2], &labels)];
 ///     let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels))?;
 ///     let outcome = trainer.step(gradients)?;
 ///     assert!(outcome.skipped.is_none());
 /// }
-/// let best = trainer.evaluate_integers([Batch::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
+/// let best = trainer.evaluate_integers([Input::f32([2, 2], &x)], |[x]| net.forward(x).argmax())?;
 /// assert_eq!(best.data, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -2,7 +2,7 @@
 
 use super::Trainer;
 use crate::{
-    Batch, Error, InputType, Shape, TraceError,
+    Error, Input, InputType, Shape, TraceError,
     error::TraceErrorKind,
     graph::{Buf, Operation, Target, Trace, Value},
 };
@@ -24,13 +24,13 @@ pub struct Prefetched<const N: usize> {
 #[derive(Debug)]
 pub enum Inputs<'a, const N: usize> {
     /// Copied to the device when the step begins.
-    Host([Batch<'a>; N]),
+    Host([Input<'a>; N]),
     /// Sent before.
     Ahead(Prefetched<N>),
 }
 
-impl<'a, const N: usize> From<[Batch<'a>; N]> for Inputs<'a, N> {
-    fn from(batch: [Batch<'a>; N]) -> Self {
+impl<'a, const N: usize> From<[Input<'a>; N]> for Inputs<'a, N> {
+    fn from(batch: [Input<'a>; N]) -> Self {
         Self::Host(batch)
     }
 }
@@ -51,12 +51,12 @@ impl<const N: usize> Inputs<'_, N> {
     }
 }
 
-fn kinds<const N: usize>(batch: &[Batch<'_>; N]) -> [InputType; N] {
+fn kinds<const N: usize>(batch: &[Input<'_>; N]) -> [InputType; N] {
     batch.map(InputType::from)
 }
 
 /// That each input has as many elements as its shape says, and no more than a device counts.
-pub(super) fn check(batch: &[Batch<'_>]) -> Result<(), TraceError> {
+pub(super) fn check(batch: &[Input<'_>]) -> Result<(), TraceError> {
     for (i, input) in batch.iter().enumerate() {
         let name = format!("input{i}");
         crate::graph::sizes(&name, input.shape)?;
@@ -69,7 +69,7 @@ pub(super) fn check(batch: &[Batch<'_>]) -> Result<(), TraceError> {
 
 /// That data which comes straight from the host is what operators take, as far as they can say: labels of a
 /// cross-entropy are classes, or ignored.
-pub(super) fn check_values(trace: &Trace, batch: &[Batch<'_>]) -> Result<(), TraceError> {
+pub(super) fn check_values(trace: &Trace, batch: &[Input<'_>]) -> Result<(), TraceError> {
     for node in &trace.nodes {
         let Some(operator) = node.operator() else { continue };
         // The first values of a trace are its inputs.
@@ -93,13 +93,13 @@ impl<B: Backend> Trainer<B> {
     /// data's position is that of the steps taken, without this batch.
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
     /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// # let batches = [[1.0, 0.0, 0.0, 1.0], [0.0, 2.0, 2.0, 0.0], [1.0, 2.0, 2.0, 1.0]];
     /// # let labels = [0u8, 1];
-    /// let batch = |i: usize| [Batch::f32([2, 2], &batches[i % 3]), Batch::u8([2], &labels)];
+    /// let batch = |i: usize| [Input::f32([2, 2], &batches[i % 3]), Input::u8([2], &labels)];
     /// let mut ahead = trainer.prefetch(batch(0))?;
     /// for i in 1..=10 {
     ///     let gradients = trainer.backward(ahead, |[x, labels]| net.forward(x).cross_entropy(labels))?;
@@ -111,7 +111,7 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Data of a wrong length for its shape; the device's, after which no batch is ahead.
-    pub fn prefetch<const N: usize>(&mut self, batch: [Batch<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
+    pub fn prefetch<const N: usize>(&mut self, batch: [Input<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
         check(&batch)?;
         // What was ahead before is not any more, also if this fails.
         self.tickets.ahead += 1;

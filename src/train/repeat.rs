@@ -68,12 +68,12 @@ impl<B: Backend> Trainer<B> {
     /// repeated, and must then do the same.
     ///
     /// ```
-    /// # use gradscale::{Batch, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
     /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// let parts = [[1.0, 0.0, 0.0, 1.0], [0.0, 2.0, 2.0, 0.0]];
-    /// let batch = |i: usize| [Batch::f32([2, 2], &parts[i]), Batch::u8([2], &[0, 1])];
+    /// let batch = |i: usize| [Input::f32([2, 2], &parts[i]), Input::u8([2], &[0, 1])];
     /// let outcome = trainer.step_with(|trainer| {
     ///     let first = trainer.backward(batch(0), |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)?;
     ///     trainer.backward_more(first, batch(1), |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)

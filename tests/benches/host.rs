@@ -2,7 +2,7 @@
 //! engine's. `cargo bench -p gradscale-conformance --bench host`.
 
 use gradscale::{
-    Batch, Method, Parameters, Scope, Trainer, Var,
+    Input, Method, Parameters, Scope, Trainer, Var,
     core::{
         backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, ErrorKind, Launch, OnDevice},
         stats::{Convention, Detail, FlushRule, Stats},
@@ -135,7 +135,7 @@ fn segnet(how: How) {
     let mut trainer = Trainer::new(Idle::new(how.records), parameters, sgd, Method::mixed()).expect("a trainer");
     let pixels = 2 * 45 * 60;
     let (images, labels) = (vec![7u8; pixels * 3], vec![3u8; pixels]);
-    let batch = || [Batch::u8([2, 45, 60, 3], &images), Batch::u8([2, 45, 60, 1], &labels)];
+    let batch = || [Input::u8([2, 45, 60, 3], &images), Input::u8([2, 45, 60, 1], &labels)];
     let program = trainer.compile(batch(), |[x, labels]| net.forward(x).cross_entropy(labels)).expect("it fits");
     let times = measure(|_| {
         let start = Instant::now();
@@ -187,7 +187,7 @@ fn transformer(how: How, lengths: usize) {
     let tokens: Vec<u32> = (0..4 * 256).map(|i| i % 97).collect();
     let batch = |i: usize| {
         let len = 32 + i % lengths;
-        [Batch::u32([2, len], &tokens[..2 * len]), Batch::u32([2, 1, len], &tokens[..2 * len])]
+        [Input::u32([2, len], &tokens[..2 * len]), Input::u32([2, 1, len], &tokens[..2 * len])]
     };
     fn loss<'t>(net: (&Embedding, &[Block], &Linear), [x, labels]: [Var<'t>; 2]) -> Var<'t> {
         let x = net.1.iter().fold(net.0.forward(x), |x, block| block.forward(x));

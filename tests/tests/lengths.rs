@@ -1,7 +1,7 @@
 //! Sequences of many lengths: each is a program of its own, all share the memory of the longest, and steps are recorded.
 
 use gradscale::{
-    Batch, Cpu, CpuError, Gradients, Method, Parameters, Trainer,
+    Cpu, CpuError, Gradients, Input, Method, Parameters, Trainer,
     core::{
         backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
         stats::Stats,
@@ -26,7 +26,7 @@ fn backward<B: Backend>(
 ) -> Result<Gradients, gradscale::Error<B::Error>> {
     let x: Vec<f32> = (0..len * WIDTH).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
     let labels: Vec<u8> = (0..len).map(|i| u8::try_from(i * i % 5).expect("below 5")).collect();
-    let batch = [Batch::f32([1, 1, len, WIDTH], &x), Batch::u8([1, 1, len], &labels)];
+    let batch = [Input::f32([1, 1, len, WIDTH], &x), Input::u8([1, 1, len], &labels)];
     trainer.backward(batch, |[x, labels]| {
         let x = net[0].forward(x).tanh();
         // Two branches that meet, and a softmax over the length.
@@ -97,7 +97,7 @@ fn recordings_from_before_a_place_grew() {
         let mut trainer = trainer.with_recording(recording);
         for (at, len) in [3, 3, 3, 3, 40, 3, 3].into_iter().enumerate() {
             let x: Vec<f32> = (0..len * WIDTH).map(|i| ((i + 7 * at) * 37 % 101) as f32 / 50.0 - 1.0).collect();
-            let gradients = trainer.backward([Batch::f32([1, 1, len, WIDTH], &x)], |[x]| {
+            let gradients = trainer.backward([Input::f32([1, 1, len, WIDTH], &x)], |[x]| {
                 net[2].forward(net[1].forward(net[0].forward(x).tanh()).tanh()).square().mean()
             });
             assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);

@@ -1,6 +1,6 @@
 //! Memory of a step: activations and their gradients in FP16 take at most 60 % of what they take in f32.
 
-use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
+use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
 
 /// Bytes of activations after some steps.
 fn activations(method: &str, width: usize) -> u64 {
@@ -15,7 +15,7 @@ fn activations(method: &str, width: usize) -> u64 {
     let labels: Vec<u8> = (0..pixels).map(|i| u8::try_from(i / 1000 % 11).expect("below 11")).collect();
     // The first decides at once, with scratch that the second frees.
     for _ in 0..3 {
-        let batch = [Batch::u8([2, 90, 120, 3], &images), Batch::u8([2, 90, 120, 1], &labels)];
+        let batch = [Input::u8([2, 90, 120, 3], &images), Input::u8([2, 90, 120, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels));
         trainer.step(gradients.expect("gradients")).expect("a step");
     }

@@ -2,7 +2,7 @@
 //! by looking at them.
 
 use gradscale::{
-    Batch, Cpu, Gradients, Operands, Parameters, Trainer,
+    Cpu, Gradients, Input, Operands, Parameters, Trainer,
     core::{
         backend::Backend,
         solve::{Operand, Paper},
@@ -31,7 +31,7 @@ impl Training {
 
     fn backward(&mut self, i: u8) -> Gradients {
         let images: Vec<u8> = (0..4 * 8 * 8 * 3).map(|k: u32| (k * 37 % 251) as u8 ^ i).collect();
-        let batch = [Batch::u8([4, 8, 8, 3], &images), Batch::u8([4], &[0, 1, 2, 3])];
+        let batch = [Input::u8([4, 8, 8, 3], &images), Input::u8([4], &[0, 1, 2, 3])];
         // One step that no half can hold.
         let factor = if i == 4 { 1e30 } else { 1e-4 };
         let loss =

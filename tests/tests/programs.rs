@@ -2,7 +2,7 @@
 //! is not used for long goes, with its constants.
 
 use gradscale::{
-    Batch, Cpu, Error, Gradients, InputType, Method, Parameters, Program, Trainer, Var,
+    Cpu, Error, Gradients, Input, InputType, Method, Parameters, Program, Trainer, Var,
     core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::{Adam, Optimizer, Sgd},
@@ -59,9 +59,9 @@ impl Data {
         Self { x, labels, factor: [if i == 7 { 1e9 } else { 1.0 }] }
     }
 
-    fn batch(&self) -> [Batch<'_>; 3] {
+    fn batch(&self) -> [Input<'_>; 3] {
         let len = self.labels.len();
-        [Batch::f32([1, 1, len, WIDTH], &self.x), Batch::u8([1, 1, len], &self.labels), Batch::f32([1], &self.factor)]
+        [Input::f32([1, 1, len, WIDTH], &self.x), Input::u8([1, 1, len], &self.labels), Input::f32([1], &self.factor)]
     }
 }
 
@@ -171,13 +171,13 @@ fn what_cannot_run_says_why() {
     assert_eq!(said, "input0: 1×1×4×6 does not fit 1×1×5×6");
     let [x, _, factor] = data.batch();
     let labels = [0.0; 5];
-    let said = refused(trainer.backward_with(&training, [x, Batch::f32([1, 1, 5], &labels), factor]));
+    let said = refused(trainer.backward_with(&training, [x, Input::f32([1, 1, 5], &labels), factor]));
     assert_eq!(said, "input1: the batch, as the step was compiled, must be u8, not f32");
-    let said = refused(trainer.backward_with(&training, [Batch::f32([1, 1, 5, 6], &labels), x, factor]));
+    let said = refused(trainer.backward_with(&training, [Input::f32([1, 1, 5, 6], &labels), x, factor]));
     assert_eq!(said, "input0: 5 elements for a shape of 1×1×5×6");
     // Labels are looked at as ever.
     let nine = [9u8; 5];
-    let said = refused(trainer.backward_with(&training, [x, Batch::u8([1, 1, 5], &nine), factor]));
+    let said = refused(trainer.backward_with(&training, [x, Input::u8([1, 1, 5], &nine), factor]));
     assert!(said.contains("label 0 of the batch is 9"), "{said}");
     let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
     let said = refused(trainer.backward_more_with(gradients, &second, data.batch()));
@@ -200,11 +200,11 @@ fn traces_of_one_hash_are_told_apart() {
     let x = [1.0, 2.0];
     for _ in 0..2 {
         for factor in [2.0, 3.0, -1.0] {
-            let y = trainer.evaluate([Batch::f32([2], &x)], |[x]| x * factor).expect("an answer");
+            let y = trainer.evaluate([Input::f32([2], &x)], |[x]| x * factor).expect("an answer");
             assert_eq!(y.data, [factor, 2.0 * factor]);
         }
         for name in ["one", "other"] {
-            trainer.evaluate([Batch::f32([2], &x)], |[x]| (x * 2.0).output(name)).expect("an answer");
+            trainer.evaluate([Input::f32([2], &x)], |[x]| (x * 2.0).output(name)).expect("an answer");
             assert!(trainer.output(name).is_ok());
         }
     }
@@ -250,7 +250,7 @@ fn constants_go_with_their_programs() {
 fn integers_are_integers() {
     let (mut trainer, _) = start(cpu(), Sgd::new(0.1));
     let scores = [0.1, 0.7, 0.2, 0.5, 0.4, 0.1];
-    let batch = || [Batch::f32([2, 3], &scores)];
+    let batch = || [Input::f32([2, 3], &scores)];
     let best = trainer.evaluate_integers(batch(), |[x]| (x.output("scores") * 1.0).argmax().output("best"));
     let best = best.expect("classes");
     assert_eq!((best.shape.sizes(), best.data.as_slice()), ([2, 1, 1, 1], [1, 0].as_slice()));
@@ -269,6 +269,6 @@ fn integers_are_integers() {
     assert!(trainer.evaluate_with(&program, batch()).is_err());
     // Beyond what an f32 tells apart, and bytes, which come as they went.
     let (large, small) = ([16_777_217, u32::MAX], [0, 255]);
-    assert_eq!(trainer.evaluate_integers([Batch::u32([2], &large)], |[x]| x).expect("words").data, large);
-    assert_eq!(trainer.evaluate_integers([Batch::u8([2], &small)], |[x]| x).expect("bytes").data, [0, 255]);
+    assert_eq!(trainer.evaluate_integers([Input::u32([2], &large)], |[x]| x).expect("words").data, large);
+    assert_eq!(trainer.evaluate_integers([Input::u8([2], &small)], |[x]| x).expect("bytes").data, [0, 255]);
 }

@@ -1,6 +1,6 @@
 //! A residual network: the gradients of both ways around a block meet in a sum, which is a site of its own.
 
-use gradscale::{Batch, Cpu, Method, Parameters, Trainer, models::ResNet, nn::Module, optim::Sgd};
+use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::ResNet, nn::Module, optim::Sgd};
 
 /// Losses of the first and of the last step, and the names of all sites.
 fn train(method: &str) -> (f32, f32, Vec<(String, f64)>) {
@@ -16,7 +16,7 @@ fn train(method: &str) -> (f32, f32, Vec<(String, f64)>) {
     let labels: Vec<u8> = (0..12).map(|image| image % 3).collect();
     let mut losses = Vec::new();
     for _ in 0..40 {
-        let batch = [Batch::u8([12, 16, 16, 3], &images), Batch::u8([12], &labels)];
+        let batch = [Input::u8([12, 16, 16, 3], &images), Input::u8([12], &labels)];
         let gradients =
             trainer.backward(batch, |[x, labels]| net.forward(x.affine(1.0 / 64.0, -2.0)).cross_entropy(labels));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");

@@ -2,7 +2,7 @@
 //! gradient, in f32; with batches sent ahead, and with batches that come with the step.
 
 use crate::measure::{Bench, median};
-use gradscale::{Batch, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
+use gradscale::{Input, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         let len: usize = IMAGES.iter().product();
         let images: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
         let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
-        let batch = || [Batch::u8(IMAGES, &images), Batch::u8([IMAGES[0], IMAGES[1], IMAGES[2], 1], &labels)];
+        let batch = || [Input::u8(IMAGES, &images), Input::u8([IMAGES[0], IMAGES[1], IMAGES[2], 1], &labels)];
         let (mut runs, mut ahead) = (Vec::new(), None);
         // The first steps decide at once, compile and are recorded.
         for i in 0..RUNS + 30 {

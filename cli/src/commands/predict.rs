@@ -6,7 +6,7 @@ use crate::{
     data::{self, Picture, Size},
     device::Device,
     output,
-    tasks::{Apply, Classes, Input, Normal, Recognised, Trained, torch},
+    tasks::{Apply, Classes, ImageInput, Normal, Recognised, Trained, torch},
 };
 use clap::Args;
 use gradscale::{CheckpointError, Method, checkpoint_metadata};
@@ -71,7 +71,7 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
             continue;
         }
         let picture = Picture::read(&path, size)?;
-        if let Some(Input { size, .. }) = classes.input {
+        if let Some(ImageInput { size, .. }) = classes.input {
             let pixels = fitting(&picture, size).map_err(|cause| Failure::file(&path, cause))?;
             let class = applied.predict(size, &pixels)?.first().map_or(0, |&class| usize::from(class));
             let name = classes.names.get(class).map_or("?", String::as_str);
@@ -125,7 +125,7 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
         let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
         let picture = Picture::read(first, None)?;
         let image = recognised.image([picture.height, picture.width]).map_err(|cause| Failure::file(first, cause))?;
-        classes.input = Some(Input { size: image, mean: 0.0, deviation: 1.0 });
+        classes.input = Some(ImageInput { size: image, mean: 0.0, deviation: 1.0 });
         size = Some(image);
     }
     for (option, numbers) in [("--mean", &arguments.mean), ("--std", &arguments.std)] {

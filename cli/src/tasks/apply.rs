@@ -6,7 +6,7 @@ use crate::{
     data::Element,
     device::{Device, Work},
 };
-use gradscale::{Batch, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
+use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
 
 /// A trained network.
 pub trait Apply {
@@ -101,6 +101,6 @@ impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
             return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels);
         };
         let values = normal.of(pixels, channels);
-        run::best(&mut self.trainer, &self.net, Batch::f32(size, &values))
+        run::best(&mut self.trainer, &self.net, Input::f32(size, &values))
     }
 }

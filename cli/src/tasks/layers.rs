@@ -1,7 +1,7 @@
 //! The layers of a task's network, with the precision of their operators.
 
 use crate::Failure;
-use gradscale::{Batch, Cpu, Method, Parameters, PlanRow, Trainer, Var, optim::Sgd};
+use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, Var, optim::Sgd};
 
 /// Rows, columns and channels of the image that a plan is made for.
 pub const SIZE: [usize; 3] = [32, 32, 3];
@@ -18,6 +18,6 @@ pub fn of(
     let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
     let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
     let image = [0; SIZE[0] * SIZE[1] * SIZE[2]];
-    let batch = [Batch::u8([1, SIZE[0], SIZE[1], SIZE[2]], &image), Batch::u8([labels.len()], labels)];
+    let batch = [Input::u8([1, SIZE[0], SIZE[1], SIZE[2]], &image), Input::u8([labels.len()], labels)];
     Ok(trainer.plan(batch, |[x, labels]| loss(x, labels))?)
 }

@@ -210,7 +210,7 @@ pub struct Classes {
     pub values: Vec<u8>,
     /// What a network takes, if it takes only one size.
     #[serde(default)]
-    pub input: Option<Input>,
+    pub input: Option<ImageInput>,
     /// What its values are, if they are no pixels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
@@ -218,7 +218,7 @@ pub struct Classes {
 
 /// Images for a network with one class for each.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Input {
+pub struct ImageInput {
     /// Rows, columns, channels.
     pub size: [usize; 3],
     /// Of all values of the training images.

@@ -8,7 +8,7 @@ use crate::{
     metrics::Metrics,
 };
 use gradscale::{
-    Attempt, Batch, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
+    Attempt, Error, Gradients, Input, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
     Trainer, Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
@@ -303,15 +303,15 @@ pub(super) fn predict<B: Backend<Error: 'static>>(
         Element::Number => numbers(images),
     };
     let batch = match element {
-        Element::Byte => Batch::u8(size, images),
-        Element::Number => Batch::f32(size, &values),
+        Element::Byte => Input::u8(size, images),
+        Element::Number => Input::f32(size, &values),
     };
     best(trainer, net, batch)
 }
 
 /// The same of a batch of any type.
 pub(super) fn best<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, images: Batch<'_>,
+    trainer: &mut Trainer<B>, net: &impl Module, images: Input<'_>,
 ) -> Result<Vec<u8>, Failure> {
     let best = trainer.evaluate_integers([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
     #[expect(clippy::cast_possible_truncation, reason = "classes are bytes")]

@@ -4,7 +4,7 @@
 mod optimizers;
 
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer, checkpoint_metadata,
+    Cpu, Input, Method, Parameters, Trainer, checkpoint_metadata,
     core::{
         solve::Exact,
         stats::{Convention, Detail, Stats, WORDS},
@@ -235,7 +235,7 @@ fn tiny(method: &str) -> (Linear, Trainer<Cpu>) {
     trainer.set_detail(Detail::Full);
     trainer.observe_operands();
     for _ in 0..2 {
-        let batch = [Batch::f32([2, 2], &[0.5, -1.0, 2.0, 0.25]), Batch::u8([2], &[0, 1])];
+        let batch = [Input::f32([2, 2], &[0.5, -1.0, 2.0, 0.25]), Input::u8([2], &[0, 1])];
         let loss = trainer.backward(batch, |[x, y]| two.forward(one.forward(x)).cross_entropy(y));
         assert!(trainer.step(loss.expect("gradients")).expect("a step").skipped.is_none());
     }
@@ -243,7 +243,7 @@ fn tiny(method: &str) -> (Linear, Trainer<Cpu>) {
 }
 
 fn step(net: &Linear, trainer: &mut Trainer<Cpu>) {
-    let batch = [Batch::f32([2, 2], &[0.5, -1.0, 2.0, 0.25]), Batch::u8([2], &[0, 1])];
+    let batch = [Input::f32([2, 2], &[0.5, -1.0, 2.0, 0.25]), Input::u8([2], &[0, 1])];
     // Scales out of a mutated file may make it skip.
     if let Ok(gradients) = trainer.backward(batch, |[x, y]| net.forward(x).relu().cross_entropy(y)) {
         trainer.step(gradients).ok();

@@ -1,7 +1,7 @@
 //! Batches sent ahead: the same training, bit for bit, as with batches that come with the step.
 
 use gradscale::{
-    Batch, Error, Inputs, Parameters, Prefetched, TraceErrorKind, Trainer, Var,
+    Error, Input, Inputs, Parameters, Prefetched, TraceErrorKind, Trainer, Var,
     core::backend::Backend,
     nn::{Conv2d, Linear, Module},
     optim::Sgd,
@@ -57,12 +57,12 @@ fn data(step: u32) -> Data {
 }
 
 impl Data {
-    fn batch(&self) -> [Batch<'_>; 3] {
+    fn batch(&self) -> [Input<'_>; 3] {
         let Self { count, images, bias, labels } = self;
         [
-            Batch::u8([*count, SIDE, SIDE, 3], images),
-            Batch::f32([*count, CLASSES as usize], bias),
-            Batch::u32([*count], labels),
+            Input::u8([*count, SIDE, SIDE, 3], images),
+            Input::f32([*count, CLASSES as usize], bias),
+            Input::u32([*count], labels),
         ]
     }
 }
@@ -130,7 +130,7 @@ fn refused<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let old = trainer.prefetch(batch.batch()).expect("sent");
     let new = trainer.prefetch(batch.batch()).expect("sent");
     assert!(matches!(trainer.backward(old, |all| net.loss(all)), Err(Error::Prefetched)), "replaced");
-    let short = trainer.prefetch([Batch::u8([2, 3], &[0; 5])]);
+    let short = trainer.prefetch([Input::u8([2, 3], &[0; 5])]);
     let Err(Error::Trace(error)) = short else { panic!("five elements for six were sent") };
     assert!(matches!(error.kind, TraceErrorKind::Length { got: 5, .. }), "{error}");
     // What was refused before anything was sent has replaced nothing.

@@ -5,7 +5,7 @@
 //! on from the CPU's checkpoint after each step, and what one step makes of the same state is compared.
 
 use gradscale::{
-    Batch, Cpu, CrossEntropy, Method, Parameters, SiteReport, Trainer,
+    Cpu, CrossEntropy, Input, Method, Parameters, SiteReport, Trainer,
     core::{backend::Backend, ops::Divisor, stats::Rate},
     models::SegNet,
     nn::Module,
@@ -189,7 +189,7 @@ impl<B: Backend<Error: 'static>> Training<B> {
     fn step(&mut self) -> Step {
         let images: Vec<u8> = (0..PIXELS * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
         let labels: Vec<u8> = (0..PIXELS).map(|i| u8::try_from(i / 48 % 6).expect("below 6")).collect();
-        let batch = [Batch::u8([2, 32, 48, 3], &images), Batch::u8([2, 32, 48, 1], &labels)];
+        let batch = [Input::u8([2, 32, 48, 3], &images), Input::u8([2, 32, 48, 1], &labels)];
         let net = &self.net;
         let gradients = self.trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy { weights: None, ignore: Some(5), divisor: Divisor::Fixed(4096.0) };

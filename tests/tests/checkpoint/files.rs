@@ -2,7 +2,7 @@
 //! networks.
 
 use gradscale::{
-    Batch, CheckpointError, Cpu, Error, ImportError, LoadError, Method, Parameters, TorchModule, Trainer, Var,
+    CheckpointError, Cpu, Error, ImportError, Input, LoadError, Method, Parameters, TorchModule, Trainer, Var,
     checkpoint_metadata,
     nn::{BatchNorm, Linear, Module},
     optim::{Adam, Sgd},
@@ -45,7 +45,7 @@ fn training() -> (Trainer<Cpu>, Net) {
 const X: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 1.0, 1.5, -0.5, 0.75];
 
 pub fn step(trainer: &mut Trainer<Cpu>, net: &Net) -> u32 {
-    let batch = [Batch::f32([4, 2], &X), Batch::u8([4], &[0, 1, 1, 0])];
+    let batch = [Input::f32([4, 2], &X), Input::u8([4], &[0, 1, 1, 0])];
     let gradients = trainer.backward(batch, |[x, y]| net.forward(x).cross_entropy(y)).expect("gradients");
     trainer.step(gradients).expect("a step").loss.to_bits()
 }
@@ -57,7 +57,7 @@ pub fn steps(count: usize, trainer: &mut Trainer<Cpu>, net: &Net) {
 }
 
 pub fn apply(trainer: &mut Trainer<Cpu>, net: &Net) -> Vec<f32> {
-    trainer.evaluate([Batch::f32([4, 2], &X)], |[x]| net.forward(x)).expect("an answer").data
+    trainer.evaluate([Input::f32([4, 2], &X)], |[x]| net.forward(x)).expect("an answer").data
 }
 
 fn mine() -> BTreeMap<String, String> {

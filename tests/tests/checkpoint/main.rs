@@ -4,7 +4,7 @@ mod files;
 mod settings;
 
 use gradscale::{
-    Batch, Cpu, Error, Method, Parameters, Trainer,
+    Cpu, Error, Input, Method, Parameters, Trainer,
     models::SegNet,
     nn::Module,
     optim::{Adam, Optimizer, Schedule, Sgd},
@@ -38,7 +38,7 @@ impl Training {
         let step = |i: u8| {
             let images: Vec<u8> = (0..2 * 18 * 20 * 3).map(|k: u32| (k * 31 % 251) as u8 ^ i).collect();
             let labels: Vec<u8> = (0..2 * 18 * 20).map(|k: u32| (k / 50 % 4) as u8).collect();
-            let batch = [Batch::u8([2, 18, 20, 3], &images), Batch::u8([2, 18, 20, 1], &labels)];
+            let batch = [Input::u8([2, 18, 20, 3], &images), Input::u8([2, 18, 20, 1], &labels)];
             let factor = if i == 6 { self.large } else { 1e-4 };
             let net = &self.net;
             let gradients = self

@@ -2,7 +2,7 @@
 
 use crate::graph::values;
 use gradscale::{
-    Batch, Cpu, Error, Init, Method, Parameters, TraceErrorKind, Trainer,
+    Cpu, Error, Init, Input, Method, Parameters, TraceErrorKind, Trainer,
     core::amp::{AmpPolicy, Level},
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
@@ -29,7 +29,7 @@ fn a_mask_hides_an_overflow() {
             (0..4).for_each(|i| weights[4 * i + 3] = 60000.0);
         }
         trainer.set_parameter("two.weight", &weights).unwrap();
-        let batch = [Batch::f32([4, 4], &[1.0; 16]), Batch::f32([4, 4], &t)];
+        let batch = [Input::f32([4, 4], &[1.0; 16]), Input::f32([4, 4], &t)];
         let net = trainer.backward(batch, |[x, t]| (two.forward(one.forward(x).relu()) * t).sum());
         let outcome = trainer.step(net.unwrap().clip_norm(1e-30)).unwrap();
         assert_eq!(outcome.skipped, None, "{step}");
@@ -48,7 +48,7 @@ fn the_loss_is_a_parameter() {
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [1], Init::Constant(3.0));
     let mut trainer = trainer(parameters, "fp32");
-    let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[x]| x.tape().parameter(&weight)).unwrap();
+    let gradients = trainer.backward([Input::f32([1], &[0.0])], |[x]| x.tape().parameter(&weight)).unwrap();
     assert_eq!(trainer.gradient(&gradients, "p.w").unwrap().map(|tensor| tensor.data), Some(vec![1.0]));
 }
 
@@ -60,7 +60,7 @@ fn micro_batches_of_a_named_loss() {
     let layer = Linear::new(&mut parameters.at("layer"), 4, 4);
     let mut trainer = trainer(parameters, "gs:exact");
     let x = values(1, 16);
-    let batch = || [Batch::f32([4, 4], &x)];
+    let batch = || [Input::f32([4, 4], &x)];
     let gradients = trainer.backward_of("one", batch(), |[x]| layer.forward(x).square().mean()).unwrap();
     let more = trainer.backward_more(gradients, batch(), |[x]| layer.forward(x).square().mean());
     assert_eq!(more.map(|gradients| gradients.micro_batches()).ok(), Some(2));
@@ -73,7 +73,7 @@ fn a_micro_batch_with_new_operators_is_refused() {
     let layer = Linear::new(&mut parameters.at("layer"), 4, 4);
     let mut trainer = trainer(parameters, "gs:exact");
     let x = values(1, 16);
-    let batch = || [Batch::f32([4, 4], &x)];
+    let batch = || [Input::f32([4, 4], &x)];
     let gradients = trainer.backward(batch(), |[x]| layer.forward(x).square().mean()).unwrap();
     match trainer.backward_more(gradients, batch(), |[x]| layer.forward(layer.forward(x)).square().mean()) {
         Err(Error::Trace(error)) => assert_eq!(error.kind, TraceErrorKind::NewSites),
@@ -91,11 +91,11 @@ fn statistics_between_backward_and_step() {
         let mut parameters = Parameters::seeded(1);
         let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
         let mut trainer = trainer(parameters, "fp32");
-        let batch = || [Batch::f32([2, 1], &[1.0, 3.0])];
+        let batch = || [Input::f32([2, 1], &[1.0, 3.0])];
         let gradients = trainer.backward(batch(), |[x]| norm.forward(x).square().mean()).unwrap();
         if between {
             // Keeps everything.
-            trainer.update_statistics(1.0, [Batch::f32([2, 1], &[50.0, 90.0])], |[x]| norm.forward(x)).unwrap();
+            trainer.update_statistics(1.0, [Input::f32([2, 1], &[50.0, 90.0])], |[x]| norm.forward(x)).unwrap();
         }
         trainer.step(gradients).unwrap();
         trainer.parameter("norm.running").unwrap().data
@@ -111,12 +111,12 @@ fn statistics_of_an_epoch() {
     let mut trainer = trainer(parameters, "gs:exact");
     for (i, x) in [[1.0, 3.0], [2.0, 6.0], [0.0, 12.0]].iter().enumerate() {
         let keep = i as f32 / (i + 1) as f32;
-        trainer.update_statistics(keep, [Batch::f32([2, 1], x)], |[x]| norm.forward(x)).unwrap();
+        trainer.update_statistics(keep, [Input::f32([2, 1], x)], |[x]| norm.forward(x)).unwrap();
     }
     // Means 2, 4, 6; unbiased variances 2, 8, 72.
     let running = trainer.parameter("norm.running").unwrap().data;
     assert!((running[0] - 4.0).abs() < 1e-6 && (running[1] - 82.0 / 3.0).abs() < 1e-5, "{running:?}");
-    let y = trainer.evaluate([Batch::f32([1, 1], &[10.0])], |[x]| norm.forward(x)).unwrap().data[0];
+    let y = trainer.evaluate([Input::f32([1, 1], &[10.0])], |[x]| norm.forward(x)).unwrap().data[0];
     assert!((y - 6.0 / (82f32 / 3.0 + 1e-5).sqrt()).abs() < 1e-6);
 }
 
@@ -129,7 +129,7 @@ fn half_parameters_are_halves() {
     let method = Method::fp32().with_amp(AmpPolicy::new(Level::O3));
     let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(0.0), method).unwrap();
     let step = |trainer: &mut Trainer<Cpu>| {
-        let gradients = trainer.backward([Batch::f32([1, 1], &[1.0])], |[x]| layer.forward(x).sum()).unwrap();
+        let gradients = trainer.backward([Input::f32([1, 1], &[1.0])], |[x]| layer.forward(x).sum()).unwrap();
         trainer.step(gradients).unwrap();
         trainer.parameter("layer.weight").unwrap().data[0]
     };
@@ -149,7 +149,7 @@ fn dropout() {
         let [x, w] = ["x", "w"].map(|name| parameters.at(name).weight("p", [64, 64], Init::Constant(1.0)));
         let mut trainer = trainer(parameters, method);
         for _ in 0..3 {
-            let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[any]| {
+            let gradients = trainer.backward([Input::f32([1], &[0.0])], |[any]| {
                 let [x, w] = [&x, &w].map(|one| any.tape().parameter(one));
                 (x.dropout(keep) * w).sum()
             });
@@ -162,7 +162,7 @@ fn dropout() {
             masks.push(dw);
             trainer.step(gradients.clip_norm(1e-30)).unwrap();
         }
-        let y = trainer.evaluate([Batch::f32([1], &[2.0])], |[x]| x.dropout(keep)).unwrap();
+        let y = trainer.evaluate([Input::f32([1], &[2.0])], |[x]| x.dropout(keep)).unwrap();
         assert_eq!(y.data, [2.0]);
     }
     assert!(masks[0] != masks[1] && masks[1] != masks[2]);
@@ -178,18 +178,18 @@ fn batches_of_other_kinds() {
     let (bytes, labels): (Vec<u8>, Vec<u32>) = ((0..32).collect(), vec![0, 1, 2, 1, 0, 2, 2, 1]);
     let floats: Vec<f32> = bytes.iter().map(|&x| f32::from(x) / 32.0).collect();
     for n in [8, 3, 8, 1] {
-        let of_bytes = [Batch::u8([n, 4], &bytes[..4 * n]), Batch::u32([n], &labels[..n])];
+        let of_bytes = [Input::u8([n, 4], &bytes[..4 * n]), Input::u32([n], &labels[..n])];
         let one =
             trainer.backward(of_bytes, |[x, labels]| layer.forward(x.affine(1.0 / 32.0, 0.0)).cross_entropy(labels));
         let read =
             |trainer: &Trainer<Cpu>, gradients: &_| trainer.gradient(gradients, "layer.weight").unwrap().unwrap();
         let one = read(&trainer, &one.unwrap());
-        let of_floats = [Batch::f32([n, 4], &floats[..4 * n]), Batch::u32([n], &labels[..n])];
+        let of_floats = [Input::f32([n, 4], &floats[..4 * n]), Input::u32([n], &labels[..n])];
         let two = trainer.backward(of_floats, |[x, labels]| layer.forward(x).cross_entropy(labels)).unwrap();
         assert_eq!(one, read(&trainer, &two));
         assert_eq!(trainer.step(two).unwrap().skipped, None);
     }
-    let none = [Batch::f32([0, 4], &[]), Batch::u32([0], &[])];
+    let none = [Input::f32([0, 4], &[]), Input::u32([0], &[])];
     match trainer.backward(none, |[x, labels]| layer.forward(x).cross_entropy(labels)) {
         Ok(gradients) => assert_eq!(trainer.step(gradients).unwrap().loss, 0.0),
         Err(error) => println!("an empty batch: {error}"),
@@ -204,14 +204,14 @@ fn repeat() {
     let mut trainer = trainer(parameters, "gs:exact");
     let (x, y) = (values(1, 16), values(2, 16));
     let gradient = |trainer: &Trainer<Cpu>, gradients: &_| trainer.gradient(gradients, "layer.weight").unwrap();
-    let one = trainer.backward([Batch::f32([4, 4], &x)], |[x]| layer.forward(x).square().mean()).unwrap();
+    let one = trainer.backward([Input::f32([4, 4], &x)], |[x]| layer.forward(x).square().mean()).unwrap();
     let of_x = gradient(&trainer, &one);
-    let two = trainer.backward([Batch::f32([4, 4], &y)], |[x]| layer.forward(x).square().mean()).unwrap();
+    let two = trainer.backward([Input::f32([4, 4], &y)], |[x]| layer.forward(x).square().mean()).unwrap();
     let of_y = gradient(&trainer, &two);
     assert!(matches!(trainer.step(one), Err(Error::Gradients)));
     for (data, right) in [(&x, &of_x), (&y, &of_y)] {
-        let again = trainer.repeat([Batch::f32([4, 4], data)]).unwrap();
+        let again = trainer.repeat([Input::f32([4, 4], data)]).unwrap();
         assert_eq!(gradient(&trainer, &again), *right);
     }
-    assert!(trainer.repeat([Batch::f32([2, 4], &x[..8])]).is_err());
+    assert!(trainer.repeat([Input::f32([2, 4], &x[..8])]).is_err());
 }

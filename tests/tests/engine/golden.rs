@@ -2,7 +2,7 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Batch, Init, Parameter, Parameters, Var,
+    Init, Input, Parameter, Parameters, Var,
     core::ops::{Conv2d, Pool, PoolOp},
     nn::{
         ConvTranspose2d, Embedding, GroupNorm, Gru, GruCell, LayerNorm, Lstm, LstmCell, Module, RmsNorm, SelfAttention,
@@ -100,7 +100,7 @@ impl Case {
         let indices = self.all.get("index.rows");
         let words: Vec<u32> = indices.map_or(vec![0], |one| one.data.iter().map(|&x| x as u32).collect());
         let shape = indices.map_or([1; 4], |one| one.shape);
-        let batch = || [Batch::f32([1], &[0.0]), Batch::u32(shape, &words)];
+        let batch = || [Input::f32([1], &[0.0]), Input::u32(shape, &words)];
 
         let y = trainer
             .evaluate(batch(), |[any, indices]| net(&layer, &Given { any, handles: &handles, indices }))
@@ -205,7 +205,7 @@ fn hardswish_points() {
     let handle = parameters.at("in").weight("x", [1, x.len()], Init::Constant(0.0));
     let mut trainer = trainer(parameters, "fp32");
     trainer.set_parameter("in.x", x).expect("a parameter of that size");
-    let batch = [Batch::f32([1], &[0.0])];
+    let batch = [Input::f32([1], &[0.0])];
     let found = trainer.evaluate(batch, |[any]| any.tape().parameter(&handle).hardswish()).expect("it fits").data;
     let gradients = trainer.backward(batch, |[any]| any.tape().parameter(&handle).hardswish().sum()).expect("it fits");
     let slopes = trainer.gradient(&gradients, "in.x").expect("a parameter").expect("its gradient").data;

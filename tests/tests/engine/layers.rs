@@ -121,7 +121,7 @@ fn heads_that_do_not_divide_the_width_are_said() {
     let mut parameters = Parameters::seeded(1);
     let attention = SelfAttention::new(&mut parameters.at("attention"), 8, 3);
     let mut trainer = crate::corners::trainer(parameters, "fp32");
-    let batch = [gradscale::Batch::f32([1, 4, 8], &[0.5; 32])];
+    let batch = [gradscale::Input::f32([1, 4, 8], &[0.5; 32])];
     let error = trainer.evaluate(batch, |[x]| attention.forward(x)).expect_err("three heads of eight channels");
     assert_eq!(error.to_string(), "attention: a width of 8 channels cannot be divided among 3 heads");
 }
@@ -150,7 +150,7 @@ fn groups_of_the_optimizer() {
     let optimizer = Optimizer::from(Sgd::new(0.0)).group("block1", 0.5, 0.0);
     let mut trainer = Trainer::new(device, parameters, optimizer, Method::fp32()).expect("a trainer");
     let before = trainer.parameters().expect("values");
-    let batch = [gradscale::Batch::f32([1, 2], &[1.0, -1.0]), gradscale::Batch::u8([1], &[1])];
+    let batch = [gradscale::Input::f32([1, 2], &[1.0, -1.0]), gradscale::Input::u8([1], &[1])];
     let gradients = trainer.backward(batch, |[x, y]| ten.forward(one.forward(x)).cross_entropy(y));
     trainer.step(gradients.expect("gradients")).expect("a step");
     for ((name, old), (_, new)) in before.into_iter().zip(trainer.parameters().expect("values")) {

@@ -2,7 +2,7 @@
 //! difference of large terms, and its digits must be there before it is stored as half.
 
 use crate::corners::trainer;
-use gradscale::{Batch, Init, Parameters, Var, nn::Linear, nn::Module};
+use gradscale::{Init, Input, Parameters, Var, nn::Linear, nn::Module};
 
 /// dL/dw of two equal logits w = `logit` with target 1.
 fn slope(logit: f32, method: &str, loss: impl for<'t> Fn(Var<'t>, Var<'t>) -> Var<'t>) -> f64 {
@@ -10,7 +10,7 @@ fn slope(logit: f32, method: &str, loss: impl for<'t> Fn(Var<'t>, Var<'t>) -> Va
     let layer = Linear::with_init(&mut parameters.at("layer"), 1, 1, Init::FanIn);
     let mut trainer = trainer(parameters, method);
     trainer.set_parameter("layer.weight", &[logit]).expect("a parameter");
-    let batch = [Batch::f32([2, 1], &[1.0; 2]), Batch::f32([2, 1], &[1.0; 2])];
+    let batch = [Input::f32([2, 1], &[1.0; 2]), Input::f32([2, 1], &[1.0; 2])];
     let gradients = trainer.backward(batch, |[x, target]| loss(layer.forward(x), target)).expect("it fits");
     let gradient = trainer.gradient(&gradients, "layer.weight").expect("a parameter").expect("its gradient");
     f64::from(gradient.data[0])

@@ -2,7 +2,7 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Batch, Cpu, CrossEntropy, Error, Method, Parameters, Trainer,
+    Cpu, CrossEntropy, Error, Input, Method, Parameters, Trainer,
     core::{
         backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
         stats::Stats,
@@ -20,7 +20,7 @@ fn heads_and_widths() {
     let mut trainer = trainer(parameters, "gs");
     let x = [0.0; 80];
     let said = |trainer: &mut Trainer<Cpu>, shape: [usize; 4]| {
-        trainer.evaluate([Batch::f32(shape, &x)], |[x]| attention.forward(x)).expect_err("refused").to_string()
+        trainer.evaluate([Input::f32(shape, &x)], |[x]| attention.forward(x)).expect_err("refused").to_string()
     };
     assert_eq!(
         said(&mut trainer, [2, 1, 5, 8]),
@@ -36,17 +36,17 @@ fn labels_beyond_the_classes() {
     let net = Linear::new(&mut parameters.at("net"), 2, 3);
     let mut trainer = trainer(parameters, "gs");
     let x = [0.5; 8];
-    let mut step = |labels: Batch<'_>| {
+    let mut step = |labels: Input<'_>| {
         let options = CrossEntropy { ignore: Some(255), ..CrossEntropy::default() };
-        let gradients = trainer.backward([Batch::f32([4, 2], &x), labels], |[x, labels]| {
+        let gradients = trainer.backward([Input::f32([4, 2], &x), labels], |[x, labels]| {
             net.forward(x).cross_entropy_with(labels, &options)
         })?;
         trainer.step(gradients).map(|outcome| outcome.skipped.is_none())
     };
     let said = "cross_entropy: label 2 of the batch is 3, and there are 3 classes, from 0";
-    assert_eq!(step(Batch::u8([4], &[0, 255, 3, 7])).expect_err("3 is no class").to_string(), said);
-    assert_eq!(step(Batch::u32([4], &[0, 1, 3, 2])).expect_err("3 is no class").to_string(), said);
-    assert!(step(Batch::u8([4], &[0, 255, 2, 1])).expect("a step"), "the trainer goes on");
+    assert_eq!(step(Input::u8([4], &[0, 255, 3, 7])).expect_err("3 is no class").to_string(), said);
+    assert_eq!(step(Input::u32([4], &[0, 1, 3, 2])).expect_err("3 is no class").to_string(), said);
+    assert!(step(Input::u8([4], &[0, 255, 2, 1])).expect("a step"), "the trainer goes on");
 }
 
 /// 64 states of a cell, put together.
@@ -56,7 +56,7 @@ fn many_parts_are_joined() {
     let cell = GruCell::new(&mut parameters.at("cell"), 2, 3);
     let mut trainer = trainer(parameters, "gs");
     let (x, one) = ([0.5; 4], [0.0; 6]);
-    let batch = || [Batch::f32([2, 2], &x), Batch::f32([2, 3], &one)];
+    let batch = || [Input::f32([2, 2], &x), Input::f32([2, 3], &one)];
     let mut last = Vec::new();
     let joined = trainer.evaluate(batch(), |[x, mut state]| {
         let mut all = Vec::new();
@@ -93,7 +93,7 @@ fn a_main_that_fails_prints_a_sentence() {
     let mut parameters = Parameters::seeded(1);
     let net = Linear::new(&mut parameters.at("net"), 3, 1);
     let mut trainer = trainer(parameters, "gs");
-    let error = trainer.evaluate([Batch::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x)).expect_err("4 are not 3");
+    let error = trainer.evaluate([Input::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x)).expect_err("4 are not 3");
     assert_eq!(format!("{error:?}"), "net: 2×4 does not fit 1×3");
     let Error::Trace(inside) = &error else { panic!("{error}") };
     assert_eq!(format!("{inside:?}"), error.to_string());
@@ -101,7 +101,7 @@ fn a_main_that_fails_prints_a_sentence() {
     assert_eq!(error.to_string(), "parameter net.weight is 1×3, and was given 2 values");
     assert_eq!(trainer.parameter("net.wait").expect_err("no such").to_string(), "there is no parameter net.wait");
     let labels = trainer
-        .evaluate([Batch::f32([2, 3], &[0.5; 6]), Batch::f32([2], &[0.0; 2])], |[x, labels]| x.cross_entropy(labels));
+        .evaluate([Input::f32([2, 3], &[0.5; 6]), Input::f32([2], &[0.0; 2])], |[x, labels]| x.cross_entropy(labels));
     assert_eq!(labels.expect_err("labels").to_string(), "cross_entropy: labels must be u8 or u32, not f32");
     assert_eq!(format!("{:?}", "fixed:3".parse::<Method>().expect_err("none")).lines().count(), 1);
     assert_eq!(format!("{:?}", gradscale::CpuError::unsupported("gemm")), "the CPU backend has no operator gemm");
@@ -160,7 +160,7 @@ fn an_operator_that_a_device_lacks_is_named() {
         let net = Linear::new(&mut parameters.at("net"), 4, 4);
         let method: Method = method.parse().expect("a method");
         let mut trainer = Trainer::new(Few(Reference::default()), parameters, Sgd::new(0.1), method).expect("one");
-        let batch = || [Batch::f32([2, 4], &[0.5; 8])];
+        let batch = || [Input::f32([2, 4], &[0.5; 8])];
         let said = trainer.evaluate(batch(), |[x]| net.forward(x).softmax()).expect_err("no sum of channels");
         assert!(said.to_string().starts_with("softmax (softmax): not supported by this device"), "{said}");
         // A relu is a unary function; its derivative is none.
@@ -182,7 +182,7 @@ fn parameters_of_somebody_else() {
     let mut clone = own.clone();
     let added = Linear::new(&mut clone.at("added"), 4, 4);
     let mut trainer = trainer(own, "gs");
-    let batch = || [Batch::f32([2, 4], &[0.5; 8])];
+    let batch = || [Input::f32([2, 4], &[0.5; 8])];
     for layer in others.iter().chain([&added]) {
         let said = trainer.backward(batch(), |[x]| layer.forward(x).mean()).expect_err("not its own").to_string();
         assert_eq!(

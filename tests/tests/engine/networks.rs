@@ -5,7 +5,7 @@ use crate::{
     graph::{Random, values},
 };
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer,
+    Cpu, Input, Method, Parameters, Trainer,
     models::{Mlp, SegNet},
     nn::{LocalResponseNorm, Module},
     optim::Sgd,
@@ -29,7 +29,7 @@ impl Network<'_> {
             Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), method).expect("a trainer");
         let x: Vec<f32> = self.x.data.iter().map(|&x| x as f32).collect();
         let [n, h, w, _] = self.x.shape;
-        let batch = [Batch::f32(self.x.shape, &x), Batch::u8([n, h, w, 1], self.labels)];
+        let batch = [Input::f32(self.x.shape, &x), Input::u8([n, h, w, 1], self.labels)];
         let gradients =
             trainer.backward(batch, |[x, labels]| self.net.forward(x).cross_entropy(labels)).expect("it fits");
         let all = trainer.parameters().expect("parameters");

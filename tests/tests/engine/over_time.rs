@@ -2,7 +2,7 @@
 
 use crate::graph::values;
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer, Var,
+    Cpu, Input, Method, Parameters, Trainer, Var,
     core::amp::{AmpPolicy, Level},
     nn::{Gru, Linear, Lstm, Module},
     optim::Sgd,
@@ -36,7 +36,7 @@ fn run(both: bool, x: &[f32], lengths: Option<&[u32]>, threads: usize) -> BTreeM
     let names: Vec<String> = parameters.names().map(str::to_owned).collect();
     let mut trainer = device(parameters, threads, "fp32");
     let all = [STEPS as u32; N];
-    let batch = [Batch::f32([N, STEPS, INPUTS], x), Batch::u32([N], lengths.unwrap_or(&all))];
+    let batch = [Input::f32([N, STEPS, INPUTS], x), Input::u32([N], lengths.unwrap_or(&all))];
     let gradients = trainer.backward(batch, |[x, lens]| {
         let (y, [h, c]) = net.sequence(x, None, lengths.map(|_| lens));
         let _ = (y.output("y"), h.output("h"), c.output("c"));
@@ -108,11 +108,11 @@ fn a_state_is_carried_from_step_to_step() {
     let net = Gru::new(&mut parameters.at("rnn"), INPUTS, HIDDEN, 2);
     let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), Method::fp32()).expect("it");
     let x = values(3, 6 * INPUTS);
-    let whole = trainer.evaluate([Batch::f32([1, 6, INPUTS], &x)], |[x]| net.forward(x)).expect("it fits").data;
+    let whole = trainer.evaluate([Input::f32([1, 6, INPUTS], &x)], |[x]| net.forward(x)).expect("it fits").data;
     let mut state = vec![0.0; 2 * HIDDEN];
     let mut found = Vec::new();
     for part in x.chunks(2 * INPUTS) {
-        let batch = [Batch::f32([1, 2, INPUTS], part), Batch::f32([2, 1, HIDDEN], &state)];
+        let batch = [Input::f32([1, 2, INPUTS], part), Input::f32([2, 1, HIDDEN], &state)];
         let gradients = trainer.backward(batch, |[x, h]| {
             let (y, h) = net.sequence(x, Some(h), None);
             let _ = h.output("h");
@@ -138,7 +138,7 @@ fn train(method: &Method, steps: usize, updates: usize) -> (f32, f32, BTreeSet<S
     let labels: Vec<u8> = x.chunks(INPUTS).map(|x| u8::from(x[0] > x[1])).collect();
     let mut losses = Vec::new();
     for _ in 0..updates {
-        let batch = [Batch::f32([N, steps, INPUTS], &x), Batch::u32([N], &lengths), Batch::u8([N, steps, 1], &labels)];
+        let batch = [Input::f32([N, steps, INPUTS], &x), Input::u32([N], &lengths), Input::u8([N, steps, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, lengths, labels]| {
             let (y, _) = net.sequence(x, None, Some(lengths));
             head.forward(y).cross_entropy(labels)
@@ -190,38 +190,38 @@ fn what_does_not_fit() {
     let mut trainer = device(parameters, 1, "fp32");
     let x = vec![0.5; N * STEPS * INPUTS];
     let state = vec![0.0; 4 * N * HIDDEN];
-    let mut said = |shape: [usize; 4], state_of: [usize; 3], lengths: Batch<'_>| {
-        let batch = [Batch::f32(shape, &x), Batch::f32(state_of, &state), lengths];
+    let mut said = |shape: [usize; 4], state_of: [usize; 3], lengths: Input<'_>| {
+        let batch = [Input::f32(shape, &x), Input::f32(state_of, &state), lengths];
         let y = trainer.evaluate(batch, |[x, state, lengths]| net.sequence(x, Some([state; 2]), Some(lengths)).0);
         y.map(|y| y.shape.sizes()).map_err(|error| error.to_string())
     };
     let (shape, state) = ([N, 1, STEPS, INPUTS], [4, N, HIDDEN]);
-    assert_eq!(said(shape, state, Batch::u8([N], &[1, 5, 0])), Ok([N, 1, STEPS, 2 * HIDDEN]));
+    assert_eq!(said(shape, state, Input::u8([N], &[1, 5, 0])), Ok([N, 1, STEPS, 2 * HIDDEN]));
     let refused = |words: &str| Err(words.to_owned());
     assert_eq!(
-        said(shape, state, Batch::u32([N], &[1, 6, 0])),
+        said(shape, state, Input::u32([N], &[1, 6, 0])),
         refused("rnn.inputs: sequence 1 of the batch is 6 long, and there are 5 steps")
     );
     assert_eq!(
-        said(shape, state, Batch::f32([N], &[1.0; N])),
+        said(shape, state, Input::f32([N], &[1.0; N])),
         refused("rnn.inputs: lengths must be u8 or u32, not f32")
     );
-    assert_eq!(said(shape, state, Batch::u8([2], &[1, 1])), refused("rnn.inputs: 2×1 does not fit 3×1×5×2"));
+    assert_eq!(said(shape, state, Input::u8([2], &[1, 1])), refused("rnn.inputs: 2×1 does not fit 3×1×5×2"));
     assert_eq!(
-        said([N, STEPS, 1, INPUTS], state, Batch::u8([N], &[1; N])),
+        said([N, STEPS, 1, INPUTS], state, Input::u8([N], &[1; N])),
         refused("rnn: a sequence is n × 1 × t × inputs, with a step at least, not 3×5×1×2")
     );
     assert_eq!(
-        said([N, 1, INPUTS, STEPS], state, Batch::u8([N], &[1; N])),
+        said([N, 1, INPUTS, STEPS], state, Input::u8([N], &[1; N])),
         refused("rnn.l0.ih: 3×1×2×5 does not fit 16×2")
     );
     assert_eq!(
-        said(shape, [2, 2 * N, HIDDEN], Batch::u8([N], &[1; N])),
+        said(shape, [2, 2 * N, HIDDEN], Input::u8([N], &[1; N])),
         refused("rnn: the state: 2×1×6×4 does not fit 4×1×3×4")
     );
     let mut parameters = Parameters::seeded(5);
     let none = Gru::new(&mut parameters.at("rnn"), INPUTS, HIDDEN, 0);
-    let error = device(parameters, 1, "fp32").evaluate([Batch::f32([1, 1, 2], &[0.5; 2])], |[x]| none.forward(x));
+    let error = device(parameters, 1, "fp32").evaluate([Input::f32([1, 1, 2], &[0.5; 2])], |[x]| none.forward(x));
     assert_eq!(error.expect_err("no layers").to_string(), "rnn: a recurrent layer of no layers");
 }
 
@@ -231,7 +231,7 @@ fn a_state_of_zeros() {
     let (parameters, net) = lstm(false);
     let mut trainer = device(parameters, 1, "gs");
     let (x, zero) = (values(4, N * STEPS * INPUTS), [0.0; 2 * N * HIDDEN]);
-    let batch = [Batch::f32([N, STEPS, INPUTS], &x), Batch::f32([2, N, HIDDEN], &zero)];
+    let batch = [Input::f32([N, STEPS, INPUTS], &x), Input::f32([2, N, HIDDEN], &zero)];
     let given = trainer.evaluate(batch, |[x, zero]| net.sequence(x, Some([zero; 2]), None).0).expect("it fits");
     let own = trainer.evaluate([batch[0]], |[x]| net.forward(x)).expect("it fits");
     assert_eq!(own, given);
@@ -250,7 +250,7 @@ fn places_one_by_one() {
         let net = Linear::new(&mut parameters.at("net"), INPUTS, 2);
         let mut trainer = device(parameters, 1, method);
         let x: Vec<f32> = values(6, 480)[..steps * INPUTS].to_vec();
-        let gradients = trainer.backward([Batch::f32([1, steps, INPUTS], &x)], |[x]| {
+        let gradients = trainer.backward([Input::f32([1, steps, INPUTS], &x)], |[x]| {
             let y = net.forward(x);
             let places = if unbind { y.unbind(2) } else { (0..steps).map(|step| y.slice(2, step, 1)).collect() };
             let read: Vec<Var<'_>> = places.into_iter().step_by(every).map(Var::tanh).collect();

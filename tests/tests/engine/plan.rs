@@ -2,7 +2,7 @@
 
 use crate::{operators, run::Run};
 use gradscale::{
-    Batch, Cpu, Layers, Method, Parameters, PlanRow, Trainer, Var,
+    Cpu, Input, Layers, Method, Parameters, PlanRow, Trainer, Var,
     core::{
         amp::{AmpPolicy, Level, List, Precision},
         backend::DType,
@@ -36,7 +36,7 @@ fn is_number(row: &PlanRow) -> bool {
 
 /// A network under a policy: plan, run, compare.
 fn check<const N: usize>(
-    policy: &AmpPolicy, parameters: Parameters, batch: [Batch<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
+    policy: &AmpPolicy, parameters: Parameters, batch: [Input<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
 ) -> Vec<PlanRow> {
     let method = Method::mixed().with_amp(policy.clone());
     let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), method).expect("a trainer");
@@ -51,7 +51,7 @@ fn mlp(policy: &AmpPolicy) -> Vec<PlanRow> {
     let mut parameters = Parameters::seeded(1);
     let net = Mlp::new(&mut parameters.at("net"), &[4, 8, 3]);
     let (x, labels) = ([0.5; 20], [0u8; 5]);
-    let batch = [Batch::f32([5, 4], &x), Batch::u8([5], &labels)];
+    let batch = [Input::f32([5, 4], &x), Input::u8([5], &labels)];
     check(policy, parameters, batch, |[x, labels]| net.forward(x).cross_entropy(labels))
 }
 
@@ -61,7 +61,7 @@ fn segnet(policy: &AmpPolicy) -> Vec<PlanRow> {
     // Bytes, as images come.
     let x: Vec<u8> = (0..2 * 16 * 17 * 3).map(|i| (i * 37 % 251) as u8).collect();
     let labels = vec![1u8; 2 * 16 * 17];
-    let batch = [Batch::u8([2, 16, 17, 3], &x), Batch::u8([2, 16, 17, 1], &labels)];
+    let batch = [Input::u8([2, 16, 17, 3], &x), Input::u8([2, 16, 17, 1], &labels)];
     check(policy, parameters, batch, |[x, labels]| net.forward(x).cross_entropy(labels))
 }
 
@@ -74,7 +74,7 @@ fn mixture(policy: &AmpPolicy) -> Vec<PlanRow> {
     let group_norm = GroupNorm::new(&mut scope.at("gn"), 4, 2);
     let head = Conv2d::new(&mut scope.at("head"), 8, 3, 1);
     let x: Vec<f32> = (0..2 * 5 * 6 * 3).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect();
-    let batch = [Batch::f32([2, 5, 6, 3], &x), Batch::f32([2, 5, 6, 4], &[0.25; 240])];
+    let batch = [Input::f32([2, 5, 6, 3], &x), Input::f32([2, 5, 6, 4], &[0.25; 240])];
     check(policy, parameters, batch, |[x, more]| {
         let y = batch_norm.forward(conv.forward(x)).relu();
         let z = group_norm.forward(y).affine(0.125, 0.0).exp();
@@ -141,7 +141,7 @@ fn sequence(policy: &AmpPolicy) -> Vec<PlanRow> {
     let attention = SelfAttention::new(&mut scope.at("attention"), 4, 2).causal();
     let (lstm, gru) = (LstmCell::new(&mut scope.at("lstm"), 4, 3), GruCell::new(&mut scope.at("gru"), 3, 3));
     let up = ConvTranspose2d::new(&mut scope.at("up"), 3, 2, 3).stride(2);
-    let batch = [Batch::u32([2, 3], &[0, 8, 8, 3, 1, 5]), Batch::f32([2, 3], &[0.0; 6])];
+    let batch = [Input::u32([2, 3], &[0, 8, 8, 3, 1, 5]), Input::f32([2, 3], &[0.0; 6])];
     check(policy, parameters, batch, |[indices, zero]| {
         let x = one.forward(tokens.forward(indices));
         let x = two.forward(x + attention.forward(x));
@@ -218,7 +218,7 @@ fn layers_have_a_precision_of_their_own() {
         let net = SegNet::new(&mut parameters.at("net"), 3, 2, 4);
         let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(0.1), method).unwrap();
         let (images, labels) = ([7; 2 * 16 * 16 * 3], [1; 2 * 16 * 16]);
-        let batch = [Batch::u8([2, 16, 16, 3], &images), Batch::u8([2, 16, 16, 1], &labels)];
+        let batch = [Input::u8([2, 16, 16, 3], &images), Input::u8([2, 16, 16, 1], &labels)];
         let plan = trainer.plan(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).unwrap();
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).unwrap();
         same(&plan, trainer.ran(&gradients).unwrap(), is_number);

@@ -5,7 +5,7 @@ use crate::{
     graph::values,
 };
 use gradscale::{
-    Batch, Cpu, Method, Parameters, Trainer,
+    Cpu, Input, Method, Parameters, Trainer,
     core::amp::{AmpPolicy, Level},
     nn::{GruCell, LstmCell},
     optim::Sgd,
@@ -75,9 +75,9 @@ impl Cell {
         let mut found = BTreeMap::new();
         for _ in 0..steps {
             let [x, zero, t] = [
-                Batch::f32([STEPS, 1, BATCH, INPUTS], x),
-                Batch::f32([BATCH, HIDDEN], &zero),
-                Batch::f32([BATCH, HIDDEN], t),
+                Input::f32([STEPS, 1, BATCH, INPUTS], x),
+                Input::f32([BATCH, HIDDEN], &zero),
+                Input::f32([BATCH, HIDDEN], t),
             ];
             let gradients = trainer.backward([x, zero, t], |[x, zero, t]| {
                 let (mut state, mut loss) = ([zero; 2], None);

@@ -2,7 +2,7 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Batch, Error, Parameters, TraceErrorKind, Var,
+    Error, Input, Parameters, TraceErrorKind, Var,
     core::ops::ShapeError,
     nn::{ConvTranspose2d, LstmCell, Module, SelfAttention},
 };
@@ -10,14 +10,14 @@ use gradscale::{
 /// The sentence of such an error.
 fn said(net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>) -> String {
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
-    let y = trainer.evaluate([Batch::f32([2, 3, 4, 6], &[0.0; 144])], |[x]| net(x));
+    let y = trainer.evaluate([Input::f32([2, 3, 4, 6], &[0.0; 144])], |[x]| net(x));
     y.expect_err("it does not fit").to_string()
 }
 
 /// The error of a network over x `[2, 3, 4, 6]`.
 fn refused(net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>) -> TraceErrorKind {
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
-    match trainer.evaluate([Batch::f32([2, 3, 4, 6], &[0.0; 144])], |[x]| net(x)) {
+    match trainer.evaluate([Input::f32([2, 3, 4, 6], &[0.0; 144])], |[x]| net(x)) {
         Err(Error::Trace(error)) => error.kind,
         other => panic!("{other:?}"),
     }
@@ -71,10 +71,10 @@ fn layers_that_do_not_fit() {
     let mut trainer = trainer(parameters, "fp32");
     let x = [0.0; 144];
     for layer in [&cut as &dyn Module, &still, &extra, &attention] {
-        let error = trainer.evaluate([Batch::f32([2, 3, 4, 6], &x)], |[x]| layer.forward(x));
+        let error = trainer.evaluate([Input::f32([2, 3, 4, 6], &x)], |[x]| layer.forward(x));
         assert!(matches!(error, Err(Error::Trace(_))), "{error:?}");
     }
-    let error = trainer.evaluate([Batch::f32([4, 6], &x[..24])], |[x]| cell.forward(x, [x; 2])[0]);
+    let error = trainer.evaluate([Input::f32([4, 6], &x[..24])], |[x]| cell.forward(x, [x; 2])[0]);
     assert!(matches!(error, Err(Error::Trace(_))), "{error:?}");
 }
 
@@ -84,8 +84,8 @@ fn a_refused_network_leaves_nothing() {
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
     let (table, bytes, words) = ([1.0, 2.0, 3.0, 4.0], [1u8, 0], [1u32, 0]);
     // The mask of a causal softmax is a constant of the program that is then refused.
-    let table = || Batch::f32([2, 2], &table);
-    let error = trainer.evaluate([table(), Batch::u8([2], &bytes)], |[table, indices]| {
+    let table = || Input::f32([2, 2], &table);
+    let error = trainer.evaluate([table(), Input::u8([2], &bytes)], |[table, indices]| {
         let weights = table.reshape([1, 1, 2, 2]).causal_softmax();
         weights.matmul(table.embedding("e", indices).reshape([1, 1, 2, 2]))
     });
@@ -93,7 +93,7 @@ fn a_refused_network_leaves_nothing() {
         Err(error) => assert_eq!(error.to_string(), "e: indices must be u32, not u8"),
         Ok(y) => panic!("{y:?}"),
     }
-    let y = trainer.evaluate([table(), Batch::u32([2], &words)], |[table, indices]| {
+    let y = trainer.evaluate([table(), Input::u32([2], &words)], |[table, indices]| {
         let weights = table.reshape([1, 1, 2, 2]).causal_softmax();
         weights.matmul(table.embedding("e", indices).reshape([1, 1, 2, 2]))
     });
@@ -137,14 +137,14 @@ fn a_layer_that_refuses() {
     assert_eq!(said(odd), "net.odd: six channels are too many");
     assert_eq!(said(|x| odd(x).slice(3, 0, 9)), "net.odd: six channels are too many");
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
-    assert_eq!(trainer.evaluate([Batch::f32([1, 5], &[3.0; 5])], |[x]| odd(x)).expect("five fit").data, [3.0; 5]);
+    assert_eq!(trainer.evaluate([Input::f32([1, 5], &[3.0; 5])], |[x]| odd(x)).expect("five fit").data, [3.0; 5]);
 }
 
 #[test]
 fn numbers_and_values() {
     type Net = fn(Var<'_>) -> Var<'_>;
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
-    let mut of = |net: Net| trainer.evaluate([Batch::f32([3], &[1.0, -2.0, 8.0])], |[x]| net(x));
+    let mut of = |net: Net| trainer.evaluate([Input::f32([3], &[1.0, -2.0, 8.0])], |[x]| net(x));
     let cases: [(Net, [f32; 3]); 10] = [
         (|x| x + 2.0, [3.0, 0.0, 10.0]),
         (|x| x - 2.0, [-1.0, -4.0, 6.0]),

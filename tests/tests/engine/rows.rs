@@ -2,7 +2,7 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Batch, Cpu, Init, Method, Parameter, Parameters, Trainer, Var,
+    Cpu, Init, Input, Method, Parameter, Parameters, Trainer, Var,
     core::amp::{AmpPolicy, Level, Precision},
     nn::{Linear, Module},
     optim::Sgd,
@@ -18,7 +18,7 @@ fn gathered(threads: usize, method: &Method, indices: &[u32]) -> Vec<f32> {
     let t: Vec<f32> = t.into_iter().cycle().take(8 * indices.len()).collect();
     let mut found = Vec::new();
     for _ in 0..12 {
-        let batch = [Batch::f32([20, 3], &x), Batch::u32([indices.len()], indices), Batch::f32([indices.len(), 8], &t)];
+        let batch = [Input::f32([20, 3], &x), Input::u32([indices.len()], indices), Input::f32([indices.len(), 8], &t)];
         let gradients = trainer
             .backward(batch, |[x, rows, t]| (net.forward(x).gather("boxes", 0, rows) * t).sum())
             .expect("gradients");
@@ -51,7 +51,7 @@ fn repeated_and_missing() {
         let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), method).expect("it");
         // 2048 + 1 is no half.
         let t = [2048.0, 3.0, 1.0, 5.0, 1.0, 7.0];
-        let batch = [Batch::u32([3], &[2, 2, 0]), Batch::f32([3, 2], &t)];
+        let batch = [Input::u32([3], &[2, 2, 0]), Input::f32([3, 2], &t)];
         let gradients =
             trainer.backward(batch, |[rows, t]| (rows.tape().parameter(&table).gather("boxes", 0, rows) * t).sum());
         let found = trainer.gradient(&gradients.expect("it fits"), "net.rows").expect("it").expect("a gradient").data;
@@ -66,7 +66,7 @@ fn the_site_of_a_gather() {
     let net = Linear::new(&mut parameters.at("net"), 3, 8);
     let mut trainer = trainer(parameters, "gs");
     let x = values(1, 12);
-    let batch = [Batch::f32([4, 3], &x), Batch::u32([3], &[1, 1, 3])];
+    let batch = [Input::f32([4, 3], &x), Input::u32([3], &[1, 1, 3])];
     let gradients = trainer.backward(batch, |[x, rows]| net.forward(x).gather("boxes", 0, rows).tanh().sum());
     assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
     let site = trainer.sites().find(|site| site.name == "boxes/dgrad").expect("its site");
@@ -79,26 +79,26 @@ fn the_site_of_a_gather() {
 fn indices_beyond_the_axis() {
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
     let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-    let mut of = |axis: usize, indices: Batch<'_>| {
-        let y = trainer.evaluate([Batch::f32([2, 3], &x), indices], |[x, rows]| x.gather("net.boxes", axis, rows));
+    let mut of = |axis: usize, indices: Input<'_>| {
+        let y = trainer.evaluate([Input::f32([2, 3], &x), indices], |[x, rows]| x.gather("net.boxes", axis, rows));
         y.map(|y| (y.shape.sizes(), y.data)).map_err(|error| error.to_string())
     };
     assert_eq!(
-        of(0, Batch::u32([3], &[1, 1, 0])),
+        of(0, Input::u32([3], &[1, 1, 0])),
         Ok(([3, 1, 1, 3], vec![4.0, 5.0, 6.0, 4.0, 5.0, 6.0, 1.0, 2.0, 3.0]))
     );
-    assert_eq!(of(3, Batch::u32([2, 1], &[2, 0])), Ok(([2, 1, 1, 2], vec![3.0, 1.0, 6.0, 4.0])));
-    assert_eq!(of(0, Batch::u32([0], &[])), Ok(([0, 1, 1, 3], Vec::new())));
+    assert_eq!(of(3, Input::u32([2, 1], &[2, 0])), Ok(([2, 1, 1, 2], vec![3.0, 1.0, 6.0, 4.0])));
+    assert_eq!(of(0, Input::u32([0], &[])), Ok(([0, 1, 1, 3], Vec::new())));
     let said = "net.boxes: index 1 of the batch is 2, and there are 2 places, from 0";
-    assert_eq!(of(0, Batch::u32([3], &[1, 2, 9])), Err(said.to_owned()));
+    assert_eq!(of(0, Input::u32([3], &[1, 2, 9])), Err(said.to_owned()));
     let said = "net.boxes: index 0 of the batch is 4294967295, and there are 3 places, from 0";
-    assert_eq!(of(3, Batch::u32([1], &[u32::MAX])), Err(said.to_owned()));
+    assert_eq!(of(3, Input::u32([1], &[u32::MAX])), Err(said.to_owned()));
     let said = "net.boxes: there is no axis 4: 0 is n, 1 h, 2 w, 3 c";
-    assert_eq!(of(4, Batch::u32([1], &[0])), Err(said.to_owned()));
-    assert_eq!(of(0, Batch::u8([1], &[0])), Err("net.boxes: indices must be u32, not u8".to_owned()));
-    assert_eq!(of(0, Batch::f32([1], &[0.0])), Err("net.boxes: indices must be u32, not f32".to_owned()));
+    assert_eq!(of(4, Input::u32([1], &[0])), Err(said.to_owned()));
+    assert_eq!(of(0, Input::u8([1], &[0])), Err("net.boxes: indices must be u32, not u8".to_owned()));
+    assert_eq!(of(0, Input::f32([1], &[0.0])), Err("net.boxes: indices must be u32, not f32".to_owned()));
     // Sent ahead nobody looks at them: such a place reads 0.
-    let ahead = trainer.prefetch([Batch::f32([2, 3], &x), Batch::u32([2], &[7, 1])]).expect("a batch");
+    let ahead = trainer.prefetch([Input::f32([2, 3], &x), Input::u32([2], &[7, 1])]).expect("a batch");
     let y = trainer.evaluate(ahead, |[x, rows]| x.gather("net.boxes", 0, rows)).expect("it runs");
     assert_eq!(y.data, [0.0, 0.0, 0.0, 4.0, 5.0, 6.0]);
 }
@@ -106,28 +106,28 @@ fn indices_beyond_the_axis() {
 #[test]
 fn labels_as_vectors() {
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
-    let mut of = |labels: Batch<'_>, classes: usize| {
+    let mut of = |labels: Input<'_>, classes: usize| {
         let y = trainer.evaluate([labels], |[labels]| labels.one_hot(classes));
         y.map(|y| (y.shape.sizes(), y.data)).map_err(|error| error.to_string())
     };
-    assert_eq!(of(Batch::u8([2], &[2, 0]), 3), Ok(([2, 1, 1, 3], vec![0.0, 0.0, 1.0, 1.0, 0.0, 0.0])));
-    assert_eq!(of(Batch::u32([1, 2], &[1, 1]), 2), Ok(([1, 1, 2, 2], vec![0.0, 1.0, 0.0, 1.0])));
-    assert_eq!(of(Batch::u32([1, 2, 2], &[0, 1, 1, 0]), 2).map(|y| y.0), Ok([1, 2, 2, 2]));
+    assert_eq!(of(Input::u8([2], &[2, 0]), 3), Ok(([2, 1, 1, 3], vec![0.0, 0.0, 1.0, 1.0, 0.0, 0.0])));
+    assert_eq!(of(Input::u32([1, 2], &[1, 1]), 2), Ok(([1, 1, 2, 2], vec![0.0, 1.0, 0.0, 1.0])));
+    assert_eq!(of(Input::u32([1, 2, 2], &[0, 1, 1, 0]), 2).map(|y| y.0), Ok([1, 2, 2, 2]));
     // Whole numbers beyond those of halves.
-    let (_, wide) = of(Batch::u32([2], &[4098, 69_999]), 70_000).expect("two rows");
+    let (_, wide) = of(Input::u32([2], &[4098, 69_999]), 70_000).expect("two rows");
     let ones: Vec<usize> = (0..140_000).filter(|&i| wide[i] != 0.0).collect();
     assert_eq!((ones, wide[4098]), (vec![4098, 139_999], 1.0));
     let said = "one_hot: label 1 of the batch is 3, and there are 3 classes, from 0";
-    assert_eq!(of(Batch::u8([2], &[0, 3]), 3), Err(said.to_owned()));
-    assert_eq!(of(Batch::u32([2], &[0, 3]), 3), Err(said.to_owned()));
-    assert_eq!(of(Batch::f32([1], &[0.0]), 3), Err("one_hot: labels must be u8 or u32, not f32".to_owned()));
+    assert_eq!(of(Input::u8([2], &[0, 3]), 3), Err(said.to_owned()));
+    assert_eq!(of(Input::u32([2], &[0, 3]), 3), Err(said.to_owned()));
+    assert_eq!(of(Input::f32([1], &[0.0]), 3), Err("one_hot: labels must be u8 or u32, not f32".to_owned()));
     for classes in [0, (1 << 24) + 1] {
         let said = format!("one_hot: there are 1 to 16777216 classes, not {classes}");
-        assert_eq!(of(Batch::u8([1], &[0]), classes), Err(said));
+        assert_eq!(of(Input::u8([1], &[0]), classes), Err(said));
     }
     // Of what was computed.
     let x = [0.5, 3.0, 1.0, 7.0, 2.0, 0.0];
-    let y = trainer.evaluate([Batch::f32([2, 3], &x)], |[x]| x.argmax().one_hot(3)).expect("it fits");
+    let y = trainer.evaluate([Input::f32([2, 3], &x)], |[x]| x.argmax().one_hot(3)).expect("it fits");
     assert_eq!(y.data, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
 }
 
@@ -138,7 +138,7 @@ fn labels_as_half_vectors() {
     let device = Cpu::new(1).expect("a CPU");
     let mut trainer = Trainer::new(device, Parameters::seeded(1), Sgd::new(0.1), method).expect("a trainer");
     let labels: Vec<u32> = (0..40).map(|i| 4095 - i).collect();
-    let y = trainer.evaluate([Batch::u32([40], &labels)], |[labels]| labels.one_hot(4096)).expect("it fits");
+    let y = trainer.evaluate([Input::u32([40], &labels)], |[labels]| labels.one_hot(4096)).expect("it fits");
     let right = |i: usize| f32::from(i % 4096 == 4095 - i / 4096);
     assert!(y.data.iter().enumerate().all(|(i, &value)| value == right(i)));
 }
@@ -161,7 +161,7 @@ fn boxes_are_coordinates() {
         let one = parameters.at("net").weight("one", [1, 1], Init::Constant(1.0));
         let mut trainer =
             Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.5), method).expect("a trainer");
-        let inputs = [Batch::f32([1, 1, 2048, 1], &x), Batch::f32([1, 5], &boxes)];
+        let inputs = [Input::f32([1, 1, 2048, 1], &x), Input::f32([1, 5], &boxes)];
         let got = trainer.evaluate(inputs, |all| boxed(&one, all)).expect("fits");
         assert_eq!(got.data, [16.5, 17.5, 18.5]);
         let plan = trainer.plan(inputs, |all| boxed(&one, all).sum()).expect("fits");

@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Op},
 };
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Init, Method, Parameter, Parameters, Tape, Trainer, Var,
+    CrossEntropy, Error, Gradients, Init, Input, Method, Parameter, Parameters, Tape, Trainer, Var,
     core::{
         backend::Backend,
         ops::Op as Name,
@@ -177,11 +177,11 @@ where
 
     pub fn backward(&mut self) -> Result<Gradients, Error<B::Error>> {
         let Self { trainer, graph, known } = self;
-        let labels = Batch::u8([graph.labels.len()], &graph.labels);
+        let labels = Input::u8([graph.labels.len()], &graph.labels);
         if graph.indices.is_empty() {
             return trainer.backward([labels], |[labels]| graph.trace(labels.tape(), known, labels, None));
         }
-        let batch = [labels, Batch::u32([graph.indices.len()], &graph.indices)];
+        let batch = [labels, Input::u32([graph.indices.len()], &graph.indices)];
         trainer.backward(batch, |[labels, indices]| graph.trace(labels.tape(), known, labels, Some(indices)))
     }
 
@@ -195,8 +195,8 @@ where
     }
 
     pub fn plan(&self) -> Vec<gradscale::PlanRow> {
-        let labels = Batch::u8([self.graph.labels.len()], &self.graph.labels);
-        let batch = [labels, Batch::u32([self.graph.indices.len()], &self.graph.indices)];
+        let labels = Input::u8([self.graph.labels.len()], &self.graph.labels);
+        let batch = [labels, Input::u32([self.graph.indices.len()], &self.graph.indices)];
         let plan = self
             .trainer
             .plan(batch, |[labels, indices]| self.graph.trace(labels.tape(), &self.known, labels, Some(indices)));

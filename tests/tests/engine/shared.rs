@@ -2,7 +2,7 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Batch, Cpu, Init, Parameters, Trainer, Var,
+    Cpu, Init, Input, Parameters, Trainer, Var,
     nn::{BatchNorm, Linear, Module},
     optim::{AdamW, Optimizer, Sgd},
 };
@@ -15,7 +15,7 @@ fn running_statistics_of_a_shared_norm() {
     let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
     let mut trainer = trainer(parameters, "fp32");
     // Means 2 and 4; unbiased variances 2 and 8.
-    let batch = [Batch::f32([2, 1], &[1.0, 3.0]), Batch::f32([2, 1], &[2.0, 6.0])];
+    let batch = [Input::f32([2, 1], &[1.0, 3.0]), Input::f32([2, 1], &[2.0, 6.0])];
     let gradients = trainer.backward(batch, |[x, y]| (norm.forward(x) + norm.forward(y)).square().mean()).unwrap();
     trainer.step(gradients).unwrap();
     let running = trainer.parameter("norm.running").unwrap().data;
@@ -36,7 +36,7 @@ fn a_shared_site_that_first_sees_zeros() {
     let (x, tiny, zero) = (values(1, 16), [2f32.powi(-40); 16], [0.0; 16]);
     let mut exponents = Vec::new();
     for _ in 0..15 {
-        let batch = [Batch::f32([4, 4], &x), Batch::f32([4, 4], &tiny), Batch::f32([4, 4], &zero)];
+        let batch = [Input::f32([4, 4], &x), Input::f32([4, 4], &tiny), Input::f32([4, 4], &zero)];
         let gradients = trainer.backward(batch, |[x, tiny, zero]| {
             let once = shared.forward(first.forward(x));
             let twice = shared.forward(once);
@@ -71,7 +71,7 @@ fn jump(method: &str) -> (Vec<usize>, Vec<usize>) {
     for step in 0..20 {
         // Narrow tensors have 30 bits of room.
         let factor = [if step < 4 { 1e-9 } else { 1e3 }];
-        let batch = [Batch::f32([4, 4], &x), Batch::f32([1], &factor)];
+        let batch = [Input::f32([4, 4], &x), Input::f32([1], &factor)];
         let gradients = trainer.backward(batch, |[x, factor]| {
             let mut x = shared.forward(x);
             for _ in 0..3 {
@@ -109,7 +109,7 @@ fn through_many_calls(method: &str, micro: usize) -> (Vec<f32>, Vec<(String, i32
     let x: Vec<f32> = (0..16u8).map(|i| f32::from(i) + 1.0).collect();
     let mut found = Vec::new();
     for _ in 0..2 {
-        let batch = || [Batch::f32([4, 4], &x)];
+        let batch = || [Input::f32([4, 4], &x)];
         let mut gradients = trainer.backward(batch(), |[x]| called(&first, &shared, x)).expect("gradients");
         for _ in 1..micro {
             gradients = trainer.backward_more(gradients, batch(), |[x]| called(&first, &shared, x)).expect("gradients");
@@ -159,7 +159,7 @@ fn a_half_copy_that_comes_late() {
         let trainer = Trainer::new(device, parameters, Sgd::new(0.1), method).expect("a trainer");
         let mut trainer = trainer.with_recording(recording);
         let x = values(3, 16);
-        let batch = || [Batch::f32([4, 4], &x)];
+        let batch = || [Input::f32([4, 4], &x)];
         let product = |trainer: &mut Trainer<_>| {
             trainer
                 .evaluate(batch(), |[x]| x.linear("product", x.tape().parameter(&weight), None))
@@ -199,7 +199,7 @@ fn the_whole_step_is_recorded() {
     let mut seen = Vec::new();
     for step in 0..8 {
         let (x, y) = (values(step, 16), values(step + 100, 16));
-        let batch = [Batch::f32([4, 4], &x), Batch::f32([4, 4], &y)];
+        let batch = [Input::f32([4, 4], &x), Input::f32([4, 4], &y)];
         // A norm that is called twice: the mean of both statistics is a launch too.
         let gradients =
             trainer.backward(batch, |[x, y]| two.forward(norm.forward(norm.forward(one.forward(x)))).mse_loss(y));

@@ -6,7 +6,7 @@ use crate::{
     run::Run,
 };
 use gradscale::{
-    Batch, Cpu, Init, Method, Parameters, Trainer,
+    Cpu, Init, Input, Method, Parameters, Trainer,
     core::{ops::Unary, solve::LimitedBy},
     nn::{BatchNorm, Module},
     optim::{Optimizer, Schedule, Sgd},
@@ -23,7 +23,7 @@ fn schedules_count_steps_taken() {
     for step in 0..8 {
         let before = trainer.parameter("p.w").unwrap().data[0];
         let g = [if step % 2 == 0 { f32::NAN } else { 1.0 }];
-        let gradients = trainer.backward([Batch::f32([1], &g)], |[g]| (g.tape().parameter(&weight) * g).sum());
+        let gradients = trainer.backward([Input::f32([1], &g)], |[g]| (g.tape().parameter(&weight) * g).sum());
         trainer.step(gradients.unwrap()).unwrap();
         moved.push(before - trainer.parameter("p.w").unwrap().data[0]);
     }
@@ -88,7 +88,7 @@ fn norm_backward_is_rounded_once() {
         let mut trainer = trainer.with_all_kept();
         let identity: Vec<f32> = (0..16).map(|i| f32::from(u8::from(i % 5 == 0))).collect();
         trainer.set_parameter("layer.weight", &identity).unwrap();
-        let batch = [Batch::f32([16, 4], &x), Batch::f32([16, 4], &t)];
+        let batch = [Input::f32([16, 4], &x), Input::f32([16, 4], &t)];
         // t = y + 1e-3·t: the gradient is nearly in the norm's null space.
         let gradients = trainer.backward(batch, |[x, t]| (norm.forward(layer.forward(x)) * t).sum()).unwrap();
         let all = trainer.scaled_gradients(&gradients).unwrap();

@@ -1,7 +1,7 @@
 //! Weights of PyTorch models, against what PyTorch computes from them. `golden/make.py` made the files.
 
 use gradscale::{
-    Batch, Cpu, ImportError, Imported, Method, Parameters, Shape, TorchModule, Trainer, Var,
+    Cpu, ImportError, Imported, Input, Method, Parameters, Shape, TorchModule, Trainer, Var,
     models::{Mlp, ResNet, SegNet},
     nn::{BatchNorm, Conv2d, GroupNorm, Gru, Linear, Module},
     optim::Sgd,
@@ -28,7 +28,7 @@ fn difference(name: &str, parameters: Parameters, net: impl for<'t> FnOnce(Var<'
     let sizes: [usize; 4] = sizes.try_into().expect("images");
     let device = Cpu::new(1).expect("a thread");
     let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::fp32()).expect("a trainer");
-    let output = trainer.evaluate([Batch::f32(sizes, &input)], |[x]| net(x)).expect("an answer");
+    let output = trainer.evaluate([Input::f32(sizes, &input)], |[x]| net(x)).expect("an answer");
     assert_eq!(output.data.len(), expected.len());
     let largest = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
     let pairs = output.data.iter().zip(&expected);
@@ -253,6 +253,6 @@ fn recurrent_layers_from_one_module() {
     let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::fp32()).expect("a trainer");
     let read = trainer.parameter("net.gru.weight_ih_l1_reverse").expect("a parameter");
     assert!(read.shape == Shape::from([9, 6]) && read.data.iter().zip(0u8..).all(|(&x, i)| x == f32::from(i)));
-    let y = trainer.evaluate([Batch::f32([1, 4, 2], &[0.5; 8])], |[x]| net.forward(x)).expect("it fits");
+    let y = trainer.evaluate([Input::f32([1, 4, 2], &[0.5; 8])], |[x]| net.forward(x)).expect("it fits");
     assert_eq!(y.shape.sizes(), [1, 1, 4, 6]);
 }

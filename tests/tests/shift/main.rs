@@ -4,7 +4,7 @@
 
 mod nets;
 
-use gradscale::{Batch, Cpu, Init, Method, Parameters, Trainer, optim::Sgd};
+use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, optim::Sgd};
 use gradscale_conformance::Recorder;
 use nets::{Setting, Trained, mlp, segnet, sequence};
 
@@ -79,7 +79,7 @@ fn a_repeated_step_draws_anew() {
     let mut trainer = Trainer::new(recorder, parameters, Sgd::new(0.0), Method::mixed()).expect("a trainer");
     let mut masks = Vec::new();
     for _ in 0..8 {
-        let gradients = trainer.backward([Batch::f32([1], &[0.0])], |[any]| {
+        let gradients = trainer.backward([Input::f32([1], &[0.0])], |[any]| {
             let w = any.tape().parameter(&weight);
             (w.dropout(0.5) + w.dropout(0.5).scale(16.0)).sum()
         });

@@ -1,7 +1,7 @@
 //! Three networks, trained for some steps on made-up data.
 
 use gradscale::{
-    Batch, CrossEntropy, Method, Parameters, Trainer,
+    CrossEntropy, Input, Method, Parameters, Trainer,
     core::{backend::Backend, ops::Divisor},
     models::{Mlp, SegNet},
     nn::{
@@ -71,7 +71,7 @@ pub fn mlp<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let (x, labels) = (noise(32 * 20, 5), (0..32).map(|i| i % 6).collect::<Vec<u8>>());
     run(trainer, |trainer| {
-        let batch = [Batch::f32([32, 20], &x), Batch::u8([32], &labels)];
+        let batch = [Input::f32([32, 20], &x), Input::u8([32], &labels)];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(small));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
@@ -89,7 +89,7 @@ pub fn segnet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
     let images: Vec<u8> = (0..pixels * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| u8::try_from(i / 36 % 6).expect("below 6")).collect();
     run(trainer, |trainer| {
-        let batch = [Batch::u8([2, 30, 36, 3], &images), Batch::u8([2, 30, 36, 1], &labels)];
+        let batch = [Input::u8([2, 30, 36, 3], &images), Input::u8([2, 30, 36, 1], &labels)];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[x, labels]| {
             let options = CrossEntropy {
@@ -124,12 +124,12 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
     let labels: Vec<f32> = target.iter().map(|x| if *x > 0.0 { 1.0 } else { 0.0 }).collect();
     run(trainer, |trainer| {
         let batch = [
-            Batch::u32([4, 6], &indices),
-            Batch::f32([4, 8], &zero),
-            Batch::f32([4, 4], &target),
-            Batch::f32([4, 4], &labels),
-            Batch::u32([4], &lengths),
-            Batch::u32([6], &places),
+            Input::u32([4, 6], &indices),
+            Input::f32([4, 8], &zero),
+            Input::f32([4, 4], &target),
+            Input::f32([4, 4], &labels),
+            Input::u32([4], &lengths),
+            Input::u32([6], &places),
         ];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[indices, zero, target, labels, lengths, places]| {

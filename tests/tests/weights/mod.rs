@@ -1,7 +1,7 @@
 //! `wgrad=half` on a device: its own f32 gradients at the scale, rounded once to half and unscaled, bit for bit.
 
 use gradscale::{
-    Batch, Method, Parameters, Trainer,
+    Input, Method, Parameters, Trainer,
     core::{
         backend::Backend,
         cast::{Round, f16_from_f32},
@@ -38,7 +38,7 @@ fn gradients<B: Backend<Error: 'static>>(device: B, method: &str) -> Vec<(String
     let x: Vec<f32> = (0..64 * 12u16).map(|i| f32::from(i * 7 % 251) / 250.0 - 0.5).collect();
     // Mostly one class: gradients of many rows add up.
     let labels: Vec<u8> = (0..64u8).map(|i| u8::from(i % 9 == 0)).collect();
-    let batch = [Batch::f32([64, 12], &x), Batch::u8([64], &labels)];
+    let batch = [Input::f32([64, 12], &x), Input::u8([64], &labels)];
     let found = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).expect("gradients");
     let names = trainer.parameters().expect("readable").into_iter().map(|(name, _)| name);
     let read = |name: String| Some((name.clone(), trainer.gradient(&found, &name).expect("readable")?.data));

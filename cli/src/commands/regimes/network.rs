@@ -3,7 +3,7 @@
 use super::{images::Images, regime::Conditions};
 use crate::data::{Order, Random};
 use gradscale::{
-    Batch, Error, Gradients, Init, Parameters, Scope, Trainer, Var,
+    Error, Gradients, Init, Input, Parameters, Scope, Trainer, Var,
     core::backend::Backend,
     models::Mlp,
     nn::{Linear, Module},
@@ -114,7 +114,7 @@ impl<'a> Learner<'a> {
         &mut self, trainer: &mut Trainer<B>, step: u64, conditions: &Conditions,
     ) -> Result<Gradients, Error<B::Error>> {
         let Conditions { factor, contrast, .. } = conditions;
-        let (one, pale) = (Batch::f32([1], std::slice::from_ref(factor)), std::slice::from_ref(contrast));
+        let (one, pale) = (Input::f32([1], std::slice::from_ref(factor)), std::slice::from_ref(contrast));
         if let Built::Curve(net) = &self.net {
             (self.x, self.targets) = points(&[self.seed, 13, step], BATCH);
             // One of them, not always the same.
@@ -125,7 +125,7 @@ impl<'a> Learner<'a> {
             if let Some(value) = conditions.input {
                 self.x[place * INPUTS] = value;
             }
-            let batch = [Batch::f32([BATCH, INPUTS], &self.x), Batch::f32([BATCH, 1], &self.targets), one];
+            let batch = [Input::f32([BATCH, INPUTS], &self.x), Input::f32([BATCH, 1], &self.targets), one];
             return trainer.backward(batch, |[x, targets, factor]| net.forward(x).mse_loss(targets) * factor);
         }
         self.x.clear();
@@ -134,8 +134,8 @@ impl<'a> Learner<'a> {
             self.x.extend_from_slice(self.images.image(sample.index));
             self.labels.push(self.images.labels[sample.index]);
         }
-        let x = Batch::f32([BATCH, self.images.values], &self.x);
-        let batch = [x, Batch::u8([BATCH], &self.labels), one, Batch::f32([1], pale)];
+        let x = Input::f32([BATCH, self.images.values], &self.x);
+        let batch = [x, Input::u8([BATCH], &self.labels), one, Input::f32([1], pale)];
         let net = &self.net;
         trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels) * factor)
     }
@@ -151,7 +151,7 @@ impl<'a> Learner<'a> {
             }),
             Built::Curve(net) => {
                 let (x, targets) = points(&[self.seed, 15], POINTS);
-                let batch = [Batch::f32([POINTS, INPUTS], &x)];
+                let batch = [Input::f32([POINTS, INPUTS], &x)];
                 let found = trainer.evaluate(batch, |[x]| net.forward(x))?.data;
                 let mean = targets.iter().copied().map(f64::from).sum::<f64>() / POINTS as f64;
                 let squares = |from: &dyn Fn(usize) -> f64| {
@@ -167,7 +167,7 @@ impl<'a> Learner<'a> {
         &self, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>,
     ) -> Result<f64, Error<B::Error>> {
         let Images { test, test_labels, values, .. } = self.images;
-        let batch = [Batch::f32([test_labels.len(), *values], test)];
+        let batch = [Input::f32([test_labels.len(), *values], test)];
         let best = trainer.evaluate_integers(batch, |[x]| net(x).argmax())?.data;
         let right = best.iter().zip(test_labels).filter(|(best, label)| **best == u32::from(**label)).count();
         Ok(100.0 * right as f64 / test_labels.len() as f64)

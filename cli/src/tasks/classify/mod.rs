@@ -8,7 +8,7 @@ mod training;
 pub use network::{Classifier, Net};
 
 use super::{
-    Apply, Dataset, Input, Kind, Pixels, Reads, Recognised, Task, Trained,
+    Apply, Dataset, ImageInput, Kind, Pixels, Reads, Recognised, Task, Trained,
     apply::{Fill, loaded},
     layers, torch,
 };
@@ -64,7 +64,7 @@ impl Kind for Classify {
     }
 
     fn layers(&self, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
-        let input = Input { size: layers::SIZE, mean: 0.0, deviation: 1.0 };
+        let input = ImageInput { size: layers::SIZE, mean: 0.0, deviation: 1.0 };
         let (parameters, classifier) = network(0, net, input, width, 10);
         layers::of(parameters, method, &[0], |x, labels| classifier.loss(x, labels, &CrossEntropy::default()))
     }

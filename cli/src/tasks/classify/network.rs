@@ -1,7 +1,7 @@
 //! Networks for images, or rows of numbers, with one class each.
 
 use super::towers::{self, Towers};
-use crate::tasks::Input;
+use crate::tasks::ImageInput;
 use clap::ValueEnum;
 use gradscale::{
     CrossEntropy, Parameters, Var,
@@ -41,7 +41,7 @@ impl Net {
 /// A network of either kind, for bytes: `[n, h, w, channels]` to `[n, classes]`.
 #[derive(Debug)]
 pub struct Classifier {
-    pub(super) input: Input,
+    pub(super) input: ImageInput,
     pub(super) net: Built,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Built {
 
 impl Classifier {
     fn normalised<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let Input { mean, deviation, .. } = self.input;
+        let ImageInput { mean, deviation, .. } = self.input;
         x.affine(1.0 / deviation, -mean / deviation)
     }
 
@@ -93,7 +93,7 @@ impl Module for First<'_> {
 
 /// A network with its parameters, first values by `seed`.
 #[must_use]
-pub fn network(seed: u64, net: Net, input: Input, width: usize, classes: usize) -> (Parameters, Classifier) {
+pub fn network(seed: u64, net: Net, input: ImageInput, width: usize, classes: usize) -> (Parameters, Classifier) {
     let mut parameters = Parameters::seeded(seed);
     let ([height, columns, channels], hidden) = (input.size, 8 * width);
     let net = match net {

@@ -9,10 +9,10 @@ use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
     metrics::{Confusion, Metrics},
-    tasks::{Classes, Input, On, Settings, run, samples},
+    tasks::{Classes, ImageInput, On, Settings, run, samples},
 };
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Parameters, Prefetched, Trainer, core::backend::Backend, nn::Module,
+    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, Trainer, core::backend::Backend, nn::Module,
     optim::Optimizer,
 };
 
@@ -44,7 +44,7 @@ pub struct Learning<'a> {
 impl<'a> Learning<'a> {
     pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let size = [data.train.height, data.train.width, data.train.channels];
-        let input = Input { size, mean: data.mean, deviation: data.deviation };
+        let input = ImageInput { size, mean: data.mean, deviation: data.deviation };
         let (parameters, net) = network(seed, settings.net, input, settings.width, data.classes.len());
         let order = Order::new(data.train.count, seed);
         let optimizer = optimizer(&settings)?;
@@ -77,10 +77,10 @@ impl run::Task for Learning<'_> {
             self.labels.push(labels[sample.index]);
         }
         let count = self.settings.batch;
-        let (size, labels) = ([count, height, width, channels], Batch::u8([count], &self.labels));
+        let (size, labels) = ([count, height, width, channels], Input::u8([count], &self.labels));
         Ok(match element {
-            Element::Byte => trainer.prefetch([Batch::u8(size, &self.images), labels])?,
-            Element::Number => trainer.prefetch([Batch::f32(size, &run::numbers(&self.images)), labels])?,
+            Element::Byte => trainer.prefetch([Input::u8(size, &self.images), labels])?,
+            Element::Number => trainer.prefetch([Input::f32(size, &run::numbers(&self.images)), labels])?,
         })
     }
 

@@ -8,7 +8,7 @@ use crate::{
     tasks::{Classes, On, Settings, run, samples},
 };
 use gradscale::{
-    Batch, CrossEntropy, Error, Gradients, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
+    CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
     models::SegNet, nn::Module, optim::Optimizer,
 };
 
@@ -56,7 +56,7 @@ impl run::Task for Learning<'_> {
         self.batches.next(&mut self.images, &mut self.labels)?;
         let Split { height, width, .. } = self.data.train;
         let size = |channels| [self.settings.batch, height, width, channels];
-        Ok(trainer.prefetch([Batch::u8(size(3), &self.images), Batch::u8(size(1), &self.labels)])?)
+        Ok(trainer.prefetch([Input::u8(size(3), &self.images), Input::u8(size(1), &self.labels)])?)
     }
 
     fn backward<B: Backend>(
@@ -86,7 +86,7 @@ impl run::Task for Learning<'_> {
             }
             #[expect(clippy::cast_precision_loss, reason = "a small number")]
             let keep = i as f32 / (i + 1) as f32;
-            let batch = [Batch::u8([count, train.height, train.width, 3], &images)];
+            let batch = [Input::u8([count, train.height, train.width, 3], &images)];
             trainer.update_statistics(keep, batch, |[x]| self.net.forward(x))?;
         }
         let mut confusion = Confusion::new(self.data.classes.len());

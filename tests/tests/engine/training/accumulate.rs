@@ -3,12 +3,12 @@
 use super::{Data, Training};
 use crate::{f64 as oracle, f64::Tensor};
 use gradscale::{
-    Batch, Parameters, Trainer,
-    nn::{Linear, Module},
-};
-use gradscale::{
     Cpu, Method,
     optim::{Adam, Sgd},
+};
+use gradscale::{
+    Input, Parameters, Trainer,
+    nn::{Linear, Module},
 };
 
 /// Rows between these.
@@ -31,7 +31,7 @@ fn micro_batches_add_to_one_batch() {
             let mut gradients = None;
             for part in &parts {
                 let data = data.rows(part.clone(), part.len() as f32 / 12.0);
-                let batch: [Batch<'_>; 3] = data.batch();
+                let batch: [Input<'_>; 3] = data.batch();
                 gradients = Some(match gradients {
                     None => trainer.backward(batch, |[x, y, f]| layers.forward(x).mse_loss(y) * f).unwrap(),
                     Some(before) => {

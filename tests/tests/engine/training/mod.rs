@@ -13,7 +13,7 @@ mod weights;
 
 use crate::graph::{Random, values};
 use gradscale::{
-    Batch, Cpu, Error, Gradients, Method, Parameters, StepOutcome, Trainer, Var,
+    Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer, Var,
     core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::Optimizer,
@@ -49,10 +49,10 @@ impl Data {
         Self { factor, ..self.clone() }
     }
 
-    fn batch(&self) -> [Batch<'_>; 3] {
+    fn batch(&self) -> [Input<'_>; 3] {
         let n = self.x.len() / 4;
         let factor = std::slice::from_ref(&self.factor);
-        [Batch::f32([n, 4], &self.x), Batch::f32([n, 3], &self.target), Batch::f32([1], factor)]
+        [Input::f32([n, 4], &self.x), Input::f32([n, 3], &self.target), Input::f32([1], factor)]
     }
 }
 

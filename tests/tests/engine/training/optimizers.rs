@@ -2,7 +2,7 @@
 
 use gradscale::Init;
 use gradscale::{
-    Batch, Cpu, Error, Method, Parameter, Parameters, StepOutcome, Trainer,
+    Cpu, Error, Input, Method, Parameter, Parameters, StepOutcome, Trainer,
     core::ops::ShapeError,
     optim::{Adam, AdamW, Optimizer, Schedule, Sgd},
 };
@@ -33,7 +33,7 @@ impl Rig {
     /// One step with these gradients, scaled down to a norm.
     pub fn step_clipped(&mut self, a: &[f32], b: &[f32], most: Option<f32>) -> StepOutcome {
         let all = &self.all;
-        let batch = [Batch::f32([a.len()], a), Batch::f32([b.len()], b)];
+        let batch = [Input::f32([a.len()], a), Input::f32([b.len()], b)];
         let gradients = self.trainer.backward(batch, |[a, b]| {
             let [p, q] = all.each_ref().map(|one| a.tape().parameter(one));
             (p * a).sum() + (q * b).sum()
@@ -143,7 +143,7 @@ fn clipping_of_one_step() {
     for optimizer in [Sgd::new(1.0).into(), Optimizer::from(Sgd::new(1.0)).clip_norm(2.0)] {
         let mut rig = Rig::new(optimizer, &[0.0; 1]);
         let all = &rig.all;
-        let batch = [Batch::f32([1], &[3.0]), Batch::f32([1], &[4.0])];
+        let batch = [Input::f32([1], &[3.0]), Input::f32([1], &[4.0])];
         let gradients = rig.trainer.backward(batch, |[a, b]| {
             let [p, q] = all.each_ref().map(|one| a.tape().parameter(one));
             (p * a).sum() + (q * b).sum()

@@ -5,7 +5,7 @@ use super::{
     optimizers::{FIRST, Rig, close, five, gradient},
 };
 use gradscale::{
-    Batch, Cpu, Init, Method, Parameters, Trainer,
+    Cpu, Init, Input, Method, Parameters, Trainer,
     core::amp::{AmpPolicy, Level},
     optim::{Given, Next, Optimizer, Own, Schedule, Sgd},
 };
@@ -229,7 +229,7 @@ fn rules_that_cannot_be() {
         let weight = parameters.at("a").weight("w", [3], Init::Constant(0.0));
         let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, optimizer, Method::fp32());
         let mut trainer = trainer.map_err(|error| error.to_string())?;
-        let batch = [Batch::f32([3], &[1.0, 2.0, 3.0])];
+        let batch = [Input::f32([3], &[1.0, 2.0, 3.0])];
         let gradients = trainer.backward(batch, |[x]| (x.tape().parameter(&weight) * x).sum());
         trainer.step(gradients.expect("it fits")).map(|_| ()).map_err(|error| error.to_string())
     };

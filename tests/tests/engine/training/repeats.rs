@@ -5,7 +5,7 @@
 
 use super::Data;
 use gradscale::{
-    Batch, Cause, Cpu, Gradients, Method, Parameters, StepOutcome, Trainer, Var,
+    Cause, Cpu, Gradients, Input, Method, Parameters, StepOutcome, Trainer, Var,
     core::{backend::Backend, step::Kind},
     nn::{BatchNorm, Linear, Module},
     optim::{Optimizer, Schedule, Sgd},
@@ -308,7 +308,7 @@ fn a_shared_layer_is_repeated_until_all_calls_fit() {
         let identity: Vec<f32> = (0..16).map(|i| if i % 5 == 0 { gain } else { 0.0 }).collect();
         trainer.set_parameter("cell.weight", &identity).expect("a parameter");
         let x: Vec<f32> = (0..32).map(|i| (i as f32 - 15.5) * 2f32.powi(-40)).collect();
-        let batch = [Batch::f32([8, 4], &x), Batch::f32([1], std::slice::from_ref(&factor))];
+        let batch = [Input::f32([8, 4], &x), Input::f32([1], std::slice::from_ref(&factor))];
         let gradients = trainer.backward(batch, |[x, factor]| {
             let mut x = x;
             for _ in 0..6 {
@@ -350,7 +350,7 @@ fn alternating(method: &str, k: i32, every: u64) -> (f64, usize, usize) {
         let (x, labels) = points(i);
         let factor =
             if i % every == every - 1 { 2f32.powi(k.max(0)) } else { 2f32.powi(-k.min(0)) } * 2f32.powi(-k.abs());
-        let batch = [Batch::f32([32, 2], &x), Batch::u8([32], &labels), Batch::f32([1], std::slice::from_ref(&factor))];
+        let batch = [Input::f32([32, 2], &x), Input::u8([32], &labels), Input::f32([1], std::slice::from_ref(&factor))];
         let gradients = trainer.backward(batch, |[x, labels, factor]| net.forward(x).cross_entropy(labels) * factor);
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         repeats += outcome.repeated.len();
@@ -359,7 +359,7 @@ fn alternating(method: &str, k: i32, every: u64) -> (f64, usize, usize) {
     let (mut right, mut all) = (0, 0);
     for i in 0..20 {
         let (x, labels) = points(5000 + i);
-        let best = trainer.evaluate_integers([Batch::f32([32, 2], &x)], |[x]| net.forward(x).argmax());
+        let best = trainer.evaluate_integers([Input::f32([32, 2], &x)], |[x]| net.forward(x).argmax());
         let best = best.expect("answers").data;
         right += best.iter().zip(&labels).filter(|(best, label)| **best == u32::from(**label)).count();
         all += labels.len();

@@ -3,7 +3,7 @@
 use super::{Data, Training, batches, optimizers::Rig};
 use crate::graph::values;
 use gradscale::{
-    Batch, Cpu, Error, Method, Parameters, Trainer,
+    Cpu, Error, Input, Method, Parameters, Trainer,
     core::ops::ShapeError,
     nn::{GruCell, Linear, Module},
     optim::{Adam, Given, Next, Optimizer, Own, Schedule, Sgd},
@@ -150,13 +150,13 @@ fn states_that_are_carried_on() {
         .expect("a trainer");
     let x = values(1, 2 * 3 * 6);
     let zeros = [0.0; 8];
-    let whole = [Batch::f32([2, 18], &x), Batch::f32([2, 4], &zeros)];
+    let whole = [Input::f32([2, 18], &x), Input::f32([2, 4], &zeros)];
     let right = trainer.evaluate(whole, |[x, h]| (0..6).fold(h, |h, i| cell.forward(x.slice(3, 3 * i, 3), h)));
     let right = right.expect("it fits").data;
     let mut state = zeros.to_vec();
     for part in 0..3 {
         let now: Vec<f32> = x.chunks(18).flat_map(|row| row[6 * part..6 * part + 6].to_vec()).collect();
-        let batch = [Batch::f32([2, 6], &now), Batch::f32([2, 4], &state), Batch::u8([2], &[0, 1])];
+        let batch = [Input::f32([2, 6], &now), Input::f32([2, 4], &state), Input::u8([2], &[0, 1])];
         let gradients = trainer.backward(batch, |[x, h, labels]| {
             let h = cell.forward(x.slice(3, 3, 3), cell.forward(x.slice(3, 0, 3), h)).output("state");
             head.forward(h).output("logits").cross_entropy(labels)
@@ -164,7 +164,7 @@ fn states_that_are_carried_on() {
         let logits = trainer.output("logits").expect("a pass has run");
         assert_eq!(logits.shape.sizes(), [2, 1, 1, 2]);
         assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
-        let ones = trainer.evaluate([Batch::f32([64], &[1.0; 64])], |[x]| (x + x).output("twice").sum());
+        let ones = trainer.evaluate([Input::f32([64], &[1.0; 64])], |[x]| (x + x).output("twice").sum());
         assert_eq!(ones.expect("it fits").data, [128.0]);
         assert_eq!(trainer.output("twice").expect("it ran last").data, [2.0; 64]);
         assert_eq!(trainer.output("logits").expect("of the last step"), logits);
@@ -173,6 +173,6 @@ fn states_that_are_carried_on() {
     assert_eq!(state, right);
     let error = trainer.output("nothing").expect_err("no such output").to_string();
     assert_eq!(error, "nothing: is no output of the last pass");
-    let twice = trainer.evaluate([Batch::f32([1], &[1.0])], |[x]| x.output("a") + x.output("a"));
+    let twice = trainer.evaluate([Input::f32([1], &[1.0])], |[x]| x.output("a") + x.output("a"));
     assert_eq!(twice.expect_err("one name").to_string(), "a: two outputs of this name");
 }

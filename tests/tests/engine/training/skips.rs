@@ -2,7 +2,7 @@
 
 use super::{Data, Training, batches};
 use gradscale::{
-    Batch, Cpu, Error, Method, Parameters, StepOutcome, Trainer,
+    Cpu, Error, Input, Method, Parameters, StepOutcome, Trainer,
     core::{
         amp::{AmpPolicy, Level},
         step::Kind,
@@ -98,7 +98,7 @@ fn one_bad_gradient_is_named() {
         let mut step = |bias: [f32; 4], factor: [f32; 4]| {
             trainer.set_parameter("layer.bias", &bias).unwrap();
             let before = trainer.parameters().unwrap();
-            let batch = [Batch::f32([1, 4], &[1.0; 4]), Batch::f32([1, 4], &factor)];
+            let batch = [Input::f32([1, 4], &[1.0; 4]), Input::f32([1, 4], &factor)];
             let loss = trainer.backward(batch, |[x, factor]| (layer.forward(x).pow(0.5) * factor).mean());
             let outcome = trainer.step(loss.unwrap()).unwrap();
             assert!(outcome.loss.is_finite(), "the forward pass is fine");
@@ -129,7 +129,7 @@ fn a_parameter_gradient_alone_is_named_so() {
     let weight = parameters.at("p").weight("w", [1], gradscale::Init::Constant(0.5));
     let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(1.0), Method::mixed()).unwrap();
     for g in [f32::NAN, f32::INFINITY] {
-        let batch = [Batch::f32([1], std::slice::from_ref(&g))];
+        let batch = [Input::f32([1], std::slice::from_ref(&g))];
         let gradients = trainer.backward(batch, |[g]| (g.tape().parameter(&weight) * g).sum());
         let skipped = trainer.step(gradients.unwrap()).unwrap().skipped.expect("a skip");
         assert_eq!((skipped.site.as_ref(), skipped.exponent), (None, 0));
@@ -185,7 +185,7 @@ fn the_forward_pass_is_blamed_for_its_own() {
         let mut step = |x: [f32; 4], first: f32| {
             trainer.set_parameter("one.weight", &[first; 16]).unwrap();
             let gradients =
-                trainer.backward([Batch::f32([1, 4], &x)], |[x]| two.forward(one.forward(x).ln()).mean()).unwrap();
+                trainer.backward([Input::f32([1, 4], &x)], |[x]| two.forward(one.forward(x).ln()).mean()).unwrap();
             trainer.step(gradients).unwrap()
         };
         assert_eq!(step([0.5; 4], 1.0).skipped, None);

@@ -4,7 +4,7 @@
 mod devices;
 
 use gradscale::{
-    Batch, Cpu, Error, Gradients, Method, Parameters, Trainer, Var,
+    Cpu, Error, Gradients, Input, Method, Parameters, Trainer, Var,
     core::{
         amp::{AmpPolicy, Level, Precision},
         step::Kind,
@@ -48,7 +48,7 @@ impl Training {
         let indices: Vec<u32> = (0..2 * 4 * 4u32).map(|i| i * i % 7).collect();
         let labels: Vec<u8> = (0..2 * 8 * 8u32).map(|i| u8::from(i % 5 == 0)).collect();
         let factor = [factor];
-        let batch = [Batch::u32([2, 4, 4, 1], &indices), Batch::u8([2, 8, 8, 1], &labels), Batch::f32([1], &factor)];
+        let batch = [Input::u32([2, 4, 4, 1], &indices), Input::u8([2, 8, 8, 1], &labels), Input::f32([1], &factor)];
         let net = &self.net;
         self.trainer.backward(batch, |all| net.loss(all)).expect("it fits")
     }
@@ -169,7 +169,7 @@ fn micro_batches_add_in_f32() {
     let gradients = {
         let indices: Vec<u32> = (0..2 * 4 * 4u32).map(|i| i * i % 7).collect();
         let labels: Vec<u8> = (0..2 * 8 * 8u32).map(|i| u8::from(i % 5 == 0)).collect();
-        let batch = [Batch::u32([2, 4, 4, 1], &indices), Batch::u8([2, 8, 8, 1], &labels), Batch::f32([1], &[0.25])];
+        let batch = [Input::u32([2, 4, 4, 1], &indices), Input::u8([2, 8, 8, 1], &labels), Input::f32([1], &[0.25])];
         let net = &training.net;
         training.trainer.backward_more(one, batch, |all| net.loss(all)).expect("it fits")
     };
