@@ -1,6 +1,17 @@
 //! Scores of what a network predicts.
 //!
 //! Each adds up batches and then gives one number; NaN while nothing was counted. Classes are bytes or words, from 0.
+//!
+//! ```
+//! use gradscale::{Input, Cpu, Method, Parameters, Trainer, metrics::Accuracy, optim::Sgd};
+//! let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
+//! let scores = [Input::f32([2, 3], &[0.0, 5.0, 1.0, 9.0, 0.0, 1.0])];
+//! let best = trainer.evaluate_integers(scores, |[x]| x.argmax())?;
+//! let mut accuracy = Accuracy::default();
+//! accuracy.add(&[1u8, 2], &best.data, None)?;
+//! assert_eq!(accuracy.share(), 0.5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod confusion;
 mod perplexity;
@@ -10,7 +21,6 @@ pub use confusion::Confusion;
 pub use perplexity::Perplexity;
 pub use share::{Accuracy, TopK};
 
-use crate::Tensor;
 use std::fmt;
 
 /// Why something could not be counted; nothing of the call was. [`fmt::Debug`] is the sentence of [`fmt::Display`].
@@ -58,21 +68,6 @@ impl fmt::Debug for MetricError {
 }
 
 impl std::error::Error for MetricError {}
-
-/// What [`Var::argmax`](crate::Var::argmax) says, read from the device, as classes.
-///
-/// ```
-/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, metrics, optim::Sgd};
-/// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-/// let best = trainer.evaluate([Input::f32([2, 3], &[0.0, 5.0, 1.0, 9.0, 0.0, 1.0])], |[x]| x.argmax())?;
-/// assert_eq!(metrics::classes(&best), [1, 0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use]
-pub fn classes(best: &Tensor) -> Vec<u32> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "indices of channels")]
-    best.data.iter().map(|&class| class as u32).collect()
-}
 
 fn same_length(labels: usize, predictions: usize) -> Result<(), MetricError> {
     if labels == predictions { Ok(()) } else { Err(MetricError::Length { labels, predictions }) }

@@ -120,7 +120,7 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let indices: Vec<u32> = (0..24).map(|i| i * 7 % 13).collect();
     let (zero, target) = (vec![0.0; 32], noise(16, 9));
-    let (lengths, places) = ([6, 2, 5, 1], [5, 0, 3, 3, 1, 0]);
+    let (lengths, places) = ([2, 1, 2, 0, 2, 2, 1, 2, 0, 2, 1, 2], [5, 0, 3, 3, 1, 0]);
     let labels: Vec<f32> = target.iter().map(|x| if *x > 0.0 { 1.0 } else { 0.0 }).collect();
     run(trainer, |trainer| {
         let batch = [
@@ -128,14 +128,15 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
             Input::f32([4, 8], &zero),
             Input::f32([4, 4], &target),
             Input::f32([4, 4], &labels),
-            Input::u32([4], &lengths),
+            Input::u32([12], &lengths),
             Input::u32([6], &places),
         ];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[indices, zero, target, labels, lengths, places]| {
             let x = one.forward(dropout.forward(tokens.forward(indices)));
             let x = two.forward(x + attention.forward(x)).gelu();
-            let x = x + over.sequence(x, None, Some(lengths)).0.gather("again", 2, places);
+            let pairs = over.sequence(x.reshape([12, 2, 8]), None, Some(lengths)).0;
+            let x = x + pairs.reshape([4, 6, 8]).gather("again", 2, places);
             let image = up.forward(x.reshape([4, 2, 3, 8])).silu().upsample_bilinear([4, 6], false);
             let image = image.upsample_nearest([1, 2]).adaptive_average_pool([3, 5]).adaptive_max_pool([1, 2]);
             let (mut state, mut h) = ([zero; 2], zero);
