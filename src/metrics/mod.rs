@@ -1,6 +1,7 @@
 //! Scores of what a network predicts.
 //!
-//! Each adds up batches and then gives one number; NaN while nothing was counted. Classes are bytes or words, from 0.
+//! Each adds up batches and then gives one number; NaN while nothing was counted. Classes are bytes or words, from 0:
+//! what [`Trainer::evaluate_integers`](crate::Trainer::evaluate_integers) gives of an `argmax`.
 
 mod confusion;
 mod perplexity;
@@ -10,7 +11,6 @@ pub use confusion::Confusion;
 pub use perplexity::Perplexity;
 pub use share::{Accuracy, TopK};
 
-use crate::Tensor;
 use std::fmt;
 
 /// Why something could not be counted; nothing of the call was. [`fmt::Debug`] is the sentence of [`fmt::Display`].
@@ -58,21 +58,6 @@ impl fmt::Debug for MetricError {
 }
 
 impl std::error::Error for MetricError {}
-
-/// What [`Var::argmax`](crate::Var::argmax) says, read from the device, as classes.
-///
-/// ```
-/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, metrics, optim::Sgd};
-/// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-/// let best = trainer.evaluate([Input::f32([2, 3], &[0.0, 5.0, 1.0, 9.0, 0.0, 1.0])], |[x]| x.argmax())?;
-/// assert_eq!(metrics::classes(&best), [1, 0]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use]
-pub fn classes(best: &Tensor) -> Vec<u32> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "indices of channels")]
-    best.data.iter().map(|&class| class as u32).collect()
-}
 
 fn same_length(labels: usize, predictions: usize) -> Result<(), MetricError> {
     if labels == predictions { Ok(()) } else { Err(MetricError::Length { labels, predictions }) }
