@@ -41,7 +41,7 @@ impl<B: Backend> Trainer<B> {
     ///     trainer.step(gradients)?;
     /// }
     /// let share = trainer.evaluate_with(&answer, [Input::f32([2, 2], &x)])?.data;
-    /// assert!(share[0] > 0.9 && share[3] > 0.9);
+    /// assert!(share[0] > 0.5 && share[3] > 0.5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
