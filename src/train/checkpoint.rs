@@ -104,7 +104,7 @@ impl<B: Backend> Trainer<B> {
         let saved = Saved {
             taken: self.counters.taken,
             seed: self.counters.seed,
-            in_a_row: self.counters.in_a_row,
+            in_a_row: self.counters.skips.in_a_row(),
             failed: self.counters.failed,
             rates: self.optimizer.saved_rates(),
             settings: Some(self.configured()),
@@ -159,7 +159,8 @@ impl<B: Backend> Trainer<B> {
             self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
         }
         self.refresh_halves().map_err(Error::Device)?;
-        (self.counters.taken, self.counters.seed, self.counters.in_a_row) = (saved.taken, saved.seed, saved.in_a_row);
+        (self.counters.taken, self.counters.seed) = (saved.taken, saved.seed);
+        self.counters.skips.restore(saved.in_a_row);
         self.counters.failed = saved.failed;
         // Gradients from before are those of other weights.
         self.tickets.serial += 1;

@@ -38,6 +38,7 @@ use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     backend::{Backend, Control, DType, Data, Slot},
     stats::{Detail, Stats},
+    step::SkipLimit,
 };
 use parameters::ParameterSet;
 use std::{
@@ -46,6 +47,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use update::Update;
+
+/// Skips in a row that end a training unless told.
+const SKIPS: u32 = 100;
 
 static TRAINERS: AtomicU64 = AtomicU64::new(0);
 
@@ -127,19 +131,17 @@ struct Settings {
     momentum: f32,
     /// The least that every step observes.
     least: Detail,
-    /// Skips in a row that end a training; 0: none do.
-    skip_limit: u32,
 }
 
 /// How far a training is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Counters {
     /// Steps taken.
     taken: u64,
     /// Micro-batches begun: the seed of dropout.
     seed: u64,
-    /// Skips in a row.
-    in_a_row: u32,
+    /// Skips in a row, and how many end a training.
+    skips: SkipLimit,
     /// Attempts at the coming step that failed and were left to the caller to repeat.
     failed: u32,
 }
@@ -186,7 +188,6 @@ impl<B: Backend> Trainer<B> {
             keep: false,
             momentum: 0.9,
             least: Detail::Counts,
-            skip_limit: 100,
         };
         let hyperparameters = optimizer.hyperparameters(0, settings.momentum);
         let exec =
@@ -197,7 +198,7 @@ impl<B: Backend> Trainer<B> {
             parameters,
             optimizer,
             sites,
-            counters: Counters::default(),
+            counters: Counters { taken: 0, seed: 0, skips: SkipLimit::new(SKIPS), failed: 0 },
             hyperparameters,
             detail: Detail::Counts,
             last: None,
@@ -216,7 +217,9 @@ impl<B: Backend> Trainer<B> {
     /// Training ends with an error after so many skipped steps in a row; 0: never. 100 unless told.
     #[must_use]
     pub const fn with_skip_limit(mut self, limit: u32) -> Self {
-        self.settings.skip_limit = limit;
+        let so_far = self.counters.skips.in_a_row();
+        self.counters.skips = SkipLimit::new(limit);
+        self.counters.skips.restore(so_far);
         self
     }
 

@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{
     backend::Backend,
     stats::{Convention, Detail, Stats},
-    step::found_inf,
+    step::{Outcome, found_inf},
 };
 
 /// Numbers that come with the rows of an attempt.
@@ -55,11 +55,9 @@ impl<B: Backend> Trainer<B> {
         let skipped = match finished {
             Finished::Stepped | Finished::Repeat(_) => {
                 self.counters.taken += 1;
-                self.counters.in_a_row = 0;
                 None
             }
             Finished::Skipped(blame, cause) => {
-                self.counters.in_a_row += 1;
                 let site = blame.map(|blame| (self.sites.name(gradients.order[blame.site]).to_owned(), blame.kind));
                 Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent), cause })
             }
@@ -71,11 +69,12 @@ impl<B: Backend> Trainer<B> {
         } else {
             0
         };
-        if let Some(skipped) = skipped
-            .as_ref()
-            .filter(|_| self.settings.skip_limit != 0 && self.counters.in_a_row >= self.settings.skip_limit)
-        {
-            return Err(Error::Skips { in_a_row: self.counters.in_a_row, last: skipped.to_string() });
+        let outcome = match finished {
+            Finished::Stepped | Finished::Repeat(_) => Outcome::Stepped,
+            Finished::Skipped(blame, _) => Outcome::Skipped(blame),
+        };
+        if let (Err(limit), Some(skipped)) = (self.counters.skips.update(outcome), &skipped) {
+            return Err(Error::Skips { in_a_row: limit.in_a_row, last: skipped.to_string() });
         }
         let Read { loss, norm, below_eps } = read;
         Ok(StepOutcome { loss, skipped, repeated: Vec::new(), gradient_norm: norm, below_eps })
