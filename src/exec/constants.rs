@@ -48,6 +48,19 @@ impl Constants {
         numbers.iter().for_each(|&number| self.0[number].users += 1);
     }
 
+    /// Numbers that no program uses, and that the next one does not need: of programs that could not be finished. They
+    /// are free.
+    pub(super) fn abandoned(&mut self, needed: &[usize]) -> Vec<usize> {
+        let mut free = Vec::new();
+        for (number, constant) in self.0.iter_mut().enumerate() {
+            if constant.users == 0 && !constant.values.is_empty() && !needed.contains(&number) {
+                *constant = Constant::default();
+                free.push(number);
+            }
+        }
+        free
+    }
+
     /// A program that used these is gone; the numbers that nobody uses now, which are free.
     pub(super) fn release(&mut self, numbers: &[usize]) -> Vec<usize> {
         let mut free = Vec::new();
@@ -100,5 +113,9 @@ mod tests {
         assert_eq!(all.number(vec![5.0]), one);
         assert_eq!(all.waiting(), Some((one, [5.0].as_slice())));
         assert_eq!(all.release(&[two]), [two]);
+        // What nobody came to use goes when somebody else comes.
+        let three = all.number(vec![7.0]);
+        assert_eq!(all.abandoned(&[three]), [one]);
+        assert_eq!((all.waiting(), all.bytes()), (Some((three, [7.0].as_slice())), 4));
     }
 }

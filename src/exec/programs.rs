@@ -62,11 +62,13 @@ impl<R> Programs<R> {
         self.all[index].as_mut().expect(KEPT)
     }
 
-    /// Of those that may go, the one not used for longest: none of those that ran since the last backward pass began,
-    /// which can be looked at and repeated, and not the one that was asked for now.
+    /// Of those that may go, the one not used for longest: no backward pass that ran since the last one began, which can be
+    /// looked at and repeated, and not the one that was asked for now.
     fn oldest(&self, may_go: impl Fn(&Program) -> bool) -> Option<usize> {
         let stored = self.all.iter().enumerate().filter_map(|(index, stored)| Some((index, stored.as_ref()?)));
-        let older = stored.filter(|(_, one)| one.used < self.since.min(self.clock) && may_go(&one.program));
+        let stays = |one: &Program| matches!(one.purpose, Purpose::Train { .. } | Purpose::Update);
+        let older = stored.filter(|(_, one)| one.used < self.clock && (one.used < self.since || !stays(&one.program)));
+        let older = older.filter(|(_, one)| may_go(&one.program));
         older.min_by_key(|(_, one)| one.used).map(|(index, _)| index)
     }
 
@@ -121,7 +123,9 @@ impl<B: Backend> Executor<B> {
 
     /// Gives the buffers of a program memory, which it shares with all others.
     pub fn link(&mut self, program: &mut Program) -> Result<(), B::Error> {
-        // Also constants of programs that could not be finished: the next one finds them known.
+        for number in self.constants.abandoned(&program.constants) {
+            self.memory.free(self.fixed.constant(number));
+        }
         while let Some((number, values)) = self.constants.waiting() {
             let mut buffer = self.device.alloc(DType::F32, values.len())?;
             self.device.write(Data::F32(values), &mut buffer)?;

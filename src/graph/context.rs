@@ -58,6 +58,15 @@ impl Context<'_, '_, '_> {
         Ok(value)
     }
 
+    /// Input `i` as f32 in memory, for kernels that read nothing else. Of a half that is exact.
+    pub fn read_single(&mut self, i: usize) -> Result<Value, TraceError> {
+        let node = self.node.inputs[i];
+        let value = self.compiler.operand(node, Some(Precision::Single))?;
+        let single = if value.dtype == DType::F32 { value } else { self.compiler.cast(node, DType::F32)? };
+        self.compiler.operands[self.id].push(single);
+        Ok(single)
+    }
+
     /// Input `i`, of one of these types.
     pub fn read_integers(&mut self, i: usize, what: &'static str, takes: &[DType]) -> Result<Value, TraceError> {
         let value = self.read_in(i, None)?;

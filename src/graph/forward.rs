@@ -72,7 +72,7 @@ impl Compiler<'_, '_> {
         self.values[node].ok_or_else(|| self.trace.nodes[node].error(missing()))
     }
 
-    fn cast(&mut self, node: usize, to: DType) -> Result<Value, TraceError> {
+    pub(super) fn cast(&mut self, node: usize, to: DType) -> Result<Value, TraceError> {
         if let Some(&value) = self.casts.get(&(node, to)) {
             return Ok(value);
         }

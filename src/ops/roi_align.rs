@@ -4,10 +4,7 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
 };
-use gradscale_core::{
-    amp::Precision,
-    ops::{GatherScatter, Op, RoiAlign},
-};
+use gradscale_core::ops::{GatherScatter, Op, RoiAlign};
 
 impl<'t> Var<'t> {
     /// RoIAlign (He et al. 2017): each box of the images `[n, h, w, c]` in `bins` rows and columns, `[boxes, rows, columns,
@@ -39,7 +36,7 @@ impl<'t> Var<'t> {
 impl Operator for RoiAlign {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
-        let boxes = at.read_in(1, Some(Precision::Single))?.buf;
+        let boxes = at.read_single(1)?.buf;
         at.store(|y| Operation::RoiAlign { p, way, x, boxes, y })
     }
 

@@ -104,6 +104,7 @@ impl<B: Backend> Trainer<B> {
         self.begin(program)?;
         let all = self.exec.rows();
         self.run_program(program, batch, all)?;
+        self.stands = Some(program);
         let order = self.exec.program(program).order.clone();
         let contributes = self.exec.program(program).contributes.clone();
         let statistics = self.exec.program(program).statistics.clone();

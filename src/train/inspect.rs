@@ -129,8 +129,8 @@ impl<B: Backend> Trainer<B> {
 
     /// A value beside the output of the last pass.
     fn left(&self, name: &str) -> Result<Left, TraceError> {
-        // What ran last, or the last training step, whose values nothing else overwrites.
-        let programs = self.ran.into_iter().chain(self.last.as_ref().map(|(index, _)| *index));
+        // What ran last, or the last training step, whose values nothing else overwrites that runs.
+        let programs = self.ran.into_iter().chain(self.stands);
         let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
         let Some(found) = all.find(|beside| beside.name == name) else {
             let kind = TraceErrorKind::Range("is no output of the last pass".to_owned());

@@ -104,7 +104,9 @@ pub struct Trainer<B: Backend> {
     detail: Detail,
     /// The program of the last backward pass, and the name of its loss.
     last: Option<(usize, String)>,
-    /// The program that ran last.
+    /// That program, as long as its outputs stand in memory.
+    stands: Option<usize>,
+    /// The program that ran last, as long as its outputs stand in memory.
     ran: Option<usize>,
     /// Updates, each with the number of its list in the executor.
     updates: Vec<(Update, usize)>,
@@ -202,6 +204,7 @@ impl<B: Backend> Trainer<B> {
             hyperparameters,
             detail: Detail::Counts,
             last: None,
+            stands: None,
             ran: None,
             updates: Vec::new(),
             numbers: Vec::new(),

@@ -32,14 +32,21 @@ impl<B: Backend> Trainer<B> {
             keep: self.settings.keep,
             given: &[],
         };
-        let program = compile(trace, purpose, &mut shared)?;
+        let program = compile(trace, purpose, &mut shared);
+        // Also for one that does not fit: it may have named sites before that was found.
+        self.fit_table().map_err(Error::Device)?;
+        let program = program?;
         self.prepare(&program).map_err(Error::Device)?;
+        // Its memory may be that of outputs which could be read so far.
+        self.ran = None;
+        if let Purpose::Train { .. } = purpose {
+            self.stands = None;
+        }
         self.exec.insert(program).map_err(Error::Device)
     }
 
-    /// A table with all rows, and buffers of parameters that a new program reads or writes.
+    /// Buffers of parameters that a new program reads or writes.
     fn prepare(&mut self, program: &Program) -> Result<(), B::Error> {
-        self.fit_table()?;
         for &(id, _) in &program.statistics {
             let waiting = Fixed::part(id, program.purpose.statistics());
             self.exec.allocate(waiting, DType::F32, self.parameters.len(id))?;

@@ -272,3 +272,47 @@ fn integers_are_integers() {
     assert_eq!(trainer.evaluate_integers([Input::u32([2], &large)], |[x]| x).expect("words").data, large);
     assert_eq!(trainer.evaluate_integers([Input::u8([2], &small)], |[x]| x).expect("bytes").data, [0, 255]);
 }
+
+/// A network that does not fit takes nothing from those that were compiled before.
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    let (mut trainer, net) = start(cpu(), Sgd::new(0.1));
+    let training = trainer.compile(kinds(5), |all| net.loss(all)).expect("it fits");
+    // Sites under another name, and then labels that are no integers.
+    let [x, _, factor] = kinds(5);
+    let wrong = [x, InputType::f32([1, 1, 5]), factor];
+    assert!(matches!(trainer.compile_of("other", wrong, |all| net.loss(all)), Err(Error::Trace(_))));
+    let gradients = trainer.backward_with(&training, Data::new(0, 5).batch()).expect("gradients");
+    trainer.step(gradients).expect("a step");
+}
+
+/// Outputs of a step are there until a program that was compiled may have taken their memory.
+#[test]
+fn outputs_are_there_or_said_to_be_gone() {
+    let (mut trainer, net) = start(cpu(), Sgd::new(0.1));
+    let data = Data::new(0, 5);
+    let gradients = trainer.backward(data.batch(), |all| net.loss(all)).expect("gradients");
+    trainer.step(gradients).expect("a step");
+    let mixed = trainer.output("mixed").expect("an output").data;
+    trainer.evaluate(Data::new(1, 4).batch(), |[x, ..]| net.one.forward(x)).expect("an answer");
+    assert_eq!(bits(&trainer.output("mixed").expect("an output").data), bits(&mixed));
+    let _later: Program<3> = trainer.compile(kinds(9), |all| net.loss(all)).expect("it fits");
+    let said = trainer.output("mixed").expect_err("gone").to_string();
+    assert_eq!(said, "mixed: is no output of the last pass");
+}
+
+/// Evaluations after a step are programs like others: they go when there are too many.
+#[test]
+fn evaluations_go_too() {
+    let (trainer, net) = start(cpu(), Sgd::new(0.1));
+    let mut trainer = trainer.with_program_bytes(4 * 30 * 30);
+    let gradients = trainer.backward(Data::new(0, 5).batch(), |all| net.loss(all)).expect("gradients");
+    trainer.step(gradients).expect("a step");
+    for len in 1..=30 {
+        trainer.evaluate(Data::new(1, len).batch(), |[x, ..]| net.logits(x)).expect("an answer");
+        let constants = trainer.memory().constants;
+        assert!(constants < 2 * 4 * 30 * 30, "{constants} bytes after {len}");
+    }
+    let gradients = trainer.repeat(Data::new(2, 5).batch()).expect("gradients");
+    trainer.step(gradients).expect("a step");
+}

@@ -147,6 +147,25 @@ fn boxed<'t>(one: &Parameter, [x, boxes]: [Var<'t>; 2]) -> Var<'t> {
     x.linear("one", x.tape().parameter(one), None).roi_align(boxes, [1, 3], 1.0, 1)
 }
 
+/// Boxes that are halves, or were computed in half, are read as numbers all the same.
+#[test]
+fn boxes_of_halves() {
+    let x: Vec<f32> = (0..64u16).map(f32::from).collect();
+    let boxes = [0.0, 8.0, 0.0, 11.0, 1.0];
+    let halves = boxes.map(half::f16::from_f32);
+    for level in [Level::O0, Level::O1, Level::O2, Level::O3] {
+        let method = Method { amp: AmpPolicy::new(level), ..Method::mixed() };
+        let mut trainer =
+            Trainer::new(Cpu::new(1).expect("a CPU"), Parameters::seeded(0), Sgd::new(0.5), method).expect("a trainer");
+        let inputs = [Input::f32([1, 1, 64, 1], &x), Input::f16([1, 5], &halves)];
+        let read = |boxes: &[f32]| assert_eq!(boxes, [8.0, 9.0, 10.0], "{level:?}");
+        read(&trainer.evaluate(inputs, |[x, boxes]| x.roi_align(boxes, [1, 3], 1.0, 1)).expect("fits").data);
+        let inputs = [Input::f32([1, 1, 64, 1], &x), Input::f32([1, 5], &boxes)];
+        let net = trainer.evaluate(inputs, |[x, boxes]| x.roi_align(boxes * 2.0, [1, 3], 0.5, 1));
+        read(&net.expect("fits").data);
+    }
+}
+
 /// Boxes keep all their digits at every level, and are no reason to compute in f32.
 #[test]
 fn boxes_are_coordinates() {
