@@ -39,8 +39,9 @@ pub(super) struct Programs<R> {
     since: u64,
 }
 
-/// Whose number is used was inserted, and not evicted since.
-const KEPT: &str = "programs that ran since the last backward pass began are kept";
+/// Whose number is used was inserted, and not evicted since: a new program takes the place of an evaluation only when that
+/// is over, and of a backward pass only when a later one has begun.
+const KEPT: &str = "a program whose number is used is kept";
 
 impl<R> Programs<R> {
     pub fn new() -> Self {
