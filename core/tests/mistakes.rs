@@ -8,7 +8,8 @@ use common::{SplitMix64, assert_bits, assert_near, full, narrow, pow2, row, ulps
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     loss_scale::{
-        Bounds, Chainer, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
+        Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig,
+        LossScale, RisingFloor,
     },
     rules::{branch_paper, parameter_gradient, sum},
     scale::Factor,
@@ -36,6 +37,7 @@ fn every_schedule() -> Vec<LossScale> {
         dynamic(DynamicConfig { interval: 1, ..DynamicConfig::backoff() }),
         LossScale::LogMax(LogMax::new(LogMaxConfig::default()).expect("a schedule")),
         LossScale::Chainer(Chainer::new(10, bounds).expect("a schedule")),
+        LossScale::Delayed(Delayed::new(DelayedConfig::default()).expect("a schedule")),
         LossScale::fixed(1024.0).expect("a power of two"),
         LossScale::None,
         LossScale::Gradient,

@@ -5,8 +5,9 @@ mod common;
 use common::{cases, narrow, pow2};
 use gradscale_core::{
     loss_scale::{
-        Bounds, Chainer, Dynamic, DynamicConfig, FLOOR_STEPS, Feedback, Hysteresis, LogMax, LogMaxConfig, LossScale,
-        RisingFloor, SWEEP, ScheduleError, StateError, WORDS, propose_fixed,
+        Bounds, Chainer, DELAYED_STEPS, Delayed, DelayedConfig, Dynamic, DynamicConfig, FLOOR_STEPS, Feedback,
+        Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor, SWEEP, ScheduleError, StateError, WORDS,
+        propose_fixed,
     },
     scaled::Scaled,
 };
@@ -167,8 +168,67 @@ fn log_max_follows_the_distribution_of_log2_amax() {
     }
 }
 
+/// The recipe in numbers: the largest 2^k with amax · 2^k below 65504 for each of the last steps, less the margin.
+#[test]
+fn delayed_follows_the_largest_gradient_of_its_history() {
+    let mut random = common::SplitMix64(9);
+    for (history, margin) in [(1, 0), (4, 3), (16, 1)] {
+        let config = DelayedConfig { history, margin, ..DelayedConfig::default() };
+        let mut scale = LossScale::Delayed(Delayed::new(config).expect("a schedule"));
+        let mut seen: Vec<f64> = Vec::new();
+        for step in 0..200 {
+            let (amax, alpha) = (narrow((6.0 * random.normal()).exp2()), step % 21 - 10);
+            seen.push(f64::from(amax) * f64::from(-alpha).exp2());
+            scale.update(&Feedback { found_inf: false, amax: Some(Scaled::new(amax, alpha)) });
+            let newest = seen.iter().rev().take(history as usize);
+            let largest = newest.copied().fold(0.0, f64::max);
+            let fits = |k: &i32| largest * f64::from(*k).exp2() < 65504.0;
+            let want = (-100..100).rev().find(fits).expect("a scale") - margin.cast_signed();
+            assert_eq!(scale.exponent(), want.clamp(-24, 30), "{history} {margin}: step {step}");
+        }
+    }
+}
+
+#[test]
+fn delayed_backs_off_and_forgets() {
+    let start = |margin| {
+        let config = DelayedConfig { history: 3, margin, bounds: bounds(-2, 30) };
+        LossScale::Delayed(Delayed::new(config).expect("a schedule"))
+    };
+    let clean = Feedback { found_inf: false, amax: Some(Scaled::new(1.0, 0)) };
+    for margin in [0, 4] {
+        let mut scale = start(margin);
+        let mut see = |feedback: &Feedback| {
+            scale.update(feedback);
+            scale.exponent() + margin.cast_signed()
+        };
+        // Three overflows in a row go down one each; three clean steps later they are forgotten.
+        assert_eq!(see(&clean), 15);
+        assert_eq!([(); 3].map(|()| see(&Feedback::FOUND_INF)), [14, 13, 12]);
+        assert_eq!([(); 3].map(|()| see(&clean)), [12, 12, 15]);
+    }
+    // It never leaves its limits, however many overflows there are.
+    let mut scale = start(0);
+    (0..40).for_each(|_| scale.update(&Feedback::FOUND_INF));
+    assert_eq!(scale.exponent(), -2);
+    // Zeros, NaN and steps without amax say nothing.
+    let before = scale.clone();
+    for amax in [None, Some(Scaled::new(0.0, 4)), Some(Scaled::new(f32::NAN, 4))] {
+        scale.update(&Feedback { found_inf: false, amax });
+        assert_eq!(scale, before);
+    }
+    // One step more than the history, and an exponent that no step allows.
+    let words = |allowed: &[i64]| LossScale::from_words(&[&[6, 3, 0, -2, 30], allowed].concat()).map(|_| ());
+    assert_eq!(words(&[1, 2, 3]), Ok(()));
+    assert_eq!([words(&[1, 2, 3, 4]), words(&[5000])], [Err(StateError::Value); 2]);
+}
+
 #[test]
 fn numbers_that_make_no_schedule_are_typed_errors() {
+    let history = |history| Delayed::new(DelayedConfig { history, ..DelayedConfig::default() });
+    assert_eq!(history(0), Err(ScheduleError::History(0)));
+    assert_eq!(history(17), Err(ScheduleError::History(17)));
+    assert!(history(16).is_ok() && DELAYED_STEPS == 16);
     let refused = |config: DynamicConfig| Dynamic::new(config).expect_err("no schedule");
     assert_eq!(refused(DynamicConfig { start: 31, ..small() }), ScheduleError::Start(31));
     assert_eq!(refused(DynamicConfig { growth: 0, ..small() }), ScheduleError::Factor(0));
@@ -250,7 +310,12 @@ fn any_schedule() -> impl Strategy<Value = LossScale> {
     let chainer =
         (1..40u32).prop_map(|interval| LossScale::Chainer(Chainer::new(interval, bounds(-6, 9)).expect("a schedule")));
     let plain = select(vec![LossScale::None, LossScale::fixed(128.0).expect("a power of two"), LossScale::Gradient]);
-    prop_oneof![4 => dynamics, 2 => log_max, 2 => chainer, 1 => plain]
+    let delayed = (1..=16u32, 0..9u32, -30..0i32).prop_map(|(history, margin, least)| {
+        LossScale::Delayed(
+            Delayed::new(DelayedConfig { history, margin, bounds: bounds(least, 20) }).expect("a schedule"),
+        )
+    });
+    prop_oneof![4 => dynamics, 2 => log_max, 2 => chainer, 2 => delayed, 1 => plain]
 }
 
 fn feedback() -> impl Strategy<Value = Feedback> {

@@ -4,7 +4,7 @@ use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exce
 use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
-    loss_scale::{Bounds, Dynamic, DynamicConfig, Hysteresis, LogMaxConfig, LossScale},
+    loss_scale::{Bounds, DelayedConfig, Dynamic, DynamicConfig, Hysteresis, LogMaxConfig, LossScale},
     site::{Calls, Memory, SiteConfig, When},
 };
 
@@ -61,6 +61,13 @@ fn loss_scale(all: &mut Configuration, schedule: &LossScale) {
             all.set("interval", chainer.interval());
             bounds(all, chainer.bounds());
             "dynamic:N"
+        }
+        LossScale::Delayed(delayed) => {
+            let DelayedConfig { history, margin, bounds: limits } = *delayed.config();
+            all.set("history", history);
+            all.set("margin", margin);
+            bounds(all, limits);
+            "delayed"
         }
     };
     all.set("scaling", kind);

@@ -3,8 +3,8 @@
 use super::text::{Options, Text};
 use gradscale_core::{
     loss_scale::{
-        Bounds, Chainer, Dynamic, DynamicConfig, Fixed, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
-        ScheduleError,
+        Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Fixed, Hysteresis, LogMax, LogMaxConfig,
+        LossScale, RisingFloor, ScheduleError,
     },
     scale::exponent_of,
 };
@@ -31,6 +31,7 @@ pub(super) fn parse(name: &str, mut options: Options<'_>) -> Result<Option<LossS
             LossScale::Chainer(Chainer::new(interval, bounds).map_err(words)?)
         }
         ("logmax", None) => LossScale::LogMax(log_max(&mut options)?),
+        ("delayed", None) => LossScale::Delayed(delayed(&mut options)?),
         _ => return Ok(None),
     };
     Ok(Some(schedule))
@@ -76,6 +77,17 @@ fn log_max(options: &mut Options<'_>) -> Result<LogMax, String> {
     };
     options.end("logmax", "mean, spread, quantile, ceiling, least, most, wgrad")?;
     LogMax::new(config).map_err(words)
+}
+
+fn delayed(options: &mut Options<'_>) -> Result<Delayed, String> {
+    let usual = DelayedConfig::default();
+    let config = DelayedConfig {
+        history: options.read("history", "a whole number of steps")?.unwrap_or(usual.history),
+        margin: options.read("margin", "a whole number of binades")?.unwrap_or(usual.margin),
+        bounds: bounds(options, usual.bounds)?,
+    };
+    options.end("delayed", "history, margin, least, most, wgrad")?;
+    Delayed::new(config).map_err(words)
 }
 
 fn bounds(options: &mut Options<'_>, usual: Bounds) -> Result<Bounds, String> {
@@ -142,6 +154,14 @@ pub(super) fn text(schedule: &LossScale) -> Text {
         LossScale::Chainer(chainer) => {
             let mut text = Text(format!("dynamic:{}", chainer.interval()));
             bounds_text(&mut text, chainer.bounds());
+            text
+        }
+        LossScale::Delayed(delayed) => {
+            let (config, usual) = (delayed.config(), DelayedConfig::default());
+            let mut text = Text("delayed".to_owned());
+            text.unless(usual.history, "history", config.history, config.history);
+            text.unless(usual.margin, "margin", config.margin, config.margin);
+            bounds_text(&mut text, config.bounds);
             text
         }
     }

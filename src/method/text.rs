@@ -5,7 +5,7 @@ use gradscale_core::{amp::Precision, loss_scale::LossScale};
 use std::{fmt, str::FromStr};
 
 /// Methods as people write them.
-pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]";
+pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]";
 
 /// Why a text names no method.
 #[derive(Clone, PartialEq)]
@@ -33,14 +33,15 @@ impl FromStr for Method {
     type Err = MethodError;
 
     /// `fp32`, `fp16`, `fixed:128`, `dynamic` (×2 after 2000 clean steps), `dynamic:10` (the paper's baseline, which
-    /// grows by 2^(1/10) each step), `logmax`, `gs`, `gs:paper` …
+    /// grows by 2^(1/10) each step), `logmax`, `delayed`, `gs`, `gs:paper` …
     ///
     /// Options of `dynamic`, scales being powers of two written as 65536 or 2^16: `init` (2^16), `interval` (2000 clean
     /// steps), `growth` (2) and `backoff` (0.5), `least` (2^-24) and `most` (2^30), `hysteresis` (`cumulative:N` or
     /// `consecutive:N` overflows before it is lowered), `tolerance` (share of overflows below which it is not) and
     /// `floor` (a minimum that rises: `40000:2^13/150000:2^15` for 2^13 from step 40 000 and 2^15 from step 150 000).
     /// `dynamic:10` has `least` and `most`, `logmax` these and `mean`, `spread` (decays), `quantile` and `ceiling`
-    /// (2^16). All of these, `fixed` and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
+    /// (2^16), `delayed` `history` (16 steps back, at most 16) and `margin` (binades left free). All of these, `fixed`
+    /// and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
     ///
     /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`.
     /// `calls=each` gives each call of a shared layer an exponent of its own: see [`super::SharedLayers`].

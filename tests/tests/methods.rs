@@ -5,7 +5,8 @@ use gradscale::{
     core::{
         amp::{Level, List, Precision},
         loss_scale::{
-            Bounds, Chainer, Dynamic, DynamicConfig, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
+            Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Hysteresis, LogMax, LogMaxConfig,
+            LossScale, RisingFloor,
         },
         ops::Op,
         site::Memory,
@@ -75,6 +76,9 @@ fn loss_scale() -> impl Strategy<Value = LossScale> {
         (-126..=126i32).prop_map(|k| LossScale::fixed(2f64.powi(k)).expect("a power of two")),
         dynamic,
         log_max,
+        (1..=16u32, any::<u32>(), bounds()).prop_map(|(history, margin, bounds)| {
+            LossScale::Delayed(Delayed::new(DelayedConfig { history, margin, bounds }).expect("a schedule"))
+        }),
         (1..u32::MAX, bounds())
             .prop_filter_map("an interval", |(n, bounds)| Chainer::new(n, bounds).ok().map(LossScale::Chainer)),
     ]

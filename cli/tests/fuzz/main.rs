@@ -102,6 +102,7 @@ fn methods() {
         "dynamic",
         "dynamic:10",
         "logmax",
+        "delayed",
         "gs",
         "gs:exact,gamma=1e-4,interval=100,window=11",
         "gs:paper-literal,gamma=1e-2",
@@ -111,6 +112,7 @@ fn methods() {
         "dynamic:init=1024,interval=5,growth=4,backoff=0.25,least=2^-3,most=2^20,tolerance=0.05",
         "dynamic:hysteresis=cumulative:2,floor=40:2/90:2^4",
         "logmax:mean=0.9,quantile=2.5,ceiling=2^15",
+        "delayed:history=4,margin=2,least=2^-3",
     ];
     let examples: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
     let words = [&NUMBERS[..], &names[..], &[",", ":", "=", "gamma=", "interval=", "gs:"]].concat();
@@ -319,7 +321,7 @@ fn traces() {
         &["{", "}", "[", "]", "null", "\"dy\":null,", "\"exponent\":2147483647,", "1e300", "\"\"", "\"rule\""],
     ]
     .concat();
-    let rules = ["gs", "gs:paper", "gs:paper-literal", "gs:authors", "dynamic:2", "logmax", "fixed:1024"];
+    let rules = ["gs", "gs:paper", "gs:paper-literal", "gs:authors", "dynamic:2", "logmax", "delayed", "fixed:1024"];
     let rules: Vec<Method> = rules.iter().map(|rule| rule.parse().expect("a method")).collect();
     fuzz("trace lines", MILLION, &examples, &words, |bytes| {
         let Ok(steps) = trace::parse(bytes) else { return false };

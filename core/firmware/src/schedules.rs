@@ -4,7 +4,7 @@ use crate::{hash::Hash, inputs};
 use core::fmt::{self, Write};
 use gradscale_core::{
     loss_scale::{
-        Bounds, Chainer, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
+        Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
         ScheduleError,
     },
     scaled::Scaled,
@@ -25,7 +25,8 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
     let rising = RisingFloor::new(&[(300, 14), (900, 20)]).and_then(|floor| dynamic(DynamicConfig { floor, ..fast() }));
     schedule(out, "rising minimum", rising)?;
     schedule(out, "chainer", Chainer::new(10, Bounds::default()).map(LossScale::Chainer))?;
-    schedule(out, "log-normal", LogMax::new(LogMaxConfig::default()).map(LossScale::LogMax))
+    schedule(out, "log-normal", LogMax::new(LogMaxConfig::default()).map(LossScale::LogMax))?;
+    schedule(out, "delayed", Delayed::new(DelayedConfig::default()).map(LossScale::Delayed))
 }
 
 fn schedule(out: &mut impl Write, name: &str, schedule: Result<LossScale, ScheduleError>) -> fmt::Result {

@@ -4,12 +4,14 @@
 //! holds everything, limits included.
 
 mod chainer;
+mod delayed;
 mod dynamic;
 mod floor;
 mod log_max;
 mod words;
 
 pub use chainer::Chainer;
+pub use delayed::{DELAYED_STEPS, Delayed, DelayedConfig};
 pub use dynamic::{Dynamic, DynamicConfig, Hysteresis};
 pub use floor::{FLOOR_STEPS, RisingFloor};
 pub use log_max::{LogMax, LogMaxConfig};
@@ -66,7 +68,7 @@ impl Default for Bounds {
 pub struct Feedback {
     /// Some parameter gradient was not finite: the step was skipped.
     pub found_inf: bool,
-    /// Largest gradient magnitude with the exponent it was seen at; only [`LogMax`] asks for it.
+    /// Largest gradient magnitude with the exponent it was seen at; [`LogMax`] and [`Delayed`] ask for it.
     pub amax: Option<Scaled<f32>>,
 }
 
@@ -99,6 +101,8 @@ pub enum LossScale {
     LogMax(LogMax),
     /// The paper's baseline: grows in every step.
     Chainer(Chainer),
+    /// As large as the largest gradient of the last steps allows.
+    Delayed(Delayed),
     /// Gradient scaling: every site has its exponent, and the loss none. An additional loss scale would change
     /// nothing, bit for bit, and found_inf is the sites' business.
     Gradient,
@@ -114,6 +118,7 @@ impl LossScale {
             Self::Dynamic(dynamic) => dynamic.exponent(),
             Self::LogMax(log_max) => log_max.exponent(),
             Self::Chainer(chainer) => chainer.exponent(),
+            Self::Delayed(delayed) => delayed.exponent(),
         }
     }
 
@@ -124,6 +129,7 @@ impl LossScale {
             Self::Dynamic(dynamic) => dynamic.update(feedback.found_inf),
             Self::LogMax(log_max) => log_max.update(feedback),
             Self::Chainer(chainer) => chainer.update(feedback.found_inf),
+            Self::Delayed(delayed) => delayed.update(feedback),
         }
     }
 
@@ -198,6 +204,8 @@ pub enum ScheduleError {
     Floor,
     /// A decay outside [0, 1), or a quantile that is not finite.
     Decay(f64),
+    /// A history of no steps, or of more than [`DELAYED_STEPS`].
+    History(u32),
 }
 
 impl fmt::Display for ScheduleError {
@@ -211,6 +219,7 @@ impl fmt::Display for ScheduleError {
             Self::Tolerance(ppm) => write!(f, "a tolerance must be below 1, not {ppm} parts per million"),
             Self::Floor => f.write_str("a rising minimum must rise, within the limits, in at most eight steps"),
             Self::Decay(decay) => write!(f, "a decay must lie in [0, 1), not {decay}"),
+            Self::History(steps) => write!(f, "a history must hold 1 to {DELAYED_STEPS} steps, not {steps}"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A schedule as integers: configuration and state, so that nothing is lost between save and restore.
 
 use super::{
-    Bounds, Chainer, Dynamic, DynamicConfig, FLOOR_STEPS, Fixed, Hysteresis, LogMax, LogMaxConfig, LossScale,
-    RisingFloor, ScheduleError, dynamic, log_max,
+    Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, FLOOR_STEPS, Fixed, Hysteresis, LogMax,
+    LogMaxConfig, LossScale, RisingFloor, ScheduleError, dynamic, log_max,
 };
 use crate::fraction::Fraction;
 use core::fmt;
@@ -50,6 +50,11 @@ impl LossScale {
                 put(&[scale.units(), i64::from(*doubling)]);
             }
             Self::Gradient => put(&[5]),
+            Self::Delayed(delayed) => {
+                let DelayedConfig { history, margin, bounds } = *delayed.config();
+                put(&[6, i64::from(history), i64::from(margin), i64::from(bounds.least), i64::from(bounds.most)]);
+                delayed.allowed().iter().for_each(|&exponent| put(&[i64::from(exponent)]));
+            }
         }
         words
     }
@@ -160,6 +165,19 @@ impl LossScale {
                 Self::Chainer(chainer)
             }
             [5] => Self::Gradient,
+            [6, history, margin, least, most, ref allowed @ ..] => {
+                let bounds = Bounds::new(small(least)?, small(most)?)?;
+                let mut delayed =
+                    Delayed::new(DelayedConfig { history: small(history)?, margin: small(margin)?, bounds })?;
+                for &exponent in allowed {
+                    delayed.see(small(exponent)?);
+                }
+                // No longer than the history, and nothing beyond what a step can allow.
+                if !delayed.allowed().iter().map(|&exponent| i64::from(exponent)).eq(allowed.iter().copied()) {
+                    return Err(StateError::Value);
+                }
+                Self::Delayed(delayed)
+            }
             _ => return Err(StateError::Length),
         };
         Ok(schedule)

@@ -62,6 +62,7 @@ const METHODS: &str = "Methods:
   dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
+  delayed          one scale as large as the largest gradient of the last steps allows
   gs               a scale for every gradient, from its histogram (= gs:exact)
   gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
                    that the authors' code decides on, in this engine
@@ -75,6 +76,7 @@ Options stand behind a method, separated by commas (dynamic:init=1024,interval=5
                    floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
   of dynamic:N     least, most
   of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, least, most
+  of delayed       history=16 (steps, at most 16), margin=0 (binades left free), least, most
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 

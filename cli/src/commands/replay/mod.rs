@@ -25,7 +25,7 @@ pub struct Replay {
     /// A trace that `gradscale train --trace` has recorded.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
+    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, delayed, gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
     /// [default: the method that made the trace; for older traces, which do not say, gs,history=0]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,

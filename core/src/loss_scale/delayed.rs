@@ -1,0 +1,106 @@
+//! Delayed scaling: as large as the largest gradient of the last steps allows (Transformer Engine's recipe).
+
+use super::{Bounds, Feedback, ScheduleError, propose_fixed};
+use heapless::Vec;
+
+/// Steps that delayed scaling can look back.
+pub const DELAYED_STEPS: usize = 16;
+
+/// Largest exponent that the state takes, in magnitude.
+const RANGE: i32 = 4096;
+
+/// The numbers of delayed scaling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DelayedConfig {
+    /// Steps to look back, 1 to [`DELAYED_STEPS`].
+    pub history: u32,
+    /// Binades left above the largest gradient of these.
+    pub margin: u32,
+    /// Least and greatest exponent.
+    pub bounds: Bounds,
+}
+
+impl Default for DelayedConfig {
+    /// 16 steps, no margin.
+    fn default() -> Self {
+        Self { history: 16, margin: 0, bounds: Bounds::default() }
+    }
+}
+
+/// The exponent is the largest at which the largest gradient of the last `history` steps would have stayed below 65504,
+/// less `margin`.
+///
+/// The recipe keeps its scale where the largest gradient is not finite. A loss scale must not, or the next batch
+/// overflows as well: a step with found_inf counts as one that allows an exponent one less than that in force.
+///
+/// ```
+/// use gradscale_core::{loss_scale::{Delayed, DelayedConfig, Feedback}, scaled::Scaled};
+/// let mut scale = Delayed::new(DelayedConfig { history: 2, ..DelayedConfig::default() })?;
+/// for (amax, exponent) in [(1.0, 15), (4.0, 13), (1.0, 13), (1.0, 15)] {
+///     scale.update(&Feedback { found_inf: false, amax: Some(Scaled::new(amax, 0)) });
+///     assert_eq!(scale.exponent(), exponent);
+/// }
+/// # Ok::<(), gradscale_core::loss_scale::ScheduleError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delayed {
+    pub(super) config: DelayedConfig,
+    /// What each of the last steps allows, the oldest first.
+    allowed: Vec<i32, DELAYED_STEPS>,
+    exponent: i32,
+}
+
+impl Delayed {
+    /// At its start, 2^0 (or the bound nearest to it).
+    ///
+    /// # Errors
+    /// [`ScheduleError::History`] unless the history has 1 to [`DELAYED_STEPS`] steps.
+    pub fn new(config: DelayedConfig) -> Result<Self, ScheduleError> {
+        if config.history == 0 || config.history as usize > DELAYED_STEPS {
+            return Err(ScheduleError::History(config.history));
+        }
+        Ok(Self { config, allowed: Vec::new(), exponent: config.bounds.clamp(0) })
+    }
+
+    /// The numbers.
+    #[must_use]
+    pub const fn config(&self) -> &DelayedConfig {
+        &self.config
+    }
+
+    /// The exponent in force.
+    #[must_use]
+    pub const fn exponent(&self) -> i32 {
+        self.exponent
+    }
+
+    /// Takes the end of a step. A clean step without amax, or with zeros only, changes nothing.
+    pub fn update(&mut self, feedback: &Feedback) {
+        let margin = self.margin();
+        if feedback.found_inf {
+            self.see((self.exponent - 1).saturating_add(margin));
+        } else if let Some(allowed) = feedback.amax.and_then(propose_fixed) {
+            self.see(allowed);
+        }
+    }
+
+    /// What each of the last steps allows, the oldest first.
+    pub(super) fn allowed(&self) -> &[i32] {
+        &self.allowed
+    }
+
+    /// Takes what one step allows.
+    pub(super) fn see(&mut self, exponent: i32) {
+        if self.allowed.len() == self.config.history as usize {
+            self.allowed.remove(0);
+        }
+        // There is room: a history is no longer than DELAYED_STEPS.
+        let _: Result<(), i32> = self.allowed.push(exponent.clamp(-RANGE, RANGE));
+        let least = self.allowed.iter().copied().min().unwrap_or(0);
+        self.exponent = self.config.bounds.clamp(least.saturating_sub(self.margin()));
+    }
+
+    fn margin(&self) -> i32 {
+        i32::try_from(self.config.margin).unwrap_or(i32::MAX)
+    }
+}
