@@ -14,7 +14,7 @@ Lines of engine.txt, separated by tabs:
 
   key       in.NAME or LAYER.NAME: an input, or a parameter of a layer, as the engine calls it
             const.NAME: the same without a gradient; index.NAME: integers
-            y: the result; t: factors of its values, loss = sum of y * t; grad.KEY: gradients of that loss
+            y: the result (of half weights: none); t: factors of its values, loss = sum of y * t; grad.KEY: gradients of that loss
   init      for the cases called init: what a first value is drawn from, "uniform BOUND" or "normal STD"
 
 All tensors are n h w c: images NHWC, weights [out, kh, kw, in], sequences [n, 1, t, c].
@@ -306,6 +306,26 @@ def first_values():
     torch.Tensor.uniform_, torch.Tensor.normal_ = plain
 
 
+def half_weights():
+    """A linear layer of half weights under a fixed loss scale: gradients as PyTorch stores them, in half at the scale,
+    then unscaled. Products and sums of these inputs are exact in f32, so that only the stores round."""
+    torch.manual_seed(zlib.crc32(b"half weights"))
+    rows, ins, outs = 96, 5, 3
+    x = torch.randint(-31, 32, (rows, ins)) / 1024.0
+    t = torch.randint(-31, 32, (rows, outs)) / 64.0
+    for exponent in [-20, -14, 0, 17]:
+        layer = nn.Linear(ins, outs).half()
+        nn.init.zeros_(layer.weight), nn.init.zeros_(layer.bias)
+        y = layer(x.half())
+        ((y.float() * t.float()).sum() * 2.0**exponent).backward()
+        case = f"half weights 2^{exponent}"
+        write(case, "in.x", x.reshape(rows, 1, 1, ins))
+        write(case, "t", t.reshape(rows, 1, 1, outs))
+        for name, gradient in (("weight", layer.weight.grad), ("bias", layer.bias.grad)):
+            assert gradient.dtype == torch.half
+            write(case, f"grad.{name}", (gradient.double() / 2.0**exponent).reshape(1, 1, outs, -1))
+
+
 def same(one, two):
     """Whether two tables hold the same numbers, but for an f32 rounding."""
     if len(one) != len(two):
@@ -322,7 +342,7 @@ def same(one, two):
 
 def main():
     torch.set_default_dtype(torch.float64)
-    for part in [products, functions, norms, images, moves, sequences, losses, first_values]:
+    for part in [products, functions, norms, images, moves, sequences, losses, half_weights, first_values]:
         part()
     if "--check" in sys.argv:
         stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]

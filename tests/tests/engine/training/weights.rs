@@ -3,6 +3,7 @@
 #[path = "../../weights/mod.rs"]
 mod devices;
 
+use crate::golden;
 use gradscale::{
     Cpu, Error, Gradients, Input, Method, Parameters, Trainer, Var,
     core::{
@@ -208,4 +209,39 @@ fn gradient_scaling_has_none() {
 #[test]
 fn on_this_device() {
     devices::weight_gradients_in_half(|| Cpu::new(1).expect("a CPU"));
+}
+
+/// PyTorch's gradients of half weights, bit for bit: where products and sums are exact in f32, the two can differ in
+/// their stores alone. At 2^-20 weights' gradients flush, at 2^17 a bias's overflow.
+#[test]
+fn they_are_those_of_half_weights_in_pytorch() {
+    let (mut flushed, mut overflowed) = (0, 0);
+    for exponent in [-20, -14, 0, 17] {
+        let case = format!("half weights 2^{exponent}");
+        let read = |key: &str| {
+            let row = golden::rows().find(|row| row[0] == case && row[1] == key).expect("a row");
+            golden::numbers::<f32>(row[3])
+        };
+        let (x, t) = (read("in.x"), read("t"));
+        let mut parameters = Parameters::seeded(1);
+        let linear = Linear::new(&mut parameters.at("linear"), 5, 3);
+        let method: Method = format!("fixed:2^{exponent},wgrad=half").parse().expect("a method");
+        let mut trainer =
+            Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.1), method).expect("a trainer");
+        let batch = [Input::f32([96, 5], &x), Input::f32([96, 3], &t)];
+        let found = trainer.backward(batch, |[x, t]| (linear.forward(x) * t).sum()).expect("gradients");
+        for name in ["weight", "bias"] {
+            let gradient = trainer.gradient(&found, &format!("linear.{name}")).expect("readable").expect("a gradient");
+            let expected = read(&format!("grad.{name}"));
+            assert_eq!(
+                bits(&gradient.data),
+                bits(&expected),
+                "{name} at 2^{exponent}: {:?} {expected:?}",
+                gradient.data
+            );
+            flushed += expected.iter().filter(|value| **value == 0.0).count();
+            overflowed += expected.iter().filter(|value| value.is_infinite()).count();
+        }
+    }
+    assert!(flushed > 0 && overflowed > 0, "{flushed} flush, {overflowed} overflow");
 }
