@@ -17,7 +17,7 @@ use gradscale_core::{
     site::{Calls, Site, SiteConfig, StepEnd},
     solve::{Exact, LimitedBy},
     stats::{Convention, Counts, Detail, Stats},
-    step::found_inf,
+    step::{Blame, Kind, Outcome, SkipLimit, TooManySkips, found_inf},
 };
 use std::panic::catch_unwind;
 
@@ -47,6 +47,24 @@ fn every_schedule() -> Vec<LossScale> {
 /// What a training sees of the exponent: the factor as an f32.
 fn factor(scale: &LossScale) -> f32 {
     Factor::between(0, scale.exponent()).apply(1.0)
+}
+
+/// A training ends after so many skips in a row, whatever came before them; a repeat is neither a skip nor a step.
+#[test]
+fn skips_are_counted_in_a_row() {
+    let mut limit = SkipLimit::new(3);
+    let mut see =
+        |outcomes: &[Outcome]| outcomes.iter().map(|&outcome| limit.update(outcome)).collect::<Result<(), _>>();
+    let (skip, repeat) =
+        (Outcome::Skipped(None), Outcome::Repeated(Blame { site: 0, kind: Kind::Overflow, exponent: 3 }));
+    assert_eq!(see(&[skip, skip, Outcome::Stepped, skip, repeat, skip, Outcome::Stepped, skip, skip]), Ok(()));
+    assert_eq!(see(&[skip]), Err(TooManySkips { in_a_row: 3, blame: None }));
+    let mut never = SkipLimit::new(0);
+    assert!((0..1000).all(|_| never.update(skip).is_ok()));
+    // What was saved goes on where it was.
+    let mut restored = SkipLimit::new(3);
+    restored.restore(2);
+    assert_eq!(restored.update(skip).map_err(|error| error.in_a_row), Err(3));
 }
 
 /// jmp: the minimum of a restored scaler is the default one.

@@ -5,9 +5,24 @@ mod common;
 use common::{assert_near, assert_same_row, detail, kind, pow2, row, value};
 use gradscale_core::{
     backend::{ABI, Control},
-    stats::{BINS, Convention, Counts, Detail, LIGHT_WORDS, RowError, Stats, WORDS},
+    stats::{BINS, Convention, Counts, Detail, LIGHT_WORDS, Moments, RowError, Stats, WORDS},
 };
 use proptest::{collection::vec, prelude::*};
+
+/// Parts have the digits that words have, so that both make the same row: 1 + 2^-26 + 2^-52 has one too many.
+#[test]
+fn sums_of_parts_have_the_digits_of_words() {
+    let (short, long) = (1.0 + pow2(-26), 1.0 + pow2(-26) + pow2(-52));
+    let one = row(Convention::FP16, 0, Detail::Moments, &[1.0]);
+    let (counts, bins) = (*one.counts(), *one.bins().expect("observed"));
+    let made = |sum| {
+        let moments = Moments { sum, sum_sq: sum, sum_ln: -sum, sum_ln_sq: sum };
+        Stats::from_parts(Convention::FP16, Detail::Moments, counts, moments, &bins).expect("a row")
+    };
+    assert_eq!(made(long), made(short));
+    assert_eq!(made(short).moments().map(|moments| moments.sum), Some(short));
+    assert_eq!(Stats::from_words(&made(long).to_words(), Convention::FP16, 0), Ok(made(long)));
+}
 
 proptest! {
     #![proptest_config(common::cases(1024))]

@@ -34,12 +34,12 @@ TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine.txt")
 LINES = []
 
 
-def write(case, key, tensor):
+def write(case, key, tensor, digits=8):
     shape = " ".join(str(size) for size in tensor.shape)
     if tensor.dtype == torch.int64:
         values = " ".join(str(x) for x in tensor.flatten().tolist())
     else:
-        values = " ".join(f"{x:.8g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
+        values = " ".join(f"{x:.{digits}g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
     LINES.append(f"{case}\t{key}\t{shape}\t{values}")
 
 
@@ -323,7 +323,8 @@ def half_weights():
         write(case, "t", t.reshape(rows, 1, 1, outs))
         for name, gradient in (("weight", layer.weight.grad), ("bias", layer.bias.grad)):
             assert gradient.dtype == torch.half
-            write(case, f"grad.{name}", (gradient.double() / 2.0**exponent).reshape(1, 1, outs, -1))
+            # Nine digits tell all f32 apart.
+            write(case, f"grad.{name}", (gradient.double() / 2.0**exponent).reshape(1, 1, outs, -1), digits=9)
 
 
 def same(one, two):
