@@ -46,12 +46,18 @@ fn both(directory: &Path, method: &str, replayed: &str) -> (Vec<Value>, Vec<Valu
     (lines(&directory.join(trace)), lines(&directory.join(out)))
 }
 
+/// Whether a line is an attempt that was repeated.
+fn repeated(line: &Value) -> bool {
+    line["repeated"].as_bool().unwrap_or(false)
+}
+
 /// Every step, site and exponent of the trace is found again.
 fn same(method: &str, recorded: &[Value], replayed: &[Value]) {
     assert_eq!(recorded.len(), replayed.len());
     for (was, is) in recorded.iter().zip(replayed) {
         assert_eq!(was["iteration"], is["iteration"]);
         assert_eq!(was["skipped"], is["skipped"], "{method}, step {}", was["iteration"]);
+        assert_eq!(repeated(was), repeated(is), "{method}, step {}", was["iteration"]);
         let (was, is) = (was["sites"].as_array().expect("sites"), is["sites"].as_array().expect("sites"));
         assert_eq!(was.len(), is.len());
         for (was, is) in was.iter().zip(is) {
@@ -79,8 +85,32 @@ fn the_rule_of_a_trace_finds_its_exponents_again() {
     }
 }
 
-/// A residual network, whose sums are sites, in training with a trace.
-fn residual(path: &Path, method: &str) {
+/// A small loss, from step 11 on a smaller one.
+fn falling(i: u8) -> f32 {
+    2f32.powi(if i > 10 { -20 } else { -14 })
+}
+
+/// Batches that do not fit are repeated; the same attempts fail in a replay, and the next ones have the same exponents.
+#[test]
+fn repeats_are_replayed_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (trace, out) = (directory.path().join("trace"), directory.path().join("out"));
+    for method in ["gs", "gs:interval=3"] {
+        // Three batches of seven have 2^20 times the loss of the others.
+        residual(&trace, method, |i| if i % 7 > 3 { 1.0 } else { 2f32.powi(-20) });
+        let (code, table, error) =
+            gradscale(directory.path(), &["replay", "trace", "--method", method, "--out", "out"]);
+        assert_eq!(code, Some(0), "{error}");
+        let (recorded, replayed) = (lines(&trace), lines(&out));
+        same(method, &recorded, &replayed);
+        let repeats = recorded.iter().filter(|line| repeated(line)).count();
+        assert!((1..=6).contains(&repeats), "{method}: {repeats} repeats");
+        assert!(table.contains(&format!("0 of 20 steps skipped, {repeats} repeats")), "{table}");
+    }
+}
+
+/// A residual network, whose sums are sites, in training with a trace; `factor` times the loss in each step.
+fn residual(path: &Path, method: &str, factor: impl Fn(u8) -> f32) {
     let mut parameters = Parameters::seeded(3);
     let net = ResNet::new(&mut parameters.at("net"), 3, 3, 1, 4);
     let rule: Method = method.parse().expect("a method");
@@ -93,10 +123,10 @@ fn residual(path: &Path, method: &str) {
     for i in 1..=20u8 {
         let images: Vec<u8> = (0..4 * 8 * 8 * 3).map(|k: u32| (k * 37 % 251) as u8 ^ i).collect();
         let batch = [Input::u8([4, 8, 8, 3], &images), Input::u8([4], &[0, 1, 2, 3])];
-        // A small loss, from step 11 on a smaller one.
-        let factor = if i > 10 { 2f32.powi(-20) } else { 2f32.powi(-14) };
+        let factor = factor(i);
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(factor));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        trace.push_repeated(u64::from(i), trainer.attempts()).expect("lines");
         trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");
     }
 }
@@ -109,7 +139,7 @@ fn sums_are_replayed_too() {
         ["gs:paper,interval=4", "gs:paper-literal,interval=4", "gs:authors,interval=4"].iter().enumerate()
     {
         let trace = format!("{i}.trace");
-        residual(&at.join(&trace), method);
+        residual(&at.join(&trace), method, falling);
         let (code, _, error) = gradscale(at, &["replay", &trace, "--method", method, "--out", "out"]);
         assert_eq!(code, Some(0), "{error}");
         let recorded = lines(&at.join(&trace));
@@ -191,7 +221,7 @@ fn splits_are_replayed_too() {
 fn the_papers_rules_on_another_rules_trace() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
-    residual(&at.join("exact.trace"), "gs:exact,interval=5");
+    residual(&at.join("exact.trace"), "gs:exact,interval=5", falling);
     let method = "gs:paper,interval=6";
     let (code, _, error) = gradscale(at, &["replay", "exact.trace", "--method", method, "--out", "out"]);
     assert_eq!(code, Some(0), "{error}");
@@ -260,7 +290,7 @@ fn the_papers_rules_on_another_rules_trace() {
     assert!(far > 2, "{far}");
 
     // The weights of a first step are those of any other method: there the rule itself is the oracle.
-    residual(&at.join("paper.trace"), method);
+    residual(&at.join("paper.trace"), method, falling);
     let paper = lines(&at.join("paper.trace"));
     let sites = |step: &Value, exponent: &str| -> Vec<i64> {
         let sites = step["sites"].as_array().expect("sites").iter();

@@ -38,6 +38,11 @@ impl<'t> Var<'t> {
         self.unary(Unary::Hardswish)
     }
 
+    /// x above 0, `slope`·x elsewhere; the derivative at 0 is `slope`.
+    pub fn leaky_relu(self, slope: f32) -> Self {
+        self.unary(Unary::LeakyRelu(slope))
+    }
+
     /// 1, −1, or 0; without a gradient.
     pub fn sign(self) -> Self {
         self.unary(Unary::Sign)
@@ -81,6 +86,7 @@ impl<'t> Var<'t> {
             Unary::Abs => ("abs", Op::Abs),
             Unary::Sign => ("sign", Op::Sign),
             Unary::Relu => ("relu", Op::Relu),
+            Unary::LeakyRelu(_) => ("leaky_relu", Op::LeakyRelu),
             Unary::Tanh => ("tanh", Op::Tanh),
             Unary::Sigmoid => ("sigmoid", Op::Sigmoid),
             Unary::Gelu => ("gelu", Op::Gelu),

@@ -116,6 +116,8 @@ def functions():
     add("tanh", lambda v: torch.tanh(v["in.x"]), shape, 4.0)
     add("gelu", lambda v: F.gelu(v["in.x"]), shape, 5.0)
     add("silu", lambda v: F.silu(v["in.x"]), shape, 8.0)
+    add("leaky_relu", lambda v: F.leaky_relu(v["in.x"], 0.2), shape, 3.0)
+    points("leaky_relu points", lambda x: F.leaky_relu(x, 0.25))
     add("hardswish", lambda v: F.hardswish(v["in.x"]), shape, 7.0)
     points("hardswish points", F.hardswish)
     add("softplus", lambda v: F.softplus(v["in.x"], threshold=1e9), shape, 12.0)

@@ -35,6 +35,7 @@ DEVICE float evaluate(const Function& f, float x, const u32* control, u32 i) {
         case UNARY_NEG: return -x;
         case UNARY_ABS: return fabsf(x);
         case UNARY_RELU: return x <= 0.0f ? 0.0f : x;
+        case UNARY_LEAKY_RELU: return x > 0.0f ? x : f.a * x;
         case UNARY_TANH: return tanhf(x);
         case UNARY_SIGMOID: return sigmoid(x);
         case UNARY_GELU: return x * normal_cdf(x);
@@ -59,6 +60,7 @@ DEVICE float derive(const Function& f, float kept, float dy, const u32* control,
         case UNARY_NEG: return -dy;
         case UNARY_ABS: return kept > 0.0f ? dy : kept < 0.0f ? -dy : 0.0f;
         case UNARY_RELU: return kept > 0.0f ? dy : 0.0f;
+        case UNARY_LEAKY_RELU: return kept > 0.0f ? dy : f.a * dy;
         case UNARY_TANH: return dy * (1.0f - kept * kept);
         case UNARY_SIGMOID: return dy * (kept * (1.0f - kept));
         case UNARY_GELU: return dy * (normal_cdf(kept) + kept * (0.398942280401433f * expf(-0.5f * kept * kept)));

@@ -18,6 +18,7 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
         case UNARY_ABS: { return number(bits & F32_MAGNITUDE); }
         // What is negative and no NaN becomes 0, also −0.
         case UNARY_RELU: { return number(select(bits, 0u, bits > F32_MAGNITUDE && !is_nan(x))); }
+        case UNARY_LEAKY_RELU: { return select(f.a * x, x, bits - 1u < F32_INFINITY); }
         case UNARY_TANH: { return hyperbolic_tangent(x); }
         case UNARY_SIGMOID: { return sigmoid(x); }
         case UNARY_GELU: { return x * normal_cdf(x); }
@@ -56,6 +57,7 @@ fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f
         case UNARY_NEG: { return number(gradient ^ sign); }
         case UNARY_ABS: { return number(select(0u, gradient ^ select(0u, sign, negative), positive || negative)); }
         case UNARY_RELU: { return number(select(0u, gradient, positive)); }
+        case UNARY_LEAKY_RELU: { return select(f.a * dy, dy, positive); }
         case UNARY_TANH: { return dy * (1.0 - kept * kept); }
         case UNARY_SIGMOID: { return dy * (kept * (1.0 - kept)); }
         case UNARY_GELU: { return dy * (normal_cdf(kept) + kept * (0.398942280 * exponential(-0.5 * kept * kept))); }

@@ -147,6 +147,8 @@ ops! {
     Scale "scale" Infer Site,
     /// max(x, 0).
     Relu "relu" Infer Pass,
+    /// x above 0, a slope times x elsewhere.
+    LeakyRelu "leaky_relu" Infer Site,
     /// Gaussian error linear unit.
     Gelu "gelu" Infer Site,
     /// Error function.

@@ -16,6 +16,8 @@ pub enum Unary {
     Sign,
     /// max(x, 0); NaN stays NaN, −0 becomes 0.
     Relu,
+    /// x above 0, slope·x elsewhere; the derivative at 0 is the slope (Maas et al. 2013).
+    LeakyRelu(f32),
     /// Hyperbolic tangent.
     Tanh,
     /// 1 / (1 + e^-x).
@@ -74,6 +76,7 @@ crate::codes!(Unary {
     Self::Dropout { .. } => 15 "UNARY_DROPOUT",
     Self::Sign => 16 "UNARY_SIGN",
     Self::Hardswish => 17 "UNARY_HARDSWISH",
+    Self::LeakyRelu(_) => 18 "UNARY_LEAKY_RELU",
 });
 
 /// What the tape keeps of an operator for its derivative.
@@ -95,6 +98,7 @@ impl Unary {
         Self::Abs,
         Self::Sign,
         Self::Relu,
+        Self::LeakyRelu(0.2),
         Self::Tanh,
         Self::Sigmoid,
         Self::Gelu,
@@ -126,7 +130,7 @@ impl Unary {
     #[must_use]
     pub const fn parameters(self) -> [f32; 2] {
         match self {
-            Self::Pow(p) => [p, 0.0],
+            Self::Pow(p) | Self::LeakyRelu(p) => [p, 0.0],
             Self::Affine { a, b } => [a, b],
             Self::Dropout { keep, .. } => [keep, 0.0],
             Self::Id
@@ -168,6 +172,13 @@ impl Unary {
                     x
                 }
             }
+            Self::LeakyRelu(slope) => {
+                if x > 0.0 {
+                    x
+                } else {
+                    slope * x
+                }
+            }
             Self::Tanh => libm::tanhf(x),
             Self::Sigmoid => sigmoid(x),
             Self::Gelu => x * normal_cdf(x),
@@ -203,7 +214,14 @@ impl Unary {
     pub const fn keeps(self) -> Saved {
         match self {
             Self::Id | Self::Neg | Self::Sign | Self::Affine { .. } | Self::Dropout { .. } => Saved::Nothing,
-            Self::Abs | Self::Ln | Self::Pow(_) | Self::Gelu | Self::Silu | Self::Hardswish | Self::Erf => Saved::Input,
+            Self::Abs
+            | Self::LeakyRelu(_)
+            | Self::Ln
+            | Self::Pow(_)
+            | Self::Gelu
+            | Self::Silu
+            | Self::Hardswish
+            | Self::Erf => Saved::Input,
             Self::Relu | Self::Tanh | Self::Sigmoid | Self::Exp | Self::Sqrt | Self::Recip => Saved::Output,
         }
     }
@@ -229,6 +247,13 @@ impl Unary {
                     dy
                 } else {
                     0.0
+                }
+            }
+            Self::LeakyRelu(slope) => {
+                if kept > 0.0 {
+                    dy
+                } else {
+                    slope * dy
                 }
             }
             Self::Tanh => dy * (1.0 - kept * kept),

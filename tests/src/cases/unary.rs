@@ -63,6 +63,8 @@ fn exact(op: Unary, x: f64, at: At) -> f64 {
                 x.max(0.0)
             }
         }
+        Unary::LeakyRelu(_) if x > 0.0 => x,
+        Unary::LeakyRelu(slope) => f64::from(slope) * x,
         Unary::Sign if x == 0.0 || x.is_nan() => x,
         Unary::Sign => x.signum(),
         Unary::Hardswish if x.is_infinite() => x.max(0.0),
@@ -141,7 +143,7 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
         .map(|_| f64::from(random.half()) * 4.0)
         .map(|x| match op {
             Unary::Ln | Unary::Sqrt | Unary::Pow(_) | Unary::Recip => x.abs() + 0.125,
-            Unary::Abs | Unary::Sign | Unary::Relu => x + 0.01f64.copysign(x),
+            Unary::Abs | Unary::Sign | Unary::Relu | Unary::LeakyRelu(_) => x + 0.01f64.copysign(x),
             // Away from both kinks.
             Unary::Hardswish if (x.abs() - 3.0).abs() < 0.01 => x + 0.02,
             _ => x,

@@ -192,23 +192,49 @@ fn functions() {
     case("silu", |g| g.x().silu());
     case("hardswish", |g| g.x().hardswish());
     hardswish_points();
+    case("leaky_relu", |g| g.x().leaky_relu(0.2));
+    leaky_relu_points();
     case("softplus", |g| g.x().softplus());
     case("softmax", |g| g.x().softmax());
 }
 
-/// Where hardswish's branches meet, and at what is not finite, value by value.
-fn hardswish_points() {
-    let name = "hardswish points";
+/// A function and its derivative at some points.
+struct Points {
+    x: Vec<f32>,
+    /// PyTorch's values, and the engine's.
+    values: [Vec<f32>; 2],
+    /// The same of derivatives.
+    slopes: [Vec<f32>; 2],
+}
+
+fn points(name: &'static str, function: impl for<'t> Fn(Var<'t>) -> Var<'t>) -> Points {
     let case = Case::of(name);
-    let [x, y, slope] = ["in.x", "y", "grad.in.x"].map(|key| &case.all[key].data);
+    let [x, y, slope] = ["in.x", "y", "grad.in.x"].map(|key| case.all[key].data.clone());
     let mut parameters = Parameters::seeded(1);
     let handle = parameters.at("in").weight("x", [1, x.len()], Init::Constant(0.0));
     let mut trainer = trainer(parameters, "fp32");
-    trainer.set_parameter("in.x", x).expect("a parameter of that size");
+    trainer.set_parameter("in.x", &x).expect("a parameter of that size");
     let batch = [Input::f32([1], &[0.0])];
-    let found = trainer.evaluate(batch, |[any]| any.tape().parameter(&handle).hardswish()).expect("it fits").data;
-    let gradients = trainer.backward(batch, |[any]| any.tape().parameter(&handle).hardswish().sum()).expect("it fits");
+    let given = |any: Var<'_>| any.tape().parameter(&handle);
+    let found = trainer.evaluate(batch, |[any]| function(given(any))).expect("it fits").data;
+    let gradients = trainer.backward(batch, |[any]| function(given(any)).sum()).expect("it fits");
     let slopes = trainer.gradient(&gradients, "in.x").expect("a parameter").expect("its gradient").data;
+    SEEN.with_borrow_mut(|seen| seen.push(name));
+    Points { x, values: [y, found], slopes: [slope, slopes] }
+}
+
+/// At 0 and at what is not finite: the same in both.
+fn leaky_relu_points() {
+    let Points { x, values, slopes } = points("leaky_relu points", |x| x.leaky_relu(0.25));
+    for [expected, found] in [values, slopes] {
+        let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+        assert!(expected.iter().zip(&found).all(same), "{x:?}: {found:?}, not {expected:?}");
+    }
+}
+
+/// Where hardswish's branches meet, and at what is not finite, value by value.
+fn hardswish_points() {
+    let Points { x, values: [y, found], slopes: [slope, slopes] } = points("hardswish points", |x| x.hardswish());
     for (i, &x) in x.iter().enumerate() {
         let near = |found: f32, right: f32| {
             found == right || found.is_nan() && right.is_nan() || (found - right).abs() <= 2e-7 * right.abs().max(1.0)
@@ -226,7 +252,6 @@ fn hardswish_points() {
         };
         assert!(near(slopes[i], right), "hardswish'({x}) is {} and not {right}", slopes[i]);
     }
-    SEEN.with_borrow_mut(|seen| seen.push(name));
 }
 
 fn norms() {

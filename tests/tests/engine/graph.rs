@@ -253,6 +253,13 @@ fn unary(function: Unary, x: f64) -> f64 {
         Unary::Neg => -x,
         Unary::Abs => x.abs(),
         Unary::Relu => x.max(0.0),
+        Unary::LeakyRelu(slope) => {
+            if x > 0.0 {
+                x
+            } else {
+                f64::from(slope) * x
+            }
+        }
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => sigmoid(x),
         Unary::Gelu => x * 0.5 * libm::erfc(-x / 2f64.sqrt()),

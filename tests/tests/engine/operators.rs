@@ -42,6 +42,7 @@ pub fn all() -> Vec<(String, Graph)> {
         Unary::Neg,
         Unary::Abs,
         Unary::Relu,
+        Unary::LeakyRelu(0.2),
         Unary::Tanh,
         Unary::Sigmoid,
         Unary::Gelu,
