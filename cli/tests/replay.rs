@@ -94,12 +94,12 @@ fn falling(i: u8) -> f32 {
 #[test]
 fn repeats_are_replayed_too() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (trace, out) = (directory.path().join("trace"), directory.path().join("out"));
-    for method in ["gs", "gs:interval=3"] {
+    for (method, name) in [("gs", "usual"), ("gs:interval=3", "often")] {
+        let (trace, out) = (directory.path().join(name), directory.path().join(format!("{name}.out")));
         // Three batches of seven have 2^20 times the loss of the others.
-        residual(&trace, method, |i| if i % 7 > 3 { 1.0 } else { 2f32.powi(-20) });
+        residual(&trace, method, |i| 2f32.powi(if i % 7 > 3 { -14 } else { -34 }));
         let (code, table, error) =
-            gradscale(directory.path(), &["replay", "trace", "--method", method, "--out", "out"]);
+            gradscale(directory.path(), &["replay", name, "--method", method, "--out", &format!("{name}.out")]);
         assert_eq!(code, Some(0), "{error}");
         let (recorded, replayed) = (lines(&trace), lines(&out));
         same(method, &recorded, &replayed);
