@@ -23,13 +23,15 @@ mod buffer;
 mod control;
 mod error;
 mod launch;
+mod operands;
 mod store;
 
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
 pub use control::{Control, Hyperparameter, Slot};
 pub use error::{Error, ErrorKind};
-pub use launch::{Launch, MapOperands, OnDevice, Operands};
+pub use launch::Launch;
+pub use operands::{MapOperands, OnDevice, Operands};
 pub use store::{CrossEntropyArgs, NormSaved, Param, Store};
 
 use crate::stats::{FlushRule, Stats};
