@@ -30,6 +30,10 @@ impl Backend for Wgpu {
         self.new_memory(dtype, len)
     }
 
+    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> Done<Self> {
+        self.new_memories(dtype, lens, buffers)
+    }
+
     fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
         self.write_memory(src, dst)
     }

@@ -47,6 +47,8 @@ pub struct Wgpu {
     others: Mutex<Option<wgpu::Buffer>>,
     /// Most bytes of one since somebody asked.
     peak: AtomicU64,
+    /// So far.
+    pub(crate) dispatches: AtomicU64,
 }
 
 impl Wgpu {
@@ -89,6 +91,7 @@ impl Wgpu {
             nothing: <[Mutex<_>; 3]>::default(),
             others: Mutex::default(),
             peak: AtomicU64::new(0),
+            dispatches: AtomicU64::new(0),
         };
         opened.probe()?;
         Ok(opened)
@@ -109,6 +112,12 @@ impl Wgpu {
 
     pub(crate) const fn has_subgroups(&self) -> bool {
         self.subgroups
+    }
+
+    /// How many dispatches were enqueued so far, those of repeated recordings among them.
+    #[must_use]
+    pub fn dispatches(&self) -> u64 {
+        self.dispatches.load(Relaxed)
     }
 
     /// Without cooperative matrices, for which it is measured how much they help.

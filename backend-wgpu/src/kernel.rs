@@ -64,6 +64,7 @@ pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
 pub(crate) const GROUPS: &str = include_str!("kernels/groups.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
+pub(crate) const LIST: &str = include_str!("kernels/list.wgsl");
 const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kernels/merge_subgroups.wgsl")];
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
@@ -118,10 +119,10 @@ kernels! {
     CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
     CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;
     CROSS_ENTROPY_VJP = "cross_entropy_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels") Y;
-    SQUARES = "squares" [HALF, SCALE] ();
+    SQUARES = "squares" [HALF, SCALE, LIST] ();
     GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
     STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();
-    OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH] ();
+    OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH, LIST] ();
 }
 
 /// Numbers of core, as WGSL constants.

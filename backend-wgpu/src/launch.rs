@@ -3,6 +3,7 @@
 use crate::{
     Error, Memory, Table, Wgpu,
     kernel::{self, FIRST_OPERAND, Kernel},
+    memory::Bytes,
     queue::Launch,
 };
 use gradscale_core::{
@@ -56,42 +57,48 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// A buffer that is not an operand.
+    /// A buffer of the backend's own.
     pub fn buffer(self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
-        self.part(binding, buffer, 0, buffer.size())
+        self.part(binding, Bytes::all(buffer))
+    }
+
+    /// Memory that is not an operand.
+    pub fn memory(self, binding: u32, memory: &'a Memory) -> Self {
+        self.part(binding, memory.bytes())
     }
 
     /// Bytes of a buffer from a multiple of [`ALIGNMENT`] on.
-    pub fn part(mut self, binding: u32, buffer: &'a wgpu::Buffer, offset: u64, size: u64) -> Self {
-        self.buffers.push((binding, wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(size) }));
+    pub fn part(mut self, binding: u32, Bytes { buffer, start, size }: Bytes<'a>) -> Self {
+        let size = wgpu::BufferSize::new(size);
+        self.buffers.push((binding, wgpu::BufferBinding { buffer, offset: start, size }));
         self
     }
 
-    /// Any buffer where the kernel asks for one that it will not look at.
-    pub fn unused(self, binding: u32, any: &'a wgpu::Buffer) -> Self {
-        self.part(binding, any, 0, any.size().min(ALIGNMENT))
+    /// Any memory where the kernel asks for some that it will not look at.
+    pub fn unused(self, binding: u32, any: &'a Memory) -> Self {
+        self.part(binding, some(any))
     }
 
     /// The next operand, and its type where that is a constant.
     pub fn operand(self, memory: &'a Memory) -> Self {
-        self.operand_as(&memory.buffer, memory.dtype())
+        self.operand_as(memory.bytes(), memory.dtype())
     }
 
-    fn operand_as(mut self, buffer: &'a wgpu::Buffer, dtype: DType) -> Self {
+    fn operand_as(mut self, bytes: Bytes<'a>, dtype: DType) -> Self {
         let operand = &self.kernel.operands[self.operands as usize];
         if operand.dtype.is_none() {
             self.constants.push((upper(operand.name), dtype.code()));
         }
         self.operands += 1;
         let binding = FIRST_OPERAND + self.operands - 1;
-        self.buffer(binding, buffer)
+        self.part(binding, bytes)
     }
 
-    /// The next operand, or any buffer in its place, which the kernel will not look at.
-    pub fn maybe(self, memory: Option<&'a Memory>, nothing: &'a wgpu::Buffer) -> Self {
+    /// The next operand, or any memory in its place, which the kernel will not look at.
+    pub fn maybe(self, memory: Option<&'a Memory>, any: &'a Memory) -> Self {
         match memory {
             Some(memory) => self.operand(memory),
-            None => self.operand_as(nothing, DType::F32),
+            None => self.operand_as(some(any), DType::F32),
         }
     }
 
@@ -109,8 +116,14 @@ impl<'a> Call<'a> {
         let how = 2 * y.dtype().code() + u32::from(*add);
         self.params.splice(0..0, [u32::from(from.0), u32::from(to.0), detail.code(), how]);
         self.store = Some(Seen { table, slot: u32::from(to.0), detail: *detail });
-        self.buffer(1, &table.control).buffer(2, &table.rows).buffer(3, &y.buffer)
+        self.buffer(1, &table.control).buffer(2, &table.rows).memory(3, y)
     }
+}
+
+/// Something of it to bind.
+fn some(memory: &Memory) -> Bytes<'_> {
+    let all = memory.bytes();
+    Bytes { size: all.size.min(ALIGNMENT), ..all }
 }
 
 /// The constant that holds an operand's type.
@@ -214,14 +227,14 @@ impl Wgpu {
                 let start = u64::from(window) * size;
                 let rest = wgpu::BufferSize::new(whole.saturating_sub(start).min(size));
                 let seen = if rest.is_some() {
-                    wgpu::BufferBinding { buffer: bound.buffer, offset: start, size: rest }
+                    wgpu::BufferBinding { buffer: bound.buffer, offset: bound.offset + start, size: rest }
                 } else if tensor.is_written() {
                     used += ALIGNMENT;
                     let size = wgpu::BufferSize::new(ALIGNMENT);
                     wgpu::BufferBinding { buffer: others, offset: used - ALIGNMENT, size }
                 } else {
                     let size = wgpu::BufferSize::new(whole.min(ALIGNMENT));
-                    wgpu::BufferBinding { buffer: bound.buffer, offset: 0, size }
+                    wgpu::BufferBinding { buffer: bound.buffer, offset: bound.offset, size }
                 };
                 all.push((tensor.window(window), seen));
             }

@@ -1,5 +1,5 @@
-//! Buffers. Halves and bytes are packed into words; every buffer is a multiple of 32 bytes, so that eight f32 can be read
-//! wherever one is.
+//! Buffers. Halves and bytes are packed into words; every tensor has a multiple of 32 bytes, so that eight f32 can be read
+//! wherever one is. Tensors that were allocated together lie side by side in one buffer, or in as few as bindings can show.
 
 use crate::{
     Error, Wgpu, kernel,
@@ -8,12 +8,43 @@ use crate::{
 use gradscale_core::backend::{Buffer, DType, Data, DataMut};
 use pollster::block_on;
 
-/// Device memory of one type.
+/// Device memory of one type: a buffer, or a part of one.
 #[derive(Debug)]
 pub struct Memory {
-    pub(crate) buffer: wgpu::Buffer,
+    buffer: wgpu::Buffer,
+    /// Where it begins there, a multiple of [`ALIGNMENT`].
+    start: u64,
+    /// Bytes, with what pads them.
+    size: u64,
     dtype: DType,
     len: usize,
+}
+
+/// Some bytes of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bytes<'a> {
+    pub buffer: &'a wgpu::Buffer,
+    pub start: u64,
+    pub size: u64,
+}
+
+impl<'a> Bytes<'a> {
+    /// All of a buffer.
+    pub fn all(buffer: &'a wgpu::Buffer) -> Self {
+        Self { buffer, start: 0, size: buffer.size() }
+    }
+}
+
+impl Memory {
+    /// All of it.
+    pub(crate) const fn bytes(&self) -> Bytes<'_> {
+        self.part(0, self.size)
+    }
+
+    /// So many bytes from one on.
+    pub(crate) const fn part(&self, start: u64, size: u64) -> Bytes<'_> {
+        Bytes { buffer: &self.buffer, start: self.start + start, size }
+    }
 }
 
 impl Buffer for Memory {
@@ -25,6 +56,9 @@ impl Buffer for Memory {
         self.len
     }
 }
+
+const USAGE: wgpu::BufferUsages =
+    wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
 
 /// Words between two places where a binding may begin.
 const WORDS: u32 = 64;
@@ -45,8 +79,46 @@ impl Wgpu {
                 reason: "larger than the device's bindings and buffers allow".into(),
             });
         }
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        Ok(Memory { buffer: self.new_buffer(padded(bytes), usage)?, dtype, len })
+        let size = padded(bytes);
+        Ok(Memory { buffer: self.new_buffer(size, USAGE)?, start: 0, size, dtype, len })
+    }
+
+    /// Memory of these lengths, side by side: as many in one buffer as one binding shows.
+    pub(crate) fn new_memories(
+        &self, dtype: DType, lens: &[usize], all: &mut impl Extend<Memory>,
+    ) -> Result<(), Error> {
+        let most = self.largest_binding().min(self.max_buffer());
+        let mut rest = lens;
+        while let Some(&first) = rest.first() {
+            let (mut places, mut end) = (Vec::new(), 0u64);
+            for &len in rest {
+                let bytes = (len as u64).saturating_mul(dtype.size() as u64);
+                let start = end.next_multiple_of(ALIGNMENT);
+                if bytes > most || start + padded(bytes) > most {
+                    break;
+                }
+                places.push((len, start, padded(bytes)));
+                end = start + padded(bytes);
+            }
+            if places.is_empty() {
+                all.extend([self.new_memory(dtype, first)?]);
+                rest = &rest[1..];
+                continue;
+            }
+            let buffer = self.new_buffer(end, USAGE)?;
+            rest = &rest[places.len()..];
+            let place = |(len, start, size)| Memory { buffer: buffer.clone(), start, size, dtype, len };
+            all.extend(places.into_iter().map(place));
+        }
+        Ok(())
+    }
+
+    /// Words that one call reads.
+    pub(crate) fn words(&self, words: &[u32]) -> Result<wgpu::Buffer, Error> {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+        let buffer = self.new_buffer(4 * words.len() as u64, usage)?;
+        self.queue().write_buffer(&buffer, 0, bytemuck::cast_slice(words));
+        Ok(buffer)
     }
 
     /// Memory of so many bytes.
@@ -79,21 +151,21 @@ impl Wgpu {
         self.flush()?;
         let (whole, rest) = bytes.split_at(bytes.len() / 4 * 4);
         if !whole.is_empty() {
-            self.queue().write_buffer(&dst.buffer, 0, whole);
+            self.queue().write_buffer(&dst.buffer, dst.start, whole);
         }
         if !rest.is_empty() {
             let (mut word, mut mask) = ([0; 4], [0; 4]);
             word[..rest.len()].copy_from_slice(rest);
             mask[..rest.len()].fill(0xFF);
             if src.len() == dst.len {
-                // Behind the end of the buffer there is only padding.
-                self.queue().write_buffer(&dst.buffer, whole.len() as u64, &word);
+                // Behind the end of a tensor there is only padding.
+                self.queue().write_buffer(&dst.buffer, dst.start + whole.len() as u64, &word);
             } else {
                 let at = whole.len();
                 let start = at as u64 / ALIGNMENT * ALIGNMENT;
                 let params = [word_of(at / 4) % WORDS, u32::from_le_bytes(mask), u32::from_le_bytes(word)];
-                let size = ALIGNMENT.min(dst.buffer.size() - start);
-                self.launch(Call::new(&kernel::TAIL).params(params).part(3, &dst.buffer, start, size), 1)?;
+                let part = dst.part(start, ALIGNMENT.min(dst.size - start));
+                self.launch(Call::new(&kernel::TAIL).params(params).part(3, part), 1)?;
             }
         }
         Ok(())
@@ -118,7 +190,7 @@ impl Wgpu {
             return self.flush();
         }
         let size = (out.len() as u64).next_multiple_of(4);
-        self.download(&[(&src.buffer, 0, size)], |bytes| out.copy_from_slice(&bytes[..out.len()]))
+        self.download(&[src.part(0, size)], |bytes| out.copy_from_slice(&bytes[..out.len()]))
     }
 }
 

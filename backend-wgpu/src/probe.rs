@@ -27,7 +27,7 @@ impl Wgpu {
         let words: Vec<u32> = PAIRS.iter().flat_map(|[a, b]| [a.to_bits(), b.to_bits(), 0, 0]).collect();
         let memory = self.new_memory(DType::U32, words.len())?;
         self.write_memory(Data::U32(&words), &memory)?;
-        self.launch(Call::new(&kernel::PROBE).params([word_of(PAIRS.len())]).buffer(3, &memory.buffer), 1)?;
+        self.launch(Call::new(&kernel::PROBE).params([word_of(PAIRS.len())]).memory(3, &memory), 1)?;
         let mut back = vec![0; words.len()];
         self.read_memory(&memory, DataMut::U32(&mut back))?;
         let want = PAIRS.iter().flat_map(|&[a, b]| [a, b, a + b, a * b]).map(f32::to_bits);

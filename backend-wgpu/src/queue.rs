@@ -1,7 +1,7 @@
 //! Launches on their way to the device: collected, encoded into one submission when somebody waits or there are many,
 //! or kept as a recording.
 
-use crate::{Error, Wgpu};
+use crate::{Error, Wgpu, memory::Bytes};
 use pollster::block_on;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -91,6 +91,7 @@ impl Wgpu {
             return Ok(());
         }
         pending.launches.push(launch);
+        self.dispatches.fetch_add(1, Relaxed);
         let many = pending.launches.len() >= MANY;
         drop(pending);
         if many { self.flush() } else { Ok(()) }
@@ -107,16 +108,16 @@ impl Wgpu {
         self.health.check()
     }
 
-    /// Copies parts of buffers (start and size, multiples of 4 bytes) behind what is waiting, waits, and shows all of
-    /// them, one behind the other.
-    pub(crate) fn download(&self, parts: &[(&wgpu::Buffer, u64, u64)], show: impl FnOnce(&[u8])) -> Result<(), Error> {
-        let size = parts.iter().map(|&(_, _, size)| size).sum();
+    /// Copies parts of buffers (multiples of 4 bytes) behind what is waiting, waits, and shows all of them, one behind the
+    /// other.
+    pub(crate) fn download(&self, parts: &[Bytes<'_>], show: impl FnOnce(&[u8])) -> Result<(), Error> {
+        let size = parts.iter().map(|part| part.size).sum();
         let staging = self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
         let launches = core::mem::take(&mut self.pending().launches);
         let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encode(&launches, &mut encoder);
         let mut at = 0;
-        for &(buffer, start, size) in parts {
+        for &Bytes { buffer, start, size } in parts {
             encoder.copy_buffer_to_buffer(buffer, start, &staging, at, size);
             at += size;
         }

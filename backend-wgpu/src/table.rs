@@ -1,6 +1,9 @@
 //! Exponents, hyperparameters, seed and rows of the sites that train together.
 
-use crate::{Error, Memory, Wgpu, memory::padded};
+use crate::{
+    Error, Memory, Wgpu,
+    memory::{Bytes, padded},
+};
 use core::ops::Range;
 use gradscale_core::{
     backend::Control,
@@ -71,9 +74,10 @@ impl Wgpu {
         let count = usize::from(rows.end.saturating_sub(rows.start));
         let mut parts = Vec::with_capacity(1 + scalars.len());
         if count != 0 {
-            parts.push((&table.rows, u64::from(rows.start) * ROW_BYTES, count as u64 * ROW_BYTES));
+            let (start, size) = (u64::from(rows.start) * ROW_BYTES, count as u64 * ROW_BYTES);
+            parts.push(Bytes { buffer: &table.rows, start, size });
         }
-        parts.extend(scalars.iter().map(|scalar| (&scalar.buffer, 0, 4)));
+        parts.extend(scalars.iter().map(|scalar| scalar.part(0, 4)));
         if parts.is_empty() {
             return self.flush();
         }

@@ -1,6 +1,6 @@
 //! How long the device itself takes, by its own timestamps.
 
-use crate::{Error, Memory, Recording, Wgpu, queue::encode};
+use crate::{Error, Memory, Recording, Wgpu, memory::Bytes, queue::encode};
 use core::time::Duration;
 
 /// A time on the device is asked of two stamps of 8 bytes.
@@ -21,7 +21,8 @@ impl Wgpu {
     /// # Errors
     /// The device's.
     pub fn time_copy(&self, from: &Memory, to: &mut Memory, bytes: u64) -> Result<Option<Duration>, Error> {
-        self.stamped(|encoder| encoder.copy_buffer_to_buffer(&from.buffer, 0, &to.buffer, 0, bytes))
+        let (from, to) = (from.bytes(), to.bytes());
+        self.stamped(|encoder| encoder.copy_buffer_to_buffer(from.buffer, from.start, to.buffer, to.start, bytes))
     }
 
     fn stamped(&self, work: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<Option<Duration>, Error> {
@@ -44,7 +45,9 @@ impl Wgpu {
         encoder.resolve_query_set(&queries, 0..STAMPS, &stamps, 0);
         self.queue().submit([encoder.finish()]);
         let mut ticks = Vec::<u64>::new();
-        self.download(&[(&stamps, 0, 8 * u64::from(STAMPS))], |bytes| ticks = bytemuck::pod_collect_to_vec(bytes))?;
+        self.download(&[Bytes { size: 8 * u64::from(STAMPS), ..Bytes::all(&stamps) }], |bytes| {
+            ticks = bytemuck::pod_collect_to_vec(bytes)
+        })?;
         let nanoseconds = (ticks[1] - ticks[0]) as f64 * f64::from(self.queue().get_timestamp_period());
         Ok(Some(Duration::from_secs_f64(nanoseconds * 1e-9)))
     }

@@ -1,4 +1,5 @@
-//! The engine on a GPU: steps agree with the CPU's, shift invariance holds, recorded steps are eager ones.
+//! The engine on a GPU: steps agree with the CPU's, shift invariance holds, recorded steps are eager ones, an update takes
+//! as many dispatches for few parameters as for many.
 //!
 //! Without an adapter the tests say so and pass; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 
@@ -8,6 +9,8 @@ mod ahead;
 mod beside;
 #[path = "../../tests/tests/shift/nets.rs"]
 mod nets;
+mod placed;
+mod update;
 #[path = "../../tests/tests/weights/mod.rs"]
 mod weights;
 

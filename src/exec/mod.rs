@@ -109,6 +109,21 @@ impl<B: Backend> Executor<B> {
         self.memory.put(buf, self.device.alloc(dtype, len)?);
         Ok(true)
     }
+
+    /// Allocates buffers that updates take together, each with its length. Those that are there already become others, of
+    /// any content; without memory, they stay.
+    pub fn allocate_together(&mut self, dtype: DType, all: &[(Buf, usize)]) -> Result<(), B::Error> {
+        let lens: Vec<usize> = all.iter().map(|&(_, len)| len).collect();
+        let mut buffers = Vec::with_capacity(all.len());
+        self.device.alloc_together(dtype, &lens, &mut buffers)?;
+        if all.iter().any(|&(buf, _)| self.memory.has(buf)) {
+            self.programs.forget();
+        }
+        for (&(buf, _), buffer) in all.iter().zip(buffers) {
+            self.memory.put(buf, buffer);
+        }
+        Ok(())
+    }
 }
 
 /// As tables count: names of sites were limited when they were given.

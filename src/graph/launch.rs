@@ -228,6 +228,16 @@ pub(crate) enum Part {
     State3,
 }
 
+impl Part {
+    /// The type of its elements.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::Half => DType::F16,
+            Self::Master | Self::Gradient | Self::State0 | Self::State1 | Self::State2 | Self::State3 => DType::F32,
+        }
+    }
+}
+
 /// Where the optimizer keeps what it remembers of a parameter.
 pub(crate) const STATES: [Part; MOST_STATES] = [Part::State0, Part::State1, Part::State2, Part::State3];
 /// Parts of each parameter.

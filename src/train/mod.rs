@@ -283,18 +283,20 @@ impl<B: Backend> Trainer<B> {
 
     /// Masters, gradients, state of the optimizer, and the four numbers.
     fn allocate(&mut self) -> Result<(), B::Error> {
+        let all: Vec<usize> = (0..self.parameters.all.len()).collect();
+        let of_role = |may: fn(Role) -> bool| -> Vec<usize> {
+            all.iter().copied().filter(|&id| may(self.parameters.infos[id].role)).collect()
+        };
+        let (updated, weights) = (of_role(|role| role != Role::Constant), of_role(|role| role == Role::Weight));
+        self.allocate_parts(Part::Master, &all)?;
+        self.allocate_parts(Part::Gradient, &updated)?;
         for (id, definition) in self.parameters.all.iter().enumerate() {
-            let (len, master) = (definition.shape.len(), Fixed::part(id, Part::Master));
-            self.exec.allocate(master, DType::F32, len)?;
-            self.exec.write(master, Data::F32(&definition.values))?;
-            let role = self.parameters.infos[id].role;
-            if role != Role::Constant {
-                self.exec.allocate(Fixed::part(id, Part::Gradient), DType::F32, len)?;
-            }
-            if role == Role::Weight {
-                for part in STATES.into_iter().take(self.optimizer.states()) {
-                    self.exec.clear(Fixed::part(id, part), len)?;
-                }
+            self.exec.write(Fixed::part(id, Part::Master), Data::F32(&definition.values))?;
+        }
+        for part in STATES.into_iter().take(self.optimizer.states()) {
+            self.allocate_parts(part, &weights)?;
+            for &id in &weights {
+                self.exec.clear(Fixed::part(id, part), self.parameters.len(id))?;
             }
         }
         let fixed = self.parameters.fixed();
@@ -303,6 +305,12 @@ impl<B: Backend> Trainer<B> {
             self.exec.write(buf, Data::F32(&[value]))?;
         }
         Ok(())
+    }
+
+    /// Allocates a part of some parameters, side by side where a device needs that to update them in one launch.
+    fn allocate_parts(&mut self, part: Part, ids: &[usize]) -> Result<(), B::Error> {
+        let all: Vec<_> = ids.iter().map(|&id| (Fixed::part(id, part), self.parameters.len(id))).collect();
+        self.exec.allocate_together(part.dtype(), &all)
     }
 
     /// The level of the policy.
@@ -324,8 +332,7 @@ impl<B: Backend> Trainer<B> {
 
 /// The operation that copies a part of a parameter into another of another type.
 fn converted(id: usize, len: usize, from: Part, to: Part) -> Operation {
-    let dtype = if to == Part::Half { DType::F16 } else { DType::F32 };
-    cast(Fixed::part(id, from), Target::keep(Value { buf: Fixed::part(id, to), dtype, len }, Slot::ONE))
+    cast(Fixed::part(id, from), Target::keep(Value { buf: Fixed::part(id, to), dtype: to.dtype(), len }, Slot::ONE))
 }
 
 /// As launches count them: sizes of parameters were checked.

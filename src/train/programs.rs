@@ -6,10 +6,7 @@ use crate::{
     graph::{Fixed, Part, Program, Purpose, Shared, Trace, compile},
     parameters::Role,
 };
-use gradscale_core::{
-    amp::Level,
-    backend::{Backend, DType},
-};
+use gradscale_core::{amp::Level, backend::Backend};
 use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
@@ -47,10 +44,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Buffers of parameters that a new program reads or writes.
     fn prepare(&mut self, program: &Program) -> Result<(), B::Error> {
-        for &(id, _) in &program.statistics {
-            let waiting = Fixed::part(id, program.purpose.statistics());
-            self.exec.allocate(waiting, DType::F32, self.parameters.len(id))?;
-        }
+        self.allocate_missing(program.purpose.statistics(), program.statistics.iter().map(|&(id, _)| id))?;
         // O3 has no masters: what the optimizer updates is rounded to half each time.
         let rounds = self.level() == Level::O3;
         let mut halves = program.halves.clone();
@@ -58,17 +52,22 @@ impl<B: Backend> Trainer<B> {
             let weights = self.parameters.infos.iter().enumerate().filter(|(_, one)| one.role == Role::Weight);
             halves.extend(weights.map(|(id, _)| id));
         }
-        for id in halves {
-            if self.exec.allocate(Fixed::part(id, Part::Half), DType::F16, self.parameters.len(id))? {
-                self.convert(id, Part::Master, Part::Half)?;
-                if rounds {
-                    self.convert(id, Part::Half, Part::Master)?;
-                }
-                // Updates from now on write this one too.
-                self.forget_updates();
-            }
+        if halves.iter().all(|&id| self.exec.has(Fixed::part(id, Part::Half))) {
+            return Ok(());
         }
-        Ok(())
+        // Those that are there come along, so that one launch of an update writes all.
+        halves.extend((0..self.parameters.all.len()).filter(|&id| self.exec.has(Fixed::part(id, Part::Half))));
+        halves.sort_unstable();
+        halves.dedup();
+        self.allocate_parts(Part::Half, &halves)?;
+        self.forget_updates();
+        self.refresh_halves()
+    }
+
+    /// Memory for a part of those of these parameters that have none.
+    pub(super) fn allocate_missing(&mut self, part: Part, ids: impl Iterator<Item = usize>) -> Result<(), B::Error> {
+        let missing: Vec<usize> = ids.filter(|&id| !self.exec.has(Fixed::part(id, part))).collect();
+        self.allocate_parts(part, &missing)
     }
 
     /// A table for all sites.

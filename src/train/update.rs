@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Level,
-    backend::{Backend, DType, Slot},
+    backend::{Backend, Slot},
     ops::{Optimizer as Descriptor, Unary},
 };
 use std::ops::Range;
@@ -125,9 +125,9 @@ impl<B: Backend> Trainer<B> {
         let mut operations = Vec::new();
         // Those with one call come as they are; others are divided first.
         let (single, several): (Vec<_>, Vec<_>) = statistics.iter().partition(|(_, calls)| *calls == 1);
+        self.allocate_missing(Part::State0, several.iter().map(|&(id, _)| id))?;
         for &(id, calls) in &several {
             let (mean, len) = (Fixed::part(id, Part::State0), self.parameters.len(id));
-            self.exec.allocate(mean, DType::F32, len)?;
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let a = (1.0 / f64::from(calls)) as f32;
             let y = Target::keep(Value::single(mean, len), Slot::ONE);

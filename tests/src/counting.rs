@@ -13,7 +13,7 @@ use gradscale_core::{
 /// Calls and bytes since the last [`Counting::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Buffers allocated.
+    /// Buffers allocated, alone or together.
     pub allocs: u64,
     /// Bytes allocated.
     pub allocated: u64,
@@ -104,6 +104,11 @@ impl<B: Backend> Backend for Counting<B> {
         self.count(ALLOCS, 1);
         self.count(ALLOCATED, len.saturating_mul(dtype.size()));
         self.inner.alloc(dtype, len)
+    }
+    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<B::Buffer>) -> Done<Self> {
+        self.count(ALLOCS, lens.len());
+        self.count(ALLOCATED, lens.iter().sum::<usize>().saturating_mul(dtype.size()));
+        self.inner.alloc_together(dtype, lens, buffers)
     }
     fn write(&self, src: Data<'_>, dst: &mut B::Buffer) -> Done<Self> {
         self.count(WRITES, 1);

@@ -95,6 +95,13 @@ impl<B: Backend> Recorder<B> {
     }
 }
 
+impl<T: Buffer> Shared<T> {
+    fn new(memory: T) -> Self {
+        let (dtype, len) = (memory.dtype(), memory.len());
+        Self { memory: Rc::new(RefCell::new(memory)), dtype, len }
+    }
+}
+
 impl<T> Buffer for Shared<T> {
     fn dtype(&self) -> DType {
         self.dtype
@@ -114,7 +121,13 @@ impl<B: Backend> Backend for Recorder<B> {
         self.inner.caps()
     }
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer, B::Error> {
-        Ok(Shared { memory: Rc::new(RefCell::new(self.inner.alloc(dtype, len)?)), dtype, len })
+        self.inner.alloc(dtype, len).map(Shared::new)
+    }
+    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> Done<Self> {
+        let mut inner = Vec::new();
+        self.inner.alloc_together(dtype, lens, &mut inner)?;
+        buffers.extend(inner.into_iter().map(Shared::new));
+        Ok(())
     }
     fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
         self.inner.write(src, &mut dst.memory.borrow_mut())

@@ -114,14 +114,37 @@ impl<'b, B: Backend> Rig<'b, B> {
 
     /// An output full of canaries.
     pub fn output(&self, dtype: DType, len: usize) -> Result<Output<B>, Fail> {
-        let full = |len: usize| {
-            let mut buffer = self.backend.alloc(dtype, len)?;
-            self.fill(&mut buffer, &vec![canary(dtype); len])?;
+        let mut buffers = Vec::new();
+        for len in guarded(len) {
+            buffers.push(self.backend.alloc(dtype, len)?);
+        }
+        self.output_of(&mut buffers.into_iter(), len)
+    }
+
+    /// As [`Rig::output_over`], of several tensors that are allocated together.
+    pub fn outputs_together(&self, dtype: DType, all: &[&[f32]]) -> Result<Vec<Output<B>>, Fail> {
+        let lens: Vec<usize> = all.iter().flat_map(|values| guarded(values.len())).collect();
+        let mut buffers = Vec::new();
+        self.backend.alloc_together(dtype, &lens, &mut buffers)?;
+        let mut buffers = buffers.into_iter();
+        let one = |values: &&[f32]| {
+            let mut output = self.output_of(&mut buffers, values.len())?;
+            self.fill(&mut output.buffer, values)?;
+            Ok(output)
+        };
+        all.iter().map(one).collect()
+    }
+
+    /// An output made of three buffers as long as [`guarded`] says.
+    fn output_of(&self, buffers: &mut impl Iterator<Item = B::Buffer>, len: usize) -> Result<Output<B>, Fail> {
+        let mut full = || {
+            let mut buffer = buffers.next().ok_or_else(|| Fail::new("fewer buffers than were to be allocated"))?;
+            let canaries = vec![canary(buffer.dtype()); buffer.len()];
+            self.fill(&mut buffer, &canaries)?;
             Ok::<_, Fail>(buffer)
         };
-        let before = full(MARGIN)?;
-        let buffer = full(len + MARGIN)?;
-        Ok(Output { buffer, len, guards: [before, full(MARGIN)?] })
+        let (before, buffer) = (full()?, full()?);
+        Ok(Output { buffer, len, guards: [before, full()?] })
     }
 
     /// As [`Rig::output`], with values at its start.
@@ -190,6 +213,11 @@ impl<'b, B: Backend> Rig<'b, B> {
         run(Store::keep(Slot::ONE, &self.table, &mut y.buffer))?;
         self.take(&y)
     }
+}
+
+/// Lengths of an output's buffers: before, its own with a margin, after.
+const fn guarded(len: usize) -> [usize; 3] {
+    [MARGIN, len + MARGIN, MARGIN]
 }
 
 /// What stands where nothing may be written.

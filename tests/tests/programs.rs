@@ -316,3 +316,31 @@ fn evaluations_go_too() {
     let gradients = trainer.repeat(Data::new(2, 5).batch()).expect("gradients");
     trainer.step(gradients).expect("a step");
 }
+
+/// Half copies that a later program needs: those that were there move to them, so that one launch of an update writes all,
+/// and what was recorded is recorded anew.
+#[test]
+fn half_copies_that_come_later() {
+    let train = |recording: bool, early: bool| {
+        let mut parameters = Parameters::seeded(5);
+        let nets = ["a", "b"].map(|name| Linear::new(&mut parameters.at(name), WIDTH, WIDTH));
+        let trainer = Trainer::new(Recorder::new(cpu()), parameters, Adam::new(0.01), Method::mixed());
+        let mut trainer = trainer.expect("a trainer").with_recording(recording);
+        if early {
+            let compiled = trainer.compile_of("1", [InputType::f32([4, WIDTH])], |[x]| nets[1].forward(x).mean());
+            compiled.expect("it fits");
+        }
+        for (i, which) in [0, 0, 0, 0, 1, 1, 0, 0, 1, 1].into_iter().enumerate() {
+            let x: Vec<f32> = (0..4 * WIDTH).map(|k| ((k + 7 * i) * 37 % 101) as f32 / 50.0 - 1.0).collect();
+            let batch = [Input::f32([4, WIDTH], &x)];
+            let net = &nets[which];
+            let gradients = trainer.backward_of(&which.to_string(), batch, |[x]| net.forward(x).square().mean());
+            assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
+        }
+        let all = trainer.parameters().expect("parameters can be read");
+        all.into_iter().flat_map(|(_, tensor)| bits(&tensor.data)).collect::<Vec<u32>>()
+    };
+    let plain = train(false, false);
+    assert!(train(true, false) == plain, "recorded, and then others came");
+    assert!(train(true, true) == plain, "there from the beginning");
+}

@@ -1,13 +1,16 @@
-// One update of a parameter: clip, decay, update (spec, section 10). Reference: core's `Step::update`.
+// An update of parameters: clip, decay, update (spec, section 10). Reference: core's `Step::update`.
 
 struct Params {
-    len: u32,
+    /// Parameters.
+    count: u32,
     decay: f32,
     /// Greatest magnitude of a gradient, or ∞.
     most: u32,
     eps: f32,
     /// Momentum, or β₁ and β₂.
     beta: vec2<f32>,
+    /// Workgroups.
+    groups: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -25,8 +28,9 @@ override RULE: u32;
 override OTHER: u32;
 /// States that the rule keeps.
 override STATES: u32;
-/// Whether there is a copy in half.
-override COPY: u32;
+
+/// Fours of elements that an invocation takes.
+const EACH: u32 = 4u;
 
 /// A weight and its states.
 struct Weight {
@@ -69,22 +73,26 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    if step[0] == 0u {
+    let number_of_group = group_number(group, groups);
+    if step[0] == 0u || number_of_group >= p.groups {
         return;
     }
+    let one = list[listed(number_of_group, p.count)];
     // Four elements at a time; what lies behind the last stays.
-    let fours = (p.len >> 2u) + u32((p.len & 3u) != 0u);
-    for (var o = group_number(group, groups) * GROUP + lane; o < fours; o += groups.x * groups.y * GROUP) {
-        let live = min(p.len - 4u * o, 4u);
-        let g = gradient[o];
-        var w = master[o];
+    let fours = (one.len >> 2u) + u32((one.len & 3u) != 0u);
+    let start = (number_of_group - one.first) * (EACH * GROUP);
+    let end = min(start + EACH * GROUP, fours);
+    for (var o = start + lane; o < end; o += GROUP) {
+        let live = min(one.len - 4u * o, 4u);
+        let g = gradient[one.places[1] + o];
+        var w = master[one.places[0] + o];
         var first = vec4<f32>();
         var second = vec4<f32>();
         if STATES > 0u {
-            first = state0[o];
+            first = state0[one.places[2] + o];
         }
         if STATES > 1u {
-            second = state1[o];
+            second = state1[one.places[3] + o];
         }
         for (var j = 0u; j < live; j += 1u) {
             let fresh = updated(Weight(w[j], vec2<f32>(first[j], second[j])), g[j]);
@@ -92,21 +100,21 @@ fn main(
             first[j] = fresh.state.x;
             second[j] = fresh.state.y;
         }
-        master[o] = w;
+        master[one.places[0] + o] = w;
         if STATES > 0u {
-            state0[o] = first;
+            state0[one.places[2] + o] = first;
         }
         if STATES > 1u {
-            state1[o] = second;
+            state1[one.places[3] + o] = second;
         }
-        if COPY != 0u {
-            var halves = copies[o];
+        if one.places[4] != ABSENT {
+            var halves = copies[one.places[4] + o];
             for (var j = 0u; j < live; j += 1u) {
                 let shift = 16u * (j & 1u);
                 let kept = halves[j >> 1u] & ~(0xffffu << shift);
                 halves[j >> 1u] = kept | (half_bits(bitcast<u32>(w[j])) << shift);
             }
-            copies[o] = halves;
+            copies[one.places[4] + o] = halves;
         }
     }
 }

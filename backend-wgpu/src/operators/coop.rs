@@ -93,7 +93,7 @@ impl Wgpu {
         let along = [if a_transposed { m } else { k }, if b_transposed { k } else { n }];
         let fours = [along[0], along[1], lead_a, lead_b, stride_a, stride_b].iter().all(|size| size.is_multiple_of(4));
         let visible =
-            [a, b].iter().all(|memory| memory.dtype() == DType::F16 && memory.buffer.size() <= self.largest_binding());
+            [a, b].iter().all(|memory| memory.dtype() == DType::F16 && memory.bytes().size <= self.largest_binding());
         // Below that, most of a tile would be empty.
         if !fours || !visible || m <= 32 || n <= 32 {
             return None;
@@ -119,9 +119,9 @@ impl Wgpu {
             .constant("SIZE", coop.size)
             .params([m, n, k, p.batch(), stride, lead, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
             .params([lead_a, lead_b, stride_a, stride_b])
-            .maybe(bias, &a.buffer)
-            .buffer(16, &a.buffer)
-            .buffer(17, &b.buffer);
+            .maybe(bias, a)
+            .memory(16, a)
+            .memory(17, b);
         self.launch(call.store(y), tiles_m * tiles_n * p.batch())
     }
 

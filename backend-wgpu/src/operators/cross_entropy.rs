@@ -24,8 +24,8 @@ fn meaning(p: &CrossEntropy) -> [u32; 4] {
 /// The weights of classes, or nothing in their place.
 fn weights<'a>(x: &CrossEntropyArgs<&'a Memory>, call: Call<'a>) -> Call<'a> {
     match x.weights {
-        Some(weights) => call.buffer(7, &weights.buffer),
-        None => call.unused(7, &x.logits.buffer),
+        Some(weights) => call.memory(7, weights),
+        None => call.unused(7, x.logits),
     }
 }
 
@@ -41,11 +41,11 @@ impl Wgpu {
         if groups != 0 {
             let call = Call::new(&kernel::CROSS_ENTROPY_ROWS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
-            self.launch(weights(&x, call).buffer(3, &out.buffer).buffer(8, &parts), groups)?;
+            self.launch(weights(&x, call).memory(3, out).buffer(8, &parts), groups)?;
         }
         let fixed = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let call = Call::new(&kernel::CROSS_ENTROPY_END).params([groups, p.divisor().code(), fixed.to_bits()]);
-        self.launch(call.buffer(3, &out.buffer).buffer(8, &parts), 1)
+        self.launch(call.memory(3, out).buffer(8, &parts), 1)
     }
 
     pub(crate) fn run_cross_entropy_vjp(
@@ -59,8 +59,8 @@ impl Wgpu {
             let count = most.min(rows - start);
             let numbers = self.numbers(NUMBERS * u64::from(count))?;
             let call = Call::new(&kernel::CROSS_ENTROPY_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
-            let call = call.params(meaning(p)).params([start, count]).operand(x.labels).buffer(3, &out.buffer);
-            let call = weights(&x, call).buffer(6, &g.buffer).buffer(8, &numbers);
+            let call = call.params(meaning(p)).params([start, count]).operand(x.labels).memory(3, out);
+            let call = weights(&x, call).memory(6, g).buffer(8, &numbers);
             self.launch(call, strided(count))?;
             let len = count * classes;
             let call =

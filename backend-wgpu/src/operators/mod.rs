@@ -7,6 +7,7 @@ mod copy;
 mod cross_entropy;
 mod gemm;
 mod global_norm;
+mod list;
 mod norm;
 mod optimize;
 mod pool;

@@ -39,8 +39,8 @@ fn over_groups(p: &Norm) -> Split {
 /// The scale of channels, or nothing in its place.
 fn scale<'a>(x: &NormSaved<&'a Memory>, call: Call<'a>) -> Call<'a> {
     match x.weight {
-        Some(scale) => call.buffer(7, &scale.buffer),
-        None => call.unused(7, &x.x.buffer),
+        Some(scale) => call.memory(7, scale),
+        None => call.unused(7, x.x),
     }
 }
 
@@ -60,8 +60,8 @@ impl Wgpu {
         let call = Call::new(&kernel::NORM).constant("BATCH", batch(p)).constant("AFFINE", affine.is_some().into());
         let call = call.params(shape(p)).params([len]).operand(x);
         let call = match affine {
-            Some([scale, shift]) => call.buffer(6, &scale.buffer).buffer(7, &shift.buffer),
-            None => call.unused(6, &x.buffer).unused(7, &x.buffer),
+            Some([scale, shift]) => call.memory(6, scale).memory(7, shift),
+            None => call.unused(6, x).unused(7, x),
         };
         let call = call.buffer(9, &numbers);
         self.launch(call.store(y), strided(len.div_ceil(8)))
@@ -76,11 +76,11 @@ impl Wgpu {
         let (name, along) = split.along();
         let call = Call::new(&kernel::NORM_MOMENT).constant("BATCH", batch(p)).constant("SECOND", which);
         let call = call.constant(name, along).params(split.params()).params(shape(p)).operand(x);
-        self.launch(call.buffer(7, &saved.buffer).buffer(8, &parts), split.groups())?;
+        self.launch(call.memory(7, saved).buffer(8, &parts), split.groups())?;
         let end = split.of_parts();
         let (name, along) = end.along();
         let call = Call::new(&kernel::NORM_SAVE).constant(name, along).params(end.params());
-        let call = call.params([which * p.groups(), p.size()]).buffer(3, &saved.buffer).buffer(8, &parts);
+        let call = call.params([which * p.groups(), p.size()]).memory(3, saved).buffer(8, &parts);
         self.launch(call, end.groups())
     }
 
@@ -88,7 +88,7 @@ impl Wgpu {
     fn group_numbers(&self, p: &Norm, saved: &Memory) -> Result<wgpu::Buffer, Error> {
         let numbers = self.numbers(NUMBERS * u64::from(p.groups()))?;
         let call = Call::new(&kernel::NORM_NUMBERS).params([p.groups(), p.eps().to_bits()]);
-        self.launch(call.buffer(7, &saved.buffer).buffer(9, &numbers), strided(p.groups()))?;
+        self.launch(call.memory(7, saved).buffer(9, &numbers), strided(p.groups()))?;
         Ok(numbers)
     }
 

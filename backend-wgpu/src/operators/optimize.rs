@@ -1,19 +1,22 @@
-//! Updates of parameters: one launch that reads guard, hyperparameters and norm, then one for each parameter, in any order. (A
-//! parameter's five buffers leave no room for a second one's among the eight that every device binds.)
+//! Updates of parameters: one dispatch that reads guard, hyperparameters and norm, then one for all parameters whose masters
+//! lie in one buffer, gradients in another, and so on. (Every device binds eight, and an update needs seven.)
 
 use crate::{
     Error, Memory, Table, Wgpu, kernel,
-    launch::{Call, strided},
-    memory::{padded, word_of},
+    launch::{Call, GROUP},
+    memory::{Bytes, word_of},
+    operators::list::Entry,
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Buffer, Hyperparameter, Param},
+    backend::{Hyperparameter, Param},
     ops::{Optimizer, Rule},
 };
 
-/// Words of a step's numbers.
+/// Bytes of a step's numbers.
 const NUMBERS: u64 = 5 * 4;
+/// Elements of a workgroup, as in optimize.wgsl.
+const ELEMENTS: u32 = 16 * GROUP;
 
 /// What kernels know of a rule: whether it is the other of its kind, the hyperparameters of its two numbers, its two constants, and
 /// its eps.
@@ -25,19 +28,11 @@ fn numbers(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     }
 }
 
-/// So many elements of a tensor from one on; nothing of one that is not there.
-struct Part<'a> {
-    memory: Option<&'a Memory>,
-    start: usize,
-    count: usize,
-}
-
-impl<'a> Part<'a> {
-    fn bind(&self, call: Call<'a>, binding: u32, nothing: &'a wgpu::Buffer) -> Call<'a> {
-        let Some(memory) = self.memory else { return call.unused(binding, nothing) };
-        let bytes = |elements: usize| (elements * memory.dtype().size()) as u64;
-        call.part(binding, &memory.buffer, bytes(self.start), padded(bytes(self.count)))
-    }
+/// What an update touches of a parameter, in the order of list.wgsl's places.
+fn entry<'a>(param: &'a Param<'_, Memory>) -> Entry<'a, 5> {
+    let Param { len, master, grad, state: [first, second], half } = param;
+    let roles = [Some(&**master), Some(*grad), first.as_deref(), second.as_deref(), half.as_deref()];
+    Entry { len: *len as usize, roles }
 }
 
 impl Wgpu {
@@ -64,31 +59,26 @@ impl Wgpu {
         ];
         let call = Call::new(&kernel::STEP).params(numbers).params([clips, limit.to_bits()]);
         let call = call.buffer(1, &table.control).buffer(2, &table.rows).buffer(4, &step);
-        self.launch(call.buffer(3, norm.map_or(&dummy, |norm| &norm.buffer)), 1)?;
+        self.launch(call.part(3, norm.map_or(Bytes::all(&dummy), Memory::bytes)), 1)?;
         let states = word_of(p.states());
         let most = most.unwrap_or(f32::INFINITY).to_bits();
-        for param in params {
-            let len = param.len as usize;
-            // As many elements as one binding shows, from a multiple of 256 bytes on in f32 and in half.
-            let piece = usize::try_from(self.window() / 4).unwrap_or(usize::MAX).max(128);
-            for start in (0..len).step_by(piece) {
-                let count = piece.min(len - start);
-                let call = Call::new(&kernel::OPTIMIZE)
-                    .constant("RULE", p.rule().code())
-                    .constant("OTHER", other)
-                    .constant("STATES", states)
-                    .constant("COPY", param.half.is_some().into())
-                    .params([word_of(count), p.weight_decay().to_bits(), most, eps.to_bits()])
-                    .params(beta.map(f32::to_bits))
-                    .buffer(4, &step);
-                let part = |memory| Part { memory, start, count };
-                let call = part(Some(&*param.master)).bind(call, 3, &dummy);
-                let call = part(Some(param.grad)).bind(call, 5, &dummy);
-                let call = part(param.state[0].as_deref()).bind(call, 6, &dummy);
-                let call = part(param.state[1].as_deref()).bind(call, 7, &second);
-                let call = part(param.half.as_deref()).bind(call, 8, &third);
-                self.launch(call, strided(word_of(count).div_ceil(4)))?;
+        for list in self.listed(ELEMENTS, params.iter().map(entry)) {
+            let words = self.words(&list.words)?;
+            let mut call = Call::new(&kernel::OPTIMIZE)
+                .constant("RULE", p.rule().code())
+                .constant("OTHER", other)
+                .constant("STATES", states)
+                .params([list.count, p.weight_decay().to_bits(), most, eps.to_bits()])
+                .params(beta.map(f32::to_bits))
+                .params([list.groups])
+                .buffer(4, &step)
+                .buffer(9, &words);
+            // No two are the same, because a kernel might write them; weight and gradient are always there.
+            let nothing = [&dummy, &dummy, &dummy, &second, &third];
+            for ((binding, shown), nothing) in [3, 5, 6, 7, 8].into_iter().zip(list.shown).zip(nothing) {
+                call = call.part(binding, shown.unwrap_or(Bytes::all(nothing)));
             }
+            self.launch(call, list.groups)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use crate::{
     Error, Memory, Wgpu, kernel,
     launch::{Call, strided},
+    memory::Bytes,
 };
 use gradscale_core::{
     backend::Store,
@@ -27,12 +28,13 @@ impl Wgpu {
             return Ok(());
         }
         let nothing = self.slices(16)?;
+        let offsets = at.map_or(Bytes::all(&nothing), Memory::bytes);
         let call = Call::new(&kernel::POOL)
             .constant("AVERAGE", u32::from(p.op() == PoolOp::Average))
             .constant("OFFSETS", u32::from(at.is_some() && p.op() == PoolOp::Max))
             .params(params(p, len))
             .operand(x)
-            .buffer(6, at.map_or(&nothing, |at| &at.buffer));
+            .part(6, offsets);
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
 
@@ -53,7 +55,7 @@ impl Wgpu {
             .constant("SCATTER", u32::from(way == GatherScatter::Scatter))
             .params(params(p, len))
             .operand(x)
-            .maybe(at, &x.buffer);
+            .maybe(at, x);
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
 }

@@ -92,14 +92,14 @@ impl Wgpu {
         for &(name, value) in p.constants {
             call = call.constant(name, value);
         }
-        // Any buffer in place of a missing bias.
-        let call = call.operand(a).operand(b).maybe(p.bias, &a.buffer).buffer(8, &parts);
+        // Any memory in place of a missing bias.
+        let call = call.operand(a).operand(b).maybe(p.bias, a).buffer(8, &parts);
         let groups = tiles_m * tiles_n * p.batch * slices;
         if slices == 1 {
             return self.launch(call.store(y), groups);
         }
         self.launch(call.store_later(y), groups)?;
-        let call = Call::new(&kernel::SLICES).params(output).maybe(p.bias, &a.buffer).buffer(8, &parts);
+        let call = Call::new(&kernel::SLICES).params(output).maybe(p.bias, a).buffer(8, &parts);
         self.launch(call.store(y), strided(p.batch * m * n))
     }
 }

@@ -25,7 +25,7 @@ impl Wgpu {
             .params([height, width, rows, columns, images, count, channels, p.samples()])
             .params([p.scale().to_bits(), len])
             .operand(x)
-            .buffer(6, &boxes.buffer);
+            .memory(6, boxes);
         self.launch(call.store(y), strided(len.div_ceil(8)))
     }
 }

@@ -25,7 +25,7 @@ impl Wgpu {
             GatherScatter::Gather => (&kernel::GATHER, count * width, strided((count * width).div_ceil(8))),
             GatherScatter::Scatter => (&kernel::SCATTER, count, table.min(SCATTERING)),
         };
-        let call = Call::new(kernel).params([len, table, width]).operand(x).buffer(6, &index.buffer);
+        let call = Call::new(kernel).params([len, table, width]).operand(x).memory(6, index);
         self.launch(call.store(y), groups)
     }
 }

@@ -23,13 +23,15 @@ mod buffer;
 mod control;
 mod error;
 mod launch;
+mod operands;
 mod store;
 
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
 pub use control::{Control, Hyperparameter, Slot};
 pub use error::{Error, ErrorKind};
-pub use launch::{Launch, MapOperands, OnDevice, Operands};
+pub use launch::Launch;
+pub use operands::{MapOperands, OnDevice, Operands};
 pub use store::{CrossEntropyArgs, NormSaved, Param, Store};
 
 use crate::stats::{FlushRule, Stats};
@@ -78,6 +80,22 @@ pub trait Backend: Sized {
     /// # Errors
     /// Out of memory, or larger than [`Caps::max_buffer`].
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer, Self::Error>;
+
+    /// Memory for tensors that one [`Launch::Optimize`] or [`Launch::GlobalNorm`] takes together, each in the same role:
+    /// masters, gradients, one of the states, half copies. A buffer for each of `lens`, in this order, as
+    /// [`Backend::alloc`] gives it; after an error some may have been given.
+    ///
+    /// A device whose kernels see few buffers at once may lay them side by side. Therefore no launch reads one of them
+    /// and writes another.
+    ///
+    /// # Errors
+    /// Those of [`Backend::alloc`].
+    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> Done<Self> {
+        lens.iter().try_for_each(|&len| {
+            buffers.extend([self.alloc(dtype, len)?]);
+            Ok(())
+        })
+    }
 
     /// Copies `src`, of the buffer's type and free for reuse on return, to the start of `dst`.
     ///

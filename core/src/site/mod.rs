@@ -9,25 +9,26 @@
 //! of the last rows keep repeats rare.
 
 mod config;
+mod decision;
 mod guard;
 mod history;
+mod lost;
 mod ring;
+mod state;
 
 pub use config::{Calls, Memory, SiteConfig, When};
 pub use guard::{GUARD_LIMIT, GUARD_STEPS, Guard};
 pub use history::{Decision, HISTORY, Trigger};
 pub use ring::{REACH, RING};
+pub use state::SiteState;
 
 use crate::{
-    solve::{Above, Choice, NoDecision},
+    solve::{Choice, NoDecision},
     stats::{Detail, Stats},
 };
+use decision::{ceiling, finite_part};
 use heapless::Deque;
-use ring::{Ring, Span};
-
-/// Bits that each further repeat of a batch keeps free at a site with several calls, whose later calls may be larger
-/// than what was decided from.
-const FURTHER: i64 = 8;
+use ring::Ring;
 
 /// How a step ended, for one site.
 ///
@@ -78,23 +79,6 @@ pub struct Request {
     pub at_once: bool,
     /// What the row should hold for [`Site::finish`].
     pub detail: Detail,
-}
-
-/// All that a site remembers, for checkpoints.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SiteState {
-    /// The exponent in force; `None` before the first decision.
-    pub alpha: Option<i32>,
-    /// Optimizer steps taken since the step that decided, that one included.
-    pub since: u32,
-    /// Whether the next step decides at once.
-    pub at_once: bool,
-    /// The least absolute exponent at which each of the last steps would have overflowed, oldest first.
-    pub ceilings: heapless::Vec<i64, RING>,
-    /// What it remembers longer, of batches that were lost.
-    pub guard: Guard,
-    /// The least ceiling that attempts at the coming step have shown.
-    pub tried: Option<i64>,
 }
 
 /// What an attempt may change, as it was before.
@@ -213,67 +197,6 @@ impl Site {
         self.alpha
     }
 
-    /// An attempt at the step overflowed, and the same batch follows again. Takes the attempt's row, all micro-batches
-    /// and calls merged; [`Site::request`] then says what the next attempt does: decide at once, or, with several calls,
-    /// store at the exponent decided from this row.
-    pub fn repeat(&mut self, row: &Stats) {
-        self.note_before();
-        self.failed = self.failed.saturating_add(1);
-        self.try_below(finite_part(row));
-        match self.config.calls {
-            Calls::One => self.at_once = true,
-            Calls::Several => {
-                self.decide_from(row, Trigger::Repeat);
-                self.at_once = self.alpha.is_none() || row.counts().non_finite() != 0;
-            }
-        }
-    }
-
-    /// Before [`Site::repeat`] or [`Site::finish`], of a site behind the one that overflowed, where rows of several
-    /// calls or micro-batches merge and the first of these decides at once for all: values that were larger by 2^excess
-    /// there are so here, because the backward pass is linear in the loss. What was seen here is ∞.
-    pub fn expect(&mut self, excess: i64) {
-        let least = self.ring.span(None).map(|span| span.least.saturating_sub(excess.max(0)));
-        self.try_below(least.filter(|_| excess > 0));
-    }
-
-    /// The next attempt leaves values with that ceiling room. What was stored before something overflowed, and what did,
-    /// tells how large it was; behind that the finite part does, as far as it goes.
-    fn try_below(&mut self, ceiling: Option<i64>) {
-        self.tried = self.tried.into_iter().chain(ceiling).min();
-    }
-
-    /// By how many exponents a row lies above all that the site remembers; 0 if it does not. The number by which a skip
-    /// teaches the sites behind this one ([`Site::learn`]).
-    #[must_use]
-    pub fn excess(&self, row: &Stats) -> i64 {
-        let known = self.ring.span(None).map(|span| span.least);
-        known.zip(ceiling(row)).map_or(0, |(least, own)| least.saturating_sub(own).max(0))
-    }
-
-    /// Whether a finite row lies so far above all that is remembered that its batch is to be left out
-    /// ([`SiteConfig::outliers`]). A row that is not finite, at a site that is to blame, lies further above than any
-    /// limit.
-    #[must_use]
-    pub fn is_outlier(&self, row: &Stats) -> bool {
-        let (Some(bits), Some(least), true) = (self.config.outliers, self.ring.least(), self.ring.known()) else {
-            return false;
-        };
-        ceiling(row).is_none_or(|own| least.saturating_sub(own) > i64::from(bits))
-    }
-
-    /// Of a step that was skipped, at a site behind the one that overflowed: its values were larger by 2^excess there,
-    /// and so here, because the backward pass is linear in the loss. Beyond 24 it says nothing: FP16 could not serve
-    /// both. Before [`Site::finish`].
-    pub fn learn(&mut self, excess: i64) {
-        if let Some(span) = self.ring.span(None)
-            && 0 < excess
-            && excess <= REACH
-        {
-            self.guard.learn(span.least.saturating_sub(excess));
-        }
-    }
-
     /// Takes the row of a step, all micro-batches and calls merged, and how the step ended. Call it once for each
     /// optimizer step; intervals count these. A row of an update step that gives no decision (all zeros) leaves the
     /// update due.
@@ -353,86 +276,9 @@ impl Site {
         }
     }
 
-    /// A skip loses what no repeat brings back: it is remembered longer than the ring does.
-    fn lost(&mut self, row: &Stats) {
-        if self.config.memory == Memory::Ring
-            && let Some((own, span)) = ceiling(row).zip(self.ring.span(None))
-            && own < span.least
-            && span.most.saturating_sub(own) <= REACH
-        {
-            self.guard.learn(own);
-        }
-    }
-
     fn note_before(&mut self) {
         let Self { alpha, since, at_once, .. } = *self;
         self.before.get_or_insert(Before { alpha, since, at_once });
-    }
-
-    /// Decides between steps.
-    fn decide_from(&mut self, row: &Stats, trigger: Trigger) {
-        if self.config.when == When::AtOnce {
-            // Its model needs more than this row.
-            self.at_once |= trigger == Trigger::Overflow;
-            return;
-        }
-        let verdict = match self.exact(row) {
-            // A light row: lower from amax, and decide properly from the next.
-            Err(NoDecision::Detail) => {
-                self.since = self.config.interval;
-                let lower = match (self.config.memory, self.above(row)) {
-                    (Memory::Ring, Some(above)) => self.config.exact.lower_within(row, &above),
-                    (Memory::None | Memory::Least, _) | (_, None) => self.config.exact.lower(row),
-                };
-                if let Ok(choice) = lower {
-                    self.set(choice, row.exponent(), trigger);
-                }
-                return;
-            }
-            verdict => verdict,
-        };
-        if let Ok(choice) = verdict {
-            self.set(choice, row.exponent(), trigger);
-            self.since = 1;
-        }
-    }
-
-    /// The exact rule's decision from `row`, with what the site remembers of others.
-    ///
-    /// # Errors
-    /// [`NoDecision`].
-    pub fn exact(&self, row: &Stats) -> Result<Choice, NoDecision> {
-        if row.counts().non_finite() != 0 {
-            return Err(NoDecision::NotFinite);
-        }
-        let above = self.above(row).ok_or(NoDecision::Empty)?;
-        self.config.exact.decide_within(row, &above)
-    }
-
-    /// What is to be kept free above `row`; none if all is zero.
-    fn above(&self, row: &Stats) -> Option<Above> {
-        let own = finite_part(row)?;
-        let room = self.config.exact.room();
-        let relative = |ceiling: i64| narrow(ceiling.saturating_sub(i64::from(row.exponent())));
-        Some(match self.config.memory {
-            Memory::None => Above { k_of: relative(own), room, lift: 0, cap: None },
-            Memory::Least => {
-                let least = self.ring.least().map_or(own, |past| past.min(own));
-                Above { k_of: relative(least), room, lift: 0, cap: None }
-            }
-            Memory::Ring => {
-                let alone = Span { least: own, most: own, known: false };
-                let span = self.ring.span(Some(own)).filter(|span| span.holds(own)).unwrap_or(alone);
-                let guard = self.guard.limit().filter(|limit| span.most.saturating_sub(*limit) <= REACH + 2);
-                let further = FURTHER.saturating_mul(i64::from(self.failed.saturating_sub(1)));
-                let tried = self.tried.map(|tried| tried.saturating_sub(further));
-                let least = guard.into_iter().chain(tried).fold(span.least, i64::min);
-                let moved = narrow(span.most.saturating_sub(least));
-                let room = if span.known { moved.saturating_add(2).max(2).min(room) } else { room };
-                let lift = narrow(span.most.saturating_sub(own).clamp(0, REACH));
-                Above { k_of: relative(least), room, lift, cap: self.config.outliers }
-            }
-        })
     }
 
     fn remember(&mut self, row: &Stats) {
@@ -442,60 +288,4 @@ impl Site {
             self.ring.push(ceiling);
         }
     }
-
-    fn set(&mut self, choice: Choice, measured_at: i32, trigger: Trigger) {
-        let alpha = measured_at.saturating_add(choice.k);
-        push(&mut self.history, Decision { before: self.alpha, alpha, choice, trigger });
-        self.alpha = Some(alpha);
-    }
-
-    /// All that a checkpoint must keep; the history of decisions is for people and not part of it.
-    #[must_use]
-    pub fn state(&self) -> SiteState {
-        let mut ceilings = heapless::Vec::new();
-        for ceiling in self.ring.iter() {
-            ceilings.push(ceiling).ok();
-        }
-        SiteState {
-            alpha: self.alpha,
-            since: self.since,
-            at_once: self.at_once,
-            ceilings,
-            guard: self.guard,
-            tried: self.tried,
-        }
-    }
-
-    /// Continues from a checkpoint, as if there had been no break: a resume by itself decides nothing at once.
-    pub fn restore(&mut self, state: &SiteState) {
-        self.alpha = state.alpha;
-        self.since = state.since;
-        self.at_once = state.at_once || state.alpha.is_none();
-        self.ring = Ring::of(&state.ceilings);
-        self.guard = state.guard;
-        (self.before, self.failed, self.tried) = (None, 0, state.tried);
-    }
-}
-
-/// The absolute exponent above which a row overflows; none if all is zero or some value not finite.
-fn ceiling(row: &Stats) -> Option<i64> {
-    if row.counts().non_finite() == 0 { finite_part(row) } else { None }
-}
-
-/// The same of a row's finite values.
-fn finite_part(row: &Stats) -> Option<i64> {
-    row.room_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "clamped")]
-fn narrow(exponent: i64) -> i32 {
-    exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
-}
-
-/// Appends to a ring, whose oldest entry makes room. (`HistoryBuf` would link a bounds check, and with it a panic.)
-fn push<T, const N: usize>(ring: &mut Deque<T, N>, item: T) {
-    if ring.is_full() {
-        ring.pop_front();
-    }
-    ring.push_back(item).ok();
 }

@@ -1,6 +1,5 @@
 //! The ceilings of a site's last rows, and which of them one exponent can serve.
 
-use super::push;
 use heapless::Deque;
 
 /// Rows that a site remembers.
@@ -64,4 +63,12 @@ impl Ring {
         let most = inside(least).max()?;
         Some(Span { least, most, known: self.known() })
     }
+}
+
+/// Appends to a ring, whose oldest entry makes room. (`HistoryBuf` would link a bounds check, and with it a panic.)
+pub(super) fn push<T, const N: usize>(ring: &mut Deque<T, N>, item: T) {
+    if ring.is_full() {
+        ring.pop_front();
+    }
+    ring.push_back(item).ok();
 }

@@ -35,10 +35,20 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("global_norm::any_magnitudes", any_magnitudes::<B>));
 }
 
-/// What a device says of gradients, behind each of which nothing lies.
-fn norm<B: Backend>(b: &B, grads: &[Vec<f32>]) -> Result<f32, Fail> {
+/// What a device says of gradients, behind each of which nothing lies, or that were allocated together, NaN between them.
+fn norm<B: Backend>(b: &B, grads: &[Vec<f32>], together: bool) -> Result<f32, Fail> {
     let rig = Rig::new(b)?;
-    let buffers: Vec<B::Buffer> = grads.iter().map(|g| rig.input(DType::F32, g)).collect::<Result<_, _>>()?;
+    let buffers: Vec<B::Buffer> = if together {
+        let apart = [f32::NAN; 3];
+        let all: Vec<&[f32]> = grads.iter().flat_map(|g| [g.as_slice(), &apart]).collect();
+        let lens: Vec<usize> = all.iter().map(|values| values.len()).collect();
+        let mut buffers = Vec::new();
+        b.alloc_together(DType::F32, &lens, &mut buffers)?;
+        buffers.iter_mut().zip(all).try_for_each(|(buffer, values)| rig.fill(buffer, values))?;
+        buffers.into_iter().step_by(2).collect()
+    } else {
+        grads.iter().map(|g| rig.input(DType::F32, g)).collect::<Result<_, _>>()?
+    };
     let mut y = rig.output(DType::F32, 1)?;
     b.launch(Launch::GlobalNorm { gradients: &buffers.iter().collect::<Vec<_>>(), norm: &mut y.buffer })?;
     Ok(rig.take(&y)?[0])
@@ -46,8 +56,8 @@ fn norm<B: Backend>(b: &B, grads: &[Vec<f32>]) -> Result<f32, Fail> {
 
 fn check<B: Backend>(b: &B, grads: &[Vec<f32>]) -> Check {
     let live = || grads.iter().flatten().map(|&g| f64::from(g));
-    let got = norm(b, grads)?;
-    same_bits("the same norm again", &[norm(b, grads)?], &[got])?;
+    let got = norm(b, grads, false)?;
+    same_bits("the same norm of gradients that were allocated together", &[norm(b, grads, true)?], &[got])?;
     // Squares of f32 fit f64, all of them.
     let value = live().map(|g| g * g).sum::<f64>().sqrt();
     let want = Want { terms: live().count(), ..Want::one(value) };
@@ -78,7 +88,7 @@ fn zeros<B: Backend>(b: &B) -> Check {
     for grads in
         [vec![], vec![vec![]], vec![vec![], vec![], vec![]], vec![vec![0.0; 5000]], vec![vec![-0.0; 3], vec![]]]
     {
-        let got = norm(b, &grads)?;
+        let got = norm(b, &grads, true)?;
         if got != 0.0 {
             return Err(Fail::new(format!("the norm of {} zeros is {got}", grads.concat().len())));
         }
@@ -97,7 +107,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
             for rest in [0.0, 1.0, 1e30] {
                 let mut grads = vec![vec![rest; len]; 3];
                 grads[buffer][place] = bad;
-                let got = norm(b, &grads)?;
+                let got = norm(b, &grads, true)?;
                 if got.is_finite() {
                     return Err(Fail::new(format!("{bad} in buffer {buffer} at {place} of {len}: norm {got}")));
                 }

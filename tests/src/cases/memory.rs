@@ -16,6 +16,7 @@ use pollster::block_on;
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("memory::round_trip", round_trip::<B>));
     cases.push(Case::new("memory::part", part::<B>));
+    cases.push(Case::new("memory::together", together::<B>));
     cases.push(Case::new("memory::prefetch", prefetch::<B>));
     cases.push(Case::new("memory::too_large", too_large::<B>));
 }
@@ -72,6 +73,42 @@ fn part<B: Backend>(b: &B) -> Check {
         }
     }
     Ok(vec![])
+}
+
+/// Buffers that were allocated together are buffers as others: as long as was asked, with values and lives of their own.
+fn together<B: Backend>(b: &B) -> Check {
+    let rig = Rig::new(b)?;
+    let lens = [5, 0, 1, 67, 1000, 3, 64, 65];
+    for dtype in [DType::F32, DType::F16, DType::U8, DType::U32] {
+        let mut all = Vec::new();
+        b.alloc_together(dtype, &lens, &mut all)?;
+        let seen: Vec<usize> = all.iter().map(Buffer::len).collect();
+        if seen != lens || all.iter().any(|buffer| buffer.dtype() != dtype) {
+            return Err(Fail::new(format!("{lens:?} of {dtype:?} became {seen:?}")));
+        }
+        for (i, buffer) in all.iter_mut().enumerate() {
+            rig.fill(buffer, &vec![i as f32; lens[i]])?;
+        }
+        // Others go and come.
+        let mut kept: Vec<(usize, B::Buffer)> = all.into_iter().enumerate().filter(|(i, _)| i % 2 == 0).collect();
+        let other = rig.input(dtype, &[77.0; 99])?;
+        for (i, buffer) in &mut kept {
+            rig.fill(buffer, &vec![100.0; lens[*i].min(3)])?;
+        }
+        for (i, buffer) in &kept {
+            let want: Vec<f32> = (0..lens[*i]).map(|at| if at < 3 { 100.0 } else { *i as f32 }).collect();
+            let got = rig.read(buffer)?;
+            if got != want {
+                return Err(Fail::new(format!("{dtype:?}, buffer {i} of {lens:?}: {got:?}")));
+            }
+        }
+        if rig.read(&other)? != [77.0; 99] {
+            return Err(Fail::new("a buffer beside those that were allocated together changed"));
+        }
+    }
+    let mut none: Vec<B::Buffer> = Vec::new();
+    b.alloc_together(DType::F32, &[], &mut none)?;
+    if none.is_empty() { Ok(vec![]) } else { Err(Fail::new("buffers of no length at all")) }
 }
 
 /// What was sent beside work is there for later work, in the order in which it was sent, and not for work before the last
@@ -133,10 +170,14 @@ fn prefetch<B: Backend>(b: &B) -> Check {
 /// More than the device has is an error with a kind, and the device lives on.
 fn too_large<B: Backend>(b: &B) -> Check {
     let most = usize::try_from(b.caps().max_buffer).unwrap_or(usize::MAX);
-    match b.alloc(DType::F32, most.saturating_add(1)) {
-        Ok(_) => return Err(Fail::new("a buffer larger than the largest was allocated")),
-        Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
-        Err(error) => return Err(Fail::new(format!("kind {:?} instead of OutOfMemory: {error}", error.kind()))),
+    let large = most.saturating_add(1);
+    for asked in [b.alloc(DType::F32, large).map(|_| ()), b.alloc_together(DType::F32, &[3, large, 5], &mut Vec::new())]
+    {
+        match asked {
+            Ok(()) => return Err(Fail::new("a buffer larger than the largest was allocated")),
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
+            Err(error) => return Err(Fail::new(format!("kind {:?} instead of OutOfMemory: {error}", error.kind()))),
+        }
     }
     round_trip(b)
 }

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::{
-    case::{Check, Fail},
+    case::{Check, Fail, Measured},
     compare::{Want, compare, same_bits},
     data::Random,
     epilogue::stored,
@@ -22,16 +22,19 @@ const KEEP: Hyperparameter = Hyperparameter(4);
 
 /// Lengths of parameters that are updated together.
 const LENGTHS: [usize; 5] = [0, 1, 5, 1000, 70_000];
+/// Lengths at which rows, blocks and workgroups of devices end, and beside.
+const ODD: [usize; 15] = [3, 4095, 4096, 4097, 31, 32, 33, 127, 128, 129, 255, 257, 16_383, 16_385, 64];
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     for (name, setup) in setups() {
-        cases.push(Case::new(format!("optimize::{name}"), move |b: &B| follows(b, &setup, &LENGTHS)));
+        cases.push(Case::new(format!("optimize::{name}"), move |b: &B| follows(b, &setup, &LENGTHS, false)));
     }
     cases.push(Case::new("optimize::many_parameters", |b: &B| {
         let lengths: Vec<usize> = (0..300).map(|i| i % 9).collect();
-        follows(b, &ADAM, &lengths)
+        follows(b, &ADAM, &lengths, false)
     }));
-    cases.push(Case::new("optimize::nothing", |b: &B| follows(b, &ADAM, &[])));
+    cases.push(Case::new("optimize::nothing", |b: &B| follows(b, &ADAM, &[], false)));
+    cases.push(Case::new("optimize::together", together::<B>));
 }
 
 /// A rule and what a step does to its numbers.
@@ -145,11 +148,11 @@ impl Setup {
     }
 }
 
-/// A parameter on a device; every buffer that is written has canaries behind it.
+/// A parameter on a device; every buffer has canaries around it.
 pub(super) struct Parameter<B: Backend> {
     master: Output<B>,
     len: u32,
-    grad: B::Buffer,
+    grad: Output<B>,
     state: [Option<Output<B>>; 2],
     half: Option<Output<B>>,
 }
@@ -188,18 +191,32 @@ fn gradient(len: usize, random: &mut Random) -> Vec<f32> {
     random.many(len, |random| random.normal() * 10f32.powi(random.below(5) as i32 - 4))
 }
 
-pub(super) fn place<B: Backend>(rig: &Rig<'_, B>, values: &[Values]) -> Result<Vec<Parameter<B>>, Fail> {
-    let one = |values: &Values| {
-        let state = |i: usize| values.state[i].as_ref().map(|v| rig.output_over(DType::F32, v)).transpose();
-        Ok(Parameter {
-            master: rig.output_over(DType::F32, &values.master)?,
-            len: values.grad.len() as u32,
-            grad: rig.padded(DType::F32, &values.grad)?,
-            state: [state(0)?, state(1)?],
-            half: values.half.as_ref().map(|v| rig.output_over(DType::F16, v)).transpose()?,
-        })
+/// Puts parameters on a device: all buffers by themselves, or those of all parameters together, role by role.
+pub(super) fn place<B: Backend>(
+    rig: &Rig<'_, B>, values: &[Values], together: bool,
+) -> Result<Vec<Parameter<B>>, Fail> {
+    let role = |dtype: DType, of: &dyn Fn(&Values) -> Option<&Vec<f32>>| -> Result<Vec<Option<Output<B>>>, Fail> {
+        let there: Vec<&[f32]> = values.iter().filter_map(|values| of(values).map(Vec::as_slice)).collect();
+        let alone = || there.iter().map(|values| rig.output_over(dtype, values)).collect::<Result<Vec<_>, _>>();
+        let outputs = if together { rig.outputs_together(dtype, &there)? } else { alone()? };
+        let mut outputs = outputs.into_iter();
+        Ok(values.iter().map(|values| of(values).and_then(|_| outputs.next())).collect())
     };
-    values.iter().map(one).collect()
+    let masters = role(DType::F32, &|values| Some(&values.master))?.into_iter().flatten();
+    let grads = role(DType::F32, &|values| Some(&values.grad))?.into_iter().flatten();
+    let states = [0, 1].map(|i| role(DType::F32, &move |values| values.state[i].as_ref()));
+    let [first, second] = states;
+    let states = first?.into_iter().zip(second?);
+    let halves = role(DType::F16, &|values| values.half.as_ref())?;
+    let all = values.iter().zip(masters).zip(grads).zip(states).zip(halves);
+    let parameter = |((((values, master), grad), (first, second)), half): ((((&Values, _), _), _), _)| Parameter {
+        master,
+        len: values.grad.len() as u32,
+        grad,
+        state: [first, second],
+        half,
+    };
+    Ok(all.map(parameter).collect())
 }
 
 /// What the device holds now; the gradients, which it may not change, come along.
@@ -208,7 +225,7 @@ pub(super) fn take<B: Backend>(rig: &Rig<'_, B>, parameters: &[Parameter<B>]) ->
         let state = |i: usize| parameter.state[i].as_ref().map(|v| rig.take(v)).transpose();
         Ok(Values {
             master: rig.take(&parameter.master)?,
-            grad: rig.read(&parameter.grad)?[..parameter.len as usize].to_vec(),
+            grad: rig.take(&parameter.grad)?,
             state: [state(0)?, state(1)?],
             half: parameter.half.as_ref().map(|v| rig.take(v)).transpose()?,
         })
@@ -225,7 +242,7 @@ pub(super) fn launch<B: Backend>(
         .map(|parameter| Param {
             len: parameter.len,
             master: &mut parameter.master.buffer,
-            grad: &parameter.grad,
+            grad: &parameter.grad.buffer,
             state: parameter.state.each_mut().map(|state| state.as_mut().map(|state| &mut state.buffer)),
             half: parameter.half.as_mut().map(|half| &mut half.buffer),
         })
@@ -277,19 +294,43 @@ pub(super) fn check_step<B: Backend>(
 }
 
 /// Several steps; hyperparameters and gradients change from one to the next.
-fn follows<B: Backend>(b: &B, setup: &Setup, lengths: &[usize]) -> Check {
+fn follows<B: Backend>(b: &B, setup: &Setup, lengths: &[usize], together: bool) -> Check {
+    train(b, setup, lengths, together).map(|(_, measured)| measured)
+}
+
+/// Parameters that were allocated together get the bits of those that were not; all around them stays.
+fn together<B: Backend>(b: &B) -> Check {
+    let mut measured = vec![];
+    let lengths: Vec<usize> = LENGTHS.into_iter().chain(ODD).chain((0..20).map(|i| i * 7 % 83)).collect();
+    for setup in [SGD, MOMENTUM, ADAMW, EMA] {
+        let (want, seen) = train(b, &setup, &lengths, false)?;
+        merge(&mut measured, &seen);
+        let (got, seen) = train(b, &setup, &lengths, true)?;
+        merge(&mut measured, &seen);
+        same(&format!("{:?} of parameters that were allocated together", setup.rule), &got, &want)?;
+    }
+    Ok(measured)
+}
+
+/// What parameters are after several steps.
+fn train<B: Backend>(
+    b: &B, setup: &Setup, lengths: &[usize], together: bool,
+) -> Result<(Vec<Values>, Vec<Measured>), Fail> {
     let mut rig = Rig::new(b)?;
-    let mut parameters = place(&rig, &Values::new(setup, lengths))?;
+    let mut parameters = place(&rig, &Values::new(setup, lengths), together)?;
     let (mut random, mut measured) = (Random(91), vec![]);
+    let mut before = take(&rig, &parameters)?;
     for t in 1..=4 {
-        for (parameter, &len) in parameters.iter_mut().zip(lengths) {
-            rig.fill(&mut parameter.grad, &gradient(len, &mut random))?;
+        for (parameter, values) in parameters.iter_mut().zip(&mut before) {
+            values.grad = gradient(values.grad.len(), &mut random);
+            rig.fill(&mut parameter.grad.buffer, &values.grad)?;
         }
         setup.hyperparameters(&mut rig, t);
         rig.upload()?;
-        let before = take(&rig, &parameters)?;
         launch(&rig, setup, 2..5, None, &mut parameters)?;
-        merge(&mut measured, &check_step(&rig, setup, None, &before, &take(&rig, &parameters)?)?);
+        let after = take(&rig, &parameters)?;
+        merge(&mut measured, &check_step(&rig, setup, None, &before, &after)?);
+        before = after;
     }
-    Ok(measured)
+    Ok((before, measured))
 }

@@ -97,7 +97,7 @@ fn happens<B: Backend>(
     rig: &Rig<'_, B>, setup: &Setup, what: &str, guard: Range<u16>, happens: bool,
 ) -> Result<(), Fail> {
     let before = Values::new(setup, &LENGTHS);
-    let mut parameters = place(rig, &before)?;
+    let mut parameters = place(rig, &before, true)?;
     launch(rig, setup, guard, None, &mut parameters)?;
     let after = take(rig, &parameters)?;
     if happens {
@@ -170,7 +170,7 @@ fn unguarded<B: Backend>(b: &B) -> Check {
 fn clipped<B: Backend>(rig: &mut Rig<'_, B>, setup: &Setup, norm: Option<f32>) -> Result<Vec<Values>, Fail> {
     setup.hyperparameters(rig, 3);
     rig.upload()?;
-    let mut parameters = place(rig, &Values::new(setup, &LENGTHS))?;
+    let mut parameters = place(rig, &Values::new(setup, &LENGTHS), true)?;
     let norm = norm.map(|norm| rig.padded(DType::F32, &[norm])).transpose()?;
     launch(rig, setup, GUARD, norm.as_ref(), &mut parameters)?;
     take(rig, &parameters)
@@ -220,7 +220,7 @@ fn measured_norm<B: Backend>(b: &B) -> Check {
             before.iter().map(|values| rig.input(DType::F32, &values.grad)).collect::<Result<_, _>>()?;
         let mut norm = rig.output(DType::F32, 1)?;
         b.launch(Launch::GlobalNorm { gradients: &grads.iter().collect::<Vec<_>>(), norm: &mut norm.buffer })?;
-        let mut parameters = place(&rig, &before)?;
+        let mut parameters = place(&rig, &before, true)?;
         launch(&rig, &setup, GUARD, Some(&norm.buffer), &mut parameters)?;
         let after = take(&rig, &parameters)?;
         if bad {

@@ -1,12 +1,18 @@
 //! Names, slots, exponents and state machines of all sites that train together.
 
+mod report;
+mod saved;
+
+pub use report::SiteReport;
+pub(crate) use saved::SavedSite;
+
 use crate::{Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
-    loss_scale::{Feedback, LossScale},
+    loss_scale::Feedback,
     scaled::Scaled,
-    site::{Calls, Guard, RING, Site, SiteConfig, SiteState, StepEnd},
-    solve::{Choice, ConfigError, LimitedBy, NoDecision},
+    site::{Calls, Site, SiteConfig, StepEnd},
+    solve::{Choice, ConfigError, NoDecision},
     stats::{Detail, Stats},
     step::{self, Blame, Kind},
 };
@@ -24,31 +30,6 @@ pub(crate) enum SlotKind {
     Forward,
     /// A cast site of the backward pass.
     Site,
-}
-
-/// A slot in a checkpoint.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SavedSite {
-    name: String,
-    kind: SlotKind,
-    overflows: u64,
-    /// Of a site that decides for itself.
-    state: Option<SavedState>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct SavedState {
-    alpha: Option<i32>,
-    since: u32,
-    at_once: bool,
-    ceilings: Vec<i64>,
-    several: bool,
-    /// Limit, steps left, steps that it lasts; none where nothing was lost yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    guard: Option<(i64, u32, u32)>,
-    /// The least ceiling seen in attempts at the coming step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tried: Option<i64>,
 }
 
 /// Why a step was not taken.
@@ -93,29 +74,6 @@ struct Entry {
     row: Option<Stats>,
     /// Non-finite and overflowed values so far.
     overflows: u64,
-}
-
-/// What is known of one cast site.
-#[derive(Clone, Debug)]
-pub struct SiteReport<'a> {
-    /// Layer and operator.
-    pub name: &'a str,
-    /// The exponent in force for the next step: the scale is 2^alpha.
-    pub alpha: i32,
-    /// The last row: counts, and a histogram after an update.
-    pub row: &'a Stats,
-    /// Share of the non-zero values that were flushed in the last step.
-    pub gamma_measured: f64,
-    /// Share that the last decision expected; none under a loss scale, NaN where a rule has no model.
-    pub gamma_predicted: Option<f64>,
-    /// What the last decision was bound by.
-    pub bound: Option<LimitedBy>,
-    /// Values that overflowed or arrived as ±∞ or NaN, over all steps.
-    pub overflows: u64,
-    /// Share of the non-zero values stored as subnormals in the last step.
-    pub subnormal_share: f64,
-    /// Largest true magnitude in the last step, as a power of two: log2 amax − alpha. None if all was zero.
-    pub log2_amax: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -316,95 +274,8 @@ impl Sites {
         self.entries[usize::from(slot.0)].row.as_ref()
     }
 
-    /// All slots beyond the reserved ones, in order.
-    pub fn save(&self) -> Vec<SavedSite> {
-        let saved = |entry: &Entry| SavedSite {
-            name: entry.name.clone(),
-            kind: entry.kind,
-            overflows: entry.overflows,
-            state: entry.site.as_ref().map(|site| {
-                let state = site.state();
-                SavedState {
-                    alpha: state.alpha,
-                    since: state.since,
-                    at_once: state.at_once,
-                    ceilings: state.ceilings.to_vec(),
-                    several: site.config().calls == Calls::Several,
-                    tried: state.tried,
-                    guard: (state.guard != Guard::default()).then_some({
-                        let Guard { limit, left, lasts } = state.guard;
-                        (limit, left, lasts)
-                    }),
-                }
-            }),
-        };
-        self.entries.iter().skip(2).map(saved).collect()
-    }
-
-    /// Takes the place of what is here: slots that this network has keep their numbers, so those saved must begin
-    /// with the same ones.
-    pub fn restore(&mut self, schedule: Option<LossScale>, saved: &[SavedSite]) -> Result<(), String> {
-        let own = self.entries.iter().skip(2).filter(|entry| entry.kind == SlotKind::Parameter).count();
-        let parameters = saved.iter().take_while(|site| site.kind == SlotKind::Parameter).count();
-        let same = self.entries.iter().skip(2).zip(saved).take(own).all(|(entry, site)| entry.name == site.name);
-        if parameters != own || !same {
-            return Err("made by another network".to_owned());
-        }
-        // All is checked before anything changes: a slot more would not fit the table.
-        let known = |site: &SavedSite| self.index.get(&site.name).map(|slot| self.entries[usize::from(slot.0)].kind);
-        if let Some(other) = saved.iter().find(|site| known(site).is_some_and(|kind| kind != site.kind)) {
-            return Err(format!("{} is something else there", other.name));
-        }
-        if self.entries.len().saturating_add(saved.len()) >= usize::from(u16::MAX) {
-            return Err("too many sites".to_owned());
-        }
-        for site in saved {
-            let slot = self.slot(&site.name, site.kind).map_err(|error| error.to_string())?;
-            if site.state.as_ref().is_some_and(|state| state.several) {
-                self.share(slot);
-            }
-            let entry = &mut self.entries[usize::from(slot.0)];
-            entry.overflows = site.overflows;
-            entry.row = None;
-            if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
-                let ceilings = state.ceilings.iter().copied().take(RING).collect();
-                let (limit, left, lasts) = state.guard.unwrap_or_default();
-                let guard = Guard { limit, left, lasts };
-                let SavedState { alpha, since, at_once, tried, .. } = *state;
-                own.restore(&SiteState { alpha, since, at_once, ceilings, guard, tried });
-            }
-        }
-        if let Some(schedule) = schedule {
-            self.scaling = Scaling::Loss(schedule);
-        }
-        self.spread();
-        Ok(())
-    }
-
     pub fn name(&self, slot: Slot) -> &str {
         &self.entries[usize::from(slot.0)].name
-    }
-
-    pub fn reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
-        self.entries.iter().zip(&self.exponents).filter(|(entry, _)| entry.kind == SlotKind::Site).filter_map(
-            |(entry, &alpha)| {
-                let row = entry.row.as_ref()?;
-                let counts = row.counts();
-                let share = |part: u64| if counts.nonzero() == 0 { 0.0 } else { part as f64 / counts.nonzero() as f64 };
-                let last = entry.site.as_ref().and_then(|site| site.history().last());
-                Some(SiteReport {
-                    name: &entry.name,
-                    alpha,
-                    row,
-                    gamma_measured: share(counts.flushed),
-                    gamma_predicted: last.map(|decision| decision.choice.gamma),
-                    bound: last.map(|decision| decision.choice.held),
-                    overflows: entry.overflows,
-                    subnormal_share: share(counts.subnormal),
-                    log2_amax: (counts.amax > 0.0).then(|| f64::from(counts.amax).log2() - f64::from(counts.exponent)),
-                })
-            },
-        )
     }
 
     /// The exponent of a loss scale; 0 under gradient scaling.

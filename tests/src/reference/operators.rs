@@ -1,197 +1,37 @@
-//! A scalar backend: the readable definition of every operator, and the template for a backend of your own.
-//!
-//! One loop for each operator, no speed. Tests break it on purpose, see [`crate::Fault`].
+//! Operators, one loop each.
 
+use super::{Memory, Reference, Table};
 use crate::{
     Fault,
     nhwc::{index, len, places, wins},
 };
-use core::{cell::RefCell, ops::Range};
+use core::ops::Range;
 use gradscale_core::{
     backend::*,
     ops::*,
     scale::Factor,
     scaled::Scaled,
-    stats::{Convention, Detail, FlushRule, Stats},
+    stats::{Detail, Stats},
     step::found_inf,
 };
-
-/// A row into which nothing was stored.
-const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
-
-/// The scalar backend.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reference {
-    pub(crate) fault: Option<Fault>,
-}
-
-/// Numbers of one type; f64 holds all four exactly.
-#[derive(Clone, Debug)]
-pub struct Memory(DType, Vec<f64>);
-
-/// Exponents, hyperparameters, seed, rows.
-#[derive(Debug)]
-pub struct Table {
-    exponents: Vec<i32>,
-    hyperparameters: Vec<f32>,
-    seed: u64,
-    detail: Detail,
-    rows: RefCell<Vec<Stats>>,
-}
-
-impl Buffer for Memory {
-    fn dtype(&self) -> DType {
-        self.0
-    }
-    fn len(&self) -> usize {
-        self.1.len()
-    }
-}
-
-impl Memory {
-    fn get(&self, i: usize) -> f32 {
-        self.1[i] as f32
-    }
-}
 
 fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
     x.weights.map_or(1.0, |weights| weights.get(class as usize))
 }
 
 impl Reference {
-    /// The epilogue: scale, add, observe, round once. `results` are places in y and f32 values there.
-    fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> Done<Self> {
-        let Store { y, table, from, to, detail, add } = out;
-        let [from, exponent] = [from, to].map(|slot| table.exponents[usize::from(slot.0)]);
-        let factor = Factor::between(from, exponent);
-        let integers = matches!(y.0, DType::U8 | DType::U32);
-        let detail = if integers { Detail::None } else { detail.min(table.detail) };
-        let round = |v: f32| if y.0 == DType::F16 { self.round(v, detail) } else { v };
-        let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST { Slot(to.0 - 1) } else { to };
-        let mut rows = table.rows.borrow_mut();
-        let row = &mut rows[usize::from(to.0)];
-        if row.detail() == Detail::None {
-            *row = Stats::new(Convention::FP16, exponent, detail);
-        }
-        let mut end = 0;
-        for (i, v) in results {
-            let v = if self.on(Fault::FactorAfterRounding) { round(v) } else { v };
-            let u = if integers { v } else { factor.apply(v) };
-            let s = if add && !self.on(Fault::AddDropped) { y.get(i) + u } else { u };
-            y.1[i] = f64::from(round(s));
-            if detail != Detail::None {
-                row.observe(&[self.seen(s, round(s))]);
-            }
-            end = end.max(i + 1);
-        }
-        self.overrun(y.0, detail, &mut y.1, end);
-        Ok(())
-    }
-
-    fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> Done<Self> {
-        self.store(y, results.into_iter().enumerate())
-    }
-}
-
-impl Backend for Reference {
-    type Buffer = Memory;
-    type Table = Table;
-    type Recording = ();
-    type Error = ErrorKind;
-
-    fn caps(&self) -> Caps<'_> {
-        Caps { name: "reference", flush: FlushRule::Nearest, f32_subnormals: true, max_buffer: 1 << 36 }
-    }
-
-    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, ErrorKind> {
-        let fits = (len as u64).saturating_mul(dtype.size() as u64) <= self.caps().max_buffer;
-        if fits { Ok(Memory(dtype, vec![7.0; len])) } else { Err(ErrorKind::OutOfMemory) }
-    }
-
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
-        assert_eq!(src.dtype(), dst.0, "host data of another type than the buffer");
-        match src {
-            Data::F32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
-            Data::F16(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = x.to_f64()),
-            Data::U8(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
-            Data::U32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
-        }
-        Ok(())
-    }
-
-    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
-        assert_eq!(dst.dtype(), src.0, "host memory of another type than the buffer");
-        match dst {
-            DataMut::F32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as f32),
-            DataMut::F16(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = half::f16::from_f64(x)),
-            DataMut::U8(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u8),
-            DataMut::U32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u32),
-        }
-        Ok(())
-    }
-
-    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, ErrorKind> {
-        let (slots, hyperparameters) = (usize::from(slots), vec![0.0; usize::from(hyperparameters)]);
-        let rows = RefCell::new(vec![EMPTY; slots]);
-        Ok(Table { exponents: vec![0; slots], hyperparameters, seed: 0, detail: Detail::Moments, rows })
-    }
-
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
-        if !self.on(Fault::ControlIgnored) || table.exponents.iter().all(|&e| e == 0) {
-            table.exponents.copy_from_slice(control.exponents);
-        }
-        table.hyperparameters.copy_from_slice(control.hyperparameters);
-        table.seed = if self.on(Fault::SeedIgnored) { 0 } else { control.seed };
-        table.detail = control.detail;
-        table.rows.get_mut()[usize::from(clear.start)..usize::from(clear.end)].fill(EMPTY);
-        Ok(())
-    }
-
-    async fn collect(
-        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
-        out.copy_from_slice(&table.rows.borrow()[usize::from(rows.start)..usize::from(rows.end)]);
-        values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.get(0));
-        Ok(())
-    }
-
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
-        match launch {
-            Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
-            Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),
-            Launch::Sum { len, terms, y } => self.sum(len, terms, y),
-            Launch::Reduce { p, x, y } => self.reduce(&p, x, y),
-            Launch::Copy { p, x, y } => self.copy(&p, x, y),
-            Launch::Gemm { p, a, b, bias, y } => self.gemm(&p, a, b, bias, y),
-            Launch::Conv { p, pass, a, b, bias, y } => self.conv(&p, pass, a, b, bias, y),
-            Launch::Pool { p, x, indices, y } => self.pool(&p, x, indices, y),
-            Launch::Unpool { p, way, x, indices, y } => self.unpool(&p, way, x, indices, y),
-            Launch::Rows { p, way, x, indices, y } => self.rows(&p, way, x, indices, y),
-            Launch::RoiAlign { p, way, x, boxes, y } => self.roi_align(&p, way, x, boxes, y),
-            Launch::Norm { p, x, affine, saved, y } => self.norm(&p, x, affine, saved, y),
-            Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
-            Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
-            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
-            Launch::GlobalNorm { gradients, norm } => self.global_norm(gradients, norm),
-            Launch::Optimize { p, table, guard, norm, parameters } => self.optimize(&p, table, guard, norm, parameters),
-        }
-    }
-}
-
-/// Operators, one loop each.
-impl Reference {
-    fn unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let seed = y.table.seed;
         self.put(y, (0..len).map(|index| op.eval(x.get(index as usize), At { seed, index })))
     }
 
-    fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let (seed, [rows, cols]) = (y.table.seed, p.shape());
         let eval = |i: u32| p.op().eval(a.get(i as usize), b.get(p.b_index(i) as usize), At { seed, index: i });
         self.put(y, (0..rows * cols).map(eval))
     }
 
-    fn sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
         let exponent = |slot: Slot| y.table.exponents[usize::from(slot.0)];
         let to = exponent(y.to);
         let term = |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), to).apply(t.data.get(i));
@@ -199,7 +39,7 @@ impl Reference {
         self.put(Store { from: y.to, ..y }, sums)
     }
 
-    fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let [outer, len, inner] = p.shape().map(|size| size as usize);
         let value = |i: usize, l: usize| x.get((i / inner * len + l) * inner + i % inner);
         let best = |i| (1..len).fold(0, |best, l| if wins(value(i, l), value(i, best)) { l } else { best });
@@ -213,7 +53,7 @@ impl Reference {
         self.put(y, (0..outer * inner).map(eval))
     }
 
-    fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
         let moves = (0..p.count()).map(|i| p.indices(i).map(|i| i as usize));
         if x.0 == DType::U32 && y.y.0 == DType::U32 {
             moves.for_each(|[from, to]| y.y.1[to] = x.1[from]); // f32 has no room for all words
@@ -222,7 +62,9 @@ impl Reference {
         self.store(y, moves.map(|[from, to]| (to, x.get(from))))
     }
 
-    fn gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn gemm(
+        &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
+    ) -> Done<Self> {
         let [[m, n, k], lead, strides] = [p.mnk(), p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
         let [ta, tb] = [p.transposed()[0], p.transposed()[1] && !self.on(Fault::TransposedB)];
         let at = |i: usize, z, row, col| z * strides[i] + row * lead[i] + col;
@@ -237,7 +79,7 @@ impl Reference {
         self.store(y, cells.map(|(z, i, j)| (at(2, z, i, j), self.dot((0..k).map(|l| product(z, i, j, l))) + bias(j))))
     }
 
-    fn conv(
+    pub(super) fn conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) -> Done<Self> {
         let ([_, kh, kw, depth], outs) = (p.w(), p.w()[0] / p.group_count());
@@ -261,7 +103,7 @@ impl Reference {
         self.put(y, sums.iter().enumerate().map(|(i, sum)| sum + bias(i)))
     }
 
-    fn pool(&self, p: &Pool, x: &Memory, mut at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn pool(&self, p: &Pool, x: &Memory, mut at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
         let [kh, kw] = p.window();
         let area = (kh * kw) as f32;
         let window = |[n, r, s, c]: [u32; 4]| {
@@ -281,7 +123,9 @@ impl Reference {
         self.put(y, results)
     }
 
-    fn unpool(&self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn unpool(
+        &self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>,
+    ) -> Done<Self> {
         let [kh, kw] = p.window();
         let share = if p.op() == PoolOp::Max { 1.0 } else { (kh * kw) as f32 };
         let mut sums = vec![0f32; len(if way == GatherScatter::Scatter { p.x() } else { p.y() })];
@@ -297,7 +141,9 @@ impl Reference {
         self.put(y, sums)
     }
 
-    fn rows(&self, p: &Rows, way: GatherScatter, x: &Memory, indices: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn rows(
+        &self, p: &Rows, way: GatherScatter, x: &Memory, indices: &Memory, y: Store<'_, Self>,
+    ) -> Done<Self> {
         let (width, table) = (p.width() as usize, p.table() as usize);
         let mut sums = vec![0f32; if way == GatherScatter::Gather { p.count() as usize } else { table } * width];
         for i in 0..p.count() as usize {
@@ -310,7 +156,7 @@ impl Reference {
         self.put(y, sums)
     }
 
-    fn roi_align(
+    pub(super) fn roi_align(
         &self, p: &RoiAlign, way: GatherScatter, x: &Memory, boxes: &Memory, y: Store<'_, Self>,
     ) -> Done<Self> {
         let gather = way == GatherScatter::Gather;
@@ -340,7 +186,7 @@ impl Reference {
         self.put(y, sums)
     }
 
-    fn norm(
+    pub(super) fn norm(
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
     ) -> Done<Self> {
         let (len, groups, n) = (p.x().iter().product::<u32>(), p.groups() as usize, p.size() as f32);
@@ -359,7 +205,7 @@ impl Reference {
         self.put(y, (0..len).map(normal))
     }
 
-    fn norm_vjp(
+    pub(super) fn norm_vjp(
         &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
     ) -> Done<Self> {
         let (len, groups, n) = (p.x().iter().product::<u32>() as usize, p.groups() as usize, p.size() as f32);
@@ -384,7 +230,7 @@ impl Reference {
         self.put(shift, (0..channels).map(|c| column(c).map(|i| dy.get(i)).sum()))
     }
 
-    fn cross_entropy(&self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory) -> Done<Self> {
+    pub(super) fn cross_entropy(&self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let [mut loss, mut weights, mut counted] = [0f32; 3];
         for r in 0..rows {
@@ -404,7 +250,7 @@ impl Reference {
         Ok(())
     }
 
-    fn cross_entropy_vjp(
+    pub(super) fn cross_entropy_vjp(
         &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
     ) -> Done<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
@@ -422,14 +268,14 @@ impl Reference {
         self.put(dx, (0..rows * classes).map(gradient))
     }
 
-    fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
+    pub(super) fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
         // Not `sum`, by which nothing is −0.
         let squares = grads.iter().flat_map(|g| &g.1).fold(0.0, |sum, v| sum + v * v);
         norm.1[0] = f64::from(squares.sqrt() as f32);
         Ok(())
     }
 
-    fn optimize(
+    pub(super) fn optimize(
         &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
     ) -> Done<Self> {
         let rows = table.rows.borrow();

@@ -1,0 +1,95 @@
+//! The device with its memory in other places: results must be the same.
+
+use core::{
+    future::Future,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+use gradscale_core::{
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    stats::Stats,
+};
+use gradscale_wgpu::{Error, Memory, Recording, Table, Wgpu};
+
+pub struct Placed {
+    pub inner: Wgpu,
+    places: Places,
+}
+
+enum Places {
+    /// What is allocated together lies in buffers of its own.
+    Alone,
+    /// Every other tensor lies between others in a buffer that it shares.
+    Between(AtomicBool),
+}
+
+impl Placed {
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub const fn alone(inner: Wgpu) -> Self {
+        Self { inner, places: Places::Alone }
+    }
+
+    #[allow(dead_code, reason = "likewise")]
+    pub const fn between(inner: Wgpu) -> Self {
+        Self { inner, places: Places::Between(AtomicBool::new(false)) }
+    }
+}
+
+impl Backend for Placed {
+    type Buffer = Memory;
+    type Table = Table;
+    type Recording = Recording;
+    type Error = Error;
+
+    fn caps(&self) -> Caps<'_> {
+        self.inner.caps()
+    }
+    fn scratch_peak(&self) -> Option<u64> {
+        self.inner.scratch_peak()
+    }
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
+        match &self.places {
+            Places::Between(last) if !last.fetch_xor(true, Relaxed) => {
+                let mut three = Vec::new();
+                self.inner.alloc_together(dtype, &[1, len, 1], &mut three)?;
+                Ok(three.swap_remove(1))
+            }
+            Places::Between(_) | Places::Alone => self.inner.alloc(dtype, len),
+        }
+    }
+    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> Done<Self> {
+        match self.places {
+            Places::Between(_) => self.inner.alloc_together(dtype, lens, buffers),
+            Places::Alone => lens.iter().try_for_each(|&len| {
+                buffers.extend([self.inner.alloc(dtype, len)?]);
+                Ok(())
+            }),
+        }
+    }
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+        self.inner.write(src, dst)
+    }
+    fn read(&self, src: &Memory, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+        self.inner.read(src, dst)
+    }
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, Error> {
+        self.inner.table(slots, hyperparameters)
+    }
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+        self.inner.upload(control, clear, table)
+    }
+    fn collect(
+        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
+    ) -> impl Future<Output = Done<Self>> {
+        self.inner.collect(table, rows, out, scalars, values)
+    }
+    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Recording>, Error> {
+        self.inner.record(work)
+    }
+    fn repeat(&self, step: &Recording) -> Done<Self> {
+        self.inner.repeat(step)
+    }
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        self.inner.launch(launch.inside())
+    }
+}

@@ -1,0 +1,103 @@
+//! What exponent a site takes: from a row, and from what it remembers of others.
+
+use super::{
+    Decision, Memory, REACH, Site, Trigger, When,
+    ring::{Span, push},
+};
+use crate::{
+    solve::{Above, Choice, NoDecision},
+    stats::Stats,
+};
+
+/// Bits that each further repeat of a batch keeps free at a site with several calls, whose later calls may be larger
+/// than what was decided from.
+const FURTHER: i64 = 8;
+
+impl Site {
+    /// Decides between steps.
+    pub(super) fn decide_from(&mut self, row: &Stats, trigger: Trigger) {
+        if self.config.when == When::AtOnce {
+            // Its model needs more than this row.
+            self.at_once |= trigger == Trigger::Overflow;
+            return;
+        }
+        let verdict = match self.exact(row) {
+            // A light row: lower from amax, and decide properly from the next.
+            Err(NoDecision::Detail) => {
+                self.since = self.config.interval;
+                let lower = match (self.config.memory, self.above(row)) {
+                    (Memory::Ring, Some(above)) => self.config.exact.lower_within(row, &above),
+                    (Memory::None | Memory::Least, _) | (_, None) => self.config.exact.lower(row),
+                };
+                if let Ok(choice) = lower {
+                    self.set(choice, row.exponent(), trigger);
+                }
+                return;
+            }
+            verdict => verdict,
+        };
+        if let Ok(choice) = verdict {
+            self.set(choice, row.exponent(), trigger);
+            self.since = 1;
+        }
+    }
+
+    /// The exact rule's decision from `row`, with what the site remembers of others.
+    ///
+    /// # Errors
+    /// [`NoDecision`].
+    pub fn exact(&self, row: &Stats) -> Result<Choice, NoDecision> {
+        if row.counts().non_finite() != 0 {
+            return Err(NoDecision::NotFinite);
+        }
+        let above = self.above(row).ok_or(NoDecision::Empty)?;
+        self.config.exact.decide_within(row, &above)
+    }
+
+    /// What is to be kept free above `row`; none if all is zero.
+    fn above(&self, row: &Stats) -> Option<Above> {
+        let own = finite_part(row)?;
+        let room = self.config.exact.room();
+        let relative = |ceiling: i64| narrow(ceiling.saturating_sub(i64::from(row.exponent())));
+        Some(match self.config.memory {
+            Memory::None => Above { k_of: relative(own), room, lift: 0, cap: None },
+            Memory::Least => {
+                let least = self.ring.least().map_or(own, |past| past.min(own));
+                Above { k_of: relative(least), room, lift: 0, cap: None }
+            }
+            Memory::Ring => {
+                let alone = Span { least: own, most: own, known: false };
+                let span = self.ring.span(Some(own)).filter(|span| span.holds(own)).unwrap_or(alone);
+                let guard = self.guard.limit().filter(|limit| span.most.saturating_sub(*limit) <= REACH + 2);
+                let further = FURTHER.saturating_mul(i64::from(self.failed.saturating_sub(1)));
+                let tried = self.tried.map(|tried| tried.saturating_sub(further));
+                let least = guard.into_iter().chain(tried).fold(span.least, i64::min);
+                let moved = narrow(span.most.saturating_sub(least));
+                let room = if span.known { moved.saturating_add(2).max(2).min(room) } else { room };
+                let lift = narrow(span.most.saturating_sub(own).clamp(0, REACH));
+                Above { k_of: relative(least), room, lift, cap: self.config.outliers }
+            }
+        })
+    }
+
+    pub(super) fn set(&mut self, choice: Choice, measured_at: i32, trigger: Trigger) {
+        let alpha = measured_at.saturating_add(choice.k);
+        push(&mut self.history, Decision { before: self.alpha, alpha, choice, trigger });
+        self.alpha = Some(alpha);
+    }
+}
+
+/// The absolute exponent above which a row overflows; none if all is zero or some value not finite.
+pub(super) fn ceiling(row: &Stats) -> Option<i64> {
+    if row.counts().non_finite() == 0 { finite_part(row) } else { None }
+}
+
+/// The same of a row's finite values.
+pub(super) fn finite_part(row: &Stats) -> Option<i64> {
+    row.room_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "clamped")]
+fn narrow(exponent: i64) -> i32 {
+    exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
+}

@@ -1,0 +1,101 @@
+//! What a checkpoint keeps of all sites.
+
+use super::{Entry, Sites, SlotKind};
+use crate::Scaling;
+use gradscale_core::{
+    loss_scale::LossScale,
+    site::{Calls, Guard, RING, SiteState},
+};
+use serde::{Deserialize, Serialize};
+
+/// A slot in a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedSite {
+    name: String,
+    kind: SlotKind,
+    overflows: u64,
+    /// Of a site that decides for itself.
+    state: Option<SavedState>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SavedState {
+    alpha: Option<i32>,
+    since: u32,
+    at_once: bool,
+    ceilings: Vec<i64>,
+    several: bool,
+    /// Limit, steps left, steps that it lasts; none where nothing was lost yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<(i64, u32, u32)>,
+    /// The least ceiling seen in attempts at the coming step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tried: Option<i64>,
+}
+
+impl Sites {
+    /// All slots beyond the reserved ones, in order.
+    pub fn save(&self) -> Vec<SavedSite> {
+        let saved = |entry: &Entry| SavedSite {
+            name: entry.name.clone(),
+            kind: entry.kind,
+            overflows: entry.overflows,
+            state: entry.site.as_ref().map(|site| {
+                let state = site.state();
+                SavedState {
+                    alpha: state.alpha,
+                    since: state.since,
+                    at_once: state.at_once,
+                    ceilings: state.ceilings.to_vec(),
+                    several: site.config().calls == Calls::Several,
+                    tried: state.tried,
+                    guard: (state.guard != Guard::default()).then_some({
+                        let Guard { limit, left, lasts } = state.guard;
+                        (limit, left, lasts)
+                    }),
+                }
+            }),
+        };
+        self.entries.iter().skip(2).map(saved).collect()
+    }
+
+    /// Takes the place of what is here: slots that this network has keep their numbers, so those saved must begin
+    /// with the same ones.
+    pub fn restore(&mut self, schedule: Option<LossScale>, saved: &[SavedSite]) -> Result<(), String> {
+        let own = self.entries.iter().skip(2).filter(|entry| entry.kind == SlotKind::Parameter).count();
+        let parameters = saved.iter().take_while(|site| site.kind == SlotKind::Parameter).count();
+        let same = self.entries.iter().skip(2).zip(saved).take(own).all(|(entry, site)| entry.name == site.name);
+        if parameters != own || !same {
+            return Err("made by another network".to_owned());
+        }
+        // All is checked before anything changes: a slot more would not fit the table.
+        let known = |site: &SavedSite| self.index.get(&site.name).map(|slot| self.entries[usize::from(slot.0)].kind);
+        if let Some(other) = saved.iter().find(|site| known(site).is_some_and(|kind| kind != site.kind)) {
+            return Err(format!("{} is something else there", other.name));
+        }
+        if self.entries.len().saturating_add(saved.len()) >= usize::from(u16::MAX) {
+            return Err("too many sites".to_owned());
+        }
+        for site in saved {
+            let slot = self.slot(&site.name, site.kind).map_err(|error| error.to_string())?;
+            if site.state.as_ref().is_some_and(|state| state.several) {
+                self.share(slot);
+            }
+            let entry = &mut self.entries[usize::from(slot.0)];
+            entry.overflows = site.overflows;
+            entry.row = None;
+            if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
+                let ceilings = state.ceilings.iter().copied().take(RING).collect();
+                let (limit, left, lasts) = state.guard.unwrap_or_default();
+                let guard = Guard { limit, left, lasts };
+                let SavedState { alpha, since, at_once, tried, .. } = *state;
+                own.restore(&SiteState { alpha, since, at_once, ceilings, guard, tried });
+            }
+        }
+        if let Some(schedule) = schedule {
+            self.scaling = Scaling::Loss(schedule);
+        }
+        self.spread();
+        Ok(())
+    }
+}

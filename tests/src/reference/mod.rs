@@ -1,0 +1,171 @@
+//! A scalar backend: the readable definition of every operator, and the template for a backend of your own.
+//!
+//! One loop for each operator (`operators.rs`), no speed. Tests break it on purpose, see [`crate::Fault`].
+
+mod operators;
+
+use crate::Fault;
+use core::{cell::RefCell, ops::Range};
+use gradscale_core::{
+    backend::*,
+    scale::Factor,
+    stats::{Convention, Detail, FlushRule, Stats},
+};
+
+/// A row into which nothing was stored.
+const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
+
+/// The scalar backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference {
+    pub(crate) fault: Option<Fault>,
+}
+
+/// Numbers of one type; f64 holds all four exactly.
+#[derive(Clone, Debug)]
+pub struct Memory(DType, Vec<f64>);
+
+/// Exponents, hyperparameters, seed, rows.
+#[derive(Debug)]
+pub struct Table {
+    exponents: Vec<i32>,
+    hyperparameters: Vec<f32>,
+    seed: u64,
+    detail: Detail,
+    rows: RefCell<Vec<Stats>>,
+}
+
+impl Buffer for Memory {
+    fn dtype(&self) -> DType {
+        self.0
+    }
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+}
+
+impl Memory {
+    fn get(&self, i: usize) -> f32 {
+        self.1[i] as f32
+    }
+}
+
+impl Reference {
+    /// The epilogue: scale, add, observe, round once. `results` are places in y and f32 values there.
+    fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> Done<Self> {
+        let Store { y, table, from, to, detail, add } = out;
+        let [from, exponent] = [from, to].map(|slot| table.exponents[usize::from(slot.0)]);
+        let factor = Factor::between(from, exponent);
+        let integers = matches!(y.0, DType::U8 | DType::U32);
+        let detail = if integers { Detail::None } else { detail.min(table.detail) };
+        let round = |v: f32| if y.0 == DType::F16 { self.round(v, detail) } else { v };
+        let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST { Slot(to.0 - 1) } else { to };
+        let mut rows = table.rows.borrow_mut();
+        let row = &mut rows[usize::from(to.0)];
+        if row.detail() == Detail::None {
+            *row = Stats::new(Convention::FP16, exponent, detail);
+        }
+        let mut end = 0;
+        for (i, v) in results {
+            let v = if self.on(Fault::FactorAfterRounding) { round(v) } else { v };
+            let u = if integers { v } else { factor.apply(v) };
+            let s = if add && !self.on(Fault::AddDropped) { y.get(i) + u } else { u };
+            y.1[i] = f64::from(round(s));
+            if detail != Detail::None {
+                row.observe(&[self.seen(s, round(s))]);
+            }
+            end = end.max(i + 1);
+        }
+        self.overrun(y.0, detail, &mut y.1, end);
+        Ok(())
+    }
+
+    fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> Done<Self> {
+        self.store(y, results.into_iter().enumerate())
+    }
+}
+
+impl Backend for Reference {
+    type Buffer = Memory;
+    type Table = Table;
+    type Recording = ();
+    type Error = ErrorKind;
+
+    fn caps(&self) -> Caps<'_> {
+        Caps { name: "reference", flush: FlushRule::Nearest, f32_subnormals: true, max_buffer: 1 << 36 }
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, ErrorKind> {
+        let fits = (len as u64).saturating_mul(dtype.size() as u64) <= self.caps().max_buffer;
+        if fits { Ok(Memory(dtype, vec![7.0; len])) } else { Err(ErrorKind::OutOfMemory) }
+    }
+
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+        assert_eq!(src.dtype(), dst.0, "host data of another type than the buffer");
+        match src {
+            Data::F32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
+            Data::F16(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = x.to_f64()),
+            Data::U8(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
+            Data::U32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
+        }
+        Ok(())
+    }
+
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+        assert_eq!(dst.dtype(), src.0, "host memory of another type than the buffer");
+        match dst {
+            DataMut::F32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as f32),
+            DataMut::F16(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = half::f16::from_f64(x)),
+            DataMut::U8(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u8),
+            DataMut::U32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as u32),
+        }
+        Ok(())
+    }
+
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, ErrorKind> {
+        let (slots, hyperparameters) = (usize::from(slots), vec![0.0; usize::from(hyperparameters)]);
+        let rows = RefCell::new(vec![EMPTY; slots]);
+        Ok(Table { exponents: vec![0; slots], hyperparameters, seed: 0, detail: Detail::Moments, rows })
+    }
+
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+        if !self.on(Fault::ControlIgnored) || table.exponents.iter().all(|&e| e == 0) {
+            table.exponents.copy_from_slice(control.exponents);
+        }
+        table.hyperparameters.copy_from_slice(control.hyperparameters);
+        table.seed = if self.on(Fault::SeedIgnored) { 0 } else { control.seed };
+        table.detail = control.detail;
+        table.rows.get_mut()[usize::from(clear.start)..usize::from(clear.end)].fill(EMPTY);
+        Ok(())
+    }
+
+    async fn collect(
+        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
+    ) -> Done<Self> {
+        out.copy_from_slice(&table.rows.borrow()[usize::from(rows.start)..usize::from(rows.end)]);
+        values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.get(0));
+        Ok(())
+    }
+
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+        match launch {
+            Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
+            Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),
+            Launch::Sum { len, terms, y } => self.sum(len, terms, y),
+            Launch::Reduce { p, x, y } => self.reduce(&p, x, y),
+            Launch::Copy { p, x, y } => self.copy(&p, x, y),
+            Launch::Gemm { p, a, b, bias, y } => self.gemm(&p, a, b, bias, y),
+            Launch::Conv { p, pass, a, b, bias, y } => self.conv(&p, pass, a, b, bias, y),
+            Launch::Pool { p, x, indices, y } => self.pool(&p, x, indices, y),
+            Launch::Unpool { p, way, x, indices, y } => self.unpool(&p, way, x, indices, y),
+            Launch::Rows { p, way, x, indices, y } => self.rows(&p, way, x, indices, y),
+            Launch::RoiAlign { p, way, x, boxes, y } => self.roi_align(&p, way, x, boxes, y),
+            Launch::Norm { p, x, affine, saved, y } => self.norm(&p, x, affine, saved, y),
+            Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
+            Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
+            Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
+            Launch::GlobalNorm { gradients, norm } => self.global_norm(gradients, norm),
+            Launch::Optimize { p, table, guard, norm, parameters } => self.optimize(&p, table, guard, norm, parameters),
+        }
+    }
+}
