@@ -113,6 +113,7 @@ impl Backend for Cpu {
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, dx, affine),
             Launch::CrossEntropy { p, x, out } => self.run_cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.run_cross_entropy_vjp(&p, x, out, g, dx),
+            Launch::Ctc { p, x, losses, gradient } => self.run_ctc(&p, x, losses, gradient),
             Launch::GlobalNorm { gradients, norm } => self.run_global_norm(gradients, norm),
             Launch::Optimize { p, table, guard, norm, parameters } => {
                 self.run_optimize(&p, table, guard, norm, parameters);

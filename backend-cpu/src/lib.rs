@@ -17,6 +17,7 @@ mod channels;
 mod conv;
 mod copy;
 mod cross_entropy;
+mod ctc;
 mod elementwise;
 mod epilogue;
 mod error;

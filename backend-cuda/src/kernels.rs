@@ -175,6 +175,14 @@ pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE
 /// The gradient of the logits.
 pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp" };
 
+const CTC_MODULE: Module = Module::new("ctc", &[STORE, SUMS, file!("ctc.cu")]);
+/// Log-sum-exp of each frame.
+pub static CTC_ROWS: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_rows" };
+/// Sums over alignments, and the losses.
+pub static CTC_SUMS: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_sums" };
+/// The gradient of the logits.
+pub static CTC_GRADIENT: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_gradient" };
+
 /// Elements of a piece of a tensor in launches over several tensors.
 pub const LIST_PIECE: u32 = 4096;
 const LISTS: File = file!("lists.cuh");
@@ -228,6 +236,9 @@ static SINGLE: &[&Kernel] = &[
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,
+    &CTC_ROWS,
+    &CTC_SUMS,
+    &CTC_GRADIENT,
     &OPTIMIZE,
     &GLOBAL_NORM,
     &GLOBAL_NORM_FINISH,

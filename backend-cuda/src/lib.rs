@@ -13,6 +13,7 @@
 
 mod copy;
 mod cross_entropy;
+mod ctc;
 mod device;
 pub mod driver;
 mod elementwise;

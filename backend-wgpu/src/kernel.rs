@@ -64,6 +64,7 @@ pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
 pub(crate) const GROUPS: &str = include_str!("kernels/groups.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
+pub(crate) const CTC: &str = include_str!("kernels/ctc.wgsl");
 pub(crate) const LIST: &str = include_str!("kernels/list.wgsl");
 const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kernels/merge_subgroups.wgsl")];
 const GRID: &str = include_str!("kernels/grid.wgsl");
@@ -119,6 +120,9 @@ kernels! {
     CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
     CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;
     CROSS_ENTROPY_VJP = "cross_entropy_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels") Y;
+    CTC_ROWS = "ctc_rows" [HALF, SCALE, LOGARITHM, MATH, CTC] ("x");
+    CTC_SUMS = "ctc_sums" [HALF, SCALE, LOGARITHM, MATH, CTC] ("x") OUT TABLE;
+    CTC_GRADIENT = "ctc_gradient" [HALF, SCALE, LOGARITHM, MATH, CTC] ("x") OUT TABLE;
     SQUARES = "squares" [HALF, SCALE, LIST] ();
     GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
     STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();

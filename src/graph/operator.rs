@@ -3,7 +3,7 @@
 use super::{Context, Gradient, Rule};
 use crate::{TraceError, error::TraceErrorKind};
 use gradscale_core::backend::Data;
-use std::{any::Any, fmt};
+use std::{any::Any, fmt, ops::Range};
 
 /// An operator as data: what it launches, forward and backward.
 pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
@@ -26,6 +26,11 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
     /// The input that is integers, if one is.
     fn integers(&self) -> Option<usize> {
         None
+    }
+
+    /// The inputs that are lengths beside these, if some are: integers too.
+    fn lengths(&self) -> Range<usize> {
+        0..0
     }
 
     /// The input that is coordinates, if one is: f32 at every level, and no reason to compute in f32.

@@ -71,7 +71,11 @@ pub(crate) fn plan(
             Work::Operator(operator) if operator.gives_integers() => {}
             Work::Operator(operator) => {
                 let no_source = [operator.integers(), operator.coordinates()];
-                let inside = node.inputs.iter().enumerate().filter(|&(i, _)| !no_source.contains(&Some(i)));
+                let inside = node
+                    .inputs
+                    .iter()
+                    .enumerate()
+                    .filter(|&(i, _)| !no_source.contains(&Some(i)) && !operator.lengths().contains(&i));
                 let sources = inside.map(|(_, &input)| match &trace.nodes[input].work {
                     Work::Input(_) => Input::Data,
                     Work::Parameter(_) => Input::Parameter,

@@ -14,10 +14,12 @@
 //! ```
 
 mod confusion;
+mod error_rate;
 mod perplexity;
 mod share;
 
 pub use confusion::Confusion;
+pub use error_rate::ErrorRate;
 pub use perplexity::Perplexity;
 pub use share::{Accuracy, TopK};
 

@@ -46,6 +46,19 @@ impl BatchNorm {
     }
 }
 
+impl BatchNorm {
+    /// Of sequences `[n, t, w, c]`, t frames of width w, with lengths, integers `[n]`: mean and variance are over the frames
+    /// before each end, of which there must be one at least. What stands behind an end, NaN too, has no influence and gets
+    /// no gradient; what the result has there means nothing.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn frames<'t>(&self, x: Var<'t>, lengths: Var<'t>) -> Var<'t> {
+        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
+        x.norm_frames(&self.name, self.eps, affine, &self.running, lengths)
+    }
+}
+
 impl Module for BatchNorm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));

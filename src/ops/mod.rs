@@ -2,8 +2,10 @@
 //! they take and give, and as [`Operator`](crate::graph::Operator) what is launched forward and backward.
 
 mod binary;
+mod clip;
 mod conv;
 mod cross_entropy;
+mod ctc;
 mod embedding;
 mod expand;
 mod gather;
@@ -11,6 +13,7 @@ mod linear;
 mod loss;
 mod matmul;
 mod norm;
+mod norm_frames;
 mod one_hot;
 mod permute;
 mod pool;

@@ -162,29 +162,43 @@ impl Select {
     fn launch(&self, at: &mut Context<'_, '_, '_>) -> Result<(Binary, Buf), TraceError> {
         let lengths = at.operand(1).buf;
         let [n, h, w, c] = self.sizes;
-        let each = h.saturating_mul(w).saturating_mul(c);
         // length − place, or place + 1 − length.
         #[expect(clippy::cast_precision_loss, reason = "places beyond 2^24 do not fit a batch's memory")]
         let ahead = match self.places {
-            Places::All => Unary::Affine { a: 1.0, b: 0.0 },
-            Places::Before(place) => Unary::Affine { a: 1.0, b: -(place as f32) },
-            Places::Behind(place) => Unary::Affine { a: -1.0, b: place as f32 + 1.0 },
+            Places::All => None,
+            Places::Before(place) => Some(Unary::Affine { a: 1.0, b: -(place as f32) }),
+            Places::Behind(place) => Some(Unary::Affine { a: -1.0, b: place as f32 + 1.0 }),
         };
-        let first = at.emit_temporary(n as usize, Slot::ONE, |y| unary(ahead, lengths, y));
-        let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
-        let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
-        let len = at.node.shape.len();
-        let mut mask = at.emit_temporary(len, Slot::ONE, |y| Operation::Copy { p, x: first, y });
-        if self.places == Places::All {
-            #[expect(clippy::cast_precision_loss, reason = "as above")]
-            let places = (0..h).flat_map(|_| (0..w).flat_map(|place| (0..c).map(move |_| place as f32))).collect();
-            let b = at.constant(places);
-            let p = Binary::new(BinaryOp::Sub, n, each, Broadcast::PerColumn).map_err(|error| at.node.error(error))?;
-            let a = mask;
-            mask = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a, b, y });
-        }
+        let mask = match ahead {
+            Some(ahead) => {
+                let first = at.emit_temporary(n as usize, Slot::ONE, |y| unary(ahead, lengths, y));
+                for_each_value(at, first, n, h.saturating_mul(w).saturating_mul(c))?
+            }
+            None => places_left(at, lengths, self.sizes)?,
+        };
         Ok((like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?, mask))
     }
+}
+
+/// A number of each sequence for all of its values.
+fn for_each_value(at: &mut Context<'_, '_, '_>, x: Buf, n: u32, each: u32) -> Result<Buf, TraceError> {
+    let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
+    let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
+    Ok(at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Copy { p, x, y }))
+}
+
+/// For each value of `[n, h, t, c]` how many places its sequence has from there on: positive before its end.
+pub(super) fn places_left(
+    at: &mut Context<'_, '_, '_>, lengths: Buf, [n, h, w, c]: [u32; 4],
+) -> Result<Buf, TraceError> {
+    let each = h.saturating_mul(w).saturating_mul(c);
+    let first = at.emit_temporary(n as usize, Slot::ONE, |y| unary(Unary::Id, lengths, y));
+    let a = for_each_value(at, first, n, each)?;
+    #[expect(clippy::cast_precision_loss, reason = "places beyond 2^24 do not fit a batch's memory")]
+    let places = (0..h).flat_map(|_| (0..w).flat_map(|place| (0..c).map(move |_| place as f32))).collect();
+    let b = at.constant(places);
+    let p = Binary::new(BinaryOp::Sub, n, each, Broadcast::PerColumn).map_err(|error| at.node.error(error))?;
+    Ok(at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
 }
 
 impl Operator for Select {

@@ -7,6 +7,7 @@ mod case;
 mod cases;
 mod compare;
 mod counting;
+mod ctc;
 mod data;
 mod epilogue;
 mod fault;

@@ -30,6 +30,7 @@ pub const TOLERANCES: &[Tolerance] = &[
     row("norm_vjp", 3.2, 10.0),
     row("cross_entropy", 0.8, 3.2),
     row("cross_entropy_vjp", 2.1, 6.4),
+    row("ctc", 4.5, 16.0),
     row("optimize", 5.0, 15.0),
     // The rounding of the result alone can be 1.
     row("global_norm", 1.0, 4.0),

@@ -42,8 +42,11 @@ pub(crate) const OFFSETS: Tensor = Tensor { name: "offsets", binding: 6, element
 pub(crate) const INDICES: Tensor = Tensor { name: "indices", binding: 6, element: Element::Word, access: Access::Read };
 /// Five numbers of each box.
 pub(crate) const BOXES: Tensor = Tensor { name: "boxes", binding: 6, element: Element::Word, access: Access::Read };
-/// Loss, divisor and a number of each row.
+/// Numbers of a loss, and of its gradient.
 pub(crate) const OUT: Tensor = Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
+
+/// Sums over alignments.
+pub(crate) const TABLE: Tensor = Tensor { name: "table", binding: 10, element: Element::Float, access: Access::Write };
 
 /// Bindings of a tensor's windows lie so far apart.
 const APART: u32 = 16;

@@ -5,6 +5,7 @@ mod conv;
 pub(crate) mod coop;
 mod copy;
 mod cross_entropy;
+mod ctc;
 mod gemm;
 mod global_norm;
 mod list;

@@ -1,9 +1,9 @@
 //! Everything that a device computes, as one enum.
 
-use super::{CrossEntropyArgs, MapOperands, NormSaved, Operands};
+use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands};
 use crate::ops::{
-    Binary, Conv2d, CrossEntropy, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, Rows, Strided,
-    Unary,
+    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, Rows,
+    Strided, Unary,
 };
 use core::ops::Range;
 
@@ -204,6 +204,18 @@ pub enum Launch<O: Operands> {
         dx: O::Store,
     },
 
+    /// Connectionist temporal classification: losses of sequences, and their gradients while alignments are at hand.
+    Ctc {
+        /// Shape, blank.
+        p: Ctc,
+        /// What is compared.
+        x: CtcArgs<O::Read>,
+        /// F32 `[batch]`: takes each sequence's loss.
+        losses: O::Write,
+        /// F32 `[batch, frames, classes]`: takes the gradient of each loss by its sequence's logits; 0 behind its end.
+        gradient: Option<O::Write>,
+    },
+
     // Update.
     /// `norm[0] = √Σ‖g‖²` over all gradients (F32), right also where a square would leave f32; NaN or ∞ if a gradient
     /// is not finite.
@@ -249,6 +261,7 @@ impl<O: Operands> Launch<O> {
             Self::NormVjp { .. } => "norm_vjp",
             Self::CrossEntropy { .. } => "cross_entropy",
             Self::CrossEntropyVjp { .. } => "cross_entropy_vjp",
+            Self::Ctc { .. } => "ctc",
             Self::GlobalNorm { .. } => "global_norm",
             Self::Optimize { .. } => "optimize",
         }
@@ -294,6 +307,10 @@ impl<O: Operands> Launch<O> {
             Self::CrossEntropyVjp { p, x, out, g, dx } => {
                 let (x, [out, g]) = (x.map(|x| m.read(x)), [out, g].map(|x| m.read(x)));
                 Launch::CrossEntropyVjp { p, x, out, g, dx: m.store(dx) }
+            }
+            Self::Ctc { p, x, losses, gradient } => {
+                let (x, losses) = (x.map(|x| m.read(x)), m.write(losses));
+                Launch::Ctc { p, x, losses, gradient: gradient.map(|gradient| m.write(gradient)) }
             }
             Self::GlobalNorm { gradients, norm } => {
                 Launch::GlobalNorm { gradients: m.gradients(gradients), norm: m.write(norm) }

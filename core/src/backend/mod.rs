@@ -32,7 +32,7 @@ pub use control::{Control, Hyperparameter, Slot};
 pub use error::{Error, ErrorKind};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
-pub use store::{CrossEntropyArgs, NormSaved, Param, Store};
+pub use store::{CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
 
 use crate::stats::{FlushRule, Stats};
 use core::{future::Future, ops::Range};

@@ -87,6 +87,19 @@ pub struct CrossEntropyArgs<R> {
     pub weights: Option<R>,
 }
 
+/// What connectionist temporal classification compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CtcArgs<R> {
+    /// `[batch, frames, classes]`.
+    pub logits: R,
+    /// U32 `[batch, letters]`.
+    pub targets: R,
+    /// U32 `[batch]`: frames of each sequence.
+    pub input_lengths: R,
+    /// U32 `[batch]`: letters of each target.
+    pub target_lengths: R,
+}
+
 impl<R> NormSaved<R> {
     /// The same with other operands.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> NormSaved<T> {
@@ -98,5 +111,17 @@ impl<R> CrossEntropyArgs<R> {
     /// The same with other operands.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CrossEntropyArgs<T> {
         CrossEntropyArgs { logits: f(self.logits), labels: f(self.labels), weights: self.weights.map(f) }
+    }
+}
+
+impl<R> CtcArgs<R> {
+    /// The same with other operands.
+    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CtcArgs<T> {
+        CtcArgs {
+            logits: f(self.logits),
+            targets: f(self.targets),
+            input_lengths: f(self.input_lengths),
+            target_lengths: f(self.target_lengths),
+        }
     }
 }

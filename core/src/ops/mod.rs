@@ -7,6 +7,7 @@
 mod binary;
 mod conv;
 mod cross_entropy;
+mod ctc;
 mod gemm;
 mod norm;
 mod op;
@@ -22,6 +23,7 @@ mod unary;
 pub use binary::{Binary, BinaryOp, Broadcast};
 pub use conv::{Conv2d, Pass};
 pub use cross_entropy::{CrossEntropy, CrossEntropyRow, Divisor};
+pub use ctc::Ctc;
 pub use gemm::Gemm;
 pub use norm::{Norm, NormOver};
 pub use op::{Flow, List, Op, UnknownOp};

@@ -117,6 +117,8 @@ ops! {
     LocalResponseNorm "local_response_norm" Inside Site,
     /// Cross-entropy.
     CrossEntropy "cross_entropy" Deny Start,
+    /// Connectionist temporal classification.
+    CtcLoss "ctc_loss" Deny Start,
     /// Binary cross-entropy on logits.
     BinaryCrossEntropy "binary_cross_entropy" Deny Start,
     /// Mean squared error.

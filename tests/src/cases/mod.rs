@@ -7,6 +7,7 @@ mod convolution;
 mod copy;
 mod cross_entropy;
 mod cross_entropy_vjp;
+mod ctc;
 mod gemm;
 mod global_norm;
 mod memory;
@@ -49,6 +50,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     norm_vjp::cases(&mut cases);
     cross_entropy::cases(&mut cases);
     cross_entropy_vjp::cases(&mut cases);
+    ctc::cases(&mut cases);
     global_norm::cases(&mut cases);
     optimize::cases(&mut cases);
     optimize_guard::cases(&mut cases);
@@ -82,6 +84,7 @@ pub const OPERATORS: &[&str] = &[
     "norm_vjp",
     "cross_entropy",
     "cross_entropy_vjp",
+    "ctc",
     "global_norm",
     "optimize",
 ];

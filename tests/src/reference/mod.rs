@@ -48,6 +48,14 @@ impl Memory {
     fn get(&self, i: usize) -> f32 {
         self.1[i] as f32
     }
+
+    pub(crate) fn number(&self, i: usize) -> f64 {
+        self.1[i]
+    }
+
+    pub(crate) fn set(&mut self, i: usize, value: f64) {
+        self.1[i] = f64::from(value as f32);
+    }
 }
 
 impl Reference {
@@ -164,6 +172,7 @@ impl Backend for Reference {
             Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
             Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
+            Launch::Ctc { p, x, losses, gradient } => crate::ctc::run(&p, x, losses, gradient),
             Launch::GlobalNorm { gradients, norm } => self.global_norm(gradients, norm),
             Launch::Optimize { p, table, guard, norm, parameters } => self.optimize(&p, table, guard, norm, parameters),
         }

@@ -25,6 +25,7 @@ mod rows;
 mod run;
 mod shared;
 mod spec12;
+mod speech;
 mod traces;
 mod traces_more;
 mod training;

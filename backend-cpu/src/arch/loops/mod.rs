@@ -5,6 +5,7 @@
 mod channels;
 mod classes;
 mod elements;
+mod frames;
 pub mod math;
 mod observe;
 mod update;

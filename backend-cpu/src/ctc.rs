@@ -1,0 +1,162 @@
+//! Connectionist temporal classification: each sequence by itself.
+//!
+//! Sums over alignments are logarithms, by the recursion of Graves et al. 2006 (equations 6 to 8), in which every frame is
+//! divided by its largest sum: so numbers stay near 0 however long a sequence is, and no digits are lost. The backward
+//! sums are the forward sums of the sequence read from its end.
+
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, scratch::Scratch};
+use gradscale_core::{backend::CtcArgs, ops::Ctc};
+use rayon::prelude::*;
+
+const NEVER: f32 = Ctc::NEVER;
+
+/// A sequence with its target.
+struct Sequence<'a> {
+    /// `[frames, classes]`: logarithms of probabilities.
+    log: Scratch<'a>,
+    frames: usize,
+    classes: usize,
+    /// The class of each state of an alignment.
+    states: Vec<usize>,
+    blank: usize,
+}
+
+/// Sums over the beginnings of alignments.
+struct Sums<'a> {
+    /// For each frame so many states and two in front; each frame has a divisor of its own.
+    table: Scratch<'a>,
+    width: usize,
+    /// The sum over whole alignments.
+    all: f32,
+}
+
+impl Sums<'_> {
+    fn row(&self, frame: usize) -> &[f32] {
+        &self.table[frame * self.width..][2..self.width]
+    }
+}
+
+impl Cpu {
+    pub(crate) fn run_ctc(&self, p: &Ctc, x: CtcArgs<&Memory>, losses: &mut Memory, gradient: Option<&mut Memory>) {
+        let [batch, frames, classes] = p.logits().map(|size| size as usize);
+        let (losses, each) = (&mut losses.f32_mut()[..batch], frames * classes);
+        let gradient = gradient.filter(|_| each != 0);
+        self.run(|| {
+            if let Some(gradient) = gradient {
+                let gradients = gradient.f32_mut()[..batch * each].par_chunks_mut(each);
+                let all = losses.par_iter_mut().zip(gradients).enumerate();
+                all.for_each(|(n, (loss, gradient))| *loss = self.loss_of(p, x, n, Some(gradient)));
+            } else {
+                losses.par_iter_mut().enumerate().for_each(|(n, loss)| *loss = self.loss_of(p, x, n, None));
+            }
+        });
+    }
+
+    /// The loss of sequence `n`.
+    fn loss_of(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize, gradient: Option<&mut [f32]>) -> f32 {
+        let mut sums =
+            self.sequence_of(p, x, n).map(|sequence| (self.sums_over_alignments(&sequence, false), sequence));
+        let all = sums.as_ref().map_or(f32::NAN, |(sums, _)| sums.all);
+        let fill = if all.is_nan() { f32::NAN } else { 0.0 };
+        if all.is_nan() || all < Ctc::HARDLY {
+            sums = None;
+        }
+        if let Some(gradient) = gradient {
+            gradient.fill(fill);
+            if let Some((forward, sequence)) = &sums {
+                self.gradient_of_logits(sequence, forward, gradient);
+            }
+        }
+        if sums.is_some() { -all } else { fill }
+    }
+
+    /// Sequence `n`, unless it is invalid.
+    fn sequence_of(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize) -> Option<Sequence<'_>> {
+        let [_, room, classes] = p.logits().map(|size| size as usize);
+        let [frames, letters] = [x.input_lengths, x.target_lengths].map(|lengths| lengths.integer(n));
+        if !p.holds(frames, letters) {
+            return None;
+        }
+        let (frames, first) = (frames as usize, n * p.letters() as usize);
+        let letter = |i: usize| Some(x.targets.integer(first + i)).filter(|&letter| p.is_letter(letter));
+        let target: Vec<u32> = (0..letters as usize).map(letter).collect::<Option<_>>()?;
+        let blank = p.blank() as usize;
+        let states = target.iter().flat_map(|&letter| [blank, letter as usize]).chain([blank]).collect();
+        let (mut log, mut sums) = (self.scratch(frames * classes), self.scratch(frames));
+        load(self.isa(), x.logits, n * room * classes, &mut log);
+        self.isa().log_sum_exp(&log, classes, &mut self.zeros(LANES * classes), &mut sums);
+        for (log, sum) in log.chunks_exact_mut(classes).zip(&*sums) {
+            log.iter_mut().for_each(|log| *log = not_below(*log - sum));
+        }
+        Some(Sequence { log, frames, classes, states, blank })
+    }
+
+    /// By frames and states from the front, or from the back.
+    fn sums_over_alignments(&self, sequence: &Sequence<'_>, back: bool) -> Sums<'_> {
+        let &Sequence { ref log, frames, classes, ref states, blank } = sequence;
+        let count = states.len();
+        let state = |s: usize| if back { states[count - 1 - s] } else { states[s] };
+        // A letter may follow the one before without a blank between, if they differ.
+        let jumps = |s: usize| s >= 2 && state(s) != blank && state(s) != state(s - 2);
+        let jump: Vec<f32> = (0..count).map(|s| if jumps(s) { 0.0 } else { NEVER }).collect();
+        let width = count + 2;
+        let mut sums = Sums { table: self.scratch(frames * width), width, all: if count == 1 { 0.0 } else { NEVER } };
+        let (mut divided, mut by) = (0.0, 0.0);
+        let mut more = vec![0f32; count];
+        for frame in 0..frames {
+            let log = &log[if back { frames - 1 - frame } else { frame } * classes..][..classes];
+            more.iter_mut().enumerate().for_each(|(s, more)| *more = log[state(s)] - by);
+            let (before, row) = sums.table.split_at_mut(frame * width);
+            let row = &mut row[..width];
+            row[..2].fill(NEVER);
+            let row = &mut row[2..];
+            if frame == 0 {
+                // An alignment begins with the first blank or the first letter.
+                row.iter_mut()
+                    .zip(&more)
+                    .enumerate()
+                    .for_each(|(s, (row, &more))| *row = if s < 2 { more } else { NEVER });
+            } else {
+                self.isa().frame(&before[(frame - 1) * width..], &jump, &more, NEVER, row);
+            }
+            divided += by;
+            let most = row.iter().fold(NEVER, |most, &sum| if sum > most { sum } else { most });
+            by = if most > Ctc::HARDLY { most } else { 0.0 };
+            if frame + 1 == frames {
+                // It ends with the last blank or the last letter.
+                let [one, other] = [count, count.wrapping_sub(1)].map(|s| if s == 0 { NEVER } else { row[s - 1] });
+                let most = if one > other { one } else { other };
+                sums.all = divided + most + ((one - most).exp() + (other - most).exp()).ln();
+            }
+        }
+        sums
+    }
+
+    /// Probability of each class less the share of alignments that name it at that frame (equation 16).
+    fn gradient_of_logits(&self, sequence: &Sequence<'_>, forward: &Sums<'_>, gradient: &mut [f32]) {
+        let &Sequence { ref log, frames, classes, ref states, .. } = sequence;
+        let backward = self.sums_over_alignments(sequence, true);
+        let mut shares = vec![0f32; states.len()];
+        for (frame, (log, gradient)) in log.chunks_exact(classes).zip(gradient.chunks_exact_mut(classes)).enumerate() {
+            let pairs = forward.row(frame).iter().zip(backward.row(frames - 1 - frame).iter().rev());
+            // Both have the frame's own probability.
+            for ((share, (&before, &after)), &class) in shares.iter_mut().zip(pairs).zip(states) {
+                *share = before + (after - log[class]);
+            }
+            let most = shares.iter().fold(f32::NEG_INFINITY, |most, &share| if share > most { share } else { most });
+            self.isa().map(&mut shares, |share| share - most);
+            self.isa().exp(&mut shares);
+            let sum: f32 = shares.iter().sum();
+            gradient.copy_from_slice(log);
+            self.isa().exp(gradient);
+            for (share, &class) in shares.iter().zip(states) {
+                gradient[class] -= share / sum;
+            }
+        }
+    }
+}
+
+/// At least [`NEVER`]; NaN stays.
+fn not_below(log: f32) -> f32 {
+    if log < NEVER { NEVER } else { log }
+}

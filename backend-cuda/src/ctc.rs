@@ -1,0 +1,67 @@
+//! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
+
+use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use};
+use bytemuck::{Pod, Zeroable};
+use gradscale_core::{
+    backend::{CtcArgs, DType},
+    ops::Ctc,
+};
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct CtcParams {
+    logits: u64,
+    targets: u64,
+    input_lengths: u64,
+    target_lengths: u64,
+    losses: u64,
+    gradient: u64,
+    numbers: u64,
+    table: u64,
+    kind: u32,
+    shape: [u32; 3],
+    letters: u32,
+    states: u32,
+    blank: u32,
+    unused: u32,
+}
+
+impl<D: Driver> Device<D> {
+    pub(crate) fn run_ctc(
+        &self, p: &Ctc, x: CtcArgs<&Memory<D>>, losses: &Memory<D>, gradient: Option<&Memory<D>>,
+    ) -> Result<(), Error> {
+        let shape @ [batch, frames, classes] = p.logits();
+        let (rows, states) = (batch * frames, Ctc::states(p.letters()));
+        // Numbers of frames and sequences, then both tables of sums.
+        let numbers = rows as usize + batch as usize;
+        let at = self.scratch(Use::Work, 4 * (numbers + 2 * rows as usize * states as usize))?;
+        let len = (rows * classes) as usize;
+        let words = |memory: &Memory<D>, len: u32| memory.holds(len as usize).of(DType::U32);
+        let params = CtcParams {
+            logits: x.logits.holds(len).at(),
+            targets: words(x.targets, batch * p.letters()),
+            input_lengths: words(x.input_lengths, batch),
+            target_lengths: words(x.target_lengths, batch),
+            losses: losses.holds(batch as usize).of(DType::F32),
+            gradient: gradient.map_or(0, |gradient| gradient.holds(len).of(DType::F32)),
+            numbers: at,
+            table: at + 4 * numbers as u64,
+            kind: x.logits.kind(),
+            shape,
+            letters: p.letters(),
+            states,
+            blank: p.blank(),
+            unused: 0,
+        };
+        // SAFETY: all operands hold what the descriptor says, the scratch memory both parts; kernels look at letters and
+        // lengths before they follow them.
+        unsafe {
+            self.launch(&kernels::CTC_ROWS, [rows, 1, 1], &params)?;
+            self.launch(&kernels::CTC_SUMS, [2 * batch, 1, 1], &params)?;
+            if gradient.is_some() {
+                self.launch(&kernels::CTC_GRADIENT, [rows, 1, 1], &params)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
+
+use crate::{Error, Memory, Wgpu, kernel, kernel::Kernel, launch::Call};
+use gradscale_core::{backend::CtcArgs, ops::Ctc};
+
+impl Wgpu {
+    pub(crate) fn run_ctc(
+        &self, p: &Ctc, x: CtcArgs<&Memory>, losses: &Memory, gradient: Option<&Memory>,
+    ) -> Result<(), Error> {
+        let [batch, frames, classes] = p.logits();
+        let states = Ctc::states(p.letters());
+        // So many sequences at a time that one binding holds both tables of sums, if it holds those of one.
+        let each = 8 * u64::from(frames.max(1)) * u64::from(states);
+        let most = u32::try_from(self.largest_binding() / each).unwrap_or(u32::MAX).max(1);
+        let mut first = 0;
+        while first < batch {
+            let count = most.min(batch - first);
+            let (rows, bytes) = (count * frames, each * u64::from(count));
+            let table = self.totals(bytes)?;
+            let numbers = self.numbers(4 * (u64::from(rows) + u64::from(count)))?;
+            let call = |kernel: &'static Kernel| {
+                let call = Call::new(kernel).params([first, count, frames, classes, p.letters(), states, p.blank(), 0]);
+                call.operand(x.logits).buffer(8, &numbers)
+            };
+            if rows != 0 {
+                self.launch(call(&kernel::CTC_ROWS), rows)?;
+            }
+            let with_targets = |kernel: &'static Kernel, out| {
+                let call = call(kernel).buffer(6, &x.targets.buffer).buffer(7, &x.input_lengths.buffer);
+                call.buffer(9, &x.target_lengths.buffer).part(10, &table, 0, bytes).buffer(3, out)
+            };
+            self.launch(with_targets(&kernel::CTC_SUMS, &losses.buffer), 2 * count)?;
+            if let Some(gradient) = gradient.filter(|_| rows != 0) {
+                self.launch(with_targets(&kernel::CTC_GRADIENT, &gradient.buffer), rows)?;
+            }
+            first += count;
+        }
+        Ok(())
+    }
+}

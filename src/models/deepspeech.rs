@@ -1,0 +1,161 @@
+//! Deep Speech 2 (Amodei et al. 2016).
+
+use crate::{
+    Init, Parameter, Scope, Var,
+    nn::{BatchNorm, Gru, Linear, Module},
+    ops::Places,
+};
+use gradscale_core::ops::Conv2d;
+
+/// Kernels of both convolutions, frames × frequencies, and their strides, of which the second keeps all frames. Both pad so
+/// that a stride of 1 keeps a size.
+const KERNELS: [[u32; 2]; 2] = [[11, 41], [11, 21]];
+const STRIDES: [[u32; 2]; 2] = [[2, 2], [1, 2]];
+/// Where ReLU ends.
+const MOST: f32 = 20.0;
+
+/// Frames of a spectrogram to logits of characters: two convolutions over time and frequency with clipped ReLU,
+/// bidirectional GRU layers, a linear layer. Every layer but the first recurrent one reads what a batch normalisation over
+/// the frames of all sequences gives (section 3.2 of the paper), as its common implementations have it.
+///
+/// The directions of a layer are **summed**, as in the paper (section 3.1, `h = h→ + h←`): the next layer has half the
+/// weights that it would have for both side by side.
+///
+/// Frames behind a sequence's end influence nothing: neither convolutions, which see zeros there, nor normalisations, nor
+/// the recurrent layers, which are packed sequences.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::DeepSpeech, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// // 9 frequencies, 2 channels, 2 layers of 4 units, 3 characters.
+/// let net = DeepSpeech::new(&mut parameters.at("net"), 9, [2, 4, 2], 3);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let lengths = [12, 5];
+/// let steps = lengths.map(DeepSpeech::steps);
+/// let batch = [Input::f32([2, 12, 9, 1], &[0.5; 216]), Input::u32([2], &lengths), Input::u32([2], &steps)];
+/// let y = trainer.evaluate(batch, |[x, lengths, steps]| net.logits(x, lengths, steps))?;
+/// assert_eq!(y.shape.sizes(), [2, 1, 6, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeepSpeech {
+    convolutions: Vec<(Convolution, BatchNorm)>,
+    recurrent: Vec<Recurrent>,
+    norm: BatchNorm,
+    characters: Linear,
+}
+
+/// A convolution whose kernel and stride have two sizes.
+#[derive(Clone, Debug)]
+struct Convolution {
+    name: String,
+    weight: Parameter,
+    outputs: u32,
+    kernel: [u32; 2],
+    stride: [u32; 2],
+}
+
+/// A recurrent layer and what it reads through.
+#[derive(Clone, Debug)]
+struct Recurrent {
+    name: String,
+    norm: Option<BatchNorm>,
+    gru: Gru,
+    hidden: usize,
+}
+
+impl Convolution {
+    fn new(scope: &mut Scope<'_>, inputs: usize, outputs: u32, kernel: [u32; 2], stride: [u32; 2]) -> Self {
+        let [high, wide] = kernel.map(|size| size as usize);
+        // No bias: a normalisation follows.
+        let weight = scope.weight("weight", [outputs as usize, high, wide, inputs], Init::FanIn);
+        Self { name: scope.path().to_owned(), weight, outputs, kernel, stride }
+    }
+}
+
+impl Module for Convolution {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let pad = self.kernel.map(|size| (size - 1) / 2);
+        let conv = |x| Conv2d::padded(x, self.outputs, self.kernel, pad)?.stride(self.stride);
+        x.conv(&self.name, conv, x.tape().parameter(&self.weight), None)
+    }
+}
+
+impl DeepSpeech {
+    /// For spectra of so many frequencies: channels of the convolutions, units of each direction of a recurrent layer,
+    /// recurrent layers; and characters with the blank. Common implementations have 161 frequencies, 32 channels, five
+    /// layers of 800 units.
+    ///
+    /// # Panics
+    /// If there are 2^32 channels.
+    pub fn new(
+        scope: &mut Scope<'_>, frequencies: usize, [channels, hidden, layers]: [usize; 3], characters: usize,
+    ) -> Self {
+        let outputs = u32::try_from(channels).expect("fewer channels than 2^32");
+        let mut convolutions = Vec::new();
+        let mut width = frequencies;
+        for (i, (kernel, stride)) in KERNELS.into_iter().zip(STRIDES).enumerate() {
+            let inputs = if i == 0 { 1 } else { channels };
+            let conv = Convolution::new(&mut scope.at(&format!("conv{}", i + 1)), inputs, outputs, kernel, stride);
+            convolutions.push((conv, BatchNorm::new(&mut scope.at(&format!("norm{}", i + 1)), channels)));
+            width = width.div_ceil(stride[1] as usize);
+        }
+        let recurrent = |i: usize| {
+            let inputs = if i == 0 { width * channels } else { hidden };
+            let norm = (i > 0).then(|| BatchNorm::new(&mut scope.at(&format!("recurrent{}.norm", i + 1)), inputs));
+            let mut scope = scope.at(&format!("recurrent{}", i + 1));
+            let gru = Gru::bidirectional(&mut scope.at("gru"), inputs, hidden, 1);
+            Recurrent { name: scope.path().to_owned(), norm, gru, hidden }
+        };
+        let recurrent: Vec<Recurrent> = (0..layers).map(recurrent).collect();
+        let width = if layers == 0 { width * channels } else { hidden };
+        let norm = BatchNorm::new(&mut scope.at("norm"), width);
+        Self { convolutions, recurrent, norm, characters: Linear::new(&mut scope.at("characters"), width, characters) }
+    }
+
+    /// Steps that so many frames become: half as many, rounded up.
+    #[must_use]
+    pub const fn steps(frames: u32) -> u32 {
+        let [[first, _], [second, _]] = STRIDES;
+        frames.div_ceil(first).div_ceil(second)
+    }
+
+    /// Logits `[n, 1, steps, characters]` of frames `[n, t, frequencies, 1]`. Sequences have so many frames and, after the
+    /// convolutions, so many steps ([`DeepSpeech::steps`] of each): integers `[n]`, at least 1. Logits behind a sequence's
+    /// end mean nothing.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn logits<'t>(&self, x: Var<'t>, frames: Var<'t>, steps: Var<'t>) -> Var<'t> {
+        let mut x = before_the_end(x, "frames", frames);
+        for (conv, norm) in &self.convolutions {
+            let normal = norm.frames(conv.forward(x), steps);
+            x = before_the_end(normal.clipped_relu(MOST).named(&format!("{}.relu", conv.name)), &conv.name, steps);
+        }
+        // From here on frames have width 1.
+        let [n, t, w, c] = x.shape().sizes();
+        let mut x = x.reshape([n, t, 1, w * c]);
+        for layer in &self.recurrent {
+            let of_layer = layer.norm.as_ref().map_or(x, |norm| norm.frames(x, steps));
+            let (both, _) = layer.gru.sequence(sequence(of_layer), None, Some(steps));
+            let [forwards, backwards] = [0, layer.hidden].map(|first| both.slice(3, first, layer.hidden));
+            let sum = (forwards + backwards).named(&format!("{}.sum", layer.name));
+            x = sum.reshape([n, t, 1, layer.hidden]);
+        }
+        let x = before_the_end(self.norm.frames(x, steps), "characters", steps);
+        self.characters.forward(sequence(x))
+    }
+}
+
+/// Frames `[n, t, w, c]` as `[n, 1, t, w·c]`.
+fn sequence(x: Var<'_>) -> Var<'_> {
+    let [n, t, w, c] = x.shape().sizes();
+    x.reshape([n, 1, t, w * c])
+}
+
+/// Frames before each sequence's end, 0 behind.
+fn before_the_end<'t>(x: Var<'t>, name: &str, lengths: Var<'t>) -> Var<'t> {
+    let steps = x.shape().sizes()[1];
+    let before = sequence(x).select(&format!("{name}.before_the_end"), lengths, steps, Places::All);
+    before.reshape(x.shape())
+}

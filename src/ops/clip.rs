@@ -1,0 +1,51 @@
+//! ReLU with an upper end.
+
+use super::{binary::like, smooth::chain};
+use crate::{
+    TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, unary},
+};
+use gradscale_core::{
+    backend::Slot,
+    ops::{BinaryOp, Broadcast, Op, ShapeError, Unary},
+};
+
+impl Var<'_> {
+    /// min(max(x, 0), `most`): PyTorch's `hardtanh(x, 0, most)`. The gradient passes where 0 < x < `most`.
+    ///
+    /// # Errors
+    /// A `most` that is not positive.
+    pub fn clipped_relu(self, most: f32) -> Self {
+        self.traced(|| {
+            let name = "clipped_relu";
+            if !(most > 0.0 && most.is_finite()) {
+                return Err(TraceError::new(name, ShapeError::Value(most)));
+            }
+            Ok(self.then(name, Op::Relu, Clip(most), &[], self.shape()))
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Clip(f32);
+
+impl Operator for Clip {
+    /// −max(−max(x, 0), −most).
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let x = at.read(0)?.buf;
+        let (negative, end) = (chain(at, x, &[Unary::Relu, Unary::Neg]), at.constant(vec![-self.0]));
+        let p = like(at.node, BinaryOp::Max, Broadcast::One)?;
+        let len = at.node.shape.len();
+        let within = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: negative, b: end, y });
+        at.store(|y| unary(Unary::Neg, within, y))
+    }
+
+    /// Twice the derivative of ReLU, which selects: of x and of most − x.
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (x, p) = (at.operand(0).buf, like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?);
+        let below = chain(at, x, &[Unary::Affine { a: -1.0, b: self.0 }]);
+        let (b, len) = (dy.value.buf, at.node.shape.len());
+        let positive = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: x, b, y });
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a: below, b: positive, y })
+    }
+}

@@ -1,0 +1,175 @@
+//! Batch normalisation of sequences, over what lies before their ends.
+
+use super::{binary::like, sequence::places_left};
+use crate::{
+    Parameter, TraceError, Var,
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, input, mismatch, unary},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::{DType, NormSaved, Slot},
+    ops::{Binary, BinaryOp, Broadcast, Dim, Flow, Norm, NormOver, Op, Reduce, ReduceOp, Strided, Unary},
+};
+
+impl<'t> Var<'t> {
+    /// Batch normalisation of x `[n, t, w, c]`, frames of width w, whose mean and variance are over the frames before each
+    /// sequence's end; what stands behind it has no influence, and no gradient. In evaluation by running statistics.
+    pub(crate) fn norm_frames(
+        self, name: &str, eps: f32, affine: [Self; 2], running: &Parameter, lengths: Self,
+    ) -> Self {
+        if !self.tape().training() {
+            let norm = |shape| Norm::new(shape, NormOver::Batch, eps);
+            return self.norm(name, Op::BatchNorm, norm, affine, Some(running));
+        }
+        self.traced(|| {
+            let sizes = self.sizes(name)?;
+            let p = Norm::new(sizes, NormOver::Batch, eps).map_err(|error| input(name, error, self.shape()))?;
+            let [scale, shift] = affine;
+            if let Some(one) = affine.iter().find(|one| one.shape().len() != self.shape().channels()) {
+                return Err(mismatch(name, one.shape(), self.shape()));
+            }
+            if lengths.shape().len() != self.shape().sizes()[0] {
+                return Err(mismatch(name, lengths.shape(), self.shape()));
+            }
+            self.tape().check(running);
+            let norm = NormFrames { p: p.given(), running: running.id };
+            Ok(self.then_named(name.to_owned(), Op::BatchNorm, norm, &[scale, shift, lengths], self.shape()))
+        })
+    }
+}
+
+/// x, scale, shift, lengths; statistics are formed before, and given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct NormFrames {
+    p: Norm,
+    running: usize,
+}
+
+/// What both passes need.
+struct Frames {
+    /// Positive before the ends.
+    left: Buf,
+    /// One number: how many values of a channel that are.
+    count: Buf,
+}
+
+impl NormFrames {
+    fn frames(&self, at: &mut Context<'_, '_, '_>) -> Result<Frames, TraceError> {
+        let ([n, t, w, c], lengths) = (self.p.x(), at.operand(3).buf);
+        let left = places_left(at, lengths, [n, 1, t, w * c])?;
+        let numbers = at.emit_temporary(n as usize, Slot::ONE, |y| unary(Unary::Id, lengths, y));
+        let p = Reduce::new(ReduceOp::Sum, 1, n, 1).map_err(|error| at.node.error(error))?;
+        let frames = at.emit_temporary(1, Slot::ONE, |y| Operation::Reduce { p, x: numbers, y });
+        #[expect(clippy::cast_precision_loss, reason = "a width")]
+        let width = Unary::Affine { a: w as f32, b: 0.0 };
+        let count = at.emit_temporary(1, Slot::ONE, |y| unary(width, frames, y));
+        Ok(Frames { left, count })
+    }
+
+    /// x before the ends, 0 behind them.
+    fn before(&self, at: &mut Context<'_, '_, '_>, frames: &Frames, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
+        let p = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
+        let (a, len) = (frames.left, at.node.shape.len());
+        Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b: x, y }))
+    }
+
+    /// A sum of each channel, divided by a number.
+    fn mean(
+        &self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, count: Buf, slot: Slot,
+    ) -> Result<Buf, TraceError> {
+        let (rows, channels) = (at.node.size(at.node.shape.rows())?, self.p.x()[3]);
+        let p = Reduce::new(op, 1, rows, channels).map_err(|error| at.node.error(error))?;
+        let sum = at.emit_temporary(channels as usize, slot, |y| Operation::Reduce { p, x, y });
+        let p = Binary::new(BinaryOp::Div, 1, channels, Broadcast::One).map_err(|error| at.node.error(error))?;
+        Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Binary { p, a: sum, b: count, y }))
+    }
+
+    /// A function of each value and a number of its channel.
+    fn by_channel(
+        &self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], slot: Slot,
+    ) -> Result<Buf, TraceError> {
+        let (p, len) = (like(at.node, op, Broadcast::PerColumn)?, at.node.shape.len());
+        Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b, y }))
+    }
+
+    /// Means and variances as one.
+    fn both(&self, at: &mut Context<'_, '_, '_>, parts: [Buf; 2]) -> Result<crate::graph::Value, TraceError> {
+        let channels = self.p.x()[3];
+        let both = at.new_buffer(DType::F32, 2 * channels as usize);
+        for (x, start) in parts.into_iter().zip([0, channels]) {
+            let p = Strided::new(&[Dim { len: channels, x: 1, y: 1 }], 0, start);
+            let p = p.map_err(|error| at.node.error(error))?;
+            at.emit(Operation::Copy { p, x, y: Target::keep(both, Slot::ONE) });
+        }
+        Ok(both)
+    }
+}
+
+impl Operator for NormFrames {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let p = self.p;
+        let x = at.read(0)?.buf;
+        let [scale, shift] = [at.read_in(1, Some(Precision::Single))?.buf, at.read_in(2, Some(Precision::Single))?.buf];
+        at.read_integers(3, "lengths", &[DType::U8, DType::U32])?;
+        let frames = self.frames(at)?;
+        let x = self.before(at, &frames, x, Slot::ONE)?;
+        let mean = self.mean(at, ReduceOp::Sum, x, frames.count, Slot::ONE)?;
+        let centred = self.by_channel(at, BinaryOp::Sub, [x, mean], Slot::ONE)?;
+        let centred = self.before(at, &frames, centred, Slot::ONE)?;
+        let variance = self.mean(at, ReduceOp::SumSquares, centred, frames.count, Slot::ONE)?;
+        let saved = self.both(at, [mean, variance])?;
+        at.save(saved);
+        at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
+        if at.purpose().is_training() {
+            // The running variance is the unbiased one, as PyTorch's: divided by n − 1, of one value by 1.
+            let (fewer, one) = (Unary::Affine { a: 1.0, b: -1.0 }, at.constant(vec![1.0]));
+            let fewer = at.emit_temporary(1, Slot::ONE, |y| unary(fewer, frames.count, y));
+            let most = Binary::new(BinaryOp::Max, 1, 1, Broadcast::One).map_err(|error| at.node.error(error))?;
+            let count = at.emit_temporary(1, Slot::ONE, |y| Operation::Binary { p: most, a: fewer, b: one, y });
+            let unbiased = self.mean(at, ReduceOp::SumSquares, centred, count, Slot::ONE)?;
+            let both = self.both(at, [mean, unbiased])?;
+            let y = at.running(self.running, both.len);
+            at.emit(unary(Unary::Id, both.buf, y));
+        }
+        Ok(())
+    }
+
+    fn integers(&self) -> Option<usize> {
+        Some(3)
+    }
+
+    /// With g the gradient by the given statistics' formula and x̂ the normalised values: dx = g − mean g − x̂·mean(g·x̂).
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let Some(saved) = at.saved() else { return Ok(()) };
+        let (p, weight, len, slot) = (self.p, at.operand(1).buf, at.node.shape.len(), dy.slot);
+        let frames = self.frames(at)?;
+        let x = self.before(at, &frames, at.operand(0).buf, Slot::ONE)?;
+        let dy_before = self.before(at, &frames, dy.value.buf, slot)?;
+        let plain = at.new_buffer(DType::F32, len);
+        let mut of_channels = |i: usize| {
+            if at.wants(i) {
+                return Ok(at.destination(i, dy, Flow::Site, Rule::None)?.0);
+            }
+            let unused = at.new_buffer(DType::F32, at.node.shape.channels());
+            Ok(Target::keep(unused, slot))
+        };
+        let affine = Some([of_channels(1)?, of_channels(2)?]);
+        let args = NormSaved { x, saved: saved.buf, weight: Some(weight) };
+        at.emit(Operation::NormVjp { p, x: args, dy: dy_before, dx: Target::keep(plain, slot), affine });
+        if !at.wants(0) {
+            return Ok(());
+        }
+        let normal = at.emit_temporary(len, Slot::ONE, |y| Operation::Norm { p, x, affine: None, saved: saved.buf, y });
+        let all = like(at.node, BinaryOp::Mul, Broadcast::All)?;
+        let weighted = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: plain.buf, b: normal, y });
+        let mean = self.mean(at, ReduceOp::Sum, plain.buf, frames.count, slot)?;
+        let slope = self.mean(at, ReduceOp::Sum, weighted, frames.count, slot)?;
+        let less = self.by_channel(at, BinaryOp::Sub, [plain.buf, mean], slot)?;
+        let part = self.by_channel(at, BinaryOp::Mul, [normal, slope], slot)?;
+        let all = like(at.node, BinaryOp::Sub, Broadcast::All)?;
+        let dx = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: less, b: part, y });
+        let select = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
+        let a = frames.left;
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p: select, a, b: dx, y })
+    }
+}
