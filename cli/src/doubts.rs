@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn metrics(only: Option<u8>) -> Metrics {
-        Metrics { miou: None, class_accuracy: 0.5, global_accuracy: 0.5, only, towers: None }
+        Metrics { miou: None, class_accuracy: 0.5, global_accuracy: 0.5, only, towers: None, cer: None }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Scores of predicted classes.
 
-pub use gradscale::metrics::Confusion;
+pub use gradscale::metrics::{Confusion, ErrorRate};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
@@ -21,6 +21,10 @@ pub struct Metrics {
     /// Of two towers, the share of images that each tells right; the scores above are over the answers of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub towers: Option<[f64; 2]>,
+    /// Of texts, the character error rate of the likeliest alignment and of the likeliest text. Then right is a recording
+    /// whose likeliest text is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cer: Option<[f64; 2]>,
 }
 
 impl Metrics {
@@ -28,7 +32,7 @@ impl Metrics {
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
-        Self { miou: None, class_accuracy, global_accuracy, only: only(confusion), towers: None }
+        Self { miou: None, class_accuracy, global_accuracy, only: only(confusion), towers: None, cer: None }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -37,6 +41,13 @@ impl Metrics {
         let towers = Some([first.global_accuracy(), second.global_accuracy()]);
         let only = only(first).or_else(|| only(&second));
         Self { towers, only, ..Self::of_images(&second.and(first)) }
+    }
+
+    /// Of texts, by both decoders, of which such a share is all right.
+    #[must_use]
+    pub fn of_texts(rates: [ErrorRate; 2], right: f64) -> Self {
+        let cer = Some(rates.map(|rate| rate.share()));
+        Self { miou: None, class_accuracy: right, global_accuracy: right, only: None, towers: None, cer }
     }
 
     /// Of pixels.

@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     commands::train::checkpoints::Found,
-    data::{self, Picture, Size},
+    data::{self, Picture, Size, Sound, Spectra},
     device::Device,
     output,
     tasks::{Apply, Classes, ImageInput, Normal, Recognised, Trained, torch},
@@ -26,12 +26,13 @@ pub struct Predict {
     #[arg(value_name = "WEIGHTS")]
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
-    /// have that of the training images, unless these were resized. Of a network for numbers, CSV files.
+    /// have that of the training images, unless these were resized. Of a network for numbers, CSV files; of one for
+    /// speech, WAV files of the training's rate.
     #[arg(value_name = "IMAGES", required = true)]
     images: Vec<PathBuf>,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
     /// class ids) and NAME-overlay.png, or for classes.tsv of a
-    /// network that has one class for an image.
+    /// network that has one class for an image, transcripts.tsv of one for speech.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
@@ -60,6 +61,9 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let (mut applied, classes, size) = network(arguments, &images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
+    if let Some(sound) = classes.sound {
+        return hear(arguments, &images, &mut *applied, sound.rate);
+    }
     for path in images {
         if !classes.columns.is_empty() {
             for (row, numbers) in data::rows(&path, &classes.columns)?.iter().enumerate() {
@@ -94,6 +98,27 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
         return Ok(());
     }
     output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
+}
+
+/// What is said in recordings: both texts of each.
+fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u32) -> Result<(), Failure> {
+    let spectra = Spectra::new(rate).map_err(|cause| Failure::file(&arguments.weights, cause))?;
+    let mut table = "recording\ttext\tgreedy\n".to_owned();
+    for path in files {
+        let sound = Sound::read(path)?;
+        if sound.rate != rate {
+            let cause = format!("{} samples in a second, and the network hears {rate}", sound.rate);
+            return Err(Failure::file(path, cause));
+        }
+        let numbers: Vec<u8> = spectra.of(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let frequencies = spectra.frequencies();
+        let texts = applied.predict([numbers.len() / 4 / frequencies, frequencies, 1], &numbers)?;
+        let texts = String::from_utf8_lossy(&texts).into_owned();
+        let (greedy, beam) = texts.split_once('\t').unwrap_or_default();
+        writeln!(table, "{}\t{beam}\t{greedy}", path.display()).ok();
+        output::print(&format!("{}: {beam}\n", path.display()))?;
+    }
+    output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
 }
 
 /// A network, ready; what it tells apart; what images are resized to.
@@ -154,7 +179,7 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     if names.len() != count {
         return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
     }
-    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new() })
+    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None })
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.
@@ -184,11 +209,11 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         let entries = entries.map_err(|error| Failure::file(path, error))?;
         let image = |path: &PathBuf| {
             let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-            extension.is_some_and(|extension| ["png", "jpg", "jpeg"].contains(&extension.as_str()))
+            extension.is_some_and(|extension| ["png", "jpg", "jpeg", "wav"].contains(&extension.as_str()))
         };
         let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(image).collect();
         if found.is_empty() {
-            return Err(Failure::file(path, "no PNG or JPEG files"));
+            return Err(Failure::file(path, "no PNG, JPEG or WAV files"));
         }
         found.sort();
         files.extend(found);

@@ -20,6 +20,7 @@ mod numbers;
 mod packed;
 mod reading;
 mod scene;
+mod speech;
 mod split;
 mod store;
 mod synthetic;
@@ -37,6 +38,7 @@ pub use idx::Idx;
 pub use labelled::Labelled;
 pub use numbers::{Column, rows};
 pub use reading::{Ignore, Reading, Size};
+pub use speech::{Sound, Spectra, Speech, Spoken};
 pub use split::Split;
 pub use store::Store;
 

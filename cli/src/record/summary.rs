@@ -19,15 +19,17 @@ impl Summary {
     /// Of methods in this order.
     pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&Record]) -> Self {
         let of = |method: &str| records.iter().copied().filter(|record| record.method == method).collect::<Vec<_>>();
-        // Only pixels have intersections, and only two towers two shares that are right.
+        // Only pixels have intersections, only two towers two shares that are right, only texts characters.
         let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
         let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
+        let texts = has(|metrics| metrics.cer.is_some());
         let shown = |of: Of| match of {
             Of::All => true,
             Of::Pixels => pixels,
-            Of::Images => !pixels && !towers,
+            Of::Images => !pixels && !towers && !texts,
             Of::Towers => towers,
-            Of::Classes => !towers,
+            Of::Classes => !towers && !texts,
+            Of::Texts => texts,
         };
         let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
         let row = |method: &str| {
@@ -62,12 +64,14 @@ enum Of {
     Pixels,
     Images,
     Towers,
-    /// All but two towers, whose answers together say little.
+    /// All but two towers, whose answers together say little, and texts.
     Classes,
+    Texts,
 }
 
 /// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 12] = [
+const COLUMNS: [(&str, Of, Cell); 15] = [
+    ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
     ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
     ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),
     ("second tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[1]))),
@@ -76,6 +80,8 @@ const COLUMNS: [(&str, Of, Cell); 12] = [
     ("skipped", Of::All, |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
     ("repeated", Of::All, |runs| number(runs, 0, |run| Some(run.repeats as f64))),
     ("global accuracy %", Of::Pixels, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("all right %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("character errors % (greedy)", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[0]))),
     ("loss", Of::All, |runs| number(runs, 4, |run| run.final_loss)),
     ("class accuracy %", Of::Classes, |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
     ("ms per step", Of::All, |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),

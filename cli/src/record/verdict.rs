@@ -18,8 +18,12 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// The scores that count: mIoU of pixels, each of two towers, else the share that is right.
+/// The scores that count: mIoU of pixels, each of two towers, of texts the share of characters without an error, else the
+/// share that is right.
 fn scores(metrics: &Metrics) -> Vec<(&'static str, f64)> {
+    if let Some([_, errors]) = metrics.cer {
+        return vec![("characters right", 1.0 - errors)];
+    }
     match (metrics.miou, metrics.towers) {
         (Some(miou), _) => vec![("mIoU", miou)],
         (None, Some([first, second])) => vec![("first tower", first), ("second tower", second)],

@@ -21,6 +21,11 @@ pub fn section_of(report: &Report<'_>) -> String {
             "Test images, their classes, and what the first seed of each method takes them for.",
             whole(report, size, &names, &images),
         ),
+        Samples::Texts(recordings) => (
+            "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
+             alignment where that says something else.",
+            heard(report, &recordings),
+        ),
     };
     section("samples", "Sample images", lead, &content)
 }
@@ -76,4 +81,34 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
         content += &picture(png::colours(pixels, size), &caption, name(*truth));
     }
     content + "</div>\n"
+}
+
+/// Of recordings: a row for each, a column for each method.
+fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
+    let lines = |method| {
+        let text = predicted(report, method).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let methods: Vec<(&str, String, Vec<String>)> =
+        report.coloured().map(|(method, class)| (method, class, lines(method))).collect();
+    let head = |(method, class, _): &(&str, String, _)| {
+        format!("<th scope=\"col\"><span class=\"{class}\"><i></i>{}</span></th>", escape(method))
+    };
+    let mut content = "<div class=\"wide\"><table><thead><tr><th scope=\"col\">recording</th>".to_owned();
+    content += "<th scope=\"col\">said</th>";
+    content += &(methods.iter().map(head).collect::<String>() + "</tr></thead><tbody>\n");
+    for (i, (name, said)) in recordings.iter().enumerate() {
+        content += &format!("<tr><th scope=\"row\">{}</th><td>{}</td>", escape(name), escape(said));
+        for (_, _, lines) in &methods {
+            let cell =
+                lines.get(i).and_then(|line| line.split_once('\t')).map_or_else(String::new, |(greedy, beam)| {
+                    let mark = if beam == said { "" } else { " ✗" };
+                    let other = if greedy == beam { String::new() } else { format!(" ({})", escape(greedy)) };
+                    format!("{}{other}{mark}", if beam.is_empty() { "–".to_owned() } else { escape(beam) })
+                });
+            content += &format!("<td>{cell}</td>");
+        }
+        content += "</tr>\n";
+    }
+    content + "</tbody></table></div>\n"
 }

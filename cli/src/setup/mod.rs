@@ -42,6 +42,10 @@ or, with --net mlp, rows of numbers with one class each:
 - a file NAME.csv, every fifth line for scores, or a directory
   with train.csv and test.csv: first a line of names, then numbers,
   and a class in one column
+For speech, WAV files of one channel and one rate:
+- recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, what
+  is said) or names that begin with a digit and _; train.txt and
+  test.txt list the names, or every fifth is for scores
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -62,11 +66,12 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify]
+    /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// Channels of each layer; SegNetBasic has 64. Of a residual network, those of the first stage; a perceptron and
-    /// towers have 8 times as many units in a layer.
+    /// towers have 8 times as many units in a layer. Deep Speech 2 has half as many channels, at most 32, and layers of 4
+    /// times as many units: two, and five from width 100 on; 200 is what common implementations have.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
     pub width: usize,
     /// How weights are updated.

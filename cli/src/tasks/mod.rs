@@ -10,6 +10,7 @@ mod pixels;
 mod run;
 mod segnet;
 mod shown;
+mod speech;
 pub mod torch;
 mod weights;
 
@@ -41,6 +42,8 @@ pub enum Task {
     Segnet,
     /// A class for every image: a perceptron, a residual network, or two towers.
     Classify,
+    /// Deep Speech 2: letters of recordings.
+    Speech,
 }
 
 impl Task {
@@ -50,6 +53,7 @@ impl Task {
         match self {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
+            Self::Speech => &speech::Speaking,
         }
     }
 }
@@ -214,6 +218,18 @@ pub struct Classes {
     /// What its values are, if they are no pixels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
+    /// What a network for recordings hears; its classes are letters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sound: Option<SoundInput>,
+}
+
+/// Recordings for a network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SoundInput {
+    /// Samples in a second.
+    pub rate: u32,
+    /// Frequencies of a spectrum.
+    pub frequencies: usize,
 }
 
 /// Images for a network with one class for each.

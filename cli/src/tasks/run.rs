@@ -8,8 +8,8 @@ use crate::{
     metrics::Metrics,
 };
 use gradscale::{
-    Attempt, Error, Gradients, Input, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
-    Trainer, Var,
+    Attempt, Error, Gradients, Input, MemoryReport, Method, Operands, Parameters, SiteReport, StepOutcome, Trainer,
+    Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
     optim::Optimizer,
@@ -39,19 +39,17 @@ impl fmt::Display for On {
 
 /// What differs between tasks.
 pub(super) trait Task {
-    /// The network.
-    fn net(&self) -> &impl Module;
+    /// What a step takes.
+    type Batch: fmt::Debug;
 
-    /// Takes the next batch, images and labels, and sends it ahead.
+    /// Takes the next batch and sends it ahead.
     ///
     /// # Errors
     /// Images on disk that can no longer be read, or the device's.
-    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure>;
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Self::Batch, Failure>;
 
     /// Forward and backward pass of a batch.
-    fn backward<B: Backend>(
-        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
-    ) -> Result<Gradients, Error<B::Error>>;
+    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
     /// By what the loss of a step is multiplied to be that of a pixel, or an image.
     fn ratio(&self) -> f64;
@@ -59,11 +57,11 @@ pub(super) trait Task {
     /// Scores on those images; without images for validation, on the test images.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure>;
 
-    /// Test images that a report shows.
+    /// What is predicted of the test data that a report shows, see [`Run::samples`].
     ///
     /// # Errors
-    /// Images on disk that can no longer be read.
-    fn shown(&self) -> Result<Shown, Failure>;
+    /// Data on disk that can no longer be read, or the device's.
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure>;
 
     /// Images taken so far.
     fn position(&self) -> u64;
@@ -73,17 +71,6 @@ pub(super) trait Task {
 
     /// What is predicted.
     fn classes(&self) -> Classes;
-}
-
-/// Images that a report shows.
-#[derive(Debug)]
-pub(super) struct Shown {
-    /// [n, h, w, channels].
-    pub size: [usize; 4],
-    /// What their values are.
-    pub element: Element,
-    /// One after another.
-    pub images: Vec<u8>,
 }
 
 /// One training, whatever its task and device.
@@ -100,7 +87,8 @@ pub trait Run {
     /// The device's.
     fn evaluate(&mut self, on: On) -> Result<Metrics, Failure>;
 
-    /// Classes predicted for the test images that a report shows.
+    /// Classes predicted for the test images that a report shows; of recordings a line for each, of both texts with a tab
+    /// between.
     ///
     /// # Errors
     /// The device's.
@@ -169,11 +157,11 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
 }
 
 #[derive(Debug)]
-struct Training<B: Backend, T> {
+struct Training<B: Backend, T: Task> {
     task: T,
     trainer: Trainer<B>,
     /// The next step's batch.
-    ahead: Option<Prefetched<2>>,
+    ahead: Option<T::Batch>,
     /// Images that steps have had.
     position: u64,
     /// The parameters before the first step, by name.
@@ -212,8 +200,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn samples(&mut self) -> Result<Vec<u8>, Failure> {
-        let Shown { size, element, images } = self.task.shown()?;
-        predict(&mut self.trainer, self.task.net(), (size, element), &images)
+        self.task.samples(&mut self.trainer)
     }
 
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {

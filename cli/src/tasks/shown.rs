@@ -43,6 +43,8 @@ pub enum Samples {
         /// R G B of each image, as far as it can be read, and its class.
         images: Vec<(Option<Vec<u8>>, u8)>,
     },
+    /// Recordings, each with its name and what is said.
+    Texts(Vec<(String, String)>),
 }
 
 /// Test images that a report shows: so many, spread over all.

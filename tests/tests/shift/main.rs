@@ -6,7 +6,7 @@ mod nets;
 
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, optim::Sgd};
 use gradscale_conformance::Recorder;
-use nets::{Setting, Trained, mlp, segnet, sequence};
+use nets::{Setting, Trained, mlp, segnet, sequence, speech};
 
 const SHIFT: i32 = 30;
 
@@ -69,6 +69,11 @@ fn sequences_are_shift_invariant() {
     invariant("tokens, attention and cells", |method, setting| sequence(device(), method, setting));
 }
 
+#[test]
+fn speech_is_shift_invariant() {
+    invariant("Deep Speech 2", |method, setting| speech(device(), method, setting));
+}
+
 /// A step that a device repeats as it recorded it draws its dropout anew; two dropouts of one value draw each their own.
 #[test]
 fn a_repeated_step_draws_anew() {
@@ -102,7 +107,7 @@ fn a_repeated_step_draws_anew() {
 #[test]
 fn f32_is_shift_invariant() {
     let method = Method::fp32();
-    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>] {
+    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>] {
         let plain = train(device(), &method, Setting { shift: 0, recording: false });
         let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
         assert_eq!(difference(&plain, &shifted), None);

@@ -269,6 +269,9 @@ impl Training<'_> {
 
 fn words(scores: &Metrics) -> String {
     let right = format!("right {:.1} %", 100.0 * scores.global_accuracy);
+    if let Some([greedy, errors]) = scores.cer {
+        return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
+    }
     scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }
 

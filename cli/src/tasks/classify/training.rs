@@ -12,8 +12,7 @@ use crate::{
     tasks::{Classes, ImageInput, On, Settings, run, samples},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, Trainer, core::backend::Backend, nn::Module,
-    optim::Optimizer,
+    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, Trainer, core::backend::Backend, optim::Optimizer,
 };
 
 /// Images of one evaluation.
@@ -54,9 +53,7 @@ impl<'a> Learning<'a> {
 }
 
 impl run::Task for Learning<'_> {
-    fn net(&self) -> &impl Module {
-        &self.net
-    }
+    type Batch = Prefetched<2>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
         self.images.clear();
@@ -124,14 +121,14 @@ impl run::Task for Learning<'_> {
         })
     }
 
-    fn shown(&self) -> Result<run::Shown, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.image(*image)?);
         }
-        Ok(run::Shown { size: [shown.len(), test.height, test.width, test.channels], element: test.element, images })
+        run::predict(trainer, &self.net, ([shown.len(), test.height, test.width, test.channels], test.element), &images)
     }
 
     fn position(&self) -> u64 {
@@ -144,6 +141,6 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns }
+        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns, sound: None }
     }
 }

@@ -48,9 +48,7 @@ impl<'a> Learning<'a> {
 }
 
 impl run::Task for Learning<'_> {
-    fn net(&self) -> &impl Module {
-        &self.net
-    }
+    type Batch = Prefetched<2>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
         self.batches.next(&mut self.images, &mut self.labels)?;
@@ -103,14 +101,14 @@ impl run::Task for Learning<'_> {
         Ok(Metrics::of_pixels(&confusion))
     }
 
-    fn shown(&self) -> Result<run::Shown, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);
         }
-        Ok(run::Shown { size: [shown.len(), test.height, test.width, 3], element: Element::Byte, images })
+        run::predict(trainer, &self.net, ([shown.len(), test.height, test.width, 3], Element::Byte), &images)
     }
 
     fn position(&self) -> u64 {
@@ -128,6 +126,7 @@ impl run::Task for Learning<'_> {
             values: self.data.values.clone(),
             input: None,
             columns: Vec::new(),
+            sound: None,
         }
     }
 }

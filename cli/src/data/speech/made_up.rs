@@ -1,0 +1,43 @@
+//! Recordings that are made up: words of tones, one for each letter, between noise.
+
+use super::{Spectra, Spoken, WORDS};
+use crate::data::Random;
+use std::f32::consts::TAU;
+
+/// Samples in a second.
+pub const RATE: u32 = 8000;
+/// Recordings of each word: for training, and for scores.
+const COUNTS: [usize; 2] = [24, 6];
+/// Samples of a letter, at least and at most.
+const LETTER: [usize; 2] = [320, 560];
+
+/// Training and test recordings; the same seed gives the same numbers.
+pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
+    let mut letters: Vec<char> = WORDS.concat().chars().collect();
+    letters.sort_unstable();
+    letters.dedup();
+    [0, 1].map(|part| {
+        let numbers = (0..COUNTS[part]).flat_map(|i| (0..WORDS.len()).map(move |word| (i, word)));
+        let one = |(i, word): (usize, usize)| {
+            let mut random = Random::of(&[seed, part as u64, i as u64, word as u64]);
+            let mut unit = move || random.below(1 << 16) as f32 / 65536.0;
+            let mut samples = Vec::new();
+            // A voice is a little higher or lower.
+            let voice = 0.96 + 0.08 * unit();
+            for letter in WORDS[word].chars() {
+                let number = letters.iter().position(|&known| known == letter).unwrap_or(0);
+                let tone = voice * (300.0 + 220.0 * number as f32);
+                let len = LETTER[0] + (unit() * (LETTER[1] - LETTER[0]) as f32) as usize;
+                let begin = unit();
+                for k in 0..len {
+                    // Each letter swells and fades, so that equal ones are told apart.
+                    let swell = (std::f32::consts::PI * k as f32 / len as f32).sin();
+                    let noise = 0.1 * (unit() - 0.5);
+                    samples.push(0.4 * swell * (TAU * (begin + tone * k as f32 / RATE as f32)).sin() + noise);
+                }
+            }
+            Spoken::new(format!("{}-{i}", WORDS[word]), WORDS[word].to_owned(), spectra, &samples)
+        };
+        numbers.map(one).collect()
+    })
+}

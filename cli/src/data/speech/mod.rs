@@ -1,0 +1,275 @@
+//! Recordings of speech with what was said.
+
+mod made_up;
+mod spectrum;
+mod wav;
+
+pub use spectrum::Spectra;
+pub use wav::Sound;
+
+use super::{
+    Cause, DataError, Notes, Reading,
+    files::{Broken, fifths, visible},
+    name, parted, split_note,
+};
+use gradscale::core::ops::Ctc;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What the digits that begin file names stand for.
+const WORDS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+/// A table of what was said.
+const TRANSCRIPTS: &str = "transcripts.tsv";
+/// What a directory must contain, for messages.
+const LAYOUT: &str = "recordings/*.wav, or *.wav, called DIGIT_….wav or listed with what is said in transcripts.tsv; train.txt \
+                      and test.txt may list the names";
+
+/// One recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spoken {
+    /// The file's name.
+    pub name: String,
+    /// What is said.
+    pub text: String,
+    /// Spectra.
+    pub frames: usize,
+    /// `[frames, frequencies]`.
+    pub spectra: Vec<f32>,
+}
+
+impl Spoken {
+    fn new(name: String, text: String, spectra: &Spectra, samples: &[f32]) -> Self {
+        let all = spectra.of(samples);
+        Self { name, text, frames: all.len() / spectra.frequencies(), spectra: all }
+    }
+}
+
+/// Recordings of one rate, with what is said in each.
+#[derive(Clone, Debug)]
+pub struct Speech {
+    /// What to call it: the last part of the directory's path.
+    pub name: String,
+    /// All letters, in order.
+    pub letters: Vec<char>,
+    /// Samples in a second.
+    pub rate: u32,
+    /// Frequencies of a spectrum.
+    pub frequencies: usize,
+    /// For training.
+    pub train: Vec<Spoken>,
+    /// For scores while a training goes on, if these are wanted.
+    pub validation: Option<Vec<Spoken>>,
+    /// For the last scores.
+    pub test: Vec<Spoken>,
+    /// What was found.
+    pub notes: Notes,
+}
+
+impl Speech {
+    /// Reads a directory with WAV files of one channel and one rate, in it or in its folder `recordings`. What is said is in
+    /// `transcripts.tsv`, a line `NAME.wav`, tab, text for each; without it names begin with a digit and an underscore,
+    /// which stand for the digit's English name. `train.txt` and `test.txt` list the names of both parts, and `val.txt` those
+    /// for validation; without them every fifth recording is for scores.
+    ///
+    /// # Errors
+    /// A directory of another layout, sounds that cannot be read or have another rate, texts that no alignment can say.
+    pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
+        let options = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
+        let options = options.into_iter().chain([("--label", reading.label.is_some())]);
+        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
+            return Err(Cause::Option(format!("{option} means nothing for recordings")).at(dir));
+        }
+        let folder = dir.join("recordings");
+        let folder = if folder.is_dir() { folder } else { dir.to_owned() };
+        let is_wav = |path: &PathBuf| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("wav"));
+        let files: Vec<PathBuf> = visible(&folder)?.into_iter().filter(is_wav).collect();
+        if files.is_empty() {
+            return Err(Cause::Layout { expected: LAYOUT, found: super::listing(dir)? }.at(dir));
+        }
+        let texts = Texts::read(dir)?;
+        let lists = ["train", "test", "val"].map(|part| list(&folder, &dir.join(format!("{part}.txt"))));
+        let [train, test, validation] = lists;
+        let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
+        let (train, test, validation) = match (train?, test?) {
+            (Some(train), Some(test)) => (train, test, validation?.filter(|_| reading.validation)),
+            (None, None) => {
+                let [train, test] = fifths(files);
+                taken.push(split_note(train.len(), test.len()));
+                (train, test, None)
+            }
+            (Some(_), None) => return Err(Cause::Missing("train.txt is there".into()).at(dir.join("test.txt"))),
+            (None, Some(_)) => return Err(Cause::Missing("test.txt is there".into()).at(dir.join("train.txt"))),
+        };
+        let mut heard = Heard { reading, texts, spectra: None, bytes: 0 };
+        let train = heard.all(&train, &mut broken)?;
+        let test = heard.all(&test, &mut broken)?;
+        let validation = validation.map(|files| heard.all(&files, &mut broken)).transpose()?;
+        for (part, list) in [(&train, "train"), (&test, "test")] {
+            if part.is_empty() {
+                return Err(Cause::Sound(format!("no recordings for {list}")).at(dir));
+            }
+        }
+        let Some((rate, _, spectra)) = heard.spectra else { return Err(Cause::Empty.at(dir)) };
+        let frequencies = spectra.frequencies();
+        let (train, validation) = parted(train, validation, reading, &mut taken, hold_out, Vec::len);
+        let letters = letters([&train, &test].into_iter().chain(&validation));
+        taken.insert(0, format!("{}: {} letters, {rate} samples in a second", name(dir), letters.len()));
+        let notes = Notes { taken, left_out: broken.lines() };
+        Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
+    }
+
+    /// Made up: 240 training and 60 test recordings of ten words, whose letters are tones.
+    ///
+    /// # Errors
+    /// None; as [`Spectra::new`].
+    pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, String> {
+        let spectra = Spectra::new(made_up::RATE)?;
+        let [train, test] = made_up::recordings(seed, &spectra);
+        let mut notes = Notes::default();
+        let letters = letters([&train, &test]);
+        let (train, validation) = parted(train, None, reading, &mut notes.taken, hold_out, Vec::len);
+        let (rate, frequencies) = (made_up::RATE, spectra.frequencies());
+        Ok(Self { name: "made-up words".into(), letters, rate, frequencies, train, validation, test, notes })
+    }
+}
+
+/// What is said in which file.
+enum Texts {
+    Table(PathBuf, Vec<(String, String)>),
+    Digits,
+}
+
+impl Texts {
+    fn read(dir: &Path) -> Result<Self, DataError> {
+        let path = dir.join(TRANSCRIPTS);
+        if !path.is_file() {
+            return Ok(Self::Digits);
+        }
+        let text = text(&path)?;
+        let row = |(i, line): (usize, &str)| match line.split_once('\t') {
+            Some((name, said)) => Ok((name.trim().to_owned(), said.trim().to_owned())),
+            None => Err(Cause::Table { line: i + 1, reason: "no tab between name and text".into() }.at(&path)),
+        };
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let mut table = lines.map(row).collect::<Result<Vec<_>, _>>()?;
+        table.sort();
+        Ok(Self::Table(path, table))
+    }
+
+    fn of(&self, path: &Path) -> Result<String, DataError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match self {
+            Self::Table(table, texts) => {
+                let found = texts.binary_search_by(|(known, _)| known.as_str().cmp(&name));
+                let missing = || Cause::Sound(format!("{} does not say what is said", table.display())).at(path);
+                found.ok().and_then(|i| texts.get(i)).map(|(_, text)| text.clone()).ok_or_else(missing)
+            }
+            Self::Digits => {
+                let digit = name.split_once('_').and_then(|(digit, _)| digit.parse::<usize>().ok());
+                let word = digit.and_then(|digit| WORDS.get(digit)).map(|word| (*word).to_owned());
+                let words = format!("not called DIGIT_….wav, and there is no {TRANSCRIPTS}");
+                word.ok_or_else(|| Cause::Sound(words).at(path))
+            }
+        }
+    }
+}
+
+/// What is read so far.
+struct Heard<'a> {
+    reading: &'a Reading,
+    texts: Texts,
+    /// The first file's rate, with its name.
+    spectra: Option<(u32, String, Spectra)>,
+    bytes: u64,
+}
+
+impl Heard<'_> {
+    fn all(&mut self, files: &[PathBuf], broken: &mut Broken<'_>) -> Result<Vec<Spoken>, DataError> {
+        let mut all = Vec::new();
+        for path in files {
+            let one = self.one(path);
+            if let Ok(spoken) = &one {
+                self.bytes += 4 * spoken.spectra.len() as u64;
+                if self.bytes > self.reading.memory.saturating_mul(1_000_000) {
+                    let words = "spectra up to this recording take more memory than --memory says".to_owned();
+                    return Err(Cause::Sound(words).at(path));
+                }
+            }
+            all.push(one);
+        }
+        broken.keep(all)
+    }
+
+    fn one(&mut self, path: &Path) -> Result<Spoken, DataError> {
+        let (text, sound) = (self.texts.of(path)?, Sound::read(path)?);
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let spectra = match &self.spectra {
+            Some((rate, _, spectra)) if *rate == sound.rate => spectra.clone(),
+            Some((rate, first, _)) => {
+                let words = format!("{} samples in a second, unlike {first} ({rate})", sound.rate);
+                return Err(Cause::Sound(words).at(path));
+            }
+            None => {
+                let spectra = Spectra::new(sound.rate).map_err(|words| Cause::Sound(words).at(path))?;
+                self.spectra = Some((sound.rate, file.clone(), spectra.clone()));
+                spectra
+            }
+        };
+        let spoken = Spoken::new(file, text, &spectra, &sound.samples);
+        let letters: Vec<u32> = spoken.text.chars().map(u32::from).collect();
+        let (frames, least) = (spoken.frames, 2 * Ctc::least_frames(&letters));
+        if frames + 1 < least {
+            let words = format!("{frames} spectra are too few for “{}”, which takes {least}", spoken.text);
+            return Err(Cause::Sound(words).at(path));
+        }
+        Ok(spoken)
+    }
+}
+
+fn text(path: &Path) -> Result<String, DataError> {
+    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+    String::from_utf8(bytes).map_err(|error| Cause::Sound(format!("no UTF-8 text: {error}")).at(path))
+}
+
+/// The files that a list names, if there is one.
+fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let mut files = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (i, line) in text(path)?.lines().enumerate() {
+        let name = line.trim();
+        if name.is_empty() {
+            continue;
+        }
+        let wrong = |reason: String| Cause::Table { line: i + 1, reason }.at(path);
+        if !folder.join(name).is_file() {
+            return Err(wrong(format!("there is no {}", folder.join(name).display())));
+        }
+        if !seen.insert(name.to_owned()) {
+            return Err(wrong(format!("{name} once more")));
+        }
+        files.push(folder.join(name));
+    }
+    Ok(Some(files))
+}
+
+/// Every tenth is kept from training.
+fn hold_out(all: &Vec<Spoken>) -> Option<[Vec<Spoken>; 2]> {
+    let of = |held: bool| -> Vec<Spoken> {
+        let numbered = all.iter().enumerate();
+        numbered.filter(|(i, _)| (i % 10 == 9) == held).map(|(_, one)| one.clone()).collect()
+    };
+    let parts = [of(false), of(true)];
+    (!parts[1].is_empty()).then_some(parts)
+}
+
+/// All letters that occur, in order.
+fn letters<'a>(parts: impl IntoIterator<Item = &'a Vec<Spoken>>) -> Vec<char> {
+    let letters: BTreeSet<char> = parts.into_iter().flatten().flat_map(|one| one.text.chars()).collect();
+    letters.into_iter().collect()
+}

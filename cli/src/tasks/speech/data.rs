@@ -1,0 +1,80 @@
+//! What is asked of a data set of recordings.
+
+use super::{SHOWN, training::Learning};
+use crate::{
+    Failure,
+    data::{Notes, Speech},
+    metrics::ErrorRate,
+    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+};
+use gradscale::optim::Optimizer;
+use std::collections::BTreeSet;
+
+/// Texts that the best constant answer is looked for among.
+const TEXTS: usize = 100;
+
+impl Dataset for Speech {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// No classes: texts.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// Frames of the longest recording, and frequencies.
+    fn size(&self) -> [usize; 2] {
+        [self.train.iter().map(|one| one.frames).max().unwrap_or(0), self.frequencies]
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.train.len(), self.test.len()]
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.validation.as_ref().map(Vec::len)
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of a recording"
+    }
+
+    fn suits(&self, _: Net) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        settings.recipe.optimizer(settings.pixels.ratio(settings.batch))
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            weights::import(&mut parameters, file, None)?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    /// The text that is nearest to all others.
+    fn exam(&self) -> Exam {
+        let texts: BTreeSet<&str> = self.train.iter().map(|one| one.text.as_str()).collect();
+        let right = |said: &str| {
+            let mut rate = ErrorRate::default();
+            self.test.iter().for_each(|one| rate.add(&one.text, said));
+            1.0 - rate.share()
+        };
+        // Saying nothing has all letters wrong.
+        Exam { constant: texts.into_iter().take(TEXTS).map(right).fold(0.0, f64::max), answers: None }
+    }
+
+    fn samples(&self) -> Samples {
+        let one = |i: usize| (self.test[i].name.clone(), self.test[i].text.clone());
+        Samples::Texts(samples(self.test.len(), SHOWN).map(one).collect())
+    }
+}

@@ -1,0 +1,135 @@
+//! From logits of characters to text: the likeliest alignment, or the likeliest text.
+
+use std::collections::BTreeMap;
+
+/// Beginnings of texts that are kept from one step to the next.
+pub const BEAM: usize = 16;
+
+/// Logarithms of probabilities of a step's characters, the blank first.
+fn logarithms(logits: &[f32]) -> Vec<f64> {
+    let most = logits.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(f64::from(x)));
+    let sum = logits.iter().map(|&x| (f64::from(x) - most).exp()).sum::<f64>().ln();
+    logits.iter().map(|&x| f64::from(x) - most - sum).collect()
+}
+
+/// What the likeliest character of each step says, once repeated ones are merged and blanks dropped: characters from 1.
+/// `logits` are those of all steps, so many of each.
+pub fn greedy(logits: &[f32], characters: usize) -> Vec<usize> {
+    let best = |step: &[f32]| {
+        let wins = |best: usize, (i, &x): (usize, &f32)| if x > step[best] { i } else { best };
+        step.iter().enumerate().fold(0, wins)
+    };
+    let mut said: Vec<usize> = logits.chunks_exact(characters.max(1)).map(best).collect();
+    said.dedup();
+    said.retain(|&character| character != 0);
+    said
+}
+
+/// Logarithms of the probabilities that all steps so far say a beginning: with a blank at the end, and with its last
+/// character.
+#[derive(Clone, Copy)]
+struct Beginning {
+    blank: f64,
+    letter: f64,
+}
+
+const NEVER: Beginning = Beginning { blank: f64::NEG_INFINITY, letter: f64::NEG_INFINITY };
+
+impl Beginning {
+    fn sum(self) -> f64 {
+        add(self.blank, self.letter)
+    }
+}
+
+/// ln(e^a + e^b).
+fn add(a: f64, b: f64) -> f64 {
+    let most = a.max(b);
+    if most == f64::NEG_INFINITY { most } else { most + ((a - most).exp() + (b - most).exp()).ln() }
+}
+
+/// The likeliest text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2; Hannun et al.
+/// 2014), which keeps so many beginnings. Characters from 1.
+pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
+    let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..NEVER })];
+    for step in logits.chunks_exact(characters.max(1)) {
+        let log = logarithms(step);
+        let mut next: BTreeMap<Vec<usize>, Beginning> = BTreeMap::new();
+        for (text, beginning) in &kept {
+            let same = next.entry(text.clone()).or_insert(NEVER);
+            same.blank = add(same.blank, beginning.sum() + log[0]);
+            if let Some(&last) = text.last() {
+                same.letter = add(same.letter, beginning.letter + log[last]);
+            }
+            for (character, log) in log.iter().enumerate().skip(1) {
+                // A character once more is another one only behind a blank.
+                let from = if text.last() == Some(&character) { beginning.blank } else { beginning.sum() };
+                let mut longer = text.clone();
+                longer.push(character);
+                let longer = next.entry(longer).or_insert(NEVER);
+                longer.letter = add(longer.letter, from + log);
+            }
+        }
+        kept = next.into_iter().collect();
+        kept.sort_by(|(_, a), (_, b)| b.sum().total_cmp(&a.sum()));
+        kept.truncate(width.max(1));
+    }
+    kept.into_iter().next().map(|(text, _)| text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{beam, greedy, logarithms};
+    use gradscale::data::Random;
+    use std::collections::BTreeMap;
+
+    /// By all alignments: the likeliest text.
+    fn likeliest(logits: &[f32], characters: usize) -> Vec<usize> {
+        let steps: Vec<Vec<f64>> = logits.chunks(characters).map(logarithms).collect();
+        let mut all: BTreeMap<Vec<usize>, f64> = BTreeMap::new();
+        for number in 0..characters.pow(u32::try_from(steps.len()).expect("few")) {
+            let mut rest = number;
+            let mut path = Vec::new();
+            let mut log = 0.0;
+            for step in &steps {
+                path.push(rest % characters);
+                log += step[rest % characters];
+                rest /= characters;
+            }
+            path.dedup();
+            path.retain(|&character| character != 0);
+            *all.entry(path).or_default() += log.exp();
+        }
+        let best = all.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        best.expect("a text").0
+    }
+
+    #[test]
+    fn a_wide_beam_finds_the_likeliest_text() {
+        let (mut other, mut random) = (0, Random::of(&[7]));
+        for _ in 0..200 {
+            let logits: Vec<f32> = (0..5 * 3).map(|_| random.below(1000) as f32 / 250.0).collect();
+            assert_eq!(beam(&logits, 3, 1000), likeliest(&logits, 3), "{logits:?}");
+            other += usize::from(beam(&logits, 3, 1000) != greedy(&logits, 3));
+        }
+        assert!(other > 20, "the likeliest alignment says the same but {other} times");
+    }
+
+    #[test]
+    fn where_the_likeliest_alignment_is_wrong() {
+        // Blank 0.4 and a 0.6·… in two steps: "a" has three alignments, the blank alone one.
+        let step = [0.55f32.ln(), 0.45f32.ln()];
+        let logits = [step, step].concat();
+        assert_eq!((greedy(&logits, 2), beam(&logits, 2, 4)), (vec![], vec![1]));
+    }
+
+    #[test]
+    fn repeated_letters_and_nothing() {
+        let sure = |path: &[usize]| -> Vec<f32> {
+            path.iter().flat_map(|&c| (0..3).map(move |i| if i == c { 9.0 } else { 0.0 })).collect()
+        };
+        for (path, text) in [(&[1, 1, 0, 1, 2, 2][..], vec![1, 1, 2]), (&[0, 0], vec![]), (&[], vec![])] {
+            assert_eq!(greedy(&sure(path), 3), text);
+            assert_eq!(beam(&sure(path), 3, 8), text);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Speech: Deep Speech 2, from recordings to letters.
+
+mod data;
+mod decode;
+mod network;
+mod training;
+
+use super::{Apply, Dataset, Kind, Net, Pixels, Recognised, SoundInput, Trained, apply::Fill};
+use crate::{
+    Failure,
+    data::{Reading, Speech},
+    device::Work,
+};
+use gradscale::{Cpu, Method, Parameters, PlanRow, Trainer, core::backend::Backend, models::DeepSpeech, optim::Sgd};
+use network::{Batch, losses, network, sizes};
+use safetensors::SafeTensors;
+use std::path::Path;
+
+/// Recordings that a report shows.
+const SHOWN: usize = 12;
+/// Learning rate.
+const LR: f64 = 0.01;
+
+/// The task.
+pub(super) struct Speaking;
+
+impl Kind for Speaking {
+    fn batch(&self) -> usize {
+        16
+    }
+
+    fn lr(&self, _: Net) -> f64 {
+        LR
+    }
+
+    fn divisor(&self) -> Pixels {
+        Pixels::Batch
+    }
+
+    fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
+        ("recordings", batch)
+    }
+
+    fn network(&self, _: Net, width: usize) -> String {
+        let [channels, units, layers] = sizes(width);
+        format!("Deep Speech 2 ({channels} channels, {layers} layers of {units} units)")
+    }
+
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        Ok(Box::new(match path {
+            Some(path) => Speech::load(path, reading)?,
+            None => Speech::synthetic(seed, reading).map_err(|cause| Failure::at("made-up words", cause))?,
+        }))
+    }
+
+    fn layers(&self, _: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, net) = network(0, 81, width, 3);
+        let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+        let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
+        let batch = Batch::of_one(&[0.0; 4 * 81], 81);
+        Ok(trainer.plan(batch.with_targets(), |all| losses(&net, all).mean())?)
+    }
+
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+        let sound = trained.classes.sound;
+        let sound = sound.ok_or_else(|| Failure::at("checkpoint", "does not say what its network hears"))?;
+        let letters: Vec<char> = trained.classes.names.iter().filter_map(|name| name.chars().next()).collect();
+        let (mut parameters, net) = network(0, sound.frequencies, trained.width, letters.len() + 1);
+        fill(&mut parameters)?;
+        let Trained { device, threads, method, .. } = trained;
+        device.open(threads, Loading { parameters, net, method, sound, letters })
+    }
+
+    /// PyTorch's implementations have their frequencies in another order.
+    fn recognise(&self, _: &SafeTensors<'_>) -> Option<Recognised> {
+        None
+    }
+}
+
+/// A trained network before it is on its device.
+struct Loading {
+    parameters: Parameters,
+    net: DeepSpeech,
+    method: Method,
+    sound: SoundInput,
+    letters: Vec<char>,
+}
+
+impl Work for Loading {
+    type Output = Box<dyn Apply>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+        let Self { parameters, net, method, sound, letters } = self;
+        // Nothing is trained: the optimizer has no rate.
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
+        Ok(Box::new(Listening { trainer, net, sound, letters }))
+    }
+}
+
+struct Listening<B: Backend> {
+    trainer: Trainer<B>,
+    net: DeepSpeech,
+    sound: SoundInput,
+    letters: Vec<char>,
+}
+
+impl<B: Backend<Error: 'static>> Apply for Listening<B> {
+    /// Of spectra, the two texts with a tab between.
+    fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+        if frequencies != self.sound.frequencies {
+            let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);
+            return Err(Failure::at("spectra", cause));
+        }
+        let batch = Batch::of_one(&super::run::numbers(bytes), frequencies);
+        let net = &self.net;
+        let logits = self.trainer.evaluate(batch.inputs(), |[x, frames, steps]| net.logits(x, frames, steps))?;
+        let texts = batch.texts(&logits.data, &self.letters).into_iter().next().unwrap_or_default();
+        Ok(texts.join("\t").into_bytes())
+    }
+}

@@ -1,0 +1,108 @@
+//! Deep Speech 2 with first values, and batches of recordings for it.
+
+use super::decode;
+use crate::data::Spoken;
+use gradscale::{Input, Parameters, Var, models::DeepSpeech};
+
+/// From this width on the network has as many channels and layers as common implementations.
+const LARGE: usize = 100;
+
+/// Channels of the convolutions, units of a layer, recurrent layers.
+pub fn sizes(width: usize) -> [usize; 3] {
+    [width.div_ceil(2).min(32), 4 * width, if width < LARGE { 2 } else { 5 }]
+}
+
+/// A network with its parameters, first values by `seed`.
+pub fn network(seed: u64, frequencies: usize, width: usize, characters: usize) -> (Parameters, DeepSpeech) {
+    let mut parameters = Parameters::seeded(seed);
+    let net = DeepSpeech::new(&mut parameters.at("deepspeech"), frequencies, sizes(width), characters);
+    (parameters, net)
+}
+
+/// Frames of a batch are a multiple of this: fewer programs for a device, and the same results.
+const FRAMES: usize = 16;
+
+/// Recordings side by side, those that are shorter than the longest followed by zeros.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    frequencies: usize,
+    longest: usize,
+    room: usize,
+    spectra: Vec<f32>,
+    frames: Vec<u32>,
+    steps: Vec<u32>,
+    targets: Vec<u32>,
+    letters: Vec<u32>,
+}
+
+impl Batch {
+    /// Of these recordings, whose letters are numbers from 1 in an alphabet.
+    pub fn new<'a>(
+        recordings: impl Iterator<Item = &'a Spoken> + Clone, frequencies: usize, alphabet: &[char],
+    ) -> Self {
+        let longest = recordings.clone().map(|one| one.frames).max().unwrap_or(0).next_multiple_of(FRAMES);
+        let texts = recordings.clone().map(|one| one.text.chars().count());
+        let mut batch = Self { frequencies, longest, room: texts.max().unwrap_or(0), ..Self::default() };
+        for one in recordings {
+            batch.push(one.frames, &one.spectra);
+            let number = |letter: char| alphabet.binary_search(&letter).map_or(u32::MAX, word);
+            let letters: Vec<u32> = one.text.chars().map(|letter| number(letter).saturating_add(1)).collect();
+            batch.letters.push(word(letters.len()));
+            batch.targets.extend(&letters);
+            batch.targets.resize(batch.letters.len() * batch.room, 0);
+        }
+        batch
+    }
+
+    /// One recording of which nobody has said what is said.
+    pub fn of_one(spectra: &[f32], frequencies: usize) -> Self {
+        let frames = spectra.len().checked_div(frequencies).unwrap_or(0);
+        let mut batch = Self { frequencies, longest: frames.next_multiple_of(FRAMES), ..Self::default() };
+        batch.push(frames, spectra);
+        batch.letters.push(0);
+        batch
+    }
+
+    fn push(&mut self, frames: usize, spectra: &[f32]) {
+        self.frames.push(word(frames));
+        self.steps.push(DeepSpeech::steps(word(frames)));
+        self.spectra.extend_from_slice(spectra);
+        self.spectra.resize(self.frames.len() * self.longest * self.frequencies, 0.0);
+    }
+
+    /// What the network reads: spectra, frames, steps.
+    pub fn inputs(&self) -> [Input<'_>; 3] {
+        let n = self.frames.len();
+        let x = Input::f32([n, self.longest, self.frequencies, 1], &self.spectra);
+        [x, Input::u32([n], &self.frames), Input::u32([n], &self.steps)]
+    }
+
+    /// The same, targets, and their letters.
+    pub fn with_targets(&self) -> [Input<'_>; 5] {
+        let (n, [x, frames, steps]) = (self.frames.len(), self.inputs());
+        [x, frames, steps, Input::u32([n, self.room], &self.targets), Input::u32([n], &self.letters)]
+    }
+
+    /// What logits `[n, steps, characters]` say of each: by the likeliest alignment, and by the likeliest text.
+    pub fn texts(&self, logits: &[f32], alphabet: &[char]) -> Vec<[String; 2]> {
+        let (n, characters) = (self.frames.len(), alphabet.len() + 1);
+        let each = logits.len().checked_div(n).unwrap_or(0);
+        let text =
+            |said: Vec<usize>| said.into_iter().filter_map(|number| alphabet.get(number - 1)).collect::<String>();
+        let one = |(logits, &steps): (&[f32], &u32)| {
+            let logits = &logits[..(steps as usize * characters).min(logits.len())];
+            [decode::greedy(logits, characters), decode::beam(logits, characters, decode::BEAM)].map(text)
+        };
+        logits.chunks(each.max(1)).zip(&self.steps).map(one).collect()
+    }
+}
+
+/// Numbers of frames and letters: memory holds fewer than 2^32.
+fn word(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The loss of each sequence.
+pub fn losses<'t>(net: &DeepSpeech, [x, frames, steps, targets, letters]: [Var<'t>; 5]) -> Var<'t> {
+    net.logits(x, frames, steps).ctc_losses(targets, steps, letters, 0)
+}

@@ -1,0 +1,132 @@
+//! A training of Deep Speech 2: batches, loss, scores.
+
+use super::{
+    SHOWN,
+    network::{Batch, losses, network},
+};
+use crate::{
+    Failure,
+    data::{Order, Speech, Spoken},
+    metrics::{ErrorRate, Metrics},
+    tasks::{Classes, On, Pixels, Settings, SoundInput, run, samples},
+};
+use gradscale::{
+    Error, Gradients, Parameters, Prefetched, Trainer, core::backend::Backend, models::DeepSpeech, optim::Optimizer,
+};
+
+/// Recordings of one evaluation.
+const CHUNK: usize = 32;
+
+#[derive(Debug)]
+pub struct Learning<'a> {
+    data: &'a Speech,
+    settings: Settings,
+    net: DeepSpeech,
+    order: Order,
+    /// Training recordings, the shortest first.
+    sorted: Vec<usize>,
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(data: &'a Speech, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
+        let (parameters, net) = network(seed, data.frequencies, settings.width, data.letters.len() + 1);
+        let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
+        let order = Order::new(data.train.len(), seed);
+        let mut sorted: Vec<usize> = (0..data.train.len()).collect();
+        sorted.sort_by_key(|&i| data.train[i].frames);
+        Ok((Self { data, settings, net, order, sorted }, parameters, optimizer))
+    }
+
+    /// The next recordings: in the first epoch by length, later in the order of the seed (SortaGrad, Amodei et al. 2016,
+    /// section 3.3).
+    fn next(&mut self) -> Vec<&'a Spoken> {
+        let mut recordings = Vec::with_capacity(self.settings.batch);
+        for _ in 0..self.settings.batch {
+            let place = usize::try_from(Order::position(&self.order)).ok();
+            let Some(drawn) = self.order.next() else { break };
+            let index = place.and_then(|place| self.sorted.get(place)).copied().unwrap_or(drawn.index);
+            recordings.extend(self.data.train.get(index));
+        }
+        recordings
+    }
+
+    /// What is said in these recordings, by both decoders.
+    fn heard<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, recordings: &[&Spoken],
+    ) -> Result<Vec<[String; 2]>, Failure> {
+        let mut texts = Vec::new();
+        for part in recordings.chunks(CHUNK) {
+            let batch = Batch::new(part.iter().copied(), self.data.frequencies, &self.data.letters);
+            let logits = trainer.evaluate(batch.inputs(), |[x, frames, steps]| self.net.logits(x, frames, steps))?;
+            texts.extend(batch.texts(&logits.data, &self.data.letters));
+        }
+        Ok(texts)
+    }
+}
+
+impl run::Task for Learning<'_> {
+    type Batch = Prefetched<5>;
+
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<5>, Failure> {
+        let recordings = self.next();
+        let batch = Batch::new(recordings.iter().copied(), self.data.frequencies, &self.data.letters);
+        Ok(trainer.prefetch(batch.with_targets())?)
+    }
+
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<5>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let net = &self.net;
+        trainer.backward(batch, |all| match self.settings.pixels {
+            Pixels::Batch => losses(net, all).mean(),
+            Pixels::Fixed(divisor) => losses(net, all).sum() * (1.0 / divisor as f32),
+        })
+    }
+
+    fn ratio(&self) -> f64 {
+        self.settings.pixels.ratio(self.settings.batch)
+    }
+
+    /// With running statistics.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let recordings = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
+        // Those of a length side by side.
+        let mut recordings: Vec<&Spoken> = recordings.iter().collect();
+        recordings.sort_by_key(|one| one.frames);
+        let (mut rates, mut whole) = ([ErrorRate::default(); 2], 0usize);
+        for (spoken, texts) in recordings.iter().zip(self.heard(trainer, &recordings)?) {
+            rates.iter_mut().zip(&texts).for_each(|(rate, text)| rate.add(&spoken.text, text));
+            whole += usize::from(texts[1].trim() == spoken.text.trim());
+        }
+        Ok(Metrics::of_texts(rates, whole as f64 / recordings.len().max(1) as f64))
+    }
+
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure> {
+        let test = &self.data.test;
+        let shown: Vec<&Spoken> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
+        let lines = self.heard(trainer, &shown)?.into_iter().map(|texts| texts.join("\t") + "\n");
+        Ok(lines.collect::<String>().into_bytes())
+    }
+
+    fn position(&self) -> u64 {
+        self.order.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.order = self.order.clone().at(position);
+    }
+
+    fn classes(&self) -> Classes {
+        Classes {
+            names: self.data.letters.iter().map(char::to_string).collect(),
+            colours: Vec::new(),
+            values: Vec::new(),
+            input: None,
+            columns: Vec::new(),
+            sound: Some(SoundInput { rate: self.data.rate, frequencies: self.data.frequencies }),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Recordings of speech: training, comparing, resuming, predicting, and what is wrong with data.
+
+mod checkpoint;
+
+use hound::{SampleFormat, WavSpec, WavWriter};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
+    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn done(directory: &Path, arguments: &[&str]) -> String {
+    let (code, out, error) = gradscale(directory, arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {error}");
+    out
+}
+
+/// The one line that the program says.
+fn refused(directory: &Path, arguments: &[&str]) -> String {
+    let (code, _, error) = gradscale(directory, arguments);
+    assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
+    error.trim().to_owned()
+}
+
+fn last(directory: &Path) -> serde_json::Value {
+    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+fn saved(directory: &Path, iteration: u64) -> PathBuf {
+    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
+}
+
+fn wav(path: &Path, rate: u32, channels: u16, samples: &[i16]) {
+    let spec = WavSpec { channels, sample_rate: rate, bits_per_sample: 16, sample_format: SampleFormat::Int };
+    let mut file = WavWriter::create(path, spec).expect("a file");
+    samples.iter().for_each(|&sample| file.write_sample(sample).expect("room"));
+    file.finalize().expect("a file");
+}
+
+/// A word of tones, one for each letter.
+fn word(text: &str, voice: u32) -> Vec<i16> {
+    let tone = |letter: char| 200.0 + 150.0 * f64::from(u32::from(letter) % 16) + f64::from(voice);
+    let sample = |letter: char, i: u32| {
+        let swell = (f64::from(i) / 500.0 * std::f64::consts::PI).sin();
+        (12000.0 * swell * (f64::from(i) / 8000.0 * tone(letter) * std::f64::consts::TAU).sin()) as i16
+    };
+    text.chars().flat_map(|letter| (0..500).map(move |i| sample(letter, i))).collect()
+}
+
+/// Ten recordings of each of two words.
+fn recordings(directory: &Path) {
+    fs::create_dir_all(directory.join("recordings")).expect("a directory");
+    for voice in 0..10 {
+        for (digit, text) in [(1, "one"), (2, "two")] {
+            let path = directory.join(format!("recordings/{digit}_voice_{voice}.wav"));
+            wav(&path, 8000, 1, &word(text, voice));
+        }
+    }
+}
+
+#[test]
+fn it_learns_words_that_are_made_up() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let settings = ["train", "--task", "speech", "--width", "8", "--optimizer", "adamw", "--lr", "0.01"];
+    done(at, &[&settings[..], &["--iters", "60", "--out", "run"]].concat());
+    let scores = &last(&at.join("run"))["scores"];
+    let errors = ["0", "1"].map(|i| scores["cer"][i.parse::<usize>().expect("one")].as_f64().expect("a rate"));
+    println!("{errors:?}");
+    assert!(errors[1] < 0.3 && errors[1] <= errors[0] + 0.05, "{errors:?}");
+    let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
+    assert!(report.contains("Test recordings, what is said") && report.contains("<td>seven</td>"));
+    assert!(!report.contains("mIoU") && !report.contains("<script"));
+}
+
+#[test]
+fn resumed_it_is_the_same_training_and_hears_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    recordings(&at.join("data"));
+    let settings = ["train", "--task", "speech", "--data", "data", "--width", "4", "--batch", "4"];
+    // Past the first epoch, whose order is by length.
+    done(at, &[&settings[..], &["--iters", "7", "--checkpoint-every", "3", "--out", "whole"]].concat());
+    done(at, &[&settings[..], &["--iters", "4", "--checkpoint-every", "3", "--out", "broken"]].concat());
+    done(at, &["train", "--resume", "broken", "--iters", "7"]);
+    let read = |name: &str| checkpoint::content(&saved(&at.join(name), 7));
+    assert!(read("whole") == read("broken"), "a resumed training differs from the unbroken one");
+    let out = done(at, &["predict", "whole/checkpoint-000007.safetensors", "data/recordings", "--out", "heard"]);
+    assert_eq!(out.lines().count(), 20, "{out}");
+    let table = fs::read_to_string(at.join("heard/transcripts.tsv")).expect("a table");
+    assert_eq!(table.lines().filter(|line| line.split('\t').count() == 3).count(), 21, "{table}");
+    wav(&at.join("fast.wav"), 16000, 1, &word("one", 0));
+    let error = refused(at, &["predict", "whole/checkpoint-000007.safetensors", "fast.wav"]);
+    assert_eq!(error, "gradscale: fast.wav: 16000 samples in a second, and the network hears 8000");
+}
+
+#[test]
+fn comparing_shows_character_errors() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    recordings(&at.join("data"));
+    let arguments = ["compare", "--task", "speech", "--data", "data", "--width", "4", "--batch", "4", "--iters", "4"];
+    let out = done(at, &[&arguments[..], &["--methods", "fp32,gs", "--out", "results"]].concat());
+    assert!(out.contains("| method | character errors % |") && !out.contains("class accuracy"), "{out}");
+    let results = fs::read_to_string(at.join("results/results.json")).expect("results");
+    let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
+    for run in results["runs"].as_array().expect("runs") {
+        assert!(run["metrics"]["cer"][1].is_f64(), "{}", run["metrics"]);
+        let site = |site: &serde_json::Value| site["name"] == "ctc_loss/cast";
+        assert_eq!(run["sites"].as_array().expect("sites").iter().any(site), run["method"] == "gs");
+    }
+    let plan = done(at, &["plan", "--task", "speech", "--width", "4"]);
+    assert!(plan.contains("ctc_loss") && plan.contains("deepspeech.conv2"), "{plan}");
+}
+
+#[test]
+fn what_cannot_be_used_says_why_in_one_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let train =
+        |data: &str| refused(at, &["train", "--task", "speech", "--data", data, "--iters", "1", "--batch", "2"]);
+    let fresh = |name: &str| {
+        recordings(&at.join(name));
+        at.join(name)
+    };
+    fs::create_dir(at.join("empty")).expect("a directory");
+    assert!(train("empty").contains("empty: not a data set: expected recordings/*.wav"));
+    let one = |name: &str| at.join(name).join("recordings/1_voice_0.wav");
+    // Another rate, two channels, nothing, half a file, no file of this kind, another name.
+    wav(&fresh("rate").join("recordings/2_voice_3.wav"), 11025, 1, &word("two", 3));
+    let error = train("rate");
+    assert!(error.ends_with("2_voice_3.wav: 11025 samples in a second, unlike 1_voice_0.wav (8000)"), "{error}");
+    fresh("stereo");
+    wav(&one("stereo"), 8000, 2, &word("one", 3));
+    assert!(train("stereo").ends_with("1_voice_0.wav: 2 channels, and one is read"));
+    fresh("silent");
+    wav(&one("silent"), 8000, 1, &[]);
+    assert!(train("silent").ends_with("1_voice_0.wav: no samples"));
+    fresh("short");
+    wav(&one("short"), 8000, 1, &[5; 200]);
+    assert!(train("short").ends_with("1_voice_0.wav: 1 spectra are too few for “one”, which takes 6"));
+    fresh("cut");
+    let bytes = fs::read(one("cut")).expect("a file");
+    fs::write(one("cut"), &bytes[..bytes.len() / 2]).expect("a file");
+    let error = train("cut");
+    assert!(error.contains("1_voice_0.wav: cut off: "), "{error}");
+    fs::write(one("cut"), b"RIFF and nothing else").expect("a file");
+    let error = train("cut");
+    assert!(error.contains("1_voice_0.wav: ") && error.contains("WAV"), "{error}");
+    // Left out, where that is asked for.
+    let arguments = ["train", "--task", "speech", "--data", "cut", "--iters", "1", "--batch", "2", "--skip-broken"];
+    let (code, _, error) = gradscale(at, &[&arguments[..], &["--width", "2", "--out", "skipped"]].concat());
+    assert!(code == Some(0) && error.contains("left out: ") && error.contains("1_voice_0.wav"), "{error}");
+    fs::rename(one("cut"), at.join("cut/recordings/first.wav")).expect("a file");
+    let error = train("cut");
+    assert!(error.contains("first.wav: not called DIGIT_….wav, and there is no transcripts.tsv"), "{error}");
+    // Lists and texts.
+    fresh("lists");
+    fs::write(at.join("lists/train.txt"), "1_voice_0.wav\n1_voice_77.wav\n").expect("a file");
+    fs::write(at.join("lists/test.txt"), "2_voice_0.wav\n").expect("a file");
+    let error = train("lists");
+    assert!(error.contains("train.txt: line 2: there is no ") && error.ends_with("1_voice_77.wav"), "{error}");
+    fs::write(at.join("lists/train.txt"), "1_voice_0.wav\n\n1_voice_1.wav\n").expect("a file");
+    fs::write(at.join("lists/test.txt"), "\n").expect("a file");
+    assert!(train("lists").ends_with("lists: no recordings for test"));
+    fs::write(at.join("lists/test.txt"), "2_voice_0.wav\n").expect("a file");
+    fs::write(at.join("lists/transcripts.tsv"), "1_voice_0.wav\tone\n1_voice_1.wav one\n").expect("a file");
+    let error = train("lists");
+    assert!(error.ends_with("transcripts.tsv: line 2: no tab between name and text"), "{error}");
+    fs::write(at.join("lists/transcripts.tsv"), b"1_voice_0.wav\t\xff\n").expect("a file");
+    assert!(train("lists").contains("transcripts.tsv: no UTF-8 text: "));
+    fs::write(at.join("lists/transcripts.tsv"), "1_voice_0.wav\tone\n").expect("a file");
+    let error = train("lists");
+    assert!(
+        error.contains("1_voice_1.wav: ") && error.ends_with("transcripts.tsv does not say what is said"),
+        "{error}"
+    );
+    let error = refused(at, &["train", "--task", "speech", "--data", "lists", "--size", "3x4"]);
+    assert!(error.contains("--size means nothing for recordings"), "{error}");
+}
