@@ -1,5 +1,7 @@
 //! Recordings of speech: training, comparing, resuming, predicting, and what is wrong with data.
 
+#![allow(clippy::cast_possible_truncation, reason = "test data is small and known")]
+
 mod checkpoint;
 
 use hound::{SampleFormat, WavSpec, WavWriter};

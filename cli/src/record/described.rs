@@ -36,8 +36,9 @@ impl Description {
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
         let amp = setup.amp.words().map_or(String::new(), |words| format!("{words} "));
         let updated = setup.updated(iters).map_or(String::new(), |words| format!("{words} "));
+        let examples = setup.task().kind().examples();
         format!(
-            "{iters} steps of {} images, {} training and {} test images, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
+            "{iters} steps of {} {examples}, {} training and {} test {examples}, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
             setup.batch(),
             self.training_images,
             self.test_images,

@@ -10,24 +10,26 @@ use crate::tasks::Samples;
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
-    let (lead, content) = match report.data.samples() {
+    let (title, lead, content) = match report.data.samples() {
         Samples::Nothing => return String::new(),
         Samples::Pixels { size, classes, palette, images } => {
             let lead =
                 "Test images, their labels, and what the first seed of each method makes of them. Black has no label.";
-            (lead, legend(&classes) + &pixels(report, size, &palette, &images))
+            ("Sample images", lead, legend(&classes) + &pixels(report, size, &palette, &images))
         }
         Samples::Images { size, names, images } => (
+            "Sample images",
             "Test images, their classes, and what the first seed of each method takes them for.",
             whole(report, size, &names, &images),
         ),
         Samples::Texts(recordings) => (
+            "Transcripts",
             "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
              alignment where that says something else.",
             heard(report, &recordings),
         ),
     };
-    section("samples", "Sample images", lead, &content)
+    section("samples", title, lead, &content)
 }
 
 /// What the first seed of a method that has predicted something predicted.

@@ -69,6 +69,11 @@ pub trait Kind {
     /// What a comparison divides the loss by, unless told.
     fn divisor(&self) -> Pixels;
 
+    /// What a batch is of.
+    fn examples(&self) -> &'static str {
+        "images"
+    }
+
     /// What a loss is a mean over, and how many of these a batch has whose images have so many pixels.
     fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
 

@@ -3,10 +3,12 @@
 //! every site, from the first step on.
 
 mod nets;
+mod speech;
 
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, optim::Sgd};
 use gradscale_conformance::Recorder;
-use nets::{Setting, Trained, mlp, segnet, sequence, speech};
+use nets::{Setting, Trained, mlp, segnet, sequence};
+use speech::speech;
 
 const SHIFT: i32 = 30;
 

@@ -1,9 +1,9 @@
-//! Four networks, trained for some steps on made-up data.
+//! Three networks, trained for some steps on made-up data.
 
 use gradscale::{
     CrossEntropy, Input, Method, Parameters, Trainer,
     core::{backend::Backend, ops::Divisor},
-    models::{DeepSpeech, Mlp, SegNet},
+    models::{Mlp, SegNet},
     nn::{
         ConvTranspose2d, Dropout, Embedding, Gru, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention,
     },
@@ -29,13 +29,13 @@ pub struct Trained {
 
 const STEPS: usize = 23;
 
-fn optimizer(setting: Setting) -> Optimizer {
+pub fn optimizer(setting: Setting) -> Optimizer {
     let small = 2f32.powi(-setting.shift);
     Optimizer::from(Sgd { momentum: 0.9, nesterov: true, decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) })
         .clip_norm(2.0 * small)
 }
 
-fn noise(count: usize, seed: u32) -> Vec<f32> {
+pub fn noise(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -44,7 +44,7 @@ fn noise(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-fn run<B: Backend<Error: 'static>>(
+pub fn run<B: Backend<Error: 'static>>(
     mut trainer: Trainer<B>, mut step: impl FnMut(&mut Trainer<B>) -> Option<bool>,
 ) -> Trained {
     let values = |trainer: &Trainer<B>| -> Vec<(String, Vec<f32>)> {
@@ -147,32 +147,6 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
             let y = head.forward(h);
             let loss = y.smooth_l1_loss(target, 0.5) + y.bce_with_logits(labels);
             (loss + y.focal_loss(labels, 0.25, 2.0)).scale(small)
-        });
-        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
-        Some(outcome.skipped.is_some())
-    })
-}
-
-/// Deep Speech 2 on sequences of unlike lengths, one of which says nothing: normalisations over frames, a loss that begins at
-/// sums over alignments.
-pub fn speech<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
-    let mut parameters = Parameters::seeded(6);
-    let net = DeepSpeech::new(&mut parameters.at("net"), 9, [2, 4, 2], 4);
-    let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
-    let frames = [14, 9, 5];
-    let (x, steps) = (noise(3 * 14 * 9, 7), frames.map(DeepSpeech::steps));
-    run(trainer, |trainer| {
-        let batch = [
-            Input::f32([3, 14, 9, 1], &x),
-            Input::u32([3], &frames),
-            Input::u32([3], &steps),
-            Input::u32([3, 3], &[1, 2, 2, 3, 1, 0, 0, 0, 0]),
-            Input::u32([3], &[3, 2, 0]),
-        ];
-        let small = 2f32.powi(-setting.shift);
-        let gradients = trainer.backward(batch, |[x, frames, steps, targets, letters]| {
-            net.logits(x, frames, steps).ctc_loss(targets, steps, letters, 0).scale(small)
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         Some(outcome.skipped.is_some())

@@ -238,7 +238,9 @@ impl Training<'_> {
         keep().map_err(|error: Failure| error.hint(&go_on(self.directory)))?;
         for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
             if let Some(scores) = scores {
-                let line = format!("step {iteration}: loss {:.4}, {} on {on} images\n", outcome.loss, words(&scores));
+                let examples = self.plan.setup.task().kind().examples();
+                let line =
+                    format!("step {iteration}: loss {:.4}, {} on {on} {examples}\n", outcome.loss, words(&scores));
                 bar.suspend(|| output::print(&line))?;
             }
         }

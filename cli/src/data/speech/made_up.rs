@@ -20,19 +20,18 @@ pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
         let numbers = (0..COUNTS[part]).flat_map(|i| (0..WORDS.len()).map(move |word| (i, word)));
         let one = |(i, word): (usize, usize)| {
             let mut random = Random::of(&[seed, part as u64, i as u64, word as u64]);
-            let mut unit = move || random.below(1 << 16) as f32 / 65536.0;
             let mut samples = Vec::new();
             // A voice is a little higher or lower.
-            let voice = 0.96 + 0.08 * unit();
+            let voice = 0.96 + 0.08 * unit(&mut random);
             for letter in WORDS[word].chars() {
                 let number = letters.iter().position(|&known| known == letter).unwrap_or(0);
                 let tone = voice * (300.0 + 220.0 * number as f32);
-                let len = LETTER[0] + (unit() * (LETTER[1] - LETTER[0]) as f32) as usize;
-                let begin = unit();
+                let len = LETTER[0] + random.below(LETTER[1] - LETTER[0]);
+                let begin = unit(&mut random);
                 for k in 0..len {
                     // Each letter swells and fades, so that equal ones are told apart.
                     let swell = (std::f32::consts::PI * k as f32 / len as f32).sin();
-                    let noise = 0.1 * (unit() - 0.5);
+                    let noise = 0.1 * (unit(&mut random) - 0.5);
                     samples.push(0.4 * swell * (TAU * (begin + tone * k as f32 / RATE as f32)).sin() + noise);
                 }
             }
@@ -40,4 +39,9 @@ pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
         };
         numbers.map(one).collect()
     })
+}
+
+/// From 0 to 1.
+fn unit(random: &mut Random) -> f32 {
+    random.below(1 << 16) as f32 / 65536.0
 }

@@ -114,7 +114,7 @@ impl Speech {
         }
         let Some((rate, _, spectra)) = heard.spectra else { return Err(Cause::Empty.at(dir)) };
         let frequencies = spectra.frequencies();
-        let (train, validation) = parted(train, validation, reading, &mut taken, hold_out, Vec::len);
+        let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
         taken.insert(0, format!("{}: {} letters, {rate} samples in a second", name(dir), letters.len()));
         let notes = Notes { taken, left_out: broken.lines() };
@@ -130,7 +130,7 @@ impl Speech {
         let [train, test] = made_up::recordings(seed, &spectra);
         let mut notes = Notes::default();
         let letters = letters([&train, &test]);
-        let (train, validation) = parted(train, None, reading, &mut notes.taken, hold_out, Vec::len);
+        let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
         let (rate, frequencies) = (made_up::RATE, spectra.frequencies());
         Ok(Self { name: "made-up words".into(), letters, rate, frequencies, train, validation, test, notes })
     }
@@ -259,7 +259,7 @@ fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
 }
 
 /// Every tenth is kept from training.
-fn hold_out(all: &Vec<Spoken>) -> Option<[Vec<Spoken>; 2]> {
+fn hold_out(all: &[Spoken]) -> Option<[Vec<Spoken>; 2]> {
     let of = |held: bool| -> Vec<Spoken> {
         let numbered = all.iter().enumerate();
         numbered.filter(|(i, _)| (i % 10 == 9) == held).map(|(_, one)| one.clone()).collect()

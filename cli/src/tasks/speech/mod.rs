@@ -37,6 +37,10 @@ impl Kind for Speaking {
         Pixels::Batch
     }
 
+    fn examples(&self) -> &'static str {
+        "recordings"
+    }
+
     fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
         ("recordings", batch)
     }

@@ -1,0 +1,30 @@
+//! A network for speech.
+
+use crate::nets::{Setting, Trained, noise, optimizer, run};
+use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, models::DeepSpeech};
+
+/// Deep Speech 2 on sequences of unlike lengths, one of which says nothing: normalisations over frames, a loss that begins at
+/// sums over alignments.
+pub fn speech<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
+    let mut parameters = Parameters::seeded(6);
+    let net = DeepSpeech::new(&mut parameters.at("net"), 9, [2, 4, 2], 4);
+    let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
+    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let frames = [14, 9, 5];
+    let (x, steps) = (noise(3 * 14 * 9, 7), frames.map(DeepSpeech::steps));
+    run(trainer, |trainer| {
+        let batch = [
+            Input::f32([3, 14, 9, 1], &x),
+            Input::u32([3], &frames),
+            Input::u32([3], &steps),
+            Input::u32([3, 3], &[1, 2, 2, 3, 1, 0, 0, 0, 0]),
+            Input::u32([3], &[3, 2, 0]),
+        ];
+        let small = 2f32.powi(-setting.shift);
+        let gradients = trainer.backward(batch, |[x, frames, steps, targets, letters]| {
+            net.logits(x, frames, steps).ctc_loss(targets, steps, letters, 0).scale(small)
+        });
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        Some(outcome.skipped.is_some())
+    })
+}
