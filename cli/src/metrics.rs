@@ -1,6 +1,6 @@
 //! Scores of predicted classes.
 
-pub use gradscale::metrics::Confusion;
+pub use gradscale::metrics::{Confusion, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
@@ -15,9 +15,12 @@ pub struct Metrics {
     /// Share of all pixels, or images, that is right.
     #[serde(deserialize_with = "or_nan")]
     pub global_accuracy: f64,
+    /// Share of images whose class is among the five likeliest; only where there are more classes than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_5: Option<f64>,
     /// The class that was predicted everywhere, if there was no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub only: Option<u8>,
+    pub only: Option<u32>,
     /// Of two towers, the share of images that each tells right; the scores above are over the answers of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub towers: Option<[f64; 2]>,
@@ -28,7 +31,7 @@ impl Metrics {
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
-        Self { miou: None, class_accuracy, global_accuracy, only: only(confusion), towers: None }
+        Self { miou: None, class_accuracy, global_accuracy, top_5: None, only: only(confusion), towers: None }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -54,8 +57,8 @@ pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>
 }
 
 /// The class that was predicted everywhere, if there was no other.
-fn only(confusion: &Confusion) -> Option<u8> {
-    confusion.only().and_then(|class| u8::try_from(class).ok())
+fn only(confusion: &Confusion) -> Option<u32> {
+    confusion.only().and_then(|class| u32::try_from(class).ok())
 }
 
 #[cfg(test)]

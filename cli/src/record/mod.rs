@@ -56,7 +56,7 @@ pub struct Record {
     pub sites: Vec<SiteSeries>,
     /// Classes predicted for the images that the report shows, one image after another.
     #[serde(skip_serializing)]
-    pub samples: Vec<u8>,
+    pub samples: Vec<u32>,
 }
 
 #[derive(Debug, Serialize)]

@@ -145,7 +145,7 @@ impl Recorder {
     }
 
     /// What only the end of a run knows, with the parameters that no step has changed.
-    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u8>, memory: MemoryReport, unchanged: &[String]) {
+    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u32>, memory: MemoryReport, unchanged: &[String]) {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];
         let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;

@@ -26,7 +26,7 @@ pub fn section_of(report: &Report<'_>) -> String {
 }
 
 /// What the first seed of a method that has predicted something predicted.
-fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u8]> {
+fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u32]> {
     report.of(method).map(|run| &run.samples[..]).find(|samples| !samples.is_empty())
 }
 
@@ -52,7 +52,10 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
         content += &plain(labels.as_ref().and_then(|labels| png::classes(labels, size, palette)), "truth");
         for method in &report.methods {
             let classes = predicted(report, method).and_then(|samples| samples.get(i * pixels..(i + 1) * pixels));
-            content += &plain(classes.and_then(|classes| png::classes(classes, size, palette)), method);
+            // A class of a pixel is a byte.
+            let bytes = |classes: &[u32]| classes.iter().map(|&class| u8::try_from(class).unwrap_or(u8::MAX)).collect();
+            let classes: Option<Vec<u8>> = classes.map(bytes);
+            content += &plain(classes.and_then(|classes| png::classes(&classes, size, palette)), method);
         }
         content += "</div>\n";
     }
@@ -60,8 +63,8 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
 }
 
 /// Of images with one class each.
-fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Option<Vec<u8>>, u8)]) -> String {
-    let name = |class: u8| names.get(usize::from(class)).map_or("?", String::as_str);
+fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Option<Vec<u8>>, u32)]) -> String {
+    let name = |class: u32| names.get(class as usize).map_or("?", String::as_str);
     let mut content = "<div class=\"sample\">".to_owned();
     for (i, (pixels, truth)) in images.iter().enumerate() {
         let Some(pixels) = pixels else { continue };

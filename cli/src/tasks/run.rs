@@ -104,7 +104,7 @@ pub trait Run {
     ///
     /// # Errors
     /// The device's.
-    fn samples(&mut self) -> Result<Vec<u8>, Failure>;
+    fn samples(&mut self) -> Result<Vec<u32>, Failure>;
 
     /// Everything that a training needs to go on, with metadata of the caller's.
     ///
@@ -211,7 +211,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.task.evaluate(&mut self.trainer, on)
     }
 
-    fn samples(&mut self) -> Result<Vec<u8>, Failure> {
+    fn samples(&mut self) -> Result<Vec<u32>, Failure> {
         let Shown { size, element, images } = self.task.shown()?;
         predict(&mut self.trainer, self.task.net(), (size, element), &images)
     }
@@ -296,26 +296,41 @@ fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
 
 /// The likeliest class of every pixel, or image; images are [n, h, w, channels].
 pub(super) fn predict<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, (size, element): ([usize; 4], Element), images: &[u8],
-) -> Result<Vec<u8>, Failure> {
-    let values = match element {
+    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<u32>, Failure> {
+    let values = values_of(read.1, images);
+    best(trainer, net, batch(read, images, &values))
+}
+
+/// What it answers for each class, of every image.
+pub(super) fn logits<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<f32>, Failure> {
+    let values = values_of(read.1, images);
+    let answer = trainer.evaluate([batch(read, images, &values)], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x) })?;
+    Ok(answer.data)
+}
+
+fn values_of(element: Element, images: &[u8]) -> Vec<f32> {
+    match element {
         Element::Byte => Vec::new(),
         Element::Number => numbers(images),
-    };
-    let batch = match element {
+    }
+}
+
+fn batch<'a>((size, element): ([usize; 4], Element), images: &'a [u8], values: &'a [f32]) -> Input<'a> {
+    match element {
         Element::Byte => Input::u8(size, images),
-        Element::Number => Input::f32(size, &values),
-    };
-    best(trainer, net, batch)
+        Element::Number => Input::f32(size, values),
+    }
 }
 
 /// The same of a batch of any type.
 pub(super) fn best<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, images: Input<'_>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u32>, Failure> {
     let best = trainer.evaluate_integers([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
-    #[expect(clippy::cast_possible_truncation, reason = "classes are bytes")]
-    Ok(best.data.into_iter().map(|class| class as u8).collect())
+    Ok(best.data)
 }
 
 /// Numbers from their bytes.

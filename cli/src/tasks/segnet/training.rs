@@ -1,6 +1,9 @@
-//! A training of SegNetBasic: batches, loss, scores.
+//! A training of a SegNet: batches, loss, scores.
 
-use super::{SHOWN, network};
+use super::{
+    SHOWN,
+    network::{Pixelwise, network},
+};
 use crate::{
     Failure,
     data::{Batches, Element, Segmentation, Split, in_order},
@@ -9,7 +12,7 @@ use crate::{
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
-    models::SegNet, nn::Module, optim::Optimizer,
+    nn::Module, optim::Optimizer,
 };
 
 /// Most batches that batch norm's statistics are recomputed from.
@@ -27,7 +30,7 @@ pub fn optimizer(settings: &Settings, data: &Segmentation) -> Result<Optimizer, 
 pub struct Learning<'a> {
     data: &'a Segmentation,
     settings: Settings,
-    net: SegNet,
+    net: Pixelwise,
     weights: Parameter,
     batches: Batches<'a>,
     images: Vec<u8>,
@@ -40,7 +43,7 @@ impl<'a> Learning<'a> {
     ) -> Result<(Self, Parameters, Optimizer), Failure> {
         let batches =
             Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
-        let (parameters, net, weights) = network(seed, settings.width, &data.weights);
+        let (parameters, net, weights) = network(seed, settings.network, true, &data.weights);
         let optimizer = optimizer(&settings, data)?;
         let task = Self { data, settings, net, weights, batches, images: Vec::new(), labels: Vec::new() };
         Ok((task, parameters, optimizer))
