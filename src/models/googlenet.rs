@@ -28,7 +28,7 @@ const HEADS: [usize; 2] = [2, 5];
 /// What the loss of such a head counts (section 5).
 const WEIGHT: f32 = 0.3;
 /// Windows that such a head takes means of, on each side.
-const WINDOWS: usize = 4;
+const WINDOWS: u8 = 4;
 
 /// A head for training alone.
 #[derive(Clone, Debug)]
@@ -42,14 +42,14 @@ struct Head {
 impl Head {
     fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, classes: usize) -> Self {
         let (conv, hidden) = (Unit::new(scope, scale, from, conv("conv", 128, 1)), scale.of(1024));
-        let first = Linear::new(&mut scope.at("fc1"), WINDOWS * WINDOWS * scale.of(128), hidden);
+        let first = Linear::new(&mut scope.at("fc1"), usize::from(WINDOWS * WINDOWS) * scale.of(128), hidden);
         Self { conv, first, second: Linear::new(&mut scope.at("fc2"), hidden, classes), dropout: scale.drops(0.7) }
     }
 }
 
 impl Module for Head {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let x = self.conv.forward(x.adaptive_average_pool([WINDOWS as u32; 2])).flatten();
+        let x = self.conv.forward(x.adaptive_average_pool([WINDOWS.into(); 2])).flatten();
         self.second.forward(self.dropout.forward(self.first.forward(x).relu()))
     }
 }
@@ -132,6 +132,6 @@ impl Vision for GoogLeNet {
     }
 
     fn flattened(&self) -> Vec<(&'static str, [usize; 3])> {
-        ["aux1.fc1", "aux2.fc1"].map(|name| (name, [WINDOWS, WINDOWS, self.scale.of(128)])).to_vec()
+        ["aux1.fc1", "aux2.fc1"].map(|name| (name, [WINDOWS.into(), WINDOWS.into(), self.scale.of(128)])).to_vec()
     }
 }

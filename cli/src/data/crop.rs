@@ -144,7 +144,8 @@ mod tests {
     use super::*;
 
     fn gradient(rows: usize, columns: usize) -> Whole<'static> {
-        let pixel = |at: usize| [(at / columns * 255 / rows) as u8, (at % columns * 255 / columns) as u8, 40];
+        let byte = |value: usize| u8::try_from(value).expect("a byte");
+        let pixel = |at: usize| [byte(at / columns * 255 / rows), byte(at % columns * 255 / columns), 40];
         let pixels: Vec<u8> = (0..rows * columns).flat_map(pixel).collect();
         Whole { pixels: pixels.into(), size: [rows, columns], channels: 3 }
     }
