@@ -4,7 +4,7 @@
 //! command line wins.
 
 use crate::{Failure, args::Arguments};
-use clap::CommandFactory;
+use clap::{Arg, CommandFactory};
 use std::{ffi::OsString, fs, path::Path};
 use toml::{Table, Value};
 
@@ -25,8 +25,7 @@ pub fn expand(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
     let text = fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
     let program = Arguments::command();
     let command = texts.iter().skip(1).find_map(|text| program.find_subcommand(text));
-    let known =
-        |key: &str| command.is_some_and(|one| one.get_arguments().any(|argument| argument.get_long() == Some(key)));
+    let known = |key: &str| command.is_some_and(|one| one.get_arguments().any(|argument| is_called(argument, key)));
     for (key, flag) in flags(&text, known).map_err(|cause| Failure::file(path, cause))? {
         let given = format!("--{key}");
         if !texts.iter().any(|text| *text == given || text.starts_with(&format!("{given}="))) {
@@ -34,6 +33,12 @@ pub fn expand(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
         }
     }
     Ok(arguments)
+}
+
+/// Whether an option has that name, today or before.
+fn is_called(argument: &Arg, key: &str) -> bool {
+    let before = argument.get_all_aliases().unwrap_or_default();
+    argument.get_long() == Some(key) || before.contains(&key)
 }
 
 /// The keys of a file, each with its flag; keys with `false` are left out.

@@ -69,7 +69,7 @@ impl Doubts {
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_class.take();
         let Some(class) = metrics.only else { return };
-        let name = self.classes.get(usize::from(class)).map_or("?", String::as_str);
+        let name = self.classes.get(class as usize).map_or("?", String::as_str);
         self.one_class = Some(format!(
             "after {iteration} steps every prediction is the class {name}: too few steps, gradients that are flushed to \
              zero, a learning rate that is too high, or labels that do not belong to their images"
@@ -128,8 +128,9 @@ pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
 mod tests {
     use super::*;
 
-    fn metrics(only: Option<u8>) -> Metrics {
-        Metrics { miou: None, class_accuracy: 0.5, global_accuracy: 0.5, only, towers: None, cer: None }
+    fn metrics(only: Option<u32>) -> Metrics {
+        let half = 0.5;
+        Metrics { miou: None, class_accuracy: half, global_accuracy: half, top_5: None, only, towers: None, cer: None }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Scores of predicted classes.
 
-pub use gradscale::metrics::{Confusion, ErrorRate};
+pub use gradscale::metrics::{Confusion, ErrorRate, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
@@ -15,9 +15,12 @@ pub struct Metrics {
     /// Share of all pixels, or images, that is right.
     #[serde(deserialize_with = "or_nan")]
     pub global_accuracy: f64,
+    /// Share of images whose class is among the five likeliest; only where there are more classes than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_5: Option<f64>,
     /// The class that was predicted everywhere, if there was no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub only: Option<u8>,
+    pub only: Option<u32>,
     /// Of two towers, the share of images that each tells right; the scores above are over the answers of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub towers: Option<[f64; 2]>,
@@ -32,7 +35,8 @@ impl Metrics {
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
-        Self { miou: None, class_accuracy, global_accuracy, only: only(confusion), towers: None, cer: None }
+        let only = only(confusion);
+        Self { miou: None, class_accuracy, global_accuracy, top_5: None, only, towers: None, cer: None }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -47,7 +51,7 @@ impl Metrics {
     #[must_use]
     pub fn of_texts(rates: [ErrorRate; 2], right: f64) -> Self {
         let cer = Some(rates.map(|rate| rate.share()));
-        Self { miou: None, class_accuracy: right, global_accuracy: right, only: None, towers: None, cer }
+        Self { miou: None, class_accuracy: right, global_accuracy: right, top_5: None, only: None, towers: None, cer }
     }
 
     /// Of pixels.
@@ -65,8 +69,8 @@ pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>
 }
 
 /// The class that was predicted everywhere, if there was no other.
-fn only(confusion: &Confusion) -> Option<u8> {
-    confusion.only().and_then(|class| u8::try_from(class).ok())
+fn only(confusion: &Confusion) -> Option<u32> {
+    confusion.only().and_then(|class| u32::try_from(class).ok())
 }
 
 #[cfg(test)]

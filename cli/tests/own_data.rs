@@ -79,7 +79,7 @@ fn rows_of_numbers() {
     let table: String = std::iter::once("small,large,amount\n".to_owned()).chain((0..300).map(row)).collect();
     fs::write(at.join("table.csv"), &table).expect("a file");
     let train = "train --task classify --data table.csv --width 2 --batch 16 --iters 300";
-    refused(at, &format!("{train} --net resnet"), "--net: table.csv has rows of numbers, which are for mlp");
+    refused(at, &format!("{train} --net resnet"), "--network: table.csv has rows of numbers, which are for mlp");
     let (out, _) = done(at, &format!("{train} --net mlp --out t"));
     assert!(out.starts_with("table.csv: 2 classes, for training: little "), "{out}");
     done(at, "predict t/checkpoint-000300.safetensors table.csv");

@@ -64,7 +64,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
         let images = &train.features.memory()[from * 784..(from + BATCH) * 784];
         let labels = &train.labels[from..from + BATCH];
         let upper: Vec<u8> = labels.iter().map(|&label| u8::from(label >= 5)).collect();
-        let batch = [Input::u8([BATCH, 784], images), Input::u8([BATCH], labels), Input::u8([BATCH], &upper)];
+        let batch = [Input::u8([BATCH, 784], images), Input::u32([BATCH], labels), Input::u8([BATCH], &upper)];
         let gradients = trainer.backward(batch, |[x, labels, upper]| {
             let [ten, two] = net.heads(x);
             ten.cross_entropy(labels) + two.cross_entropy(upper).scale(2f32.powi(-GAP))
@@ -75,7 +75,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
     let mut right = |head: usize| {
         let images = [Input::u8([test.count, 784], test.features.memory())];
         let best = trainer.evaluate_integers(images, |[x]| net.heads(x)[head].argmax()).expect("an evaluation");
-        let truth = |label: u8| u32::from(if head == 0 { label } else { u8::from(label >= 5) });
+        let truth = |label: u32| if head == 0 { label } else { u32::from(label >= 5) };
         let right = best.data.iter().zip(&test.labels).filter(|(best, label)| **best == truth(**label)).count();
         right as f64 / test.count as f64
     };

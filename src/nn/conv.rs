@@ -4,8 +4,8 @@ use super::{Module, sizes};
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::Conv2d as Descriptor;
 
-/// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`. Pads so that, at stride 1 and with an odd
-/// kernel, the size stays.
+/// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`, or `[out, rows, columns, in]`. Pads so that,
+/// at stride 1 and with an odd kernel, the size stays, unless told otherwise.
 ///
 /// ```
 /// use gradscale::{Fan, Init, Parameters, nn::Conv2d};
@@ -13,8 +13,9 @@ use gradscale_core::ops::Conv2d as Descriptor;
 /// let mut scope = parameters.at("conv");
 /// let init = Init::KaimingUniform { fan: Fan::Out, gain: 2f32.sqrt() };
 /// let conv = Conv2d::with_init(&mut scope, 3, 16, 5, init).stride(2).bias(&mut scope);
-/// assert_eq!(parameters.names().collect::<Vec<_>>(), ["conv.weight", "conv.bias"]);
-/// # let _ = conv;
+/// let wide = Conv2d::rectangular(&mut parameters.at("wide"), 16, 16, [1, 7], init).strides([2, 1]).pad([0, 3]);
+/// assert_eq!(parameters.names().collect::<Vec<_>>(), ["conv.weight", "conv.bias", "wide.weight"]);
+/// # let _ = (conv, wide);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Conv2d {
@@ -23,8 +24,10 @@ pub struct Conv2d {
     bias: Option<Parameter>,
     bias_init: Init,
     outputs: usize,
-    kernel: usize,
-    stride: u32,
+    kernel: [usize; 2],
+    stride: [u32; 2],
+    /// Unless the size is to stay.
+    pad: Option<[u32; 2]>,
 }
 
 impl Conv2d {
@@ -37,9 +40,14 @@ impl Conv2d {
 
     /// Without a bias, from other weights: [`Init::HeNormal`] for those of He et al. before a ReLU. A bias starts from 0.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
-        let weight = scope.weight("weight", [outputs, kernel, kernel, inputs], init);
-        let bias_init = Init::Constant(0.0);
-        Self { name: scope.path().to_owned(), weight, bias: None, bias_init, outputs, kernel, stride: 1 }
+        Self::rectangular(scope, inputs, outputs, [kernel; 2], init)
+    }
+
+    /// As [`Conv2d::with_init`], with a kernel of so many rows and columns.
+    pub fn rectangular(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: [usize; 2], init: Init) -> Self {
+        let weight = scope.weight("weight", [outputs, kernel[0], kernel[1], inputs], init);
+        let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
+        Self { name, weight, bias: None, bias_init, outputs, kernel, stride: [1; 2], pad: None }
     }
 
     /// With a bias.
@@ -51,8 +59,21 @@ impl Conv2d {
 
     /// With a stride.
     #[must_use]
-    pub const fn stride(mut self, stride: u32) -> Self {
-        self.stride = stride;
+    pub const fn stride(self, stride: u32) -> Self {
+        self.strides([stride; 2])
+    }
+
+    /// With strides along rows and columns: down, and to the right.
+    #[must_use]
+    pub const fn strides(mut self, strides: [u32; 2]) -> Self {
+        self.stride = strides;
+        self
+    }
+
+    /// With so many zeros above and below, and on the left and right.
+    #[must_use]
+    pub const fn pad(mut self, pad: [u32; 2]) -> Self {
+        self.pad = Some(pad);
         self
     }
 }
@@ -61,9 +82,10 @@ impl Module for Conv2d {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let tape = x.tape();
         let descriptor = |x| {
-            let [outputs, kernel] = sizes([self.outputs, self.kernel])?;
-            let pad = kernel.saturating_sub(1) / 2;
-            Descriptor::padded(x, outputs, [kernel; 2], [pad; 2])?.stride([self.stride; 2])
+            let [outputs, rows, columns] = sizes([self.outputs, self.kernel[0], self.kernel[1]])?;
+            let kernel = [rows, columns];
+            let pad = self.pad.unwrap_or(kernel.map(|side| side.saturating_sub(1) / 2));
+            Descriptor::padded(x, outputs, kernel, pad)?.stride(self.stride)
         };
         let bias = self.bias.as_ref().map(|bias| tape.parameter(bias));
         x.conv(&self.name, descriptor, tape.parameter(&self.weight), bias)

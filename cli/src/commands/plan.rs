@@ -2,8 +2,7 @@
 
 use crate::{
     Failure, output,
-    setup::Amp,
-    tasks::{Net, Task},
+    setup::{Amp, Chosen},
 };
 use clap::Args;
 use gradscale::{
@@ -21,14 +20,8 @@ pub struct Plan {
     #[arg(long, value_name = "OP=LIST", value_delimiter = ',')]
     pub set: Vec<String>,
     /// Network.
-    #[arg(long, value_enum, default_value = "segnet")]
-    pub task: Task,
-    /// Network for --task classify.
-    #[arg(long, value_enum, default_value = "resnet")]
-    pub net: Net,
-    /// Channels of each layer.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub width: u16,
+    #[command(flatten)]
+    pub chosen: Chosen,
 }
 
 /// Prints the plan of a network.
@@ -36,8 +29,9 @@ pub struct Plan {
 /// # Errors
 /// Unknown operators and lists.
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
-    let Plan { amp, set, task, net, width } = arguments;
-    amp.check(*task, *net)?;
+    let Plan { amp, set, chosen } = arguments;
+    let network = chosen.network()?;
+    amp.check(network)?;
     let Method { amp: mut policy, layers, .. } = amp.of(Method::mixed());
     for change in set {
         let place = format!("--set {change}");
@@ -50,6 +44,6 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         policy.set(op, list).map_err(|error| Failure::at(&place, error))?;
     }
     let method = Method::mixed().with_amp(policy).with_layers(layers);
-    let plan = task.kind().layers(*net, usize::from(*width), method)?;
+    let plan = chosen.task().kind().layers(network, method)?;
     output::print(&plan.iter().map(|row| format!("{row}\n")).collect::<String>())
 }

@@ -6,7 +6,10 @@ use crate::{
     data::{self, Picture, Size, Sound, Spectra},
     device::Device,
     output,
-    tasks::{Apply, Classes, ImageInput, Normal, Recognised, Trained, torch},
+    tasks::{
+        Apply, Classes, ImageInput, Normal, Reads, Recognised, Trained, Transcript,
+        torch::{self, Flattened},
+    },
 };
 use clap::Args;
 use gradscale::{CheckpointError, Method, checkpoint_metadata};
@@ -58,7 +61,7 @@ pub struct Predict {
 /// A checkpoint or an image that cannot be used, results that cannot be written.
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let images = files(&arguments.images)?;
-    let (mut applied, classes, size) = network(arguments, &images)?;
+    let (mut applied, classes, fit) = network(arguments, &images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
     if let Some(sound) = classes.sound {
@@ -67,23 +70,29 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     for path in images {
         if !classes.columns.is_empty() {
             for (row, numbers) in data::rows(&path, &classes.columns)?.iter().enumerate() {
-                let class = applied.predict([1, classes.columns.len(), 1], numbers)?.first().copied();
-                let class = class.map_or(0, usize::from);
+                let class = applied.predict([1, classes.columns.len(), 1], numbers)?;
+                let class = class.classes().first().map_or(0, |&class| class as usize);
                 let name = classes.names.get(class).map_or("?", String::as_str);
                 writeln!(table, "{}:{}\t{class}\t{name}", path.display(), row + 1).ok();
             }
             continue;
         }
-        let picture = Picture::read(&path, size)?;
+        let mut picture = Picture::read(&path, fit.resized)?;
         if let Some(ImageInput { size, .. }) = classes.input {
+            if fit.middle {
+                picture = picture.middle(size[0]);
+            }
             let pixels = fitting(&picture, size).map_err(|cause| Failure::file(&path, cause))?;
-            let class = applied.predict(size, &pixels)?.first().map_or(0, |&class| usize::from(class));
+            let class = applied.predict(size, &pixels)?.classes().first().map_or(0, |&class| class as usize);
             let name = classes.names.get(class).map_or("?", String::as_str);
             writeln!(table, "{}\t{class}\t{name}", path.display()).ok();
             output::print(&format!("{}: {name}\n", path.display()))?;
             continue;
         }
         let labels = applied.predict([picture.height, picture.width, 3], &picture.pixels)?;
+        // A class of a pixel is a byte.
+        let byte = |&class: &u32| u8::try_from(class).unwrap_or(u8::MAX);
+        let labels: Vec<u8> = labels.classes().iter().map(byte).collect();
         let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
         let labelled = arguments.out.join(format!("{name}-labels.png"));
         let grey = |class: &u8| classes.values.get(usize::from(*class)).copied().unwrap_or(*class);
@@ -112,17 +121,25 @@ fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u
         }
         let numbers: Vec<u8> = spectra.of(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();
         let frequencies = spectra.frequencies();
-        let texts = applied.predict([numbers.len() / 4 / frequencies, frequencies, 1], &numbers)?;
-        let texts = String::from_utf8_lossy(&texts).into_owned();
-        let (greedy, beam) = texts.split_once('\t').unwrap_or_default();
-        writeln!(table, "{}\t{beam}\t{greedy}", path.display()).ok();
-        output::print(&format!("{}: {beam}\n", path.display()))?;
+        let answers = applied.predict([numbers.len() / 4 / frequencies, frequencies, 1], &numbers)?;
+        for Transcript { text, greedy } in answers.texts() {
+            writeln!(table, "{}\t{text}\t{greedy}", path.display()).ok();
+            output::print(&format!("{}: {text}\n", path.display()))?;
+        }
     }
     output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
 }
 
-/// A network, ready; what it tells apart; what images are resized to.
-type Ready = (Box<dyn Apply>, Classes, Option<Size>);
+/// What becomes of images first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Fit {
+    resized: Option<Size>,
+    /// Whether their middle is taken.
+    middle: bool,
+}
+
+/// A network, ready; what it tells apart; what becomes of images.
+type Ready = (Box<dyn Apply>, Classes, Fit);
 
 /// The network of a file of either kind.
 fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
@@ -133,24 +150,28 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
         let found = Found::new(path, bytes)?;
         let (plan, classes) = (found.plan()?, found.classes()?);
-        let (net, width, method) = (plan.setup.net, plan.setup.width, plan.method()?);
-        let fill = |parameters: &mut gradscale::Parameters| {
+        let (network, method) = (plan.setup.chosen.network()?, plan.method()?);
+        let fill = |parameters: &mut gradscale::Parameters, _: &[Flattened]| {
             parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
         };
-        // Images with one class each are resized as those for training were.
-        let resized = plan.setup.reading.size.filter(|_| classes.input.is_some());
-        let trained = Trained { device, threads, net, width, classes: &classes, method, normal: None };
-        return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, resized));
+        // Images with one class each are resized or cut as those for scores were.
+        let (reading, whole) = (plan.setup.reading(), classes.input.is_some());
+        let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some() };
+        let trained = Trained { device, threads, network, classes: &classes, method, normal: None };
+        return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, fit));
     }
     let recognised = Recognised::of(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
-    let mut size = None;
-    if recognised.whole {
+    let (mut size, mut fit) = (None, Fit::default());
+    if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {
+        classes.input = Some(ImageInput::new([side, side, channels], [0.0, 1.0]));
+        (size, fit) = (Some([side, side, channels]), Fit { middle: true, ..fit });
+    } else if recognised.whole {
         // All images must have the size of the first.
         let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
         let picture = Picture::read(first, None)?;
         let image = recognised.image([picture.height, picture.width]).map_err(|cause| Failure::file(first, cause))?;
-        classes.input = Some(ImageInput { size: image, mean: 0.0, deviation: 1.0 });
+        classes.input = Some(ImageInput::new(image, [0.0, 1.0]));
         size = Some(image);
     }
     for (option, numbers) in [("--mean", &arguments.mean), ("--std", &arguments.std)] {
@@ -160,10 +181,12 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
         }
     }
     let normal = Some(Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
-    let (net, width, method) = (recognised.net, recognised.width, Method::fp32());
-    let fill = |parameters: &mut gradscale::Parameters| torch::fill(parameters, &bytes, size).map_err(failed);
-    let trained = Trained { device, threads, net, width, classes: &classes, method, normal };
-    Ok((recognised.task.kind().apply(trained, &fill)?, classes, None))
+    let (network, method) = (recognised.network, Method::fp32());
+    let fill = |parameters: &mut gradscale::Parameters, flattened: &[Flattened]| {
+        torch::fill(parameters, &bytes, flattened).map_err(failed)
+    };
+    let trained = Trained { device, threads, network, classes: &classes, method, normal };
+    Ok((recognised.task.kind().apply(trained, &fill)?, classes, fit))
 }
 
 /// Names and colours of so many classes, from a table or by their numbers.

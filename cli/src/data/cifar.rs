@@ -60,14 +60,14 @@ impl Classification {
         }
         let (mut features, mut labels) = (Vec::with_capacity(data.len()), Vec::new());
         for record in data.chunks_exact(RECORD) {
-            labels.push(record[0]);
+            labels.push(u32::from(record[0]));
             // Planes to pixels.
             let planes = &record[1..];
             features.extend((0..PLANE).flat_map(|i| [planes[i], planes[PLANE + i], planes[2 * PLANE + i]]));
         }
-        let classes = labels.iter().max().map_or(0, |&most| usize::from(most) + 1);
+        let classes = labels.iter().max().map_or(0, |&most| most as usize + 1);
         let (count, features, element) = (labels.len(), features.into(), Element::Byte);
-        Ok(Self { count, height: SIDE, width: SIDE, channels: 3, element, features, labels, classes })
+        Ok(Self { count, height: SIDE, width: SIDE, channels: 3, element, features, labels, classes, crop: None })
     }
 }
 

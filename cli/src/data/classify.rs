@@ -1,8 +1,11 @@
 //! Images with one class each, as MNIST has them.
 
-use super::{Cause, DataError, Idx, Reading, Store, files::VALIDATION, packed::find, store::each};
+use super::{
+    Cause, DataError, Idx, Random, Reading, Sample, Store, Whole, files::VALIDATION, packed::find, store::each,
+};
 use std::{
     borrow::Cow,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -26,6 +29,15 @@ impl Element {
     }
 }
 
+/// What images are of which parts are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// All of so many rows and columns.
+    Of([usize; 2]),
+    /// Files of any sizes.
+    Any,
+}
+
 /// Images of one size with a label each; rows of numbers are images of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classification {
@@ -42,9 +54,11 @@ pub struct Classification {
     /// [count, height, width, channels].
     pub features: Store,
     /// One for each image, each less than `classes`.
-    pub labels: Vec<u8>,
+    pub labels: Vec<u32>,
     /// Classes of training and test together: one more than the largest label.
     pub classes: usize,
+    /// Images whose parts of `height` × `width` these are; none where they are as they are stored.
+    pub crop: Option<Stored>,
 }
 
 impl Classification {
@@ -62,29 +76,94 @@ impl Classification {
     /// # Panics
     /// There are not so many.
     pub fn image(&self, index: usize) -> Result<Cow<'_, [u8]>, DataError> {
-        self.features.get(index, self.bytes())
+        match self.crop {
+            None => self.features.get(index, self.bytes()),
+            Some(stored) => Ok(self.whole(index, stored)?.middle(self.height).into()),
+        }
     }
 
-    /// Several images, in this order; those on disk are read by all cores.
-    #[must_use]
-    pub fn images(&self, indices: &[usize]) -> Vec<Result<Cow<'_, [u8]>, DataError>> {
-        match &self.features {
-            Store::Memory(_) => indices.iter().map(|index| self.image(*index)).collect(),
-            Store::Part { .. } | Store::Files { .. } => each(indices.len(), |i| self.image(indices[i])),
+    /// One for training: mirrored, or of images of which parts are taken a random part, by the sample's word.
+    ///
+    /// # Errors
+    /// See [`Classification::image`].
+    ///
+    /// # Panics
+    /// There are not so many.
+    pub fn shown(&self, sample: Sample) -> Result<Cow<'_, [u8]>, DataError> {
+        if let Some(stored) = self.crop {
+            let whole = self.whole(sample.index, stored)?;
+            return Ok(whole.random_part(self.height, &mut Random::of(&[sample.word])).into());
         }
+        let image = self.image(sample.index)?;
+        // Letters and digits are not what they are in a mirror; things in colour photographs are.
+        if !sample.flip() || self.channels != 3 {
+            return Ok(image);
+        }
+        let rows = image.chunks_exact(self.width * self.channels);
+        Ok(rows.flat_map(|row| row.rchunks_exact(self.channels).flatten().copied()).collect())
+    }
+
+    fn whole(&self, index: usize, stored: Stored) -> Result<Whole<'_>, DataError> {
+        let channels = self.channels;
+        match stored {
+            Stored::Of(size) => {
+                Ok(Whole { pixels: self.features.get(index, size[0] * size[1] * channels)?, size, channels })
+            }
+            Stored::Any => self.features.whole(index, channels),
+        }
+    }
+
+    /// The same images, of which parts of `side` × `side` are taken.
+    pub(super) fn cropped(&mut self, side: usize) {
+        self.crop = Some(self.crop.unwrap_or(Stored::Of([self.height, self.width])));
+        (self.height, self.width) = (side, side);
+    }
+
+    /// Bytes of an image as it is stored.
+    fn stored(&self) -> usize {
+        match self.crop {
+            Some(Stored::Of([height, width])) => height * width * self.channels * self.element.size(),
+            Some(Stored::Any) | None => self.bytes(),
+        }
+    }
+
+    /// Several images for training, in this order; those that take work are made by all cores.
+    #[must_use]
+    pub fn batch(&self, samples: &[Sample]) -> Vec<Result<Cow<'_, [u8]>, DataError>> {
+        match &self.features {
+            Store::Memory(_) if self.crop.is_none() => samples.iter().map(|sample| self.shown(*sample)).collect(),
+            Store::Memory(_) | Store::Part { .. } | Store::Files { .. } => {
+                each(samples.len(), |i| self.shown(samples[i]))
+            }
+        }
+    }
+
+    /// Images one after another.
+    ///
+    /// # Errors
+    /// See [`Classification::image`].
+    pub fn range(&self, images: Range<usize>) -> Result<Cow<'_, [u8]>, DataError> {
+        if self.crop.is_none() {
+            return self.features.range(images, self.bytes());
+        }
+        let mut all = Vec::with_capacity(images.len() * self.bytes());
+        for image in each(images.len(), |i| self.image(images.start + i)) {
+            all.extend_from_slice(&image?);
+        }
+        Ok(all.into())
     }
 
     /// Every tenth image of each class by itself, and the others; None if no class has ten.
     pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
-        let (mut seen, mut kept, mut held) = ([0_usize; 256], Vec::new(), Vec::new());
+        let (mut seen, mut kept, mut held) = (vec![0_usize; self.classes], Vec::new(), Vec::new());
         for (image, label) in self.labels.iter().enumerate() {
-            let seen = &mut seen[usize::from(*label)];
+            let seen = &mut seen[*label as usize];
             *seen += 1;
             if seen.is_multiple_of(10) { held.push(image) } else { kept.push(image) }
         }
         let part = |which: &[usize]| Self {
             count: which.len(),
-            features: self.features.pick(which, self.bytes()),
+            features: self.features.pick(which, self.stored()),
             labels: which.iter().map(|&image| self.labels[image]).collect(),
             ..*self
         };
@@ -152,7 +231,8 @@ impl Classification {
         }
         let classes = labels.data.iter().max().map_or(0, |&most| usize::from(most) + 1);
         let element = Element::Byte;
-        Ok(Self { count, height, width, channels, element, features, labels: labels.data, classes })
+        let labels = labels.data.into_iter().map(u32::from).collect();
+        Ok(Self { count, height, width, channels, element, features, labels, classes, crop: None })
     }
 }
 

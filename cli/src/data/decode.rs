@@ -49,17 +49,31 @@ pub(super) fn image(file: &[u8], form: Form) -> Result<Vec<u8>, Cause> {
     if found != form.size && !form.resize {
         return Err(Cause::Size { expected: form.size, of: "the first image of its split", found });
     }
-    // The decoder would invent what is missing. JPEG has no checksum, so damage inside its data may still pass unseen.
-    if format == Some(ImageFormat::Jpeg) && !is_finished(file) {
-        return Err(Cause::Unfinished);
-    }
-    let mut image = DynamicImage::from_decoder(decoder).map_err(Cause::Image)?;
+    let mut image = decoded(file, decoder, format)?;
     if found != form.size {
         let [height, width] = form.size.map(|side| u32::try_from(side).unwrap_or(u32::MAX));
         // The mean of what a pixel covers where it becomes smaller, linear in between where it becomes larger.
         image = image.resize_exact(width, height, FilterType::Triangle);
     }
-    Ok(if form.channels == 1 { image.into_luma8().into_raw() } else { image.into_rgb8().into_raw() })
+    Ok(bytes(image, form.channels))
+}
+
+/// The same as it is, and its rows and columns.
+pub(super) fn whole(file: &[u8], channels: usize) -> Result<(Vec<u8>, [usize; 2]), Cause> {
+    let (decoder, format, size) = open(Cursor::new(file))?;
+    Ok((bytes(decoded(file, decoder, format)?, channels), size))
+}
+
+fn decoded(file: &[u8], decoder: impl ImageDecoder, format: Option<ImageFormat>) -> Result<DynamicImage, Cause> {
+    // The decoder would invent what is missing. JPEG has no checksum, so damage inside its data may still pass unseen.
+    if format == Some(ImageFormat::Jpeg) && !is_finished(file) {
+        return Err(Cause::Unfinished);
+    }
+    DynamicImage::from_decoder(decoder).map_err(Cause::Image)
+}
+
+fn bytes(image: DynamicImage, channels: usize) -> Vec<u8> {
+    if channels == 1 { image.into_luma8().into_raw() } else { image.into_rgb8().into_raw() }
 }
 
 fn open<'a>(

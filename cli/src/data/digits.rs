@@ -38,6 +38,7 @@ pub(super) fn labelled(seed: u64) -> Labelled {
         classes: (0..DIGITS.len()).map(|digit| digit.to_string()).collect(),
         mean,
         deviation,
+        channels: None,
         columns: Vec::new(),
         train,
         validation: Some(part(&[seed, 4], 500)),
@@ -52,10 +53,20 @@ fn part(key: &[u64; 2], count: usize) -> Classification {
         let mut random = Random::of(&[key[0], key[1], number as u64]);
         let digit = random.below(DIGITS.len());
         features.extend(draw(&mut random, digit));
-        labels.push(u8::try_from(digit).unwrap_or(u8::MAX));
+        labels.push(u32::try_from(digit).unwrap_or(u32::MAX));
     }
     let (features, element) = (features.into(), Element::Byte);
-    Classification { count, height: SIDE, width: SIDE, channels: 1, element, features, labels, classes: DIGITS.len() }
+    Classification {
+        count,
+        height: SIDE,
+        width: SIDE,
+        channels: 1,
+        element,
+        features,
+        labels,
+        classes: DIGITS.len(),
+        crop: None,
+    }
 }
 
 /// One image. Places are in 16ths of a pixel.
@@ -103,7 +114,7 @@ mod tests {
         let mut crc = flate2::Crc::new();
         for part in [&data.train, &data.test] {
             crc.update(part.features.memory());
-            crc.update(&part.labels);
+            crc.update(&part.labels.iter().map(|label| u8::try_from(*label).expect("a digit")).collect::<Vec<_>>());
         }
         assert_eq!(format!("{:08x}", crc.sum()), "a57eb092");
         assert_ne!(data.train, labelled(1).train);
@@ -113,7 +124,7 @@ mod tests {
     #[test]
     fn every_digit_is_as_frequent() {
         let mut counts = [0; 10];
-        labelled(0).train.labels.iter().for_each(|&label| counts[usize::from(label)] += 1);
+        labelled(0).train.labels.iter().for_each(|&label| counts[label as usize] += 1);
         // 200 each; five standard deviations.
         assert!(counts.iter().all(|count| (133..267).contains(count)), "{counts:?}");
     }

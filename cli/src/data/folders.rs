@@ -1,7 +1,7 @@
 //! Images with one class each as folders of image files, a folder for each class.
 
 use super::{
-    Cause, Classification, DataError, Element, Labelled, Notes, Reading, Store,
+    Cause, Classification, DataError, Element, Labelled, MOST_CLASSES, Notes, Reading, Store, Stored,
     classify::Moments,
     decode::{self, Form, Header},
     files::{self, Broken, fifths, visible},
@@ -14,10 +14,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Means and deviations of ImageNet's channels, as torchvision has them, of values from 0 to 1.
+const PHOTOGRAPHS: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+
 /// An image file with its class.
 struct Image {
     path: PathBuf,
-    class: u8,
+    class: u32,
 }
 
 /// Reads a directory; None if it has no folders with images.
@@ -27,7 +30,7 @@ pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Re
     let folders = classes(&root)?;
     let Some((first, _)) = folders.first() else { return Ok(None) };
     let mut names: Vec<String> = folders.iter().map(|(_, name)| name.clone()).collect();
-    if names.len() > 256 {
+    if names.len() > MOST_CLASSES {
         names.truncate(8);
         return Err(Cause::Classes { found: folders.len(), examples: names }.at(root));
     }
@@ -69,14 +72,34 @@ pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Re
         },
         resize: reading.size.is_some(),
     };
+    if reading.crop.is_some() && reading.size.is_none() {
+        // Nothing but headers is looked at before the first step: there may be a million files.
+        let [train, test] = [train, test].map(|images| streamed(images, form, names.len()));
+        let validation = validation.map(|images| streamed(images, form, names.len()));
+        let [means, deviations] = PHOTOGRAPHS.map(|all| all.map(|part| 255.0 * part));
+        let of_all = |all: [f32; 3]| all.iter().sum::<f32>() / 3.0;
+        taken.push("means and deviations of channels are those of ImageNet".to_owned());
+        return Ok(Some(Labelled {
+            name: String::new(),
+            classes: names,
+            mean: of_all(means),
+            deviation: of_all(deviations),
+            channels: (form.channels == 3).then_some([means, deviations]),
+            columns: Vec::new(),
+            train,
+            validation,
+            test,
+            notes: Notes { taken, left_out: Vec::new() },
+        }));
+    }
     let (train, moments) = part(train, form, names.len(), reading, broken)?;
     let (test, _) = part(test, form, names.len(), reading, broken)?;
     let validation = validation.map(|images| part(images, form, names.len(), reading, broken)).transpose()?;
     let validation = validation.map(|(validation, _)| validation);
     let [mean, deviation] = moments.mean_and_deviation();
     let notes = Notes { taken, left_out: Vec::new() };
-    let (name, columns) = (String::new(), Vec::new());
-    Ok(Some(Labelled { name, classes: names, mean, deviation, columns, train, validation, test, notes }))
+    let (name, channels, columns) = (String::new(), None, Vec::new());
+    Ok(Some(Labelled { name, classes: names, mean, deviation, channels, columns, train, validation, test, notes }))
 }
 
 /// Folders with images, and their names: by number if all are numbers.
@@ -100,7 +123,7 @@ fn images(
 ) -> Result<Vec<Vec<Image>>, DataError> {
     let mut all = Vec::new();
     for (folder, name) in folders {
-        let class = names.iter().position(|known| known == name).and_then(|class| u8::try_from(class).ok());
+        let class = names.iter().position(|known| known == name).and_then(|class| u32::try_from(class).ok());
         let Some(class) = class else {
             return Err(Cause::Missing("there are no images of this class to train with".into()).at(folder));
         };
@@ -118,6 +141,14 @@ fn headers(images: Vec<Image>, broken: &mut Broken<'_>) -> Result<Vec<(Image, He
     };
     let headers = each_file(images.len(), |i| header(&images[i].path));
     broken.keep(images.into_iter().zip(headers).map(|(image, header)| Ok((image, header?))))
+}
+
+/// Files of any sizes, of which parts are taken when they are wanted.
+fn streamed(images: Vec<(Image, Header)>, form: Form, classes: usize) -> Classification {
+    let (count, [height, width], channels) = (images.len(), form.size, form.channels);
+    let (paths, labels) = images.into_iter().map(|(image, _)| (image.path, image.class)).unzip();
+    let (features, element) = (Store::Files { paths, form, values: None }, Element::Byte);
+    Classification { count, height, width, channels, element, features, labels, classes, crop: Some(Stored::Any) }
 }
 
 /// Looks at all images, and keeps them if there is memory for them.
@@ -146,5 +177,5 @@ fn part(
     }
     let (count, channels, element) = (paths.len(), form.channels, Element::Byte);
     let features = if keep { bytes.into() } else { Store::Files { paths, form, values: None } };
-    Ok((Classification { count, height, width, channels, element, features, labels, classes }, moments))
+    Ok((Classification { count, height, width, channels, element, features, labels, classes, crop: None }, moments))
 }

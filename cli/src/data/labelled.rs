@@ -20,6 +20,8 @@ pub struct Labelled {
     pub mean: f32,
     /// Their standard deviation.
     pub deviation: f32,
+    /// Means and deviations of each channel, where these are known and not counted.
+    pub channels: Option<[[f32; 3]; 2]>,
     /// What the values of a row are, if they are no pixels.
     pub columns: Vec<Column>,
     /// For training.
@@ -50,7 +52,7 @@ impl Labelled {
     ///
     /// # Errors
     /// A directory of another layout; files that are missing, cut off or corrupt; sizes that do not agree; fewer names
-    /// than classes; less than two classes, or more than 256.
+    /// than classes; less than two classes, or more than 2^16 (of rows 256).
     pub fn load(path: impl AsRef<Path>, reading: &Reading) -> Result<Self, DataError> {
         let path = path.as_ref();
         if reading.ignore.is_some() {
@@ -70,11 +72,12 @@ impl Labelled {
         };
         data.name = name(path);
         let mut counts = vec![0_usize; data.classes.len()];
-        data.train.labels.iter().for_each(|label| counts[usize::from(*label)] += 1);
+        data.train.labels.iter().for_each(|label| counts[*label as usize] += 1);
         let described = described(&data.classes, &counts);
         if counts.iter().filter(|count| **count > 0).count() < 2 {
             return Err(Cause::OneClass { found: described }.at(path));
         }
+        data = data.cropped(reading);
         let count = |part: &Classification| part.count;
         let taken = &mut data.notes.taken;
         (data.train, data.validation) =
@@ -112,7 +115,7 @@ impl Labelled {
         }
         let classes = match names(dir)? {
             Some((path, names)) if names.len() < train.classes => {
-                let beyond = |labels: &[u8]| labels.iter().position(|label| usize::from(*label) >= names.len());
+                let beyond = |labels: &[u32]| labels.iter().position(|label| *label as usize >= names.len());
                 let (label, (file, image)) = match beyond(&train.labels) {
                     Some(image) if cifar => (train.labels[image], cifar::file_of(dir, image)?),
                     Some(image) => (train.labels[image], (classify::labels(dir, "train")?, image)),
@@ -136,18 +139,19 @@ impl Labelled {
             Some((_, names)) => names,
             None => {
                 let validated = validation.iter().flat_map(|part| &part.labels);
-                let all = train.labels.iter().chain(&test.labels).chain(validated).map(|label| u32::from(*label));
+                let all = train.labels.iter().chain(&test.labels).chain(validated).copied();
                 let seen = Classes::seen(&Tally::of(all), Some(Ignore::Nothing)).map_err(|cause| cause.at(dir))?;
                 let validated = validation.as_mut().map(|part| &mut part.labels);
                 for labels in [&mut train.labels, &mut test.labels].into_iter().chain(validated) {
                     if let Some(table) = seen.values.table() {
-                        labels.iter_mut().for_each(|label| *label = table[usize::from(*label)]);
+                        // Bytes, in these files.
+                        labels.iter_mut().for_each(|label| *label = table[*label as usize & 255].into());
                     }
                 }
                 seen.names
             }
         };
-        let beyond = |part: &Classification| part.labels.iter().position(|label| usize::from(*label) >= classes.len());
+        let beyond = |part: &Classification| part.labels.iter().position(|label| *label as usize >= classes.len());
         if let Some(part) = &validation
             && let Some(image) = beyond(part)
         {
@@ -159,8 +163,19 @@ impl Labelled {
             part.classes = classes.len();
         }
         let [mean, deviation] = train.spread()?.mean_and_deviation();
-        let (columns, notes) = (Vec::new(), Notes::default());
-        Ok(Some(Self { name: String::new(), classes, mean, deviation, columns, train, validation, test, notes }))
+        let (channels, columns, notes) = (None, Vec::new(), Notes::default());
+        Ok(Some(Self {
+            name: String::new(),
+            classes,
+            mean,
+            deviation,
+            channels,
+            columns,
+            train,
+            validation,
+            test,
+            notes,
+        }))
     }
 
     /// Made-up digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.
@@ -169,6 +184,16 @@ impl Labelled {
     #[must_use]
     pub fn synthetic(seed: u64) -> Self {
         digits::labelled(seed)
+    }
+
+    /// The same data, of whose images parts are taken if [`Reading::crop`] says so.
+    #[must_use]
+    pub fn cropped(mut self, reading: &Reading) -> Self {
+        if let Some(side) = reading.crop {
+            let parts = [&mut self.train, &mut self.test].into_iter().chain(&mut self.validation);
+            parts.for_each(|part| part.cropped(side.into()));
+        }
+        self
     }
 }
 

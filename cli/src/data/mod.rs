@@ -8,6 +8,7 @@ mod batches;
 mod cifar;
 mod classes;
 mod classify;
+mod crop;
 mod decode;
 mod digits;
 mod error;
@@ -30,7 +31,8 @@ mod weights;
 
 pub use batches::{Batches, InOrder, Part, in_order};
 pub use classes::{Classes, Values};
-pub use classify::{Classification, Element};
+pub use classify::{Classification, Element, Stored};
+pub use crop::Whole;
 pub use decode::Form;
 pub use error::{Cause, DataError};
 pub use gradscale::data::{Order, Random, Sample};
@@ -123,6 +125,9 @@ impl Segmentation {
             return Err(Cause::Option("a file, expected a directory; CSV files are for --task classify".into()).at(dir));
         }
         let found = listing(dir)?;
+        if reading.crop.is_some() {
+            return Err(Cause::Option("--crop is for --task classify".into()).at(dir));
+        }
         if reading.label.is_some() {
             return Err(Cause::Option("--label is for CSV files of --task classify".into()).at(dir));
         }
@@ -191,6 +196,9 @@ impl Segmentation {
     }
 }
 
+/// The most classes that folders of images may have; of rows of numbers fewer: more are no classes.
+const MOST_CLASSES: usize = 1 << 16;
+
 /// That nothing tells training and test images apart.
 fn split_note(train: usize, test: usize) -> String {
     format!("no test set of its own: every fifth is for scores, {test} of {}", train + test)
@@ -245,6 +253,13 @@ impl Picture {
             Ok(Self { height, width, pixels: decode::image(&file, form)? })
         };
         read().map_err(|cause: Cause| cause.at(path))
+    }
+
+    /// Its middle, as scores have it: see [`Whole::middle`].
+    #[must_use]
+    pub fn middle(&self, side: usize) -> Self {
+        let whole = Whole { pixels: (&self.pixels[..]).into(), size: [self.height, self.width], channels: 3 };
+        Self { height: side, width: side, pixels: whole.middle(side) }
     }
 }
 

@@ -74,6 +74,9 @@ struct Table {
 pub(super) fn load(
     (path, [test, validation]): &Files, reading: &Reading, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
+    if reading.crop.is_some() {
+        return Err(Cause::Option("--crop is for images".into()).at(path));
+    }
     if reading.size.is_some() {
         return Err(Cause::Option("--size is for images in files of their own".into()).at(path));
     }
@@ -123,15 +126,27 @@ pub(super) fn load(
         labels: rows
             .iter()
             .map(|row| {
-                classes.iter().position(|class| *class == row.class).and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
+                classes.iter().position(|class| *class == row.class).and_then(|at| u32::try_from(at).ok()).unwrap_or(0)
             })
             .collect(),
         classes: classes.len(),
+        crop: None,
     };
     let validation = validation.filter(|rows| !rows.is_empty()).map(|rows| part(&rows));
     let (train, test) = (part(&train), part(&test));
     let notes = Notes { taken, left_out: Vec::new() };
-    Ok(Labelled { name: String::new(), classes, mean: 0.0, deviation: 1.0, columns, train, validation, test, notes })
+    Ok(Labelled {
+        name: String::new(),
+        classes,
+        mean: 0.0,
+        deviation: 1.0,
+        channels: None,
+        columns,
+        train,
+        validation,
+        test,
+        notes,
+    })
 }
 
 /// Rows of a file with these columns as a network takes them, whether it has classes or not.

@@ -10,9 +10,16 @@ use std::{fmt, str::FromStr};
 #[serde(default)]
 pub struct Reading {
     /// Resizes images in files of their own, which may have any sizes, to so many rows and columns; of masks, to the
-    /// nearest pixels.
-    #[arg(long, value_name = "HxW")]
+    /// nearest pixels. `--size` says it, of which a checkpoint keeps more than this.
+    #[arg(skip)]
+    #[serde(skip)]
     pub size: Option<Size>,
+    /// Of images with one class each: trains on random parts, resized to N × N, mirrored and with other colours (where
+    /// there are colours), and scores on middles. Files may have any sizes, and stay on disk; those that are broken show
+    /// when they are read [default: with --size paper 224, for inception-v3 299]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=4096))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crop: Option<u16>,
     /// The value of mask pixels that count for nothing, or `none` [default: what classes.tsv calls void, ignore or
     /// Unlabelled; without it 255 (of 16 bits 65535), but only beside at least two other values that are small
     /// numbers, more than half of 0…n: where only 0 and 255 occur, they are two classes]
@@ -39,7 +46,15 @@ const MEMORY: u64 = 1024;
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { size: None, ignore: None, label: None, skip_broken: false, memory: MEMORY, validation: false }
+        Self {
+            size: None,
+            crop: None,
+            ignore: None,
+            label: None,
+            skip_broken: false,
+            memory: MEMORY,
+            validation: false,
+        }
     }
 }
 
@@ -122,7 +137,8 @@ mod tests {
     #[test]
     fn a_checkpoint_keeps_them() {
         let reading = Reading {
-            size: Some(Size([3, 4])),
+            size: None,
+            crop: Some(224),
             ignore: Some(Ignore::Value(7)),
             label: Some("x".into()),
             skip_broken: true,

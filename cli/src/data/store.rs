@@ -1,7 +1,7 @@
 //! Where the bytes of images are: in memory, or on disk, to be read when they are asked for.
 
 use super::{
-    Cause, DataError,
+    Cause, DataError, Whole,
     classes::Values,
     decode::{self, Form},
 };
@@ -91,6 +91,19 @@ impl Store {
                 decode().map(Cow::Owned).map_err(|cause| cause.at(path))
             }
         }
+    }
+
+    /// One image in a file of its own, whatever its size.
+    ///
+    /// # Errors
+    /// See [`Store::get`].
+    pub fn whole(&self, index: usize, channels: usize) -> Result<Whole<'_>, DataError> {
+        let Self::Files { paths, .. } = self else {
+            return Err(Cause::Option("images of any sizes are in files of their own".into()).at("images"));
+        };
+        let path = &paths[index];
+        let (pixels, size) = decode::whole(&read(path)?, channels).map_err(|cause| cause.at(path))?;
+        Ok(Whole { pixels: pixels.into(), size, channels })
     }
 
     /// Those of some of the images, each of `len` bytes.

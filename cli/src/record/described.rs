@@ -28,7 +28,7 @@ impl Description {
     /// What was trained, in a line.
     pub fn title(&self, setup: &Setup) -> String {
         let (name, height, columns) = (&self.name, self.height, self.width);
-        format!("{} on {name} ({height}×{columns})", setup.network())
+        format!("{} on {name} ({height}×{columns})", setup.words())
     }
 
     /// How, and by what.

@@ -12,7 +12,7 @@ pub use recorder::Recorder;
 
 use crate::{
     metrics::{Metrics, or_nan},
-    tasks::On,
+    tasks::{Answers, On},
 };
 use event::Event;
 use gradscale::{
@@ -56,7 +56,7 @@ pub struct Record {
     pub sites: Vec<SiteSeries>,
     /// Classes predicted for the images that the report shows, one image after another.
     #[serde(skip_serializing)]
-    pub samples: Vec<u8>,
+    pub samples: Answers,
 }
 
 #[derive(Debug, Serialize)]

@@ -1,7 +1,12 @@
 //! A record as it is filled.
 
 use super::{Entry, Event, Extremes, Point, Record, Score, SiteSeries};
-use crate::{Failure, doubts::Doubts, metrics::Metrics, tasks::On};
+use crate::{
+    Failure,
+    doubts::Doubts,
+    metrics::Metrics,
+    tasks::{Answers, On},
+};
 use gradscale::{MemoryReport, SiteReport, StepOutcome};
 use std::collections::HashMap;
 
@@ -42,7 +47,7 @@ impl Recorder {
             events: Vec::new(),
             scores: Vec::new(),
             sites: Vec::new(),
-            samples: Vec::new(),
+            samples: Answers::NONE,
         };
         let every = iterations.div_ceil(SAMPLES).max(1);
         Self { record, every, index: HashMap::new(), extremes: HashMap::new(), doubts: Doubts::new(classes) }
@@ -145,7 +150,7 @@ impl Recorder {
     }
 
     /// What only the end of a run knows, with the parameters that no step has changed.
-    pub fn finish(&mut self, metrics: Metrics, samples: Vec<u8>, memory: MemoryReport, unchanged: &[String]) {
+    pub fn finish(&mut self, metrics: Metrics, samples: Answers, memory: MemoryReport, unchanged: &[String]) {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];
         let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;

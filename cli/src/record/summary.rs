@@ -22,12 +22,13 @@ impl Summary {
         // Only pixels have intersections, only two towers two shares that are right, only texts characters.
         let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
         let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
-        let texts = has(|metrics| metrics.cer.is_some());
+        let (texts, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
         let shown = |of: Of| match of {
             Of::All => true,
             Of::Pixels => pixels,
             Of::Images => !pixels && !towers && !texts,
             Of::Towers => towers,
+            Of::Top5 => top_5,
             Of::Classes => !towers && !texts,
             Of::Texts => texts,
         };
@@ -64,18 +65,21 @@ enum Of {
     Pixels,
     Images,
     Towers,
+    /// Images of more than five classes.
+    Top5,
     /// All but two towers, whose answers together say little, and texts.
     Classes,
     Texts,
 }
 
 /// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 15] = [
+const COLUMNS: [(&str, Of, Cell); 16] = [
     ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
     ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
     ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),
     ("second tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[1]))),
-    ("global accuracy %", Of::Images, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("top-1 %", Of::Images, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("top-5 %", Of::Top5, |runs| percent(runs, |run| run.metrics?.top_5)),
     ("flushed at worst %", Of::All, |runs| number(runs, 3, |run| Some(100.0 * worst(run)?))),
     ("skipped", Of::All, |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
     ("repeated", Of::All, |runs| number(runs, 0, |run| Some(run.repeats as f64))),

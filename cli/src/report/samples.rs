@@ -6,7 +6,7 @@ use super::{
     png,
     text::escape,
 };
-use crate::tasks::Samples;
+use crate::tasks::{Samples, Transcript};
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -33,8 +33,8 @@ pub fn section_of(report: &Report<'_>) -> String {
 }
 
 /// What the first seed of a method that has predicted something predicted.
-fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u8]> {
-    report.of(method).map(|run| &run.samples[..]).find(|samples| !samples.is_empty())
+fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u32]> {
+    report.of(method).map(|run| run.samples.classes()).find(|samples| !samples.is_empty())
 }
 
 fn picture(address: Option<String>, caption: &str, name: &str) -> String {
@@ -59,7 +59,10 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
         content += &plain(labels.as_ref().and_then(|labels| png::classes(labels, size, palette)), "truth");
         for method in &report.methods {
             let classes = predicted(report, method).and_then(|samples| samples.get(i * pixels..(i + 1) * pixels));
-            content += &plain(classes.and_then(|classes| png::classes(classes, size, palette)), method);
+            // A class of a pixel is a byte.
+            let bytes = |classes: &[u32]| classes.iter().map(|&class| u8::try_from(class).unwrap_or(u8::MAX)).collect();
+            let classes: Option<Vec<u8>> = classes.map(bytes);
+            content += &plain(classes.and_then(|classes| png::classes(&classes, size, palette)), method);
         }
         content += "</div>\n";
     }
@@ -67,8 +70,8 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
 }
 
 /// Of images with one class each.
-fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Option<Vec<u8>>, u8)]) -> String {
-    let name = |class: u8| names.get(usize::from(class)).map_or("?", String::as_str);
+fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Option<Vec<u8>>, u32)]) -> String {
+    let name = |class: u32| names.get(class as usize).map_or("?", String::as_str);
     let mut content = "<div class=\"sample\">".to_owned();
     for (i, (pixels, truth)) in images.iter().enumerate() {
         let Some(pixels) = pixels else { continue };
@@ -87,12 +90,11 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
 
 /// Of recordings: a row for each, a column for each method.
 fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
-    let lines = |method| {
-        let text = predicted(report, method).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+    let texts = |method: &str| {
+        report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()
     };
-    let methods: Vec<(&str, String, Vec<String>)> =
-        report.coloured().map(|(method, class)| (method, class, lines(method))).collect();
+    let methods: Vec<(&str, String, &[Transcript])> =
+        report.coloured().map(|(method, class)| (method, class, texts(method))).collect();
     let head = |(method, class, _): &(&str, String, _)| {
         format!("<th scope=\"col\"><span class=\"{class}\"><i></i>{}</span></th>", escape(method))
     };
@@ -101,13 +103,12 @@ fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
     content += &(methods.iter().map(head).collect::<String>() + "</tr></thead><tbody>\n");
     for (i, (name, said)) in recordings.iter().enumerate() {
         content += &format!("<tr><th scope=\"row\">{}</th><td>{}</td>", escape(name), escape(said));
-        for (_, _, lines) in &methods {
-            let cell =
-                lines.get(i).and_then(|line| line.split_once('\t')).map_or_else(String::new, |(greedy, beam)| {
-                    let mark = if beam == said { "" } else { " ✗" };
-                    let other = if greedy == beam { String::new() } else { format!(" ({})", escape(greedy)) };
-                    format!("{}{other}{mark}", if beam.is_empty() { "–".to_owned() } else { escape(beam) })
-                });
+        for (_, _, texts) in &methods {
+            let cell = texts.get(i).map_or_else(String::new, |Transcript { text, greedy }| {
+                let mark = if text == said { "" } else { " ✗" };
+                let other = if greedy == text { String::new() } else { format!(" ({})", escape(greedy)) };
+                format!("{}{other}{mark}", if text.is_empty() { "–".to_owned() } else { escape(text) })
+            });
             content += &format!("<td>{cell}</td>");
         }
         content += "</tr>\n";

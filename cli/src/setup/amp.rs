@@ -1,9 +1,6 @@
 //! Mixed precision beyond what a method says: a level, and layers in a precision of their own.
 
-use crate::{
-    Failure,
-    tasks::{Net, Task},
-};
+use crate::{Failure, tasks::Network};
 use clap::{Args, ValueEnum};
 use gradscale::{
     Method, Scaling,
@@ -89,11 +86,12 @@ impl Amp {
     ///
     /// # Errors
     /// A layer that there is not, or that is named twice; layers under O0 or O3.
-    pub fn check(&self, task: Task, net: Net) -> Result<(), Failure> {
+    pub fn check(&self, network: Network) -> Result<(), Failure> {
         if !self.names_layers() {
             return Ok(());
         }
-        let rows = task.kind().layers(net, 8, Method::mixed())?;
+        let narrow = Network { width: network.width.min(8), ..network };
+        let rows = network.net.task().kind().layers(narrow, Method::mixed())?;
         let mut known: Vec<&str> = Vec::new();
         for (option, layer, _) in self.named() {
             let place = format!("{option} {layer}");

@@ -1,10 +1,14 @@
 //! What several commands ask for: network, data, device, precision, optimizer, methods, seeds.
 
 mod amp;
+mod chosen;
 mod lists;
+mod size;
 
 pub use amp::Amp;
+pub use chosen::Chosen;
 pub use lists::{Methods, Seeds};
+pub use size::{NetworkSize, Sizes};
 
 use crate::{
     Failure,
@@ -12,7 +16,7 @@ use crate::{
     device::Device,
     optimizer::{Recipe, Rule, Updates},
     output,
-    tasks::{Dataset, Net, Pixels, Settings, Task},
+    tasks::{Dataset, Network, Pixels, Settings, Task},
 };
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -34,11 +38,12 @@ classes.tsv (id, name, r, g, b; tabs between) says what values mean.
 For classify, images with one class each:
 - CLASS/*.png|jpg: a folder for each class, every fifth image for
   scores
-- train/CLASS/*.png|jpg and test/CLASS/*.png|jpg
+- train/CLASS/*.png|jpg and test/CLASS/*.png|jpg (ImageNet's: train
+  and val, with --crop 224 for images of any size)
 - train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and
   the same for t10k or test (MNIST)
 - data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
-or, with --net mlp, rows of numbers with one class each:
+or, with --network mlp, rows of numbers with one class each:
 - a file NAME.csv, every fifth line for scores, or a directory
   with train.csv and test.csv: first a line of names, then numbers,
   and a class in one column
@@ -51,14 +56,10 @@ Images and label images have one channel or three, of 8 or 16 bits.";
 /// Network, data and device of a training.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct Setup {
-    /// Network and kind of data [default: segnet]
-    #[arg(long, value_enum)]
-    #[serde(serialize_with = "resolved")]
-    pub task: Option<Task>,
-    /// Network for --task classify.
-    #[arg(long, value_enum, default_value = "resnet")]
-    #[serde(default)]
-    pub net: Net,
+    /// The network.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub chosen: Chosen,
     /// A directory or a file; without one, data are made up.
     #[arg(long, value_name = "PATH", help = DATA)]
     pub data: Option<PathBuf>,
@@ -69,11 +70,6 @@ pub struct Setup {
     /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
-    /// Channels of each layer; SegNetBasic has 64. Of a residual network, those of the first stage; a perceptron and
-    /// towers have 8 times as many units in a layer. Deep Speech 2 has half as many channels, at most 32, and layers of 4
-    /// times as many units: two, and five from width 100 on; 200 is what common implementations have.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = width)]
-    pub width: usize,
     /// How weights are updated.
     #[command(flatten)]
     #[serde(flatten)]
@@ -87,17 +83,28 @@ pub struct Setup {
     pub device: Option<Device>,
 }
 
-/// Results and checkpoints say which it was.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn resolved<S: serde::Serializer>(task: &Option<Task>, serializer: S) -> Result<S::Ok, S::Error> {
-    task.unwrap_or_default().serialize(serializer)
-}
-
 impl Setup {
-    /// Network and kind of data.
+    /// Kind of data.
     #[must_use]
     pub fn task(&self) -> Task {
-        self.task.unwrap_or_default()
+        self.chosen.task()
+    }
+
+    /// How data are read.
+    #[must_use]
+    pub fn reading(&self) -> Reading {
+        let paper = self.chosen.network().ok().and_then(Network::image);
+        let crop = self.reading.crop.or_else(|| paper.and_then(|side| u16::try_from(side).ok()));
+        Reading { size: self.chosen.size.and_then(|size| size.images), crop, ..self.reading.clone() }
+    }
+
+    /// With a value for network, batch and device, as results and checkpoints keep them.
+    ///
+    /// # Errors
+    /// Those of [`Chosen::network`].
+    pub fn resolved(&self) -> Result<Self, Failure> {
+        let (batch, device) = (Some(self.batch()), Some(self.device()));
+        Ok(Self { chosen: self.chosen.resolved()?, batch, device, ..self.clone() })
     }
 
     /// Images in a batch.
@@ -117,11 +124,12 @@ impl Setup {
     /// # Errors
     /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
-        let data = self.task().kind().load(self.data.as_deref(), &self.reading, seed)?;
+        let network = self.chosen.network()?;
+        let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
         let notes = data.notes();
         notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
         notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
-        data.suits(self.net)?;
+        data.suits(network.net)?;
         Ok(data)
     }
 
@@ -130,7 +138,7 @@ impl Setup {
     /// # Errors
     /// A warm-up that is as long.
     pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
-        self.updates.recipe(self.task().kind().lr(self.net), iters)
+        self.updates.recipe(self.task().kind().lr(self.chosen.net()), iters)
     }
 
     /// What a run of so many steps depends on.
@@ -139,21 +147,23 @@ impl Setup {
     /// Those of [`Setup::recipe`].
     pub fn settings(&self, pixels: Pixels, iters: u64) -> Result<Settings, Failure> {
         let recipe = self.recipe(iters)?;
-        Ok(Settings { net: self.net, batch: self.batch(), width: self.width, pixels, recipe })
+        Ok(Settings { network: self.chosen.network()?, batch: self.batch(), pixels, recipe })
     }
 
     /// How weights are updated, in words, where it is not as usual.
     #[must_use]
     pub fn updated(&self, iters: u64) -> Option<String> {
-        let usual = Updates::default().recipe(self.task().kind().lr(self.net), iters).ok();
+        let usual = Updates::default().recipe(self.task().kind().lr(self.chosen.net()), iters).ok();
         let recipe = self.recipe(iters).ok()?;
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }
 
     /// The network in words.
     #[must_use]
-    pub fn network(&self) -> String {
-        self.task().kind().network(self.net, self.width)
+    pub fn words(&self) -> String {
+        self.chosen
+            .network()
+            .map_or_else(|_| self.chosen.net().to_string(), |network| self.task().kind().network(network))
     }
 
     /// What the loss is divided by, in a sentence; a training image has so many pixels.

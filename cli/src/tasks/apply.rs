@@ -1,6 +1,6 @@
 //! A trained network, to be applied.
 
-use super::{Classes, Net, run};
+use super::{Answers, Classes, Network, run, torch::Flattened};
 use crate::{
     Failure,
     data::Element,
@@ -10,11 +10,11 @@ use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, nn::
 
 /// A trained network.
 pub trait Apply {
-    /// The class of every pixel, or of the image, [h, w, channels]; of numbers the bytes.
+    /// The class of every pixel, or of the image, [h, w, channels]; of numbers, and of spectra, the bytes.
     ///
     /// # Errors
     /// An image that the network cannot take, or the device's.
-    fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure>;
+    fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure>;
 }
 
 /// What becomes of an image's bytes before the network reads them: (byte / 255 − mean) / deviation, of each channel;
@@ -45,10 +45,8 @@ pub struct Trained<'a> {
     pub device: Device,
     /// Threads of the CPU.
     pub threads: usize,
-    /// The network, where a task has several.
-    pub net: Net,
-    /// Channels.
-    pub width: usize,
+    /// The network.
+    pub network: Network,
     /// What it tells apart.
     pub classes: &'a Classes,
     /// Precision.
@@ -57,8 +55,8 @@ pub struct Trained<'a> {
     pub normal: Option<Normal>,
 }
 
-/// Puts weights into a network.
-pub type Fill<'a> = &'a dyn Fn(&mut Parameters) -> Result<(), Failure>;
+/// Puts weights into a network, some of whose layers read a flattened image.
+pub type Fill<'a> = &'a dyn Fn(&mut Parameters, &[Flattened]) -> Result<(), Failure>;
 
 /// On its device.
 pub(super) fn loaded(
@@ -95,12 +93,12 @@ struct Loaded<B: Backend, M> {
 }
 
 impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
-    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Vec<u8>, Failure> {
+    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure> {
         let size = [1, height, width, channels];
         let Some(normal) = &self.normal else {
-            return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels);
+            return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels).map(Answers::Classes);
         };
         let values = normal.of(pixels, channels);
-        run::best(&mut self.trainer, &self.net, Input::f32(size, &values))
+        run::best(&mut self.trainer, &self.net, Input::f32(size, &values)).map(Answers::Classes)
     }
 }

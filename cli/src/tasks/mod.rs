@@ -3,9 +3,11 @@
 //! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`Kind`] and a [`Dataset`]: the
 //! compiler asks for all else.
 
+mod answers;
 mod apply;
 mod classify;
 mod layers;
+mod networks;
 mod pixels;
 mod run;
 mod segnet;
@@ -14,8 +16,10 @@ mod speech;
 pub mod torch;
 mod weights;
 
+pub use answers::{Answers, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
-pub use classify::{Classifier, Net};
+pub use classify::Classifier;
+pub use networks::{Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
 pub use shown::{Exam, Samples, samples};
@@ -37,10 +41,10 @@ use std::{fmt, path::Path};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// SegNetBasic: a class for every pixel.
+    /// A class for every pixel: `SegNetBasic`, or SegNet in full
     #[default]
     Segnet,
-    /// A class for every image: a perceptron, a residual network, or two towers.
+    /// A class for every image, or row of numbers
     Classify,
     /// Deep Speech 2: letters of recordings.
     Speech,
@@ -58,8 +62,11 @@ impl Task {
     }
 }
 
-/// What a task is before there are data. A task with one network does not look at `net`.
+/// What a task is before there are data.
 pub trait Kind {
+    /// The network, unless told.
+    fn net(&self) -> Net;
+
     /// Images in a batch, unless told.
     fn batch(&self) -> usize;
 
@@ -78,7 +85,7 @@ pub trait Kind {
     fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
 
     /// The network in words.
-    fn network(&self, net: Net, width: usize) -> String;
+    fn network(&self, network: Network) -> String;
 
     /// Reads a directory or a file, or makes something up. What is for validation is there only where it is asked for.
     ///
@@ -90,7 +97,7 @@ pub trait Kind {
     ///
     /// # Errors
     /// No CPU.
-    fn layers(&self, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure>;
+    fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure>;
 
     /// A trained network on a device, with weights that `fill` puts there.
     ///
@@ -178,12 +185,10 @@ impl dyn Dataset + '_ {
 /// What a run depends on beside data, method and seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The network, where a task has several.
-    pub net: Net,
+    /// The network.
+    pub network: Network,
     /// Images in a batch.
     pub batch: usize,
-    /// Channels.
-    pub width: usize,
     /// Divisor of the loss.
     pub pixels: Pixels,
     /// How weights are updated.
@@ -246,6 +251,17 @@ pub struct ImageInput {
     pub mean: f32,
     /// Their standard deviation.
     pub deviation: f32,
+    /// The same of each channel, where these are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<[[f32; 3]; 2]>,
+}
+
+impl ImageInput {
+    /// With one mean and deviation for all channels.
+    #[must_use]
+    pub const fn new(size: [usize; 3], [mean, deviation]: [f32; 2]) -> Self {
+        Self { size, mean, deviation, channels: None }
+    }
 }
 
 /// Opens a training on a device: a network with first weights by the seed, or from a file.

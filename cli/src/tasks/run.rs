@@ -1,6 +1,6 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
-use super::Classes;
+use super::{Answers, Classes};
 use crate::{
     Failure,
     data::Element,
@@ -61,7 +61,7 @@ pub(super) trait Task {
     ///
     /// # Errors
     /// Data on disk that can no longer be read, or the device's.
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure>;
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure>;
 
     /// Images taken so far.
     fn position(&self) -> u64;
@@ -87,12 +87,11 @@ pub trait Run {
     /// The device's.
     fn evaluate(&mut self, on: On) -> Result<Metrics, Failure>;
 
-    /// Classes predicted for the test images that a report shows; of recordings a line for each, of both texts with a tab
-    /// between.
+    /// What is predicted of the test images, or recordings, that a report shows.
     ///
     /// # Errors
     /// The device's.
-    fn samples(&mut self) -> Result<Vec<u8>, Failure>;
+    fn samples(&mut self) -> Result<Answers, Failure>;
 
     /// Everything that a training needs to go on, with metadata of the caller's.
     ///
@@ -199,7 +198,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.task.evaluate(&mut self.trainer, on)
     }
 
-    fn samples(&mut self) -> Result<Vec<u8>, Failure> {
+    fn samples(&mut self) -> Result<Answers, Failure> {
         self.task.samples(&mut self.trainer)
     }
 
@@ -283,26 +282,41 @@ fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
 
 /// The likeliest class of every pixel, or image; images are [n, h, w, channels].
 pub(super) fn predict<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, (size, element): ([usize; 4], Element), images: &[u8],
-) -> Result<Vec<u8>, Failure> {
-    let values = match element {
+    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<u32>, Failure> {
+    let values = values_of(read.1, images);
+    best(trainer, net, batch(read, images, &values))
+}
+
+/// What it answers for each class, of every image.
+pub(super) fn logits<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<f32>, Failure> {
+    let values = values_of(read.1, images);
+    let answer = trainer.evaluate([batch(read, images, &values)], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x) })?;
+    Ok(answer.data)
+}
+
+fn values_of(element: Element, images: &[u8]) -> Vec<f32> {
+    match element {
         Element::Byte => Vec::new(),
         Element::Number => numbers(images),
-    };
-    let batch = match element {
+    }
+}
+
+fn batch<'a>((size, element): ([usize; 4], Element), images: &'a [u8], values: &'a [f32]) -> Input<'a> {
+    match element {
         Element::Byte => Input::u8(size, images),
-        Element::Number => Input::f32(size, &values),
-    };
-    best(trainer, net, batch)
+        Element::Number => Input::f32(size, values),
+    }
 }
 
 /// The same of a batch of any type.
 pub(super) fn best<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, images: Input<'_>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u32>, Failure> {
     let best = trainer.evaluate_integers([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
-    #[expect(clippy::cast_possible_truncation, reason = "classes are bytes")]
-    Ok(best.data.into_iter().map(|class| class as u8).collect())
+    Ok(best.data)
 }
 
 /// Numbers from their bytes.

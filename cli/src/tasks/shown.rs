@@ -41,7 +41,7 @@ pub enum Samples {
         /// Names of the classes.
         names: Vec<String>,
         /// R G B of each image, as far as it can be read, and its class.
-        images: Vec<(Option<Vec<u8>>, u8)>,
+        images: Vec<(Option<Vec<u8>>, u32)>,
     },
     /// Recordings, each with its name and what is said.
     Texts(Vec<(String, String)>),

@@ -1,6 +1,6 @@
 //! Networks of this program that were trained with PyTorch.
 
-use super::{Net, Task};
+use super::{Network, Task};
 use clap::ValueEnum;
 use gradscale::{Parameters, TorchModule};
 use safetensors::SafeTensors;
@@ -10,10 +10,8 @@ use safetensors::SafeTensors;
 pub struct Recognised {
     /// Kind of data.
     pub task: Task,
-    /// The network, where the task has several.
-    pub net: Net,
-    /// Channels.
-    pub width: usize,
+    /// The network.
+    pub network: Network,
     /// Classes.
     pub classes: usize,
     /// What one input is.
@@ -75,21 +73,21 @@ pub(super) fn sizes(file: &SafeTensors<'_>, first: &str, last: &str) -> [Vec<usi
 ///
 /// # Errors
 /// Tensors that are missing, too many, or of another shape; in words.
-pub fn fill(parameters: &mut Parameters, bytes: &[u8], size: Option<[usize; 3]>) -> Result<(), String> {
-    let module = |layer: &str| module(layer, size);
+pub fn fill(parameters: &mut Parameters, bytes: &[u8], flattened: &[Flattened]) -> Result<(), String> {
+    let module = |layer: &str| module(layer, flattened);
     let imported = parameters.import_torch(bytes, module).map_err(|error| error.to_string())?;
     if imported.is_complete() { Ok(()) } else { Err(format!("another network: {imported}")) }
 }
 
-/// The layers that read a flattened image.
-const FLATTENED: [&str; 2] = ["mlp.linear1", "towers.trunk.linear1"];
+/// A layer that reads a flattened image, with its rows, columns and channels.
+pub type Flattened = (String, [usize; 3]);
 
-/// The module of a layer: called the same, but for the network's name. `size` is that of the images of a classifier: a
-/// perceptron's first layer reads them in another order there.
-pub(super) fn module(layer: &str, size: Option<[usize; 3]>) -> Option<TorchModule> {
+/// The module of a layer: called the same, but for the network's name. Layers that read a flattened image read it in
+/// another order there.
+pub(super) fn module(layer: &str, flattened: &[Flattened]) -> Option<TorchModule> {
     let module = TorchModule::named(layer.split_once('.')?.1);
-    Some(match size {
-        Some(size) if FLATTENED.contains(&layer) => module.flattened(size),
-        _ => module,
+    Some(match flattened.iter().find(|(name, _)| name == layer) {
+        Some((_, image)) => module.flattened(*image),
+        None => module,
     })
 }

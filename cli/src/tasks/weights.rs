@@ -1,21 +1,19 @@
 //! First weights from another training.
 
-use super::torch;
+use super::torch::{self, Flattened};
 use crate::{Failure, output};
 use gradscale::{CheckpointError, LoadError, Parameters};
 use std::{fs, path::Path};
 
 /// Takes what a file has for layers of the same names, and says what it did: a checkpoint, which must have all of them,
-/// or a PyTorch model. `size` is that of the images of a classifier.
-pub(super) fn import(
-    parameters: &mut Parameters, file: Option<&Path>, size: Option<[usize; 3]>,
-) -> Result<(), Failure> {
+/// or a PyTorch model.
+pub(super) fn import(parameters: &mut Parameters, file: Option<&Path>, flattened: &[Flattened]) -> Result<(), Failure> {
     let Some(path) = file else { return Ok(()) };
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
     let imported = match parameters.load(&bytes) {
         Ok(imported) => imported,
         Err(LoadError::Checkpoint(CheckpointError::Foreign | CheckpointError::Unreadable(_))) => {
-            let imported = parameters.import_torch(&bytes, |layer| torch::module(layer, size));
+            let imported = parameters.import_torch(&bytes, |layer| torch::module(layer, flattened));
             imported.map_err(|error| Failure::file(path, error))?
         }
         Err(error) => return Err(Failure::file(path, error)),

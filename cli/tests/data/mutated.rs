@@ -75,7 +75,7 @@ fn mutated_cifar_is_read_or_refused() {
                 (images.features.memory().len(), images.labels.len()),
                 (images.count * (RECORD - 1), images.count)
             );
-            assert!(images.count > 0 && images.labels.iter().all(|&label| usize::from(label) < images.classes));
+            assert!(images.count > 0 && images.labels.iter().all(|&label| (label as usize) < images.classes));
         }
         // What a plain file is follows from its length.
         if bytes.get(..2) != Some(&[0x1f, 0x8b]) {

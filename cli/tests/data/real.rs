@@ -143,7 +143,8 @@ fn fashion_mnist() {
         (&test, 2000, 0.287_023, [200, 203, 214, 190, 219, 195, 197, 200, 194, 188, 0, 0]),
     ] {
         assert_eq!((part.count, part.height, part.width, part.channels, part.classes), (count, 28, 28, 1, 10));
-        assert_eq!(histogram(&part.labels), expected);
+        let labels: Vec<u8> = part.labels.iter().map(|label| u8::try_from(*label).unwrap()).collect();
+        assert_eq!(histogram(&labels), expected);
         let sum: f64 = part.features.memory().iter().map(|&value| f64::from(value)).sum();
         assert!((sum / 255.0 / part.features.memory().len() as f64 - mean).abs() < 5e-7);
     }

@@ -76,7 +76,7 @@ fn a_tenth_of_each_class() {
     let data = Labelled::load(dir.path(), &wanted()).unwrap();
     let whole = Labelled::load(dir.path(), &Reading::default()).unwrap();
     let held: Classification = data.validation.unwrap();
-    let count = |labels: &[u8], class: u8| labels.iter().filter(|label| **label == class).count();
+    let count = |labels: &[u32], class: u32| labels.iter().filter(|label| **label == class).count();
     for class in [0, 1] {
         assert_eq!(count(&held.labels, class), count(&whole.train.labels, class) / 10);
         assert_eq!(count(&data.train.labels, class) + count(&held.labels, class), count(&whole.train.labels, class));

@@ -5,9 +5,9 @@
 mod nets;
 mod speech;
 
-use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, optim::Sgd};
+use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
-use nets::{Setting, Trained, mlp, segnet, sequence};
+use nets::{Setting, Trained, mlp, segnet, segnet_vgg, sequence, vision};
 use speech::speech;
 
 const SHIFT: i32 = 30;
@@ -74,6 +74,22 @@ fn sequences_are_shift_invariant() {
 #[test]
 fn speech_is_shift_invariant() {
     invariant("Deep Speech 2", |method, setting| speech(device(), method, setting));
+}
+
+/// What is new of a larger network is where its gradients meet: under the method that is to hold alone.
+#[test]
+fn networks_for_images_are_shift_invariant() {
+    let method: Method = "gs:exact".parse().expect("a method");
+    let of = |name: &str, train: &dyn Fn(Setting) -> Trained| {
+        let plain = train(Setting { shift: 0, recording: false });
+        assert!(plain.exponents.iter().all(|sites| !sites.is_empty()) && plain.moved, "{name} did not train");
+        let shifted = train(Setting { shift: SHIFT, recording: false });
+        assert_eq!(difference(&plain, &shifted), None, "{name}");
+    };
+    for architecture in Architecture::ALL {
+        of(architecture.name(), &|setting| vision(device(), architecture, &method, setting));
+    }
+    of("segnet", &|setting| segnet_vgg(device(), &method, setting));
 }
 
 /// A step that a device repeats as it recorded it draws its dropout anew; two dropouts of one value draw each their own.

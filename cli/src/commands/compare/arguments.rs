@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     optimizer::Updates,
-    setup::{Methods, Seeds, Setup, threads},
+    setup::{Chosen, Methods, Seeds, Setup, threads},
     tasks::{Net, Pixels, Task},
 };
 use clap::Args;
@@ -85,10 +85,8 @@ impl Compare {
     fn resolved(&self) -> Result<Self, Failure> {
         let mut all = self.clone();
         all.setup.updates = self.setup.recipe(self.iters)?.said();
-        all.setup.task = Some(self.setup.task());
-        all.setup.batch = Some(self.setup.batch());
+        all.setup = all.setup.resolved()?;
         all.setup.reading.validation = self.eval_every != 0;
-        all.setup.device = Some(self.setup.device());
         all.pixels = Some(self.divisor());
         if self.sweep {
             all.methods = Methods::sweep();
@@ -114,12 +112,17 @@ impl Compare {
     /// # Errors
     /// Those of [`Setup::recipe`].
     pub fn cases(&self) -> Result<Vec<Self>, Failure> {
-        let Setup { task, data, batch, .. } = &self.setup;
-        let chosen = task.is_some() || data.is_some() || batch.is_some() || self.pixels.is_some();
+        let Setup { chosen: Chosen { task, net, size, .. }, data, batch, .. } = &self.setup;
+        let chosen = task.is_some()
+            || net.is_some()
+            || size.is_some()
+            || data.is_some()
+            || batch.is_some()
+            || self.pixels.is_some();
         // Layers and learning rates are those of one network.
         let chosen = chosen || self.setup.amp.names_layers() || self.setup.updates != Updates::default() || self.sweep;
         let mut towers = self.clone();
-        (towers.setup.task, towers.setup.net) = (Some(Task::Classify), Net::Towers);
+        (towers.setup.chosen.task, towers.setup.chosen.net) = (Some(Task::Classify), Some(Net::Towers));
         let beside = (!chosen).then_some(towers);
         std::iter::once(self).chain(&beside).map(Self::resolved).collect()
     }

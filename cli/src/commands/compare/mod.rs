@@ -26,7 +26,7 @@ use std::{path::Path, time::Instant};
 pub fn run(arguments: &Compare) -> Result<(), Failure> {
     let cases = arguments.cases()?;
     let loaded = |case: &Compare| {
-        case.setup.amp.check(case.setup.task(), case.setup.net)?;
+        case.setup.amp.check(case.setup.chosen.network()?)?;
         let data = case.setup.load(case.seed)?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         // What does not fit is said before a directory is made.

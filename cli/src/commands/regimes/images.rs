@@ -14,9 +14,9 @@ const MOST: [usize; 2] = [10_000, 1000];
 pub struct Images {
     pub name: String,
     train: Vec<f32>,
-    pub labels: Vec<u8>,
+    pub labels: Vec<u32>,
     pub test: Vec<f32>,
-    pub test_labels: Vec<u8>,
+    pub test_labels: Vec<u32>,
     /// Of an image.
     pub values: usize,
     pub classes: usize,
@@ -28,7 +28,7 @@ impl Images {
     /// # Errors
     /// Images on disk that can no longer be read.
     pub fn of(data: &Labelled) -> Result<Self, Failure> {
-        let read = |part: &Classification, most: usize| -> Result<(Vec<f32>, Vec<u8>), Failure> {
+        let read = |part: &Classification, most: usize| -> Result<(Vec<f32>, Vec<u32>), Failure> {
             let (mut values, mut labels) = (Vec::new(), Vec::new());
             for index in samples(part.count, most) {
                 let image = part.image(index)?;

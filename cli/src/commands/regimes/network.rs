@@ -83,7 +83,7 @@ pub struct Learner<'a> {
     order: Order,
     seed: u64,
     x: Vec<f32>,
-    labels: Vec<u8>,
+    labels: Vec<u32>,
     targets: Vec<f32>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Learner<'a> {
             self.labels.push(self.images.labels[sample.index]);
         }
         let x = Input::f32([BATCH, self.images.values], &self.x);
-        let batch = [x, Input::u8([BATCH], &self.labels), one, Input::f32([1], pale)];
+        let batch = [x, Input::u32([BATCH], &self.labels), one, Input::f32([1], pale)];
         let net = &self.net;
         trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels) * factor)
     }
@@ -169,7 +169,7 @@ impl<'a> Learner<'a> {
         let Images { test, test_labels, values, .. } = self.images;
         let batch = [Input::f32([test_labels.len(), *values], test)];
         let best = trainer.evaluate_integers(batch, |[x]| net(x).argmax())?.data;
-        let right = best.iter().zip(test_labels).filter(|(best, label)| **best == u32::from(**label)).count();
+        let right = best.iter().zip(test_labels).filter(|(best, label)| best == label).count();
         Ok(100.0 * right as f64 / test_labels.len() as f64)
     }
 }

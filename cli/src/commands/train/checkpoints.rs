@@ -119,7 +119,11 @@ impl Found {
     /// The settings that the training was begun with.
     pub fn plan(&self) -> Result<Plan, Failure> {
         let plan = self.words("plan", "not written by gradscale train")?;
-        serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))
+        let mut plan: Plan = serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))?;
+        let chosen = &mut plan.setup.chosen;
+        // Earlier versions wrote a classifier's network for every task.
+        chosen.net = chosen.net.filter(|net| net.task() == chosen.task());
+        Ok(plan)
     }
 
     /// That the device of the training is one of this program's.

@@ -78,12 +78,12 @@ impl Plan {
     /// With a value for everything, and paths that hold wherever a resume is started.
     pub fn begun(&self) -> Result<Self, Failure> {
         let mut plan = self.clone();
-        let Setup { amp, net, .. } = &self.setup;
+        let amp = &self.setup.amp;
         amp.only(self.scaling()?)?;
-        amp.check(self.setup.task(), *net)?;
+        amp.check(self.setup.chosen.network()?)?;
+        plan.setup = self.setup.resolved()?;
         plan.setup.updates = self.setup.recipe(self.iters())?.said();
         let setup = &mut plan.setup;
-        (setup.batch, setup.device) = (Some(setup.batch()), Some(setup.device()));
         setup.data = match &setup.data {
             Some(data) => Some(data.canonicalize().map_err(|error| Failure::file(data, error))?),
             None => None,

@@ -43,11 +43,24 @@ impl Dataset for Labelled {
     /// Rows of numbers are not for networks for images.
     fn suits(&self, net: Net) -> Result<(), Failure> {
         match net {
-            Net::Resnet if !self.columns.is_empty() => Err(Failure::at(
-                "--net",
-                format!("{} has rows of numbers, which are for mlp, not for resnet", self.name),
-            )),
-            Net::Mlp | Net::Resnet | Net::Towers => Ok(()),
+            Net::Mlp | Net::Towers => Ok(()),
+            Net::Resnet
+            | Net::AlexNet
+            | Net::Vgg16
+            | Net::GoogLeNet
+            | Net::InceptionV2
+            | Net::InceptionV3
+            | Net::ResNet18
+            | Net::ResNet50
+            | Net::SegnetBasic
+            | Net::Segnet
+            | Net::DeepSpeech2 => {
+                if self.columns.is_empty() {
+                    return Ok(());
+                }
+                let cause = format!("{} has rows of numbers, which are for mlp, not for {net}", self.name);
+                Err(Failure::at("--network", cause))
+            }
         }
     }
 
@@ -59,15 +72,14 @@ impl Dataset for Labelled {
         let Opening { device, threads, settings, method, seed, weights: file } = opening;
         run::start((device, threads), method, move || {
             let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            let size = [self.train.height, self.train.width, self.train.channels];
-            weights::import(&mut parameters, file, Some(size))?;
+            weights::import(&mut parameters, file, &task.flattened())?;
             Ok((task, parameters, optimizer))
         })
     }
 
     fn exam(&self) -> Exam {
-        let mut counts = [0usize; 256];
-        self.test.labels.iter().for_each(|&label| counts[usize::from(label)] += 1);
+        let mut counts = vec![0usize; self.classes.len()];
+        self.test.labels.iter().for_each(|&label| counts[label as usize] += 1);
         Exam { constant: Exam::most_frequent(&counts), answers: Some(self.test.count) }
     }
 

@@ -1,14 +1,15 @@
-//! Classification of small images: a multilayer perceptron, a small residual network, or two towers.
+//! Classification of images and of rows of numbers: a perceptron, residual networks, AlexNet, VGG, Inception, two towers.
 
 mod data;
 mod network;
+mod torchvision;
 mod towers;
 mod training;
 
-pub use network::{Classifier, Net};
+pub use network::Classifier;
 
 use super::{
-    Apply, Dataset, ImageInput, Kind, Pixels, Reads, Recognised, Task, Trained,
+    Apply, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
     apply::{Fill, loaded},
     layers, torch,
 };
@@ -16,8 +17,8 @@ use crate::{
     Failure,
     data::{Labelled, Reading},
 };
-use gradscale::{CrossEntropy, Method, PlanRow};
-use network::network;
+use gradscale::{CrossEntropy, Method, PlanRow, models::Architecture};
+use network::{lr, network};
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -30,12 +31,16 @@ const UNITS: usize = 8;
 pub(super) struct Classify;
 
 impl Kind for Classify {
+    fn net(&self) -> Net {
+        Net::Resnet
+    }
+
     fn batch(&self) -> usize {
         64
     }
 
     fn lr(&self, net: Net) -> f64 {
-        net.lr()
+        lr(net)
     }
 
     fn divisor(&self) -> Pixels {
@@ -46,48 +51,58 @@ impl Kind for Classify {
         ("images", batch)
     }
 
-    fn network(&self, net: Net, width: usize) -> String {
-        match net {
-            Net::Resnet => format!("ResNet-8 ({width} channels)"),
-            Net::Mlp => format!("A perceptron (two layers of {} units)", UNITS * width),
+    fn network(&self, network: Network) -> String {
+        match network.net {
+            Net::Resnet => network.words("ResNet-8"),
+            Net::Mlp => format!("A perceptron (two layers of {} units)", UNITS * network.width),
             Net::Towers => "Two towers, losses 2⁴⁶ apart,".to_owned(),
+            Net::AlexNet => network.words("AlexNet"),
+            Net::Vgg16 => network.words("VGG-16"),
+            Net::GoogLeNet => network.words("GoogLeNet"),
+            Net::InceptionV2 => network.words("Inception v2"),
+            Net::InceptionV3 => network.words("Inception v3"),
+            Net::ResNet18 => network.words("ResNet-18"),
+            Net::ResNet50 => network.words("ResNet-50"),
+            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 => network.words("SegNet"),
         }
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let mut data = match path {
             Some(path) => Labelled::load(path, reading)?,
-            None => Labelled::synthetic(seed),
+            None => Labelled::synthetic(seed).cropped(reading),
         };
         data.validation = data.validation.filter(|_| reading.validation);
         Ok(Box::new(data))
     }
 
-    fn layers(&self, net: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
-        let input = ImageInput { size: layers::SIZE, mean: 0.0, deviation: 1.0 };
-        let (parameters, classifier) = network(0, net, input, width, 10);
-        layers::of(parameters, method, &[0], |x, labels| classifier.loss(x, labels, &CrossEntropy::default()))
+    fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        // Some of the papers' networks do not fit smaller images.
+        let image = of.net.architecture().filter(|_| !of.small).map(Architecture::image);
+        let side = image.unwrap_or(layers::SIDE);
+        let input = ImageInput::new([side, side, 3], [0.0, 1.0]);
+        let (parameters, classifier) = network(0, of, input, 10)?;
+        layers::of(parameters, method, side, &[0], |x, labels| classifier.loss(x, labels, &CrossEntropy::default()))
     }
 
     fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
         let input = trained.classes.input;
         let input = input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
-        let (mut parameters, net) = network(0, trained.net, input, trained.width, trained.classes.names.len());
-        fill(&mut parameters)?;
+        let (mut parameters, net) = network(0, trained.network, input, trained.classes.names.len())?;
+        fill(&mut parameters, &net.flattened())?;
         loaded(trained, parameters, net)
     }
 
     fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
-        let found =
-            |net, width, classes, input| Recognised { task: Task::Classify, net, width, classes, input, whole: true };
+        let found = |network, classes, input| Recognised { task: Task::Classify, network, classes, input, whole: true };
         let [first, last] = torch::sizes(file, "conv.weight", "linear.weight");
         if let (&[width, channels, _, _], &[classes, _]) = (&first[..], &last[..]) {
-            return Some(found(Net::Resnet, width, classes, Reads::Channels(channels)));
+            return Some(found(Network::small(Net::Resnet, width), classes, Reads::Channels(channels)));
         }
         let [first, last] = torch::sizes(file, "linear1.weight", "linear3.weight");
         if let (&[units, values], &[classes, _]) = (&first[..], &last[..]) {
-            return Some(found(Net::Mlp, units / UNITS, classes, Reads::Values(values)));
+            return Some(found(Network::small(Net::Mlp, units / UNITS), classes, Reads::Values(values)));
         }
-        None
+        torchvision::recognise(file)
     }
 }

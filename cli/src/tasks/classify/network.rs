@@ -1,40 +1,37 @@
 //! Networks for images, or rows of numbers, with one class each.
 
 use super::towers::{self, Towers};
-use crate::tasks::ImageInput;
-use clap::ValueEnum;
+use crate::{
+    Failure,
+    tasks::{ImageInput, Net, Network, torch::Flattened},
+};
 use gradscale::{
-    CrossEntropy, Parameters, Var,
-    models::{Mlp, ResNet},
+    CrossEntropy, Parameter, Parameters, Var,
+    models::{Mlp, ResNet, Vision},
     nn::Module,
 };
-use serde::{Deserialize, Serialize};
 
 /// Learning rate.
 const LR: f64 = 0.05;
+/// That of networks without batch norm.
+const PLAIN_LR: f64 = 0.01;
 
-/// Networks for images with one class each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Net {
-    /// A perceptron: two hidden layers of 8 · width units.
-    Mlp,
-    /// ResNet-8: three residual blocks of width, 2 · width and 4 · width channels.
-    #[default]
-    Resnet,
-    /// Two towers of 8 · width units on one trunk, each telling the classes; the second's loss counts 2^-46 of the
-    /// first's. Only what scales every gradient by itself trains both in FP16.
-    Towers,
-}
-
-impl Net {
-    /// Learning rate of SGD, unless told.
-    #[must_use]
-    pub const fn lr(self) -> f64 {
-        match self {
-            Self::Mlp | Self::Resnet => LR,
-            Self::Towers => towers::LR,
-        }
+/// Learning rate of SGD, unless told.
+pub const fn lr(net: Net) -> f64 {
+    match net {
+        Net::Towers => towers::LR,
+        // Without batch norm a larger one lets them diverge.
+        Net::AlexNet | Net::Vgg16 => PLAIN_LR,
+        Net::Mlp
+        | Net::Resnet
+        | Net::GoogLeNet
+        | Net::InceptionV2
+        | Net::InceptionV3
+        | Net::ResNet18
+        | Net::ResNet50
+        | Net::SegnetBasic
+        | Net::Segnet
+        | Net::DeepSpeech2 => LR,
     }
 }
 
@@ -43,6 +40,8 @@ impl Net {
 pub struct Classifier {
     pub(super) input: ImageInput,
     pub(super) net: Built,
+    /// Factors and summands of each channel, where these differ from channel to channel.
+    channels: Option<[Parameter; 2]>,
 }
 
 #[derive(Debug)]
@@ -50,12 +49,32 @@ pub(super) enum Built {
     Mlp(Mlp),
     Resnet(Box<ResNet>),
     Towers(Box<Towers>),
+    Vision(Box<dyn Vision>),
 }
 
 impl Classifier {
     fn normalised<'t>(&self, x: Var<'t>) -> Var<'t> {
         let ImageInput { mean, deviation, .. } = self.input;
-        x.affine(1.0 / deviation, -mean / deviation)
+        let x = x.affine(1.0 / deviation, -mean / deviation);
+        match &self.channels {
+            None => x,
+            Some(both) => {
+                let [factors, summands] = both.map(|one| x.tape().parameter(&one));
+                x * factors + summands
+            }
+        }
+    }
+
+    /// Layers that read a flattened image.
+    pub(super) fn flattened(&self) -> Vec<Flattened> {
+        match &self.net {
+            Built::Mlp(_) => vec![("mlp.linear1".to_owned(), self.input.size)],
+            Built::Towers(_) => vec![("towers.trunk.linear1".to_owned(), self.input.size)],
+            Built::Resnet(_) => Vec::new(),
+            Built::Vision(net) => {
+                net.flattened().into_iter().map(|(layer, image)| (format!("{NAME}.{layer}"), image)).collect()
+            }
+        }
     }
 
     /// What training minimises.
@@ -66,6 +85,15 @@ impl Classifier {
         match &self.net {
             Built::Towers(towers) => towers.loss(self.normalised(x).flatten(), labels, options),
             Built::Mlp(_) | Built::Resnet(_) => self.forward(x).cross_entropy_with(labels, options),
+            Built::Vision(net) => {
+                let heads = net.heads(self.normalised(x)).into_iter();
+                // A weight of 1 is no node.
+                let loss = |(head, weight): (Var<'t>, f32)| {
+                    let loss = head.cross_entropy_with(labels, options);
+                    if weight == 1.0 { loss } else { loss.scale(weight) }
+                };
+                heads.map(loss).reduce(|sum, loss| sum + loss).unwrap_or(x)
+            }
         }
     }
 }
@@ -78,6 +106,7 @@ impl Module for Classifier {
             Built::Mlp(mlp) => mlp.forward(x.flatten()),
             Built::Resnet(resnet) => resnet.forward(x),
             Built::Towers(towers) => towers.tower(x.flatten(), true),
+            Built::Vision(net) => net.forward(x),
         }
     }
 }
@@ -91,12 +120,19 @@ impl Module for First<'_> {
     }
 }
 
+/// What parameters of the library's networks are called first.
+const NAME: &str = "net";
+
 /// A network with its parameters, first values by `seed`.
-#[must_use]
-pub fn network(seed: u64, net: Net, input: ImageInput, width: usize, classes: usize) -> (Parameters, Classifier) {
+///
+/// # Errors
+/// One that is for another task.
+pub fn network(
+    seed: u64, Network { net, width, small }: Network, input: ImageInput, classes: usize,
+) -> Result<(Parameters, Classifier), Failure> {
     let mut parameters = Parameters::seeded(seed);
     let ([height, columns, channels], hidden) = (input.size, 8 * width);
-    let net = match net {
+    let built = match net {
         Net::Mlp => {
             let sizes = [height * columns * channels, hidden, hidden, classes];
             Built::Mlp(Mlp::new(&mut parameters.at("mlp"), &sizes))
@@ -109,6 +145,27 @@ pub fn network(seed: u64, net: Net, input: ImageInput, width: usize, classes: us
             let values = height * columns * channels;
             Built::Towers(Box::new(Towers::new(&mut parameters.at("towers"), values, hidden, classes)))
         }
+        Net::AlexNet
+        | Net::Vgg16
+        | Net::GoogLeNet
+        | Net::InceptionV2
+        | Net::InceptionV3
+        | Net::ResNet18
+        | Net::ResNet50
+        | Net::SegnetBasic
+        | Net::Segnet
+        | Net::DeepSpeech2 => {
+            let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
+            let scale = Network { net, width, small }.scale();
+            Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))
+        }
     };
-    (parameters, Classifier { input, net })
+    let channels = input.channels.map(|[means, deviations]| {
+        // Behind what is the same for all channels.
+        let apart = |of: usize| [input.deviation / deviations[of], (input.mean - means[of]) / deviations[of]];
+        let all = [0, 1, 2].map(apart);
+        [("factors", 0), ("summands", 1)]
+            .map(|(name, part)| parameters.at("input").constant(name, [3], &all.map(|both| both[part])))
+    });
+    Ok((parameters, Classifier { input, net: built, channels }))
 }

@@ -2,21 +2,34 @@
 
 use super::{
     SHOWN,
-    network::{Built, Classifier, First, Net, network},
+    network::{Built, Classifier, First, network},
     towers,
 };
 use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
-    metrics::{Confusion, Metrics},
-    tasks::{Classes, ImageInput, On, Settings, run, samples},
+    metrics::{Confusion, Metrics, TopK},
+    tasks::{Answers, Classes, ImageInput, Net, On, Settings, run, samples, torch::Flattened},
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, Trainer, core::backend::Backend, optim::Optimizer,
 };
 
-/// Images of one evaluation.
+/// Images of one evaluation, at most.
 const CHUNK: usize = 500;
+/// Bytes of an image so small that there may be so many.
+const SMALL: usize = 32 * 32 * 3;
+
+/// The likeliest class of each row: the first largest, or the first that is NaN, as `argmax` has it.
+fn best(logits: &[f32], classes: usize) -> Vec<u32> {
+    let best = |row: &[f32]| {
+        let first = (0..)
+            .zip(row)
+            .reduce(|best, one| if best.1.is_nan() || !(one.1 > best.1 || one.1.is_nan()) { best } else { one });
+        first.map_or(0, |(class, _)| class)
+    };
+    logits.chunks_exact(classes.max(1)).map(best).collect()
+}
 
 /// The optimizer for a loss that is a mean over a batch, or divided by another number of images.
 ///
@@ -24,9 +37,20 @@ const CHUNK: usize = 500;
 /// See [`crate::optimizer::Recipe::optimizer`] and [`towers::optimizer`].
 pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
     let ratio = settings.pixels.ratio(settings.batch);
-    match settings.net {
-        Net::Mlp | Net::Resnet => settings.recipe.optimizer(ratio),
+    match settings.network.net {
         Net::Towers => towers::optimizer(&settings.recipe, ratio),
+        Net::Mlp
+        | Net::Resnet
+        | Net::AlexNet
+        | Net::Vgg16
+        | Net::GoogLeNet
+        | Net::InceptionV2
+        | Net::InceptionV3
+        | Net::ResNet18
+        | Net::ResNet50
+        | Net::SegnetBasic
+        | Net::Segnet
+        | Net::DeepSpeech2 => settings.recipe.optimizer(ratio),
     }
 }
 
@@ -37,18 +61,23 @@ pub struct Learning<'a> {
     net: Classifier,
     order: Order,
     images: Vec<u8>,
-    labels: Vec<u8>,
+    labels: Vec<u32>,
 }
 
 impl<'a> Learning<'a> {
     pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let size = [data.train.height, data.train.width, data.train.channels];
-        let input = ImageInput { size, mean: data.mean, deviation: data.deviation };
-        let (parameters, net) = network(seed, settings.net, input, settings.width, data.classes.len());
+        let input = ImageInput { channels: data.channels, ..ImageInput::new(size, [data.mean, data.deviation]) };
+        let (parameters, net) = network(seed, settings.network, input, data.classes.len())?;
         let order = Order::new(data.train.count, seed);
         let optimizer = optimizer(&settings)?;
         let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
         Ok((task, parameters, optimizer))
+    }
+
+    /// Layers that read a flattened image.
+    pub fn flattened(&self) -> Vec<Flattened> {
+        self.net.flattened()
     }
 }
 
@@ -61,20 +90,12 @@ impl run::Task for Learning<'_> {
         let train = &self.data.train;
         let Classification { height, width, channels, element, ref labels, .. } = *train;
         let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
-        let numbers: Vec<usize> = samples.iter().map(|sample| sample.index).collect();
-        for (sample, image) in samples.iter().zip(train.images(&numbers)) {
-            let image = image?;
-            // Letters and digits are not what they are in a mirror; things in colour photographs are.
-            if sample.flip() && channels == 3 {
-                let rows = image.chunks_exact(width * channels);
-                rows.for_each(|row| self.images.extend(row.rchunks_exact(channels).flatten()));
-            } else {
-                self.images.extend_from_slice(&image);
-            }
+        for (sample, image) in samples.iter().zip(train.batch(&samples)) {
+            self.images.extend_from_slice(&image?);
             self.labels.push(labels[sample.index]);
         }
         let count = self.settings.batch;
-        let (size, labels) = ([count, height, width, channels], Input::u8([count], &self.labels));
+        let (size, labels) = ([count, height, width, channels], Input::u32([count], &self.labels));
         Ok(match element {
             Element::Byte => trainer.prefetch([Input::u8(size, &self.images), labels])?,
             Element::Number => trainer.prefetch([Input::f32(size, &run::numbers(&self.images)), labels])?,
@@ -102,33 +123,40 @@ impl run::Task for Learning<'_> {
             (On::Validation, Some(validation)) => validation,
             (On::Validation | On::Test, _) => &self.data.test,
         };
-        let Classification { height, width, channels, element, ref features, ref labels, .. } = *test;
-        let mut confusion = Confusion::new(self.data.classes.len());
-        let mut confused = confusion.clone();
-        for (i, labels) in labels.chunks(CHUNK).enumerate() {
-            let first = i * CHUNK;
-            let images = features.range(first..first + labels.len(), test.bytes())?;
+        let Classification { height, width, channels, element, ref labels, .. } = *test;
+        let classes = self.data.classes.len();
+        let mut confusion = Confusion::new(classes);
+        let (mut confused, mut top_5) = (confusion.clone(), TopK::new(5));
+        // As many images as take about the memory of so many small ones.
+        let chunk = (CHUNK * SMALL / test.bytes().max(1)).clamp(1, CHUNK);
+        for (i, labels) in labels.chunks(chunk).enumerate() {
+            let first = i * chunk;
+            let images = test.range(first..first + labels.len())?;
             let size = [labels.len(), height, width, channels];
-            confusion.add(labels, &run::predict(trainer, &self.net, (size, element), &images)?, None)?;
+            let logits = run::logits(trainer, &self.net, (size, element), &images)?;
+            confusion.add(labels, &best(&logits, classes), None)?;
+            top_5.add(&logits, labels, None)?;
             if let Built::Towers(towers) = &self.net.net {
                 let first = First(&self.net, towers);
                 confused.add(labels, &run::predict(trainer, &first, (size, element), &images)?, None)?;
             }
         }
+        let top_5 = (classes > 5).then_some(top_5.share());
         Ok(match self.net.net {
-            Built::Mlp(_) | Built::Resnet(_) => Metrics::of_images(&confusion),
+            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) => Metrics { top_5, ..Metrics::of_images(&confusion) },
             Built::Towers(_) => Metrics::of_towers(&confused, confusion),
         })
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.image(*image)?);
         }
-        run::predict(trainer, &self.net, ([shown.len(), test.height, test.width, test.channels], test.element), &images)
+        let size = [shown.len(), test.height, test.width, test.channels];
+        run::predict(trainer, &self.net, (size, test.element), &images).map(Answers::Classes)
     }
 
     fn position(&self) -> u64 {

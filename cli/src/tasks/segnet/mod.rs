@@ -1,11 +1,11 @@
-//! SegNetBasic on segmentation data, as in the paper's section 5.4.
+//! SegNetBasic on segmentation data, as in the paper's section 5.4, and SegNet in full.
 
 mod data;
 mod network;
 mod training;
 
 use super::{
-    Apply, Dataset, Kind, Net, Pixels, Reads, Recognised, Task, Trained,
+    Apply, Dataset, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
     apply::{Fill, loaded},
     layers, torch,
 };
@@ -25,6 +25,10 @@ const SHOWN: usize = 4;
 pub(super) struct Segnet;
 
 impl Kind for Segnet {
+    fn net(&self) -> Net {
+        Net::SegnetBasic
+    }
+
     fn batch(&self) -> usize {
         8
     }
@@ -42,8 +46,8 @@ impl Kind for Segnet {
         ("pixels", batch * image)
     }
 
-    fn network(&self, _: Net, width: usize) -> String {
-        format!("SegNetBasic ({width} channels)")
+    fn network(&self, network: Network) -> String {
+        network.words(if network.net == Net::Segnet { "SegNet" } else { "SegNetBasic" })
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
@@ -55,21 +59,26 @@ impl Kind for Segnet {
         Ok(Box::new(data))
     }
 
-    fn layers(&self, _: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
-        let (parameters, net, _) = network(0, width, &[1.0; 11]);
-        layers::of(parameters, method, &[0; layers::PIXELS], |x, labels| net.forward(x).cross_entropy(labels))
+    fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, net, _) = network(0, of, true, &[1.0; 11]);
+        let labels = [0; layers::SIDE * layers::SIDE];
+        layers::of(parameters, method, layers::SIDE, &labels, |x, labels| net.forward(x).cross_entropy(labels))
     }
 
     fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
-        let (mut parameters, net, _) = network(0, trained.width, &vec![1.0; trained.classes.names.len()]);
-        fill(&mut parameters)?;
+        let (mut parameters, net, _) =
+            network(0, trained.network, trained.normal.is_none(), &vec![1.0; trained.classes.names.len()]);
+        fill(&mut parameters, &[])?;
         loaded(trained, parameters, net)
     }
 
     fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
-        let [first, last] = torch::sizes(file, "encoder.conv1.weight", "classifier.weight");
-        let (&[width, channels, _, _], &[classes, _, _, _]) = (&first[..], &last[..]) else { return None };
-        let (task, net, input) = (Task::Segnet, Net::default(), Reads::Channels(channels));
-        Some(Recognised { task, net, width, classes, input, whole: false })
+        let named = |first: &str, net: Net| {
+            let [first, last] = torch::sizes(file, first, "classifier.weight");
+            let (&[width, channels, _, _], &[classes, _, _, _]) = (&first[..], &last[..]) else { return None };
+            let (task, network, input) = (Task::Segnet, Network::small(net, width), Reads::Channels(channels));
+            Some(Recognised { task, network, classes, input, whole: false })
+        };
+        named("encoder.conv1.weight", Net::SegnetBasic).or_else(|| named("features.0.weight", Net::Segnet))
     }
 }

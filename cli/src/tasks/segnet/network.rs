@@ -1,13 +1,45 @@
-//! SegNetBasic.
+//! SegNetBasic, and SegNet in full.
 
-use gradscale::{Parameter, Parameters, models::SegNet};
+use crate::tasks::{Net, Network};
+use gradscale::{
+    Parameter, Parameters, Var,
+    models::{SegNet, SegNetVgg},
+    nn::Module,
+};
 
-/// The network with its parameters, first values by `seed`, and the weights of the loss.
+/// Either of them.
+#[derive(Debug)]
+pub enum Pixelwise {
+    Basic(SegNet),
+    Full {
+        net: SegNetVgg,
+        /// Whether it reads bytes, which are far from what its first weights are made for.
+        bytes: bool,
+    },
+}
+
+impl Module for Pixelwise {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        match self {
+            Self::Basic(net) => net.forward(x),
+            Self::Full { net, bytes: true } => net.forward(x.affine(1.0 / 64.0, -2.0)),
+            Self::Full { net, bytes: false } => net.forward(x),
+        }
+    }
+}
+
+/// The network with its parameters, first values by `seed`, and the weights of the loss; for bytes, or for what they
+/// become for a PyTorch model.
 #[must_use]
-pub fn network(seed: u64, width: usize, class_weights: &[f32]) -> (Parameters, SegNet, Parameter) {
+pub fn network(seed: u64, network: Network, bytes: bool, class_weights: &[f32]) -> (Parameters, Pixelwise, Parameter) {
     let classes = class_weights.len();
     let mut parameters = Parameters::seeded(seed);
-    let net = SegNet::new(&mut parameters.at("segnet"), 3, width, classes);
+    let scope = &mut parameters.at("segnet");
+    let net = if network.net == Net::Segnet {
+        Pixelwise::Full { net: SegNetVgg::new(scope, 3, network.scale(), classes), bytes }
+    } else {
+        Pixelwise::Basic(SegNet::new(scope, 3, network.width, classes))
+    };
     let weights = parameters.at("loss").constant("weights", [classes], class_weights);
     (parameters, net, weights)
 }

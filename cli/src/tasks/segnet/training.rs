@@ -1,15 +1,18 @@
-//! A training of SegNetBasic: batches, loss, scores.
+//! A training of a SegNet: batches, loss, scores.
 
-use super::{SHOWN, network};
+use super::{
+    SHOWN,
+    network::{Pixelwise, network},
+};
 use crate::{
     Failure,
     data::{Batches, Element, Segmentation, Split, in_order},
     metrics::{Confusion, Metrics},
-    tasks::{Classes, On, Settings, run, samples},
+    tasks::{Answers, Classes, On, Settings, run, samples},
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
-    models::SegNet, nn::Module, optim::Optimizer,
+    nn::Module, optim::Optimizer,
 };
 
 /// Most batches that batch norm's statistics are recomputed from.
@@ -27,7 +30,7 @@ pub fn optimizer(settings: &Settings, data: &Segmentation) -> Result<Optimizer, 
 pub struct Learning<'a> {
     data: &'a Segmentation,
     settings: Settings,
-    net: SegNet,
+    net: Pixelwise,
     weights: Parameter,
     batches: Batches<'a>,
     images: Vec<u8>,
@@ -40,7 +43,7 @@ impl<'a> Learning<'a> {
     ) -> Result<(Self, Parameters, Optimizer), Failure> {
         let batches =
             Batches::new(&data.train, settings.batch, seed).map_err(|cause| Failure::at(&data.name, cause))?;
-        let (parameters, net, weights) = network(seed, settings.width, &data.weights);
+        let (parameters, net, weights) = network(seed, settings.network, true, &data.weights);
         let optimizer = optimizer(&settings, data)?;
         let task = Self { data, settings, net, weights, batches, images: Vec::new(), labels: Vec::new() };
         Ok((task, parameters, optimizer))
@@ -101,14 +104,15 @@ impl run::Task for Learning<'_> {
         Ok(Metrics::of_pixels(&confusion))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, SHOWN).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);
         }
-        run::predict(trainer, &self.net, ([shown.len(), test.height, test.width, 3], Element::Byte), &images)
+        let size = [shown.len(), test.height, test.width, 3];
+        run::predict(trainer, &self.net, (size, Element::Byte), &images).map(Answers::Classes)
     }
 
     fn position(&self) -> u64 {

@@ -56,7 +56,7 @@ impl Dataset for Speech {
         let Opening { device, threads, settings, method, seed, weights: file } = opening;
         run::start((device, threads), method, move || {
             let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, None)?;
+            weights::import(&mut parameters, file, &[])?;
             Ok((task, parameters, optimizer))
         })
     }

@@ -5,7 +5,7 @@ mod decode;
 mod network;
 mod training;
 
-use super::{Apply, Dataset, Kind, Net, Pixels, Recognised, SoundInput, Trained, apply::Fill};
+use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, apply::Fill};
 use crate::{
     Failure,
     data::{Reading, Speech},
@@ -25,6 +25,10 @@ const LR: f64 = 0.01;
 pub(super) struct Speaking;
 
 impl Kind for Speaking {
+    fn net(&self) -> Net {
+        Net::DeepSpeech2
+    }
+
     fn batch(&self) -> usize {
         16
     }
@@ -45,8 +49,8 @@ impl Kind for Speaking {
         ("recordings", batch)
     }
 
-    fn network(&self, _: Net, width: usize) -> String {
-        let [channels, units, layers] = sizes(width);
+    fn network(&self, network: Network) -> String {
+        let [channels, units, layers] = sizes(network);
         format!("Deep Speech 2 ({channels} channels, {layers} layers of {units} units)")
     }
 
@@ -57,8 +61,8 @@ impl Kind for Speaking {
         }))
     }
 
-    fn layers(&self, _: Net, width: usize, method: Method) -> Result<Vec<PlanRow>, Failure> {
-        let (parameters, net) = network(0, 81, width, 3);
+    fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, net) = network::network(0, 81, network, 3);
         let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
         let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
         let batch = Batch::of_one(&[0.0; 4 * 81], 81);
@@ -69,8 +73,8 @@ impl Kind for Speaking {
         let sound = trained.classes.sound;
         let sound = sound.ok_or_else(|| Failure::at("checkpoint", "does not say what its network hears"))?;
         let letters: Vec<char> = trained.classes.names.iter().filter_map(|name| name.chars().next()).collect();
-        let (mut parameters, net) = network(0, sound.frequencies, trained.width, letters.len() + 1);
-        fill(&mut parameters)?;
+        let (mut parameters, net) = network(0, sound.frequencies, trained.network, letters.len() + 1);
+        fill(&mut parameters, &[])?;
         let Trained { device, threads, method, .. } = trained;
         device.open(threads, Loading { parameters, net, method, sound, letters })
     }
@@ -109,8 +113,8 @@ struct Listening<B: Backend> {
 }
 
 impl<B: Backend<Error: 'static>> Apply for Listening<B> {
-    /// Of spectra, the two texts with a tab between.
-    fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    /// Of spectra.
+    fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Answers, Failure> {
         if frequencies != self.sound.frequencies {
             let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);
             return Err(Failure::at("spectra", cause));
@@ -118,7 +122,6 @@ impl<B: Backend<Error: 'static>> Apply for Listening<B> {
         let batch = Batch::of_one(&super::run::numbers(bytes), frequencies);
         let net = &self.net;
         let logits = self.trainer.evaluate(batch.inputs(), |[x, frames, steps]| net.logits(x, frames, steps))?;
-        let texts = batch.texts(&logits.data, &self.letters).into_iter().next().unwrap_or_default();
-        Ok(texts.join("\t").into_bytes())
+        Ok(Answers::Texts(batch.texts(&logits.data, &self.letters)))
     }
 }

@@ -1,21 +1,22 @@
 //! Deep Speech 2 with first values, and batches of recordings for it.
 
 use super::decode;
-use crate::data::Spoken;
+use crate::{
+    data::Spoken,
+    tasks::{Network, Transcript},
+};
 use gradscale::{Input, Parameters, Var, models::DeepSpeech};
 
-/// From this width on the network has as many channels and layers as common implementations.
-const LARGE: usize = 100;
-
 /// Channels of the convolutions, units of a layer, recurrent layers.
-pub fn sizes(width: usize) -> [usize; 3] {
-    [width.div_ceil(2).min(32), 4 * width, if width < LARGE { 2 } else { 5 }]
+pub fn sizes(network: Network) -> [usize; 3] {
+    let Network { width, small, .. } = network;
+    [width.div_ceil(2).min(32), 4 * width, if small { 2 } else { 5 }]
 }
 
 /// A network with its parameters, first values by `seed`.
-pub fn network(seed: u64, frequencies: usize, width: usize, characters: usize) -> (Parameters, DeepSpeech) {
+pub fn network(seed: u64, frequencies: usize, network: Network, characters: usize) -> (Parameters, DeepSpeech) {
     let mut parameters = Parameters::seeded(seed);
-    let net = DeepSpeech::new(&mut parameters.at("deepspeech"), frequencies, sizes(width), characters);
+    let net = DeepSpeech::new(&mut parameters.at("deepspeech"), frequencies, sizes(network), characters);
     (parameters, net)
 }
 
@@ -83,15 +84,16 @@ impl Batch {
         [x, frames, steps, Input::u32([n, self.room], &self.targets), Input::u32([n], &self.letters)]
     }
 
-    /// What logits `[n, steps, characters]` say of each: by the likeliest alignment, and by the likeliest text.
-    pub fn texts(&self, logits: &[f32], alphabet: &[char]) -> Vec<[String; 2]> {
+    /// What logits `[n, steps, characters]` say of each.
+    pub fn texts(&self, logits: &[f32], alphabet: &[char]) -> Vec<Transcript> {
         let (n, characters) = (self.frames.len(), alphabet.len() + 1);
         let each = logits.len().checked_div(n).unwrap_or(0);
         let text =
             |said: Vec<usize>| said.into_iter().filter_map(|number| alphabet.get(number - 1)).collect::<String>();
         let one = |(logits, &steps): (&[f32], &u32)| {
             let logits = &logits[..(steps as usize * characters).min(logits.len())];
-            [decode::greedy(logits, characters), decode::beam(logits, characters, decode::BEAM)].map(text)
+            let greedy = text(decode::greedy(logits, characters));
+            Transcript { text: text(decode::beam(logits, characters, decode::BEAM)), greedy }
         };
         logits.chunks(each.max(1)).zip(&self.steps).map(one).collect()
     }

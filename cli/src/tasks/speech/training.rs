@@ -8,7 +8,7 @@ use crate::{
     Failure,
     data::{Order, Speech, Spoken},
     metrics::{ErrorRate, Metrics},
-    tasks::{Classes, On, Pixels, Settings, SoundInput, run, samples},
+    tasks::{Answers, Classes, On, Pixels, Settings, SoundInput, Transcript, run, samples},
 };
 use gradscale::{
     Error, Gradients, Parameters, Prefetched, Trainer, core::backend::Backend, models::DeepSpeech, optim::Optimizer,
@@ -29,7 +29,7 @@ pub struct Learning<'a> {
 
 impl<'a> Learning<'a> {
     pub fn new(data: &'a Speech, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
-        let (parameters, net) = network(seed, data.frequencies, settings.width, data.letters.len() + 1);
+        let (parameters, net) = network(seed, data.frequencies, settings.network, data.letters.len() + 1);
         let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
         let order = Order::new(data.train.len(), seed);
         let mut sorted: Vec<usize> = (0..data.train.len()).collect();
@@ -53,7 +53,7 @@ impl<'a> Learning<'a> {
     /// What is said in these recordings, by both decoders.
     fn heard<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, recordings: &[&Spoken],
-    ) -> Result<Vec<[String; 2]>, Failure> {
+    ) -> Result<Vec<Transcript>, Failure> {
         let mut texts = Vec::new();
         for part in recordings.chunks(CHUNK) {
             let batch = Batch::new(part.iter().copied(), self.data.frequencies, &self.data.letters);
@@ -98,17 +98,18 @@ impl run::Task for Learning<'_> {
         recordings.sort_by_key(|one| one.frames);
         let (mut rates, mut whole) = ([ErrorRate::default(); 2], 0usize);
         for (spoken, texts) in recordings.iter().zip(self.heard(trainer, &recordings)?) {
-            rates.iter_mut().zip(&texts).for_each(|(rate, text)| rate.add(&spoken.text, text));
-            whole += usize::from(texts[1].trim() == spoken.text.trim());
+            let Transcript { text, greedy } = texts;
+            rates[0].add(&spoken.text, &greedy);
+            rates[1].add(&spoken.text, &text);
+            whole += usize::from(text.trim() == spoken.text.trim());
         }
         Ok(Metrics::of_texts(rates, whole as f64 / recordings.len().max(1) as f64))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Vec<u8>, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
         let shown: Vec<&Spoken> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
-        let lines = self.heard(trainer, &shown)?.into_iter().map(|texts| texts.join("\t") + "\n");
-        Ok(lines.collect::<String>().into_bytes())
+        self.heard(trainer, &shown).map(Answers::Texts)
     }
 
     fn position(&self) -> u64 {

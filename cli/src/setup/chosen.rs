@@ -1,0 +1,92 @@
+//! Which network, and how large.
+
+use super::{NetworkSize, Sizes, width};
+use crate::{
+    Failure,
+    tasks::{Net, Network, Task},
+};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// Channels, unless told.
+const WIDTH: usize = 16;
+
+/// A network with its kind of data.
+#[derive(Clone, Debug, Default, Args, Serialize, Deserialize)]
+pub struct Chosen {
+    /// Network and kind of data [default: segnet]
+    #[arg(long, value_enum)]
+    #[serde(serialize_with = "resolved")]
+    pub task: Option<Task>,
+    /// Network; without --task, it says the task too [default: segnet-basic for segnet, resnet-8 for classify]
+    #[arg(id = "network", long = "network", alias = "net", value_enum, value_name = "NETWORK")]
+    #[serde(default)]
+    pub net: Option<Net>,
+    /// Of the network: small (for small pictures, as wide as --width says), or paper (the paper's network; only a GPU
+    /// trains it in good time). Of images in files of their own, which may have any sizes: rows and columns that they
+    /// are resized to, masks to the nearest pixels. Both: paper,240x320 [default: small]
+    #[arg(long, value_name = "small|paper|HxW")]
+    #[serde(default)]
+    pub size: Option<Sizes>,
+    /// Channels of each layer; SegNetBasic has 64. Of a network whose layers differ, about those of the first: all are in
+    /// proportion, and the papers' have 64. A perceptron and towers have 8 times as many units in a layer; Deep Speech
+    /// 2 has 4 times as many, and half as many channels, at most 32 [default: 16; with --size paper the paper's]
+    #[arg(long, value_name = "N", value_parser = width)]
+    pub width: Option<usize>,
+}
+
+/// Results and checkpoints say which it was.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn resolved<S: serde::Serializer>(task: &Option<Task>, serializer: S) -> Result<S::Ok, S::Error> {
+    task.unwrap_or_default().serialize(serializer)
+}
+
+impl Chosen {
+    /// Kind of data.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        self.task.or(self.net.map(Net::task)).unwrap_or_default()
+    }
+
+    /// Which network, unchecked.
+    #[must_use]
+    pub fn net(&self) -> Net {
+        self.net.unwrap_or_else(|| self.task().kind().net())
+    }
+
+    /// The network.
+    ///
+    /// # Errors
+    /// One for another task, or of no paper; another width than the paper's.
+    pub fn network(&self) -> Result<Network, Failure> {
+        let (task, net) = (self.task(), self.net());
+        if net.task() != task {
+            let words =
+                |task: Task| task.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+            let cause = format!("is for --task {}, not for {}", words(net.task()), words(task));
+            return Err(Failure::at(format!("--network {net}"), cause));
+        }
+        match self.size.and_then(|size| size.network) {
+            None | Some(NetworkSize::Small) => Ok(Network::small(net, self.width.unwrap_or(WIDTH))),
+            Some(NetworkSize::Paper) => {
+                let paper = Network::paper(net)?;
+                match self.width.filter(|width| *width != paper.width) {
+                    Some(width) => {
+                        let cause = format!("the paper's network has {}: leave out one of both", paper.width);
+                        Err(Failure::at(format!("--width {width}"), cause))
+                    }
+                    None => Ok(paper),
+                }
+            }
+        }
+    }
+
+    /// With a value for everything but sizes.
+    ///
+    /// # Errors
+    /// Those of [`Chosen::network`].
+    pub fn resolved(&self) -> Result<Self, Failure> {
+        let Network { net, width, .. } = self.network()?;
+        Ok(Self { task: Some(self.task()), net: Some(net), width: Some(width), size: self.size })
+    }
+}

@@ -1,0 +1,45 @@
+//! What networks answer.
+
+use serde::{Deserialize, Serialize};
+
+/// Of images, or of recordings. Files keep classes as numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answers {
+    /// The class of every pixel, or of every image, one after another.
+    Classes(Vec<u32>),
+    /// What is said in each recording.
+    Texts(Vec<Transcript>),
+}
+
+/// What is said in a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transcript {
+    /// The likeliest text.
+    pub text: String,
+    /// That of the likeliest alignment.
+    pub greedy: String,
+}
+
+impl Answers {
+    /// Nothing was asked.
+    pub const NONE: Self = Self::Classes(Vec::new());
+
+    /// Classes, if they are such.
+    #[must_use]
+    pub fn classes(&self) -> &[u32] {
+        match self {
+            Self::Classes(classes) => classes,
+            Self::Texts(_) => &[],
+        }
+    }
+
+    /// Texts, if they are such.
+    #[must_use]
+    pub fn texts(&self) -> &[Transcript] {
+        match self {
+            Self::Classes(_) => &[],
+            Self::Texts(texts) => texts,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Networks by their names, and how large they are.
+
+use super::Task;
+use crate::Failure;
+use clap::ValueEnum;
+use gradscale::models::{Architecture, Scale};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Networks, each for one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Net {
+    /// classify: a perceptron, two hidden layers of 8 · width units
+    Mlp,
+    /// classify: three residual blocks of width, 2 · width and 4 · width channels
+    #[value(name = "resnet-8", alias = "resnet")]
+    #[serde(rename = "resnet-8", alias = "resnet")]
+    Resnet,
+    /// classify: two towers of 8 · width units on one trunk, the second's loss counting 2^-46 of the first's; only what
+    /// scales every gradient by itself trains both in FP16
+    Towers,
+    /// classify: AlexNet, as torchvision's
+    #[value(name = "alexnet")]
+    #[serde(rename = "alexnet")]
+    AlexNet,
+    /// classify: VGG-16 (D)
+    #[value(name = "vgg-16")]
+    #[serde(rename = "vgg-16")]
+    Vgg16,
+    /// classify: `GoogLeNet` (Inception v1) with its heads for training
+    #[value(name = "googlenet")]
+    #[serde(rename = "googlenet")]
+    GoogLeNet,
+    /// classify: Inception with batch norm
+    InceptionV2,
+    /// classify: Inception v3, at its paper's size with its head for training
+    InceptionV3,
+    /// classify: ResNet-18
+    #[value(name = "resnet-18")]
+    #[serde(rename = "resnet-18")]
+    ResNet18,
+    /// classify: ResNet-50
+    #[value(name = "resnet-50")]
+    #[serde(rename = "resnet-50")]
+    ResNet50,
+    /// segnet: four levels of 7 × 7 convolutions of width channels; `SegNetBasic` has 64
+    SegnetBasic,
+    /// segnet: VGG-16's convolutions with batch norm, and their mirror
+    Segnet,
+    /// speech: Deep Speech 2, two recurrent layers of 4 · width units; its paper's size has five of 800
+    #[value(name = "deep-speech-2")]
+    #[serde(rename = "deep-speech-2")]
+    DeepSpeech2,
+}
+
+impl Net {
+    /// The task that it is for.
+    #[must_use]
+    pub const fn task(self) -> Task {
+        match self {
+            Self::SegnetBasic | Self::Segnet => Task::Segnet,
+            Self::DeepSpeech2 => Task::Speech,
+            Self::Mlp
+            | Self::Resnet
+            | Self::Towers
+            | Self::AlexNet
+            | Self::Vgg16
+            | Self::GoogLeNet
+            | Self::InceptionV2
+            | Self::InceptionV3
+            | Self::ResNet18
+            | Self::ResNet50 => Task::Classify,
+        }
+    }
+
+    /// The library's network for images with one class each, if it is one.
+    #[must_use]
+    pub const fn architecture(self) -> Option<Architecture> {
+        Some(match self {
+            Self::Mlp | Self::Resnet | Self::Towers | Self::SegnetBasic | Self::Segnet | Self::DeepSpeech2 => {
+                return None;
+            }
+            Self::AlexNet => Architecture::AlexNet,
+            Self::Vgg16 => Architecture::Vgg16,
+            Self::GoogLeNet => Architecture::GoogLeNet,
+            Self::InceptionV2 => Architecture::InceptionV2,
+            Self::InceptionV3 => Architecture::InceptionV3,
+            Self::ResNet18 => Architecture::ResNet18,
+            Self::ResNet50 => Architecture::ResNet50,
+        })
+    }
+
+    /// The width that it has in its paper, if it is of one.
+    const fn paper_width(self) -> Option<usize> {
+        match self {
+            Self::Mlp | Self::Resnet | Self::Towers => None,
+            // That of common implementations: the paper's own is larger than any data here.
+            Self::DeepSpeech2 => Some(200),
+            Self::SegnetBasic
+            | Self::Segnet
+            | Self::AlexNet
+            | Self::Vgg16
+            | Self::GoogLeNet
+            | Self::InceptionV2
+            | Self::InceptionV3
+            | Self::ResNet18
+            | Self::ResNet50 => Some(Scale::PAPER.width),
+        }
+    }
+}
+
+impl From<Architecture> for Net {
+    fn from(architecture: Architecture) -> Self {
+        match architecture {
+            Architecture::AlexNet => Self::AlexNet,
+            Architecture::Vgg16 => Self::Vgg16,
+            Architecture::GoogLeNet => Self::GoogLeNet,
+            Architecture::InceptionV2 => Self::InceptionV2,
+            Architecture::InceptionV3 => Self::InceptionV3,
+            Architecture::ResNet18 => Self::ResNet18,
+            Architecture::ResNet50 => Self::ResNet50,
+        }
+    }
+}
+
+/// As on the command line.
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+/// A network, and how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Which.
+    pub net: Net,
+    /// Channels: see `--width`.
+    pub width: usize,
+    /// Whether its first layers are made for small pictures.
+    pub small: bool,
+}
+
+impl Network {
+    /// For small pictures.
+    #[must_use]
+    pub const fn small(net: Net, width: usize) -> Self {
+        Self { net, width, small: true }
+    }
+
+    /// The paper's.
+    ///
+    /// # Errors
+    /// A network that no paper has.
+    pub fn paper(net: Net) -> Result<Self, Failure> {
+        if let Some(width) = net.paper_width() {
+            return Ok(Self { net, width, small: false });
+        }
+        let cause = format!(
+            "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
+                             resnet-50, segnet-basic, segnet and deep-speech-2 are"
+        );
+        Err(Failure::at("--size paper", cause))
+    }
+
+    /// The same for the library.
+    #[must_use]
+    pub const fn scale(self) -> Scale {
+        Scale { width: self.width, small: self.small, dropout: true }
+    }
+
+    /// Whether it is a paper's.
+    #[must_use]
+    pub fn is_paper(self) -> bool {
+        !self.small && self.net.paper_width() == Some(self.width)
+    }
+
+    /// Rows and columns of the images that a paper trains it with, if it is a paper's and wants such.
+    #[must_use]
+    pub fn image(self) -> Option<usize> {
+        self.net.architecture().filter(|_| self.is_paper()).map(Architecture::image)
+    }
+
+    /// The name that people know it by, and its size.
+    #[must_use]
+    pub fn words(self, name: &str) -> String {
+        if self.is_paper() { format!("{name} (the paper's)") } else { format!("{name} ({} channels)", self.width) }
+    }
+}

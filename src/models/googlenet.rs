@@ -1,0 +1,137 @@
+//! GoogLeNet (Szegedy et al. 2015), as torchvision has it: with batch norm, and 3 × 3 where the paper has 5 × 5.
+
+use super::{
+    Scale, Vision,
+    inception::{Before, Block, Unit, Windows, conv, halve},
+};
+use crate::{
+    Scope, Var,
+    nn::{Dropout, Linear, Module},
+};
+
+/// Channels of a block: 1 × 1; before and of 3 × 3; before and of the second 3 × 3; behind the pooling.
+const BLOCKS: [(&str, [usize; 6]); 9] = [
+    ("inception3a", [64, 96, 128, 16, 32, 32]),
+    ("inception3b", [128, 128, 192, 32, 96, 64]),
+    ("inception4a", [192, 96, 208, 16, 48, 64]),
+    ("inception4b", [160, 112, 224, 24, 64, 64]),
+    ("inception4c", [128, 128, 256, 24, 64, 64]),
+    ("inception4d", [112, 144, 288, 32, 64, 64]),
+    ("inception4e", [256, 160, 320, 32, 128, 128]),
+    ("inception5a", [256, 160, 320, 32, 128, 128]),
+    ("inception5b", [384, 192, 384, 48, 128, 128]),
+];
+/// Blocks before which images are halved.
+const HALVED: [usize; 2] = [2, 7];
+/// Blocks behind which there is a head for training.
+const HEADS: [usize; 2] = [2, 5];
+/// What the loss of such a head counts (section 5).
+const WEIGHT: f32 = 0.3;
+/// Windows that such a head takes means of, on each side.
+const WINDOWS: u8 = 4;
+
+/// A head for training alone.
+#[derive(Clone, Debug)]
+struct Head {
+    conv: Unit,
+    first: Linear,
+    second: Linear,
+    dropout: Dropout,
+}
+
+impl Head {
+    fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, classes: usize) -> Self {
+        let (conv, hidden) = (Unit::new(scope, scale, from, conv("conv", 128, 1)), scale.of(1024));
+        let first = Linear::new(&mut scope.at("fc1"), usize::from(WINDOWS * WINDOWS) * scale.of(128), hidden);
+        Self { conv, first, second: Linear::new(&mut scope.at("fc2"), hidden, classes), dropout: scale.drops(0.7) }
+    }
+}
+
+impl Module for Head {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let x = self.conv.forward(x.adaptive_average_pool([WINDOWS.into(); 2])).flatten();
+        self.second.forward(self.dropout.forward(self.first.forward(x).relu()))
+    }
+}
+
+/// Three convolutions, nine blocks of four branches, the mean of the image, dropout and a linear layer; two more heads
+/// while training. For small pictures the first kernel is 3 × 3 at stride 1.
+#[derive(Clone, Debug)]
+pub struct GoogLeNet {
+    stem: [Unit; 3],
+    blocks: Vec<Block>,
+    heads: [Head; 2],
+    dropout: Dropout,
+    last: Linear,
+    scale: Scale,
+}
+
+impl GoogLeNet {
+    /// First weights of convolutions are those of He et al. (2015); linear layers start as PyTorch's.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
+        let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
+        let stem = [
+            Unit::new(scope, scale, inputs, first),
+            Unit::new(scope, scale, scale.of(64), conv("conv2", 64, 1)),
+            Unit::new(scope, scale, scale.of(64), conv("conv3", 192, 3)),
+        ];
+        let mut from = scale.of(192);
+        let mut block = |(name, [one, before, three, before_second, second, pool]): (&str, [usize; 6])| {
+            let at = &mut scope.at(name);
+            let block = Block::new(scale, from)
+                .branch(at, Before::Nothing, &[conv("branch1", one, 1)])
+                .branch(at, Before::Nothing, &[conv("branch2.0", before, 1), conv("branch2.1", three, 3)])
+                .branch(at, Before::Nothing, &[conv("branch3.0", before_second, 1), conv("branch3.1", second, 3)])
+                .branch(at, Before::Max, &[conv("branch4.1", pool, 1)]);
+            from = block.channels();
+            block
+        };
+        let blocks: Vec<Block> = BLOCKS.into_iter().map(&mut block).collect();
+        let heads = [("aux1", HEADS[0]), ("aux2", HEADS[1])]
+            .map(|(name, behind)| Head::new(&mut scope.at(name), scale, blocks[behind].channels(), classes));
+        let last = Linear::new(&mut scope.at("fc"), from, classes);
+        Self { stem, blocks, heads, dropout: scale.drops(0.2), last, scale }
+    }
+
+    /// The answer, and what the heads for training read.
+    fn through<'t>(&self, x: Var<'t>) -> (Var<'t>, Vec<Var<'t>>) {
+        let [first, second, third] = &self.stem;
+        let mut x = first.forward(x);
+        if !self.scale.small {
+            x = halve(x, Windows::Ceil);
+        }
+        x = halve(third.forward(second.forward(x)), Windows::Ceil);
+        let mut read = Vec::new();
+        for (i, block) in self.blocks.iter().enumerate() {
+            if i == HALVED[0] {
+                x = halve(x, Windows::Ceil);
+            }
+            if i == HALVED[1] {
+                x = x.max_pool([2; 2]);
+            }
+            x = block.forward(x);
+            if HEADS.contains(&i) {
+                read.push(x);
+            }
+        }
+        (self.last.forward(self.dropout.forward(x.adaptive_average_pool([1; 2]))), read)
+    }
+}
+
+impl Module for GoogLeNet {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.through(x).0
+    }
+}
+
+impl Vision for GoogLeNet {
+    fn heads<'t>(&self, x: Var<'t>) -> Vec<(Var<'t>, f32)> {
+        let (answer, read) = self.through(x);
+        let others = self.heads.iter().zip(read).map(|(head, x)| (head.forward(x), WEIGHT));
+        std::iter::once((answer, 1.0)).chain(others).collect()
+    }
+
+    fn flattened(&self) -> Vec<(&'static str, [usize; 3])> {
+        ["aux1.fc1", "aux2.fc1"].map(|name| (name, [WINDOWS.into(), WINDOWS.into(), self.scale.of(128)])).to_vec()
+    }
+}

@@ -1,0 +1,166 @@
+//! What Inception networks are made of: branches side by side, whose channels are put together.
+
+use super::Scale;
+use crate::{
+    Init, Scope, Var,
+    nn::{BatchNorm, Conv2d, Module},
+};
+use gradscale_core::ops::{Pool, PoolOp};
+
+/// Torchvision's and TensorFlow's, for all of them.
+const EPS: f32 = 1e-3;
+
+/// A convolution without bias, batch norm, and a ReLU: `conv` and `bn`.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    conv: Conv2d,
+    norm: BatchNorm,
+}
+
+impl Unit {
+    /// So many channels of the paper's, of `from` of this network.
+    pub fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, plan: Conv) -> Self {
+        let (mut at, to) = (scope.at(plan.name), scale.of(plan.to));
+        let conv = Conv2d::rectangular(&mut at.at("conv"), from, to, plan.kernel, Init::HeNormal);
+        let conv = conv.stride(plan.stride).pad(plan.pad);
+        Self { conv, norm: BatchNorm::new(&mut at.at("bn"), to).eps(EPS) }
+    }
+}
+
+impl Module for Unit {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.norm.forward(self.conv.forward(x)).relu()
+    }
+}
+
+/// A unit to be built.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conv {
+    name: &'static str,
+    to: usize,
+    kernel: [usize; 2],
+    stride: u32,
+    pad: [u32; 2],
+}
+
+/// That leaves sizes as they are: `kernel` is odd.
+pub(super) const fn conv(name: &'static str, to: usize, kernel: usize) -> Conv {
+    wide(name, to, [kernel; 2])
+}
+
+/// The same with a kernel of two sizes.
+#[expect(clippy::cast_possible_truncation, reason = "sizes of kernels")]
+pub(super) const fn wide(name: &'static str, to: usize, kernel: [usize; 2]) -> Conv {
+    Conv { name, to, kernel, stride: 1, pad: [(kernel[0] / 2) as u32, (kernel[1] / 2) as u32] }
+}
+
+impl Conv {
+    pub const fn stride(self, stride: u32) -> Self {
+        Self { stride, ..self }
+    }
+
+    pub const fn pad(self, pad: u32) -> Self {
+        Self { pad: [pad; 2], ..self }
+    }
+}
+
+/// Which windows of a 3 × 3 max-pooling at stride 2 there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Windows {
+    /// Those inside the image.
+    Inside,
+    /// One more where these leave something out.
+    Ceil,
+    /// Those inside an image with one more pixel on each side.
+    Padded,
+}
+
+/// 3 × 3 max-pooling at stride 2.
+pub(super) fn halve(x: Var<'_>, windows: Windows) -> Var<'_> {
+    x.pool("max_pool", |x| {
+        let pad = if windows == Windows::Padded { 1 } else { 0 };
+        let pool = Pool::padded(PoolOp::Max, x, [3; 2], [pad; 2])?.stride([2; 2])?;
+        if windows == Windows::Ceil { pool.ceil() } else { Ok(pool) }
+    })
+}
+
+/// What a branch does first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Before {
+    Nothing,
+    /// 3 × 3, zeros beside the image counted.
+    Average,
+    /// 3 × 3.
+    Max,
+    /// [`halve`].
+    Halve(Windows),
+}
+
+#[derive(Clone, Debug)]
+struct Branch {
+    before: Before,
+    units: Vec<Unit>,
+    /// Side by side at its end.
+    fork: Vec<Unit>,
+}
+
+/// Branches side by side.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    branches: Vec<Branch>,
+    from: usize,
+    to: usize,
+    scale: Scale,
+}
+
+impl Block {
+    /// Of `from` channels of this network; no branches yet.
+    pub const fn new(scale: Scale, from: usize) -> Self {
+        Self { branches: Vec::new(), from, to: 0, scale }
+    }
+
+    /// Channels of this network that it has.
+    pub const fn channels(&self) -> usize {
+        self.to
+    }
+
+    /// With a branch.
+    pub fn branch(self, scope: &mut Scope<'_>, before: Before, units: &[Conv]) -> Self {
+        self.forked(scope, before, units, &[])
+    }
+
+    /// With a branch that ends in several units side by side.
+    pub fn forked(mut self, scope: &mut Scope<'_>, before: Before, units: &[Conv], fork: &[Conv]) -> Self {
+        let (scale, mut from) = (self.scale, self.from);
+        let mut all = Vec::new();
+        for plan in units {
+            all.push(Unit::new(scope, scale, from, *plan));
+            from = scale.of(plan.to);
+        }
+        let ends: Vec<Unit> = fork.iter().map(|plan| Unit::new(scope, scale, from, *plan)).collect();
+        self.to += if fork.is_empty() { from } else { fork.iter().map(|plan| scale.of(plan.to)).sum() };
+        self.branches.push(Branch { before, units: all, fork: ends });
+        self
+    }
+}
+
+impl Module for Block {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let parts: Vec<Var<'t>> = self.branches.iter().flat_map(|branch| branch.parts(x)).collect();
+        parts.split_first().map_or(x, |(first, others)| first.concat(others, 3))
+    }
+}
+
+impl Branch {
+    fn parts<'t>(&self, x: Var<'t>) -> Vec<Var<'t>> {
+        let pool = |op, x| Pool::padded(op, x, [3; 2], [1; 2])?.stride([1; 2]);
+        let x = match self.before {
+            Before::Nothing => x,
+            Before::Average => x.pool("average_pool", |x| pool(PoolOp::Average, x)),
+            Before::Max => x.pool("max_pool", |x| pool(PoolOp::Max, x)),
+            Before::Halve(windows) => halve(x, windows),
+        };
+        let x = self.units.forward(x);
+        if self.fork.is_empty() { vec![x] } else { self.fork.iter().map(|unit| unit.forward(x)).collect() }
+    }
+}

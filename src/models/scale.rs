@@ -1,0 +1,44 @@
+//! How large a network for images is.
+
+use crate::nn::Dropout;
+
+/// Channels of the paper's networks are counted in these parts: their first layers mostly have so many.
+const WHOLE: usize = 64;
+
+/// How large a network is.
+///
+/// ```
+/// use gradscale::models::Scale;
+/// assert_eq!(Scale::PAPER, Scale { width: 64, small: false, dropout: true });
+/// assert_eq!(Scale::small(16), Scale { width: 16, small: true, dropout: true });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Channels of every layer, in 64ths of the paper's, rounded up.
+    pub width: usize,
+    /// For pictures of about 32 × 32: the first layers keep more of their size.
+    pub small: bool,
+    /// Whether training drops values where the paper does.
+    pub dropout: bool,
+}
+
+impl Scale {
+    /// The paper's.
+    pub const PAPER: Self = Self { width: WHOLE, small: false, dropout: true };
+
+    /// For small pictures, with a first layer of about `width` channels.
+    #[must_use]
+    pub const fn small(width: usize) -> Self {
+        Self { width, small: true, dropout: true }
+    }
+
+    /// What becomes of a layer's channels.
+    pub(super) const fn of(self, channels: usize) -> usize {
+        (channels * self.width).div_ceil(WHOLE)
+    }
+
+    /// Drops this share.
+    pub(super) fn drops(self, share: f32) -> Dropout {
+        Dropout { keep: if self.dropout { 1.0 - share } else { 1.0 } }
+    }
+}

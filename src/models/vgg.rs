@@ -1,0 +1,116 @@
+//! VGG-16, configuration D (Simonyan and Zisserman 2015).
+
+use super::{Scale, Vision};
+use crate::{
+    Fan, Init, Scope, Var,
+    nn::{BatchNorm, Conv2d, Dropout, Linear, Module},
+};
+use gradscale_core::ops::{Pool, PoolOp};
+use std::f32::consts::SQRT_2;
+
+/// Channels of each level, and its convolutions. Max-pooling follows each level.
+pub(super) const LEVELS: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
+
+/// A 3 × 3 convolution, perhaps with batch norm, and a ReLU.
+#[derive(Clone, Debug)]
+struct Layer {
+    conv: Conv2d,
+    norm: Option<BatchNorm>,
+}
+
+/// The thirteen convolutions, by level: called `features.0` and so on, as in torchvision's `vgg16` and, with batch norm,
+/// `vgg16_bn`.
+#[derive(Clone, Debug)]
+pub(super) struct Features(Vec<Vec<Layer>>);
+
+impl Features {
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, norm: bool) -> Self {
+        let (mut index, mut from) = (0, inputs);
+        let init = Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 };
+        let mut layer = |to: usize, index: &mut usize| {
+            let mut at = scope.at(&format!("features.{index}"));
+            let conv = Conv2d::with_init(&mut at, from, to, 3, init).bias(&mut at);
+            let norm = norm.then(|| BatchNorm::new(&mut scope.at(&format!("features.{}", *index + 1)), to));
+            from = to;
+            // Its ReLU has a number too.
+            *index += if norm.is_some() { 3 } else { 2 };
+            Layer { conv, norm }
+        };
+        let level = |(channels, count): (usize, usize)| {
+            let layers = (0..count).map(|_| layer(scale.of(channels), &mut index)).collect();
+            // And so has the pooling.
+            index += 1;
+            layers
+        };
+        Self(LEVELS.into_iter().map(level).collect())
+    }
+
+    /// Levels with their poolings, of which incomplete windows are left out or not: each pooled value.
+    pub fn pooled<'t>(&self, x: Var<'t>, ceil: bool) -> Vec<Var<'t>> {
+        let (mut x, mut all) = (x, Vec::new());
+        for level in &self.0 {
+            for layer in level {
+                x = layer.conv.forward(x);
+                x = layer.norm.iter().fold(x, |x, norm| norm.forward(x)).relu();
+            }
+            x = x.pool("max_pool", |x| {
+                let pool = Pool::new(PoolOp::Max, x, [2; 2])?;
+                if ceil { pool.ceil() } else { Ok(pool) }
+            });
+            all.push(x);
+        }
+        all
+    }
+}
+
+/// Thirteen convolutions with a ReLU each, a max-pooling after every two or three, the mean in 7 × 7 windows, three
+/// linear layers with dropout. For small pictures the mean is that of what is left of the image.
+#[derive(Clone, Debug)]
+pub struct Vgg16 {
+    features: Features,
+    linears: [Linear; 3],
+    dropout: Dropout,
+    windows: usize,
+    last: usize,
+}
+
+impl Vgg16 {
+    /// Configuration D. First weights as torchvision's.
+    pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
+        Self::build(scope, inputs, scale, classes, false)
+    }
+
+    /// With batch norm behind each convolution, as SegNet's encoder.
+    pub fn with_norm(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
+        Self::build(scope, inputs, scale, classes, true)
+    }
+
+    fn build(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize, norm: bool) -> Self {
+        let features = Features::new(scope, inputs, scale, norm);
+        let windows = if scale.small { 1 } else { 7 };
+        let (last, hidden) = (scale.of(512), scale.of(4096));
+        // Torchvision's deviation is meant for 4096 units: fewer want more, or little would come through.
+        let init = if scale.small { Init::HeNormal } else { Init::Normal { mean: 0.0, std: 0.01 } };
+        let mut linear =
+            |index: usize, from, to| Linear::with_init(&mut scope.at(&format!("classifier.{index}")), from, to, init);
+        let linears =
+            [linear(0, windows * windows * last, hidden), linear(3, hidden, hidden), linear(6, hidden, classes)];
+        Self { features, linears, dropout: scale.drops(0.5), windows, last }
+    }
+}
+
+impl Module for Vgg16 {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let windows = u32::try_from(self.windows).unwrap_or(u32::MAX);
+        let x = self.features.pooled(x, false).pop().unwrap_or(x).adaptive_average_pool([windows; 2]).flatten();
+        let [first, second, third] = &self.linears;
+        let x = self.dropout.forward(first.forward(x).relu());
+        third.forward(self.dropout.forward(second.forward(x).relu()))
+    }
+}
+
+impl Vision for Vgg16 {
+    fn flattened(&self) -> Vec<(&'static str, [usize; 3])> {
+        vec![("classifier.0", [self.windows, self.windows, self.last])]
+    }
+}
