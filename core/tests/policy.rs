@@ -14,7 +14,7 @@ use gradscale_core::{
 use proptest::{collection::vec, prelude::*};
 
 const PRODUCTS: [Op; 6] = [Op::Matmul, Op::Linear, Op::BatchedMatmul, Op::Conv, Op::ConvTranspose, Op::Recurrent];
-const LOSSES: [Op; 6] =
+const LOSSES: [Op; 7] =
     [Op::CrossEntropy, Op::CtcLoss, Op::BinaryCrossEntropy, Op::MseLoss, Op::L1Loss, Op::SmoothL1Loss, Op::FocalLoss];
 const NORMALISATIONS: [Op; 5] = [Op::BatchNorm, Op::LayerNorm, Op::GroupNorm, Op::RmsNorm, Op::LocalResponseNorm];
 const LARGE: [Op; 9] = [Op::Exp, Op::Log, Op::Pow, Op::Sqrt, Op::Sum, Op::Mean, Op::Norm, Op::Softmax, Op::LogSoftmax];
