@@ -1,6 +1,6 @@
 //! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
 
-use crate::{Error, Memory, Wgpu, kernel, kernel::Kernel, launch::Call};
+use crate::{Error, Memory, Wgpu, kernel, kernel::Kernel, launch::Call, memory::Bytes};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
 impl Wgpu {
@@ -25,13 +25,14 @@ impl Wgpu {
             if rows != 0 {
                 self.launch(call(&kernel::CTC_ROWS), rows)?;
             }
+            let sums = Bytes { size: bytes, ..Bytes::all(&table) };
             let with_targets = |kernel: &'static Kernel, out| {
-                let call = call(kernel).buffer(6, &x.targets.buffer).buffer(7, &x.input_lengths.buffer);
-                call.buffer(9, &x.target_lengths.buffer).part(10, &table, 0, bytes).buffer(3, out)
+                let call = call(kernel).memory(6, x.targets).memory(7, x.input_lengths);
+                call.memory(9, x.target_lengths).part(10, sums).memory(3, out)
             };
-            self.launch(with_targets(&kernel::CTC_SUMS, &losses.buffer), 2 * count)?;
+            self.launch(with_targets(&kernel::CTC_SUMS, losses), 2 * count)?;
             if let Some(gradient) = gradient.filter(|_| rows != 0) {
-                self.launch(with_targets(&kernel::CTC_GRADIENT, &gradient.buffer), rows)?;
+                self.launch(with_targets(&kernel::CTC_GRADIENT, gradient), rows)?;
             }
             first += count;
         }
