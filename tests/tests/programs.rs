@@ -2,7 +2,7 @@
 //! is not used for long goes, with its constants.
 
 use gradscale::{
-    Cpu, Error, Gradients, Input, InputType, Method, Parameters, Program, Trainer, Var,
+    Cpu, Error, Gradients, Init, Input, InputType, Method, Parameters, Program, Trainer, Var,
     core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::{Adam, Optimizer, Sgd},
@@ -317,24 +317,25 @@ fn evaluations_go_too() {
     trainer.step(gradients).expect("a step");
 }
 
-/// Half copies that a later program needs: those that were there move to them, so that one launch of an update writes all,
-/// and what was recorded is recorded anew.
+/// Half copies that a later program needs, though it has no site of its own: those that were there move to them, so that one
+/// launch of an update writes all, and what was recorded is recorded anew.
 #[test]
 fn half_copies_that_come_later() {
     let train = |recording: bool, early: bool| {
         let mut parameters = Parameters::seeded(5);
-        let nets = ["a", "b"].map(|name| Linear::new(&mut parameters.at(name), WIDTH, WIDTH));
+        let weights = ["a", "b"].map(|name| parameters.at(name).weight("w", [1, 1, WIDTH, WIDTH], Init::Constant(0.3)));
         let trainer = Trainer::new(Recorder::new(cpu()), parameters, Adam::new(0.01), Method::mixed());
         let mut trainer = trainer.expect("a trainer").with_recording(recording);
         if early {
-            let compiled = trainer.compile_of("1", [InputType::f32([4, WIDTH])], |[x]| nets[1].forward(x).mean());
+            let kinds = [InputType::f32([1, 1, 4, WIDTH])];
+            let compiled = trainer.compile_evaluation(kinds, |[x]| x.matmul(x.tape().parameter(&weights[1])).mean());
             compiled.expect("it fits");
         }
         for (i, which) in [0, 0, 0, 0, 1, 1, 0, 0, 1, 1].into_iter().enumerate() {
             let x: Vec<f32> = (0..4 * WIDTH).map(|k| ((k + 7 * i) * 37 % 101) as f32 / 50.0 - 1.0).collect();
-            let batch = [Input::f32([4, WIDTH], &x)];
-            let net = &nets[which];
-            let gradients = trainer.backward_of(&which.to_string(), batch, |[x]| net.forward(x).square().mean());
+            let gradients = trainer.backward([Input::f32([1, 1, 4, WIDTH], &x)], |[x]| {
+                x.matmul(x.tape().parameter(&weights[which])).square().mean()
+            });
             assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
         }
         let all = trainer.parameters().expect("parameters can be read");

@@ -25,9 +25,10 @@ impl Wgpu {
             if rows != 0 {
                 self.launch(call(&kernel::CTC_ROWS), rows)?;
             }
+            let sums = Bytes { size: bytes, ..Bytes::all(&table) };
             let with_targets = |kernel: &'static Kernel, out| {
-                let call = call(kernel).memory(6, x.targets).memory(7, x.input_lengths).memory(9, x.target_lengths);
-                call.part(10, Bytes { buffer: &table, start: 0, size: bytes }).memory(3, out)
+                let call = call(kernel).memory(6, x.targets).memory(7, x.input_lengths);
+                call.memory(9, x.target_lengths).part(10, sums).memory(3, out)
             };
             self.launch(with_targets(&kernel::CTC_SUMS, losses), 2 * count)?;
             if let Some(gradient) = gradient.filter(|_| rows != 0) {
