@@ -91,6 +91,8 @@ fn three_hundred_classes_resumed() {
     done(at, &format!("{train} --iters 4 --checkpoint-every 2 --out whole"));
     done(at, &format!("{train} --iters 4 --checkpoint-every 2 --out part"));
     fs::remove_file(at.join("part/checkpoint-000004.safetensors")).expect("a file");
+    refused(at, "train --resume part --network alexnet", "cannot be used with");
+    refused(at, "train --resume part --crop 32", "cannot be used with");
     done(at, "train --resume part");
     let last = |run: &str| checkpoint::content(&at.join(run).join("checkpoint-000004.safetensors"));
     assert!(last("whole") == last("part"), "another training");
