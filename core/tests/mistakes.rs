@@ -53,8 +53,7 @@ fn factor(scale: &LossScale) -> f32 {
 #[test]
 fn skips_are_counted_in_a_row() {
     let mut limit = SkipLimit::new(3);
-    let mut see =
-        |outcomes: &[Outcome]| outcomes.iter().map(|&outcome| limit.update(outcome)).collect::<Result<(), _>>();
+    let mut see = |outcomes: &[Outcome]| outcomes.iter().try_for_each(|&outcome| limit.update(outcome));
     let (skip, repeat) =
         (Outcome::Skipped(None), Outcome::Repeated(Blame { site: 0, kind: Kind::Overflow, exponent: 3 }));
     assert_eq!(see(&[skip, skip, Outcome::Stepped, skip, repeat, skip, Outcome::Stepped, skip, skip]), Ok(()));

@@ -4,11 +4,13 @@
 
 mod nets;
 mod speech;
+mod vision;
 
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
-use nets::{Setting, Trained, mlp, segnet, segnet_vgg, sequence, vision};
+use nets::{Setting, Trained, mlp, segnet, sequence};
 use speech::speech;
+use vision::{segnet_vgg, vision};
 
 const SHIFT: i32 = 30;
 
