@@ -46,7 +46,7 @@ impl Site {
     }
 
     /// Whether a finite row lies so far above all that is remembered that its batch is to be left out
-    /// ([`SiteConfig::outliers`]). A row that is not finite, at a site that is to blame, lies further above than any
+    /// ([`super::SiteConfig::outliers`]). A row that is not finite, at a site that is to blame, lies further above than any
     /// limit.
     #[must_use]
     pub fn is_outlier(&self, row: &Stats) -> bool {
