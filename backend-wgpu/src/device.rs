@@ -201,14 +201,25 @@ impl Wgpu {
         self.scratch(&self.others, 32 * ALIGNMENT)
     }
 
+    /// That one binding holds so many bytes.
+    pub(crate) fn can_bind(&self, bytes: u64) -> Result<(), Error> {
+        if bytes <= self.largest_binding {
+            return Ok(());
+        }
+        let reason = "an operator must see that at once, and it is larger than the device's largest binding";
+        Err(Error::OutOfMemory { bytes, reason: reason.into() })
+    }
+
     fn scratch(&self, kept: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        // All that is kept is bound as a whole later: by operators that ask for less, too.
+        self.can_bind(bytes)?;
         self.peak.fetch_max(bytes, Relaxed);
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some(buffer) if buffer.size() >= bytes => Ok(buffer.clone()),
             _ => {
                 // Doubled, so that it grows rarely; but one binding must hold it.
-                let size = bytes.next_power_of_two().max(1 << 12).min(self.largest_binding.max(bytes));
+                let size = bytes.next_power_of_two().max(1 << 12).min(self.largest_binding);
                 let buffer = self.new_buffer(size, wgpu::BufferUsages::STORAGE)?;
                 *kept = Some(buffer.clone());
                 Ok(buffer)

@@ -247,10 +247,7 @@ impl Wgpu {
     ) -> Result<wgpu::BindGroup, Error> {
         for (_, bound) in &buffers {
             let bytes = bound.size.map_or_else(|| bound.buffer.size() - bound.offset, wgpu::BufferSize::get);
-            if bytes > self.largest_binding() {
-                let reason = "an operator must see that at once, and it is larger than the device's largest binding";
-                return Err(Error::OutOfMemory { bytes, reason: reason.into() });
-            }
+            self.can_bind(bytes)?;
         }
         // Uniform structs are multiples of 16 bytes.
         let mut words = params.to_vec();

@@ -91,11 +91,14 @@ impl Delayed {
 
     /// Takes what one step allows.
     pub(super) fn see(&mut self, exponent: i32) {
+        let mut moved = exponent.clamp(-RANGE, RANGE);
         if self.allowed.len() == self.config.history as usize {
-            self.allowed.remove(0);
+            // Each takes the place of the one before it, and the oldest goes.
+            self.allowed.iter_mut().rev().for_each(|place| core::mem::swap(place, &mut moved));
+        } else {
+            // There is room: a history is no longer than DELAYED_STEPS.
+            let _: Result<(), i32> = self.allowed.push(moved);
         }
-        // There is room: a history is no longer than DELAYED_STEPS.
-        let _: Result<(), i32> = self.allowed.push(exponent.clamp(-RANGE, RANGE));
         let least = self.allowed.iter().copied().min().unwrap_or(0);
         self.exponent = self.config.bounds.clamp(least.saturating_sub(self.margin()));
     }
