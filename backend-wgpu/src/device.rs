@@ -41,6 +41,8 @@ pub struct Wgpu {
     slices: Mutex<Option<wgpu::Buffer>>,
     /// Totals of the parts of a sum, and numbers that one kernel leaves for the next, likewise.
     totals: Mutex<Option<wgpu::Buffer>>,
+    /// See [`Wgpu::tables`].
+    tables: Mutex<Option<wgpu::Buffer>>,
     numbers: Mutex<Option<wgpu::Buffer>>,
     /// Memory in the place of buffers that an update does not have.
     nothing: [Mutex<Option<wgpu::Buffer>>; 3],
@@ -87,6 +89,7 @@ impl Wgpu {
             partials: Mutex::default(),
             slices: Mutex::default(),
             totals: Mutex::default(),
+            tables: Mutex::default(),
             numbers: Mutex::default(),
             nothing: <[Mutex<_>; 3]>::default(),
             others: Mutex::default(),
@@ -181,11 +184,19 @@ impl Wgpu {
 
     /// Scratch memory for the totals of parts; the next sum may overwrite it.
     pub(crate) fn totals(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.can_bind(bytes)?;
         self.scratch(&self.totals, bytes)
+    }
+
+    /// Scratch memory that an operator sees through windows. It may be larger than one binding, and so is not that of
+    /// totals, which are bound as a whole by operators that ask for less, too.
+    pub(crate) fn tables(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.scratch(&self.tables, bytes)
     }
 
     /// Scratch memory for what one kernel of an operator leaves for the next.
     pub(crate) fn numbers(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.can_bind(bytes)?;
         self.scratch(&self.numbers, bytes)
     }
 
@@ -211,15 +222,13 @@ impl Wgpu {
     }
 
     fn scratch(&self, kept: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        // All that is kept is bound as a whole later: by operators that ask for less, too.
-        self.can_bind(bytes)?;
         self.peak.fetch_max(bytes, Relaxed);
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some(buffer) if buffer.size() >= bytes => Ok(buffer.clone()),
             _ => {
                 // Doubled, so that it grows rarely; but one binding must hold it.
-                let size = bytes.next_power_of_two().max(1 << 12).min(self.largest_binding);
+                let size = bytes.next_power_of_two().max(1 << 12).min(self.largest_binding.max(bytes));
                 let buffer = self.new_buffer(size, wgpu::BufferUsages::STORAGE)?;
                 *kept = Some(buffer.clone());
                 Ok(buffer)

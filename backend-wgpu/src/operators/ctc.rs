@@ -16,7 +16,7 @@ impl Wgpu {
         while first < batch {
             let count = most.min(batch - first);
             let (rows, bytes) = (count * frames, each * u64::from(count));
-            let table = self.totals(bytes)?;
+            let table = self.tables(bytes)?;
             let numbers = self.numbers(4 * (u64::from(rows) + u64::from(count)))?;
             let call = |kernel: &'static Kernel| {
                 let call = Call::new(kernel).params([first, count, frames, classes, p.letters(), states, p.blank(), 0]);
