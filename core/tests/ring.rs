@@ -120,13 +120,29 @@ fn what_lies_too_far_above_is_repeated_alone() {
     // From one step on all are so large: they are the rule as soon as they are most of what is remembered.
     let repeats: Vec<u32> = (0..20).map(|_| train(&mut site, &gradient(0)).1).collect();
     let last = repeats.iter().rposition(|&repeats| repeats > 0).expect("some");
-    // Four of those remembered are as large. With four more the two are as many, and the smaller are served: what flushes
-    // cannot be had back.
+    // Four of those remembered are as large: with four more, and the next, they are most.
     assert_eq!((last, repeats.iter().sum()), (4, 5), "{repeats:?}");
     assert_eq!(site.alpha(), Some(-13));
     // And back: values that flush say so at once, and each is served from the second on.
     let alphas: Vec<i32> = (0..20).map(|_| train(&mut site, &gradient(-60)).0).collect();
     assert_eq!(alphas, [vec![-13], vec![47; 19]].concat());
+}
+
+/// Of as many large batches as small ones, the small ones are served: what flushes cannot be had back.
+#[test]
+fn of_as_many_the_smaller_are_served() {
+    let mut site = site(SiteConfig::exact());
+    for _ in 0..2 {
+        train(&mut site, &gradient(-60));
+    }
+    assert_eq!(site.alpha(), Some(47));
+    for _ in 0..2 {
+        assert_eq!(train(&mut site, &gradient(0)), (-13, 1));
+        assert_eq!(site.alpha(), Some(47));
+    }
+    // With a third they are most.
+    assert_eq!(train(&mut site, &gradient(0)), (-13, 1));
+    assert_eq!(site.alpha(), Some(-13));
 }
 
 #[test]
