@@ -129,8 +129,7 @@ mod tests {
     use super::*;
 
     fn metrics(only: Option<u32>) -> Metrics {
-        let half = 0.5;
-        Metrics { miou: None, class_accuracy: half, global_accuracy: half, top_5: None, only, towers: None, cer: None }
+        Metrics::default().always(only)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
-    metrics::{Confusion, Metrics, TopK},
+    metrics::{Confusion, Metric, Metrics, TopK},
     tasks::{Answers, Classes, ImageInput, Net, On, Settings, run, samples, torch::Flattened},
 };
 use gradscale::{
@@ -141,10 +141,12 @@ impl run::Task for Learning<'_> {
                 confused.add(labels, &run::predict(trainer, &first, (size, element), &images)?, None)?;
             }
         }
-        let top_5 = (classes > 5).then_some(top_5.share());
         Ok(match self.net.net {
-            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) => Metrics { top_5, ..Metrics::of_images(&confusion) },
-            Built::Towers(_) => Metrics::of_towers(&confused, confusion),
+            Built::Towers(_) => Metrics::of_towers(&confused, &confusion),
+            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) if classes > 5 => {
+                Metrics::of_images(&confusion).with(Metric::Top5, top_5.share())
+            }
+            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) => Metrics::of_images(&confusion),
         })
     }
 
