@@ -4,8 +4,9 @@
     pip install torch torchvision numpy safetensors
     python3 vision.py            write vision.txt beside this file: narrow networks, for the ordinary tests
     python3 vision.py --check    compute again, exit 1 if a number differs
-    python3 vision.py --full [NETWORK ...]   compare the papers' networks at full size with the engine's, all
-                                 gradients element by element; builds and runs the example `vision`
+    python3 vision.py --full [--steps N] [NETWORK ...]   compare the papers' networks at full size with the engine's,
+                                 all gradients element by element; with --steps, time N steps of both (PyTorch's f32 in
+                                 the faster layout); builds and runs the example `vision`
 
 Weights are a function of their names, so that no file of them is needed: see `uniform`. Oracles are computed in f64.
 
@@ -21,9 +22,11 @@ pattern, moves these as little.
 """
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy
 import torch
@@ -272,7 +275,25 @@ def narrow():
     return lines
 
 
-def full(names):
+def seconds(network, build, images, labels, steps):
+    """Of each training step in f32, in the layout that is faster."""
+    best = None
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model = build(CLASSES).to(memory_format=layout)
+        optimizer, x, times = torch.optim.SGD(model.parameters(), 1e-3, 0.9), images.contiguous(memory_format=layout), []
+        for _ in range(steps):
+            start = time.perf_counter()
+            optimizer.zero_grad()
+            heads = model(x)
+            heads = list(heads) if isinstance(heads, tuple) else [heads]
+            sum(weight * F.cross_entropy(head, labels) for weight, head in zip(HEADS.get(network, [1.0]), heads)).backward()
+            optimizer.step()
+            times.append(time.perf_counter() - start)
+        best = times if best is None or statistics.median(times) < statistics.median(best) else best
+    return best
+
+
+def full(names, steps):
     from safetensors.torch import load_file, save_file
 
     root = os.path.dirname(os.path.dirname(HERE))
@@ -291,7 +312,7 @@ def full(names):
                       path("batch"))
             subprocess.run(["cargo", "run", "--quiet", "--profile", os.environ.get("PROFILE", "release"),
                             "--example", "vision", "--", network, str(CLASSES), path("weights"), path("batch"),
-                            path("answer")], cwd=root, check=True)
+                            path("answer"), str(steps)], cwd=root, check=True)
             ours = load_file(path("answer"))
         single = computed(network, model, images, labels)[2]
         for one in model.parameters():
@@ -314,7 +335,7 @@ def full(names):
             found = ours[name].reshape(channels_last(right).shape)
             flattened = ours.get(f"flattened.{name}")
             if flattened is not None:
-                h, w, c = flattened.tolist()
+                h, w, c = (int(size) for size in flattened)
                 found = found.reshape(-1, h, w, c).permute(0, 3, 1, 2).reshape(right.shape)
             mine, theirs = off(found, channels_last(right)), off(single[name], right)
             rows.append((mine, theirs, off(found, channels_last(right), largest), name))
@@ -325,6 +346,12 @@ def full(names):
               f"the largest; gradients off by {of_all:.1e} of the largest of all; of the largest of their own tensor: "
               f"median {middle[0]:.1e}, most {rows[0][0]:.1e} ({rows[0][3]}), where PyTorch's own f32 has "
               f"{sorted(row[1] for row in rows)[len(rows) // 2]:.1e} and {max(row[1] for row in rows):.1e}", flush=True)
+        if steps:
+            # The first step compiles.
+            theirs = statistics.median(seconds(network, build, images, labels, steps)[1:])
+            mine = {method: statistics.median(ours[f"steps.{method}"][1:].tolist()) for method in ("fp32", "gs")}
+            print(f"{network}: a step of {batch} images of {side} × {side}: PyTorch f32 {1000 * theirs:.0f} ms; "
+                  + "; ".join(f"{method} {1000 * took:.0f} ms, {took / theirs:.2f} × PyTorch's" for method, took in mine.items()), flush=True)
         # Where a rounding of f32 turns a ReLU or the choice of a pooling, PyTorch's own f32 is off too: then no more.
         same = same and answers <= 1e-5 and rows[0][0] <= max(1e-5, 3.0 * max(row[1] for row in rows))
     return same
@@ -332,7 +359,12 @@ def full(names):
 
 def main():
     if "--full" in sys.argv:
-        sys.exit(0 if full([name for name in sys.argv[1:] if name != "--full"]) else 1)
+        names, steps = [word for word in sys.argv[1:] if word != "--full"], 0
+        if "--steps" in names:
+            at = names.index("--steps")
+            steps = int(names[at + 1])
+            del names[at:at + 2]
+        sys.exit(0 if full(names, steps) else 1)
     lines = narrow()
     if "--check" not in sys.argv:
         with open(TARGET, "w") as file:
