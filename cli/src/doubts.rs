@@ -68,11 +68,19 @@ impl Doubts {
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_class.take();
-        let Some(class) = metrics.only else { return };
-        let name = self.classes.get(class as usize).map_or("?", String::as_str);
+        let (said, labels) = match metrics.only {
+            Some(class) => {
+                let name = self.classes.get(class as usize).map_or("?", String::as_str);
+                (format!("every prediction is the class {name}"), "labels that do not belong to their images")
+            }
+            None if metrics.same => {
+                ("every sentence is translated alike".to_owned(), "translations that do not belong to their sentences")
+            }
+            None => return,
+        };
         self.one_class = Some(format!(
-            "after {iteration} steps every prediction is the class {name}: too few steps, gradients that are flushed to \
-             zero, a learning rate that is too high, or labels that do not belong to their images"
+            "after {iteration} steps {said}: too few steps, gradients that are flushed to zero, a learning rate that is too \
+             high, or {labels}"
         ));
         if before.is_none() {
             self.unsaid.extend(self.one_class.clone());
@@ -130,7 +138,7 @@ mod tests {
 
     fn metrics(only: Option<u32>) -> Metrics {
         let half = 0.5;
-        Metrics { miou: None, class_accuracy: half, global_accuracy: half, top_5: None, only, towers: None, cer: None }
+        Metrics { only, ..Metrics::of_shares(half, half) }
     }
 
     #[test]

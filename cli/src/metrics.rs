@@ -1,6 +1,6 @@
 //! Scores of predicted classes.
 
-pub use gradscale::metrics::{Confusion, ErrorRate, TopK};
+pub use gradscale::metrics::{Bleu, Confusion, ErrorRate, Perplexity, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
@@ -28,6 +28,16 @@ pub struct Metrics {
     /// whose likeliest text is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cer: Option<[f64; 2]>,
+    /// Of translations, BLEU (0 to 100) of the likeliest words one by one and of a beam. Then right is a sentence that is
+    /// translated word for word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bleu: Option<[f64; 2]>,
+    /// Of texts, between how many words, or pieces of words, a network wavers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+    /// Whether all texts were the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same: bool,
 }
 
 impl Metrics {
@@ -36,7 +46,7 @@ impl Metrics {
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
         let only = only(confusion);
-        Self { miou: None, class_accuracy, global_accuracy, top_5: None, only, towers: None, cer: None }
+        Self { only, ..Self::of_shares(class_accuracy, global_accuracy) }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -51,7 +61,37 @@ impl Metrics {
     #[must_use]
     pub fn of_texts(rates: [ErrorRate; 2], right: f64) -> Self {
         let cer = Some(rates.map(|rate| rate.share()));
-        Self { miou: None, class_accuracy: right, global_accuracy: right, top_5: None, only: None, towers: None, cer }
+        Self { cer, ..Self::of_shares(right, right) }
+    }
+
+    /// Of sentences, whose translations by both decoders have these scores.
+    #[must_use]
+    pub fn of_translations(bleu: [Bleu; 2], perplexity: f64, right: f64, same: bool) -> Self {
+        let bleu = Some(bleu.map(|bleu| bleu.score()));
+        Self { bleu, perplexity: Some(perplexity), same, ..Self::of_shares(right, right) }
+    }
+
+    /// Of classes or images that are right, and nothing else.
+    #[must_use]
+    pub const fn of_shares(class_accuracy: f64, global_accuracy: f64) -> Self {
+        Self {
+            miou: None,
+            class_accuracy,
+            global_accuracy,
+            top_5: None,
+            only: None,
+            towers: None,
+            cer: None,
+            bleu: None,
+            perplexity: None,
+            same: false,
+        }
+    }
+
+    /// Whether it is texts that are right.
+    #[must_use]
+    pub const fn is_of_texts(&self) -> bool {
+        self.cer.is_some() || self.bleu.is_some()
     }
 
     /// Of pixels.

@@ -53,7 +53,7 @@ fn curves_never_see_the_test_set() {
     };
     assert!(first > 0.6 && last > 0.8 && test < 0.2, "{first} {last} {test}");
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
-    assert!(report.contains("on the validation images"));
+    assert!(report.contains("on the validation set"));
     // Resumed, it goes on with the same images; evaluation changes nothing about a training.
     done(
         at,

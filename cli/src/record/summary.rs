@@ -22,7 +22,9 @@ impl Summary {
         // Only pixels have intersections, only two towers two shares that are right, only texts characters.
         let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
         let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
-        let (texts, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
+        let (speech, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
+        let sentences = has(|metrics| metrics.bleu.is_some());
+        let texts = speech || sentences;
         let shown = |of: Of| match of {
             Of::All => true,
             Of::Pixels => pixels,
@@ -31,6 +33,8 @@ impl Summary {
             Of::Top5 => top_5,
             Of::Classes => !towers && !texts,
             Of::Texts => texts,
+            Of::Speech => speech,
+            Of::Sentences => sentences,
         };
         let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
         let row = |method: &str| {
@@ -70,11 +74,14 @@ enum Of {
     /// All but two towers, whose answers together say little, and texts.
     Classes,
     Texts,
+    Speech,
+    Sentences,
 }
 
 /// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 16] = [
-    ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
+const COLUMNS: [(&str, Of, Cell); 19] = [
+    ("BLEU", Of::Sentences, |runs| number(runs, 1, |run| Some(run.metrics?.bleu?[1]))),
+    ("character errors %", Of::Speech, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
     ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
     ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),
     ("second tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[1]))),
@@ -84,8 +91,10 @@ const COLUMNS: [(&str, Of, Cell); 16] = [
     ("skipped", Of::All, |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
     ("repeated", Of::All, |runs| number(runs, 0, |run| Some(run.repeats as f64))),
     ("global accuracy %", Of::Pixels, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("perplexity", Of::Sentences, |runs| number(runs, 2, |run| run.metrics?.perplexity)),
+    ("BLEU (greedy)", Of::Sentences, |runs| number(runs, 1, |run| Some(run.metrics?.bleu?[0]))),
     ("all right %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
-    ("character errors % (greedy)", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[0]))),
+    ("character errors % (greedy)", Of::Speech, |runs| percent(runs, |run| Some(run.metrics?.cer?[0]))),
     ("loss", Of::All, |runs| number(runs, 4, |run| run.final_loss)),
     ("class accuracy %", Of::Classes, |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
     ("ms per step", Of::All, |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),

@@ -12,27 +12,29 @@ use crate::{metrics::Metrics, record::Record, tasks::On};
 type Value = fn(&Metrics) -> Option<f64>;
 
 /// Scores with their names.
-const SCORES: [(&str, Value); 6] = [
-    ("Character error rate", |metrics| metrics.cer.map(|[_, errors]| errors)),
-    ("Mean intersection over union", |metrics| metrics.miou),
-    ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
-    ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
-    ("Class accuracy", |metrics| metrics.cer.is_none().then_some(metrics.class_accuracy)),
-    ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
+const SCORES: [(&str, Unit, Value); 8] = [
+    ("BLEU", Unit::Percent, |metrics| metrics.bleu.map(|[_, beam]| beam / 100.0)),
+    ("Perplexity", Unit::Plain, |metrics| metrics.perplexity),
+    ("Character error rate", Unit::Percent, |metrics| metrics.cer.map(|[_, errors]| errors)),
+    ("Mean intersection over union", Unit::Percent, |metrics| metrics.miou),
+    ("First tower", Unit::Percent, |metrics| metrics.towers.map(|[first, _]| first)),
+    ("Second tower", Unit::Percent, |metrics| metrics.towers.map(|[_, second]| second)),
+    ("Class accuracy", Unit::Percent, |metrics| (!metrics.is_of_texts()).then_some(metrics.class_accuracy)),
+    ("Global accuracy", Unit::Percent, |metrics| Some(metrics.global_accuracy)),
 ];
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
     let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report))];
     let several = report.runs.iter().any(|run| run.scores.len() > 1);
-    for (name, value) in SCORES {
+    for (name, unit, value) in SCORES {
         if report.runs.iter().flat_map(|run| &run.scores).all(|score| value(&score.metrics).is_none()) {
             continue;
         }
-        let drawing = if several { over_time(report, name, value) } else { at_the_end(report, name, value) };
+        let drawing = if several { over_time(report, (name, unit), value) } else { at_the_end(report, (name, unit), value) };
         let on = report.runs.iter().flat_map(|run| &run.scores).next().map_or(On::Test, |score| score.on);
         let on = if several { on } else { On::Test };
-        cards.push(card(&format!("<b>{name}</b> on the {on} images"), &drawing));
+        cards.push(card(&format!("<b>{name}</b> on the {on} set"), &drawing));
     }
     cards.push(card("<b>Skipped steps</b>: when, and how many", &skipped(report)));
     let legend = legend(report.coloured().map(|(method, class)| (class, method)));
@@ -86,11 +88,25 @@ fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
     plot.line(&format!("line {class}"), &points.iter().map(|(x, mean, _)| (*x, *mean)).collect::<Vec<_>>());
 }
 
-fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
+/// From 0 to a little more than the largest score, where there can be more.
+fn scale(unit: Unit, high: f64) -> Axis {
+    let room = 1.08 * high;
+    Axis::new(unit, 0.0, if unit == Unit::Percent { room.min(1.0) } else { room })
+}
+
+/// A score as its axis shows it.
+fn shown(unit: Unit, score: f64) -> f64 {
+    if unit == Unit::Percent { 100.0 * score } else { score }
+}
+
+fn written(unit: Unit, score: f64) -> String {
+    format!("{:.1}{}", shown(unit, score), if unit == Unit::Percent { " %" } else { "" })
+}
+
+fn over_time(report: &Report<'_>, (name, unit): (&str, Unit), value: Value) -> String {
     let all = report.runs.iter().flat_map(|run| &run.scores);
     let (_, high) = extent(all.filter_map(|score| value(&score.metrics)));
-    let mut plot =
-        Plot::new(steps(report), Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "training step", "%");
+    let mut plot = Plot::new(steps(report), scale(unit, high), "training step", if unit == Unit::Percent { "%" } else { "" });
     for (method, class) in report.coloured() {
         let mut times: Vec<u64> = report.of(method).flat_map(|run| &run.scores).map(|score| score.iteration).collect();
         times.sort_unstable();
@@ -103,7 +119,7 @@ fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
         let points: Vec<_> = points.collect();
         spread_line(&mut plot, &class, &points);
         for &(x, mean, spread) in &points {
-            let tip = format!("{method}, step {x}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
+            let tip = format!("{method}, step {x}: {} ± {:.1}", written(unit, mean), shown(unit, spread));
             plot.svg.dot(&format!("fill {class}"), (plot.x.at(x), plot.y.at(mean)), 3.0, &tip);
         }
     }
@@ -111,17 +127,17 @@ fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
 }
 
 /// A dot for each seed, a bar to their mean.
-fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
+fn at_the_end(report: &Report<'_>, (name, unit): (&str, Unit), value: Value) -> String {
     let scores = |method: &str| -> Vec<(u64, f64)> {
         report.of(method).filter_map(|run| Some((run.seed, value(run.metrics.as_ref()?)?))).collect()
     };
     let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
-    let mut rows = Rows::new(&report.methods, Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "%");
+    let mut rows = Rows::new(&report.methods, scale(unit, high), if unit == Unit::Percent { "%" } else { "" });
     for (i, (method, class)) in report.coloured().enumerate() {
         let scores = scores(method);
         let y = rows.y(i);
         if let Some((mean, spread)) = mean_and_spread(scores.iter().map(|(_, score)| *score)) {
-            let tip = format!("{method}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
+            let tip = format!("{method}: {} ± {:.1}", written(unit, mean), shown(unit, spread));
             rows.svg.rect(
                 &format!("bar {class}"),
                 (rows.x.from, y - rows.half()),
@@ -130,7 +146,7 @@ fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
             );
         }
         for (seed, score) in scores {
-            let tip = format!("{method}, seed {seed}: {:.1} %", 100.0 * score);
+            let tip = format!("{method}, seed {seed}: {}", written(unit, score));
             rows.svg.dot(&format!("fill {class}"), (rows.x.at(score), y), 3.5, &tip);
         }
     }

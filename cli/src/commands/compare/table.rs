@@ -30,6 +30,9 @@ pub fn score(metrics: &Metrics) -> String {
     if let Some([greedy, errors]) = metrics.cer {
         return format!("character errors {:5.1} % (greedy {:5.1} %)", 100.0 * errors, 100.0 * greedy);
     }
+    if let (Some([greedy, beam]), Some(perplexity)) = (metrics.bleu, metrics.perplexity) {
+        return format!("BLEU {beam:5.1} (greedy {greedy:5.1})  perplexity {perplexity:.1}");
+    }
     match (metrics.miou, metrics.towers) {
         (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),
         (None, Some([first, second])) => format!("right {:5.1} and {:5.1} %", 100.0 * first, 100.0 * second),

@@ -274,6 +274,9 @@ fn words(scores: &Metrics) -> String {
     if let Some([greedy, errors]) = scores.cer {
         return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
     }
+    if let (Some([greedy, beam]), Some(perplexity)) = (scores.bleu, scores.perplexity) {
+        return format!("BLEU {beam:.1} (greedy {greedy:.1}), perplexity {perplexity:.1}, {right}");
+    }
     scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }
 

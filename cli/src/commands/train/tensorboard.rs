@@ -81,6 +81,11 @@ impl Writer {
         scalar("train/repeated", entry.repeated.len() as f64);
         for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
             if let Some(scores) = scores {
+                scores.bleu.iter().for_each(|[greedy, beam]| {
+                    scalar(&format!("{on}/bleu"), *beam);
+                    scalar(&format!("{on}/bleu_greedy"), *greedy);
+                });
+                scores.perplexity.iter().for_each(|&value| scalar(&format!("{on}/perplexity"), value));
                 scores.miou.iter().for_each(|&miou| scalar(&format!("{on}/miou"), miou));
                 scalar(&format!("{on}/class_accuracy"), scores.class_accuracy);
                 scalar(&format!("{on}/global_accuracy"), scores.global_accuracy);

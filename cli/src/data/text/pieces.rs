@@ -101,7 +101,7 @@ impl From<Pieces> for String {
 /// The same as files keep them.
 impl PartialEq for Pieces {
     fn eq(&self, other: &Self) -> bool {
-        Self::into::<String>(self.clone()) == Self::into::<String>(other.clone())
+        String::from(self.clone()) == String::from(other.clone())
     }
 }
 
