@@ -204,6 +204,8 @@ mod tests {
         assert!(news[0].starts_with("after 10 steps every prediction is the class dog: "), "{}", news[0]);
         assert!(news[1].starts_with("no gradient has changed a, b, c, d and 1 more: "), "{}", news[1]);
         assert!(doubts.all()[0].starts_with("after 20 steps every prediction is the class cat: "));
+        doubts.score(25, &Metrics { same: true, ..metrics(None) });
+        assert!(doubts.all()[0].starts_with("after 25 steps every sentence is translated alike: "));
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);
         assert!(doubts.all().is_empty());

@@ -149,7 +149,9 @@ mod tests {
         let mut key = vec![7, sentence as u64];
         key.extend(words.iter().map(|&word| u64::from(word)));
         let mut random = Random::of(&key);
-        let all: Vec<f32> = (0..WORDS).map(|_| random.below(1000) as f32 / 250.0).collect();
+        let mut all: Vec<f32> = (0..WORDS).map(|_| random.below(1000) as f32 / 250.0).collect();
+        // So that some sequences are long.
+        all[ENDS[1] as usize] -= 2.0;
         let sum = all.iter().map(|x| x.exp()).sum::<f32>().ln();
         all.iter().map(|x| x - sum).collect()
     }
