@@ -118,7 +118,10 @@ fn resumed_it_is_the_same_training_and_translates_files() {
     assert_eq!(error, "gradscale: wrong.txt: line 2: not UTF-8");
     fs::write(at.join("long.txt"), format!("red\n{}\n", "dog ".repeat(2000))).expect("a file");
     let error = refused(at, &["predict", "whole/checkpoint-000020.safetensors", "long.txt"]);
-    assert!(error.starts_with("gradscale: long.txt: line 2: ") && error.ends_with("at most 1024 are translated"), "{error}");
+    assert!(
+        error.starts_with("gradscale: long.txt: line 2: ") && error.ends_with("at most 1024 are translated"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -149,7 +152,8 @@ fn what_cannot_be_used_says_why_in_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     let with = |data: &str, more: &[&str]| {
-        let arguments = ["train", "--task", "translate", "--data", data, "--iters", "1", "--batch", "2", "--width", "1"];
+        let arguments =
+            ["train", "--task", "translate", "--data", data, "--iters", "1", "--batch", "2", "--width", "1"];
         gradscale(at, &[&arguments[..], more].concat())
     };
     let train = |data: &str, more: &[&str]| {

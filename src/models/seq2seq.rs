@@ -54,14 +54,12 @@ pub struct Encoded<'t> {
 }
 
 impl Seq2Seq {
-    /// With so many source and target words, units of a layer, and layers of each network. Weights start as PyTorch's
-    /// layers', embeddings uniform in ±1/√units, so that no state is saturated by its inputs.
+    /// With so many source and target words, units of a layer, and layers of each network. Weights start as those of
+    /// PyTorch's layers.
     pub fn new(scope: &mut Scope<'_>, [source, target]: [usize; 2], units: usize, layers: usize) -> Self {
         let name = scope.path().to_owned();
-        let mut embedding = |name: &str, words: usize| {
-            Embedding::with_init(&mut scope.at(name), words, units, Init::within_root(units))
-        };
-        let words = [embedding("source", source), embedding("target", target)];
+        let words = [("source", source), ("target", target)];
+        let words = words.map(|(name, words)| Embedding::new(&mut scope.at(name), words, units));
         let networks = ["encoder", "decoder"].map(|name| Lstm::new(&mut scope.at(name), units, units, layers));
         let mut weight = |name: &str, inputs: usize| {
             let mut scope = scope.at(name);
@@ -107,7 +105,8 @@ impl Seq2Seq {
     /// Shapes that do not fit.
     pub fn decode<'t>(&self, target: Var<'t>, from: Encoded<'t>) -> (Var<'t>, Encoded<'t>) {
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
-        let product = |x: Var<'t>, (name, weight): &(String, Parameter)| x.linear(name, x.tape().parameter(weight), None);
+        let product =
+            |x: Var<'t>, (name, weight): &(String, Parameter)| x.linear(name, x.tape().parameter(weight), None);
         let x = self.dropped(self.words[1].forward(target), "target.dropout");
         let (h, state) = self.networks[1].sequence(x, Some(from.state), None);
         let scores = called(product(h, &self.inside).matmul_transposed(from.memory), "attention.scores");

@@ -31,7 +31,8 @@ pub fn section_of(report: &Report<'_>) -> String {
         if report.runs.iter().flat_map(|run| &run.scores).all(|score| value(&score.metrics).is_none()) {
             continue;
         }
-        let drawing = if several { over_time(report, (name, unit), value) } else { at_the_end(report, (name, unit), value) };
+        let drawing =
+            if several { over_time(report, (name, unit), value) } else { at_the_end(report, (name, unit), value) };
         let on = report.runs.iter().flat_map(|run| &run.scores).next().map_or(On::Test, |score| score.on);
         let on = if several { on } else { On::Test };
         cards.push(card(&format!("<b>{name}</b> on the {on} set"), &drawing));
@@ -106,7 +107,8 @@ fn written(unit: Unit, score: f64) -> String {
 fn over_time(report: &Report<'_>, (name, unit): (&str, Unit), value: Value) -> String {
     let all = report.runs.iter().flat_map(|run| &run.scores);
     let (_, high) = extent(all.filter_map(|score| value(&score.metrics)));
-    let mut plot = Plot::new(steps(report), scale(unit, high), "training step", if unit == Unit::Percent { "%" } else { "" });
+    let mut plot =
+        Plot::new(steps(report), scale(unit, high), "training step", if unit == Unit::Percent { "%" } else { "" });
     for (method, class) in report.coloured() {
         let mut times: Vec<u64> = report.of(method).flat_map(|run| &run.scores).map(|score| score.iteration).collect();
         times.sort_unstable();

@@ -104,7 +104,7 @@ fn texts(report: &Report<'_>, heads: [&str; 2], rows: &[[String; 2]], marked: bo
     let head = |(method, class, _): &(&str, String, _)| {
         format!("<th scope=\"col\"><span class=\"{class}\"><i></i>{}</span></th>", escape(method))
     };
-    let mut content = "<div class=\"wide\"><table><thead><tr>".to_owned();
+    let mut content = "<div class=\"wide said\"><table><thead><tr>".to_owned();
     content += &heads.map(|head| format!("<th scope=\"col\">{head}</th>")).concat();
     content += &(methods.iter().map(head).collect::<String>() + "</tr></thead><tbody>\n");
     for (i, [name, said]) in rows.iter().enumerate() {

@@ -130,7 +130,8 @@ impl Setup {
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let network = self.chosen.network()?;
         if self.task() != Task::Translate {
-            let options = [("--languages", self.reading.languages.is_some()), ("--pieces", self.reading.pieces.is_some())];
+            let options =
+                [("--languages", self.reading.languages.is_some()), ("--pieces", self.reading.pieces.is_some())];
             if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
                 return Err(Failure::at(option, "is for --task translate"));
             }

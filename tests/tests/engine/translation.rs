@@ -34,9 +34,9 @@ fn network(layers: usize, case: &Case) -> (Trainer<Cpu>, Seq2Seq) {
         .filter(|key| case.contains_key(&format!("gradient.{key}")[..]))
         .map(|&key| (key, (&case[key].0, floats(case, key).iter().flat_map(|x| x.to_le_bytes()).collect())))
         .collect();
-    let views = saved.iter().map(|(&key, (shape, bytes))| {
-        (key, TensorView::new(Dtype::F32, (*shape).clone(), bytes).expect("a tensor"))
-    });
+    let views = saved
+        .iter()
+        .map(|(&key, (shape, bytes))| (key, TensorView::new(Dtype::F32, (*shape).clone(), bytes).expect("a tensor")));
     let file = safetensors::serialize(views, None).expect("a file");
     let module = |layer: &str| Some(TorchModule::named(layer.strip_prefix("net.")?));
     let imported = parameters.import_torch(&file, module).expect("values of these shapes");
@@ -106,9 +106,8 @@ fn padding_is_not_looked_at() {
     let batch = Batch::of(&case);
     let mut run = |batch: &Batch| {
         let [source, lengths, target, _] = batch.inputs();
-        let logits = trainer.evaluate([source, lengths, target], |[source, lengths, target]| {
-            net.logits(source, lengths, target)
-        });
+        let logits = trainer
+            .evaluate([source, lengths, target], |[source, lengths, target]| net.logits(source, lengths, target));
         logits.expect("it fits").data
     };
     let y = run(&batch);
@@ -186,7 +185,8 @@ fn a_length_beyond_the_places() {
     let error = trainer.backward(batch.inputs(), |all| loss(&net, all)).expect_err("six of five");
     assert!(error.to_string().contains("sequence 1 of the batch is 6 long, and there are 5 steps"), "{error}");
     let scores = [Input::f32([2, 1, 2, 3], &[0.5; 12]), Input::u32([2], &[3, 4])];
-    let error = trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).expect_err("four of three");
+    let error =
+        trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).expect_err("four of three");
     assert!(error.to_string().contains("sequence 1 of the batch is 4 long, and there are 3 steps"), "{error}");
     let scores = [Input::f32([2, 1, 2, 3], &[0.5; 12]), Input::u32([3], &[3, 1, 1])];
     assert!(trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).is_err());

@@ -2,20 +2,17 @@
 
 use crate::data::Random;
 
-const ENGLISH: ([&str; 20], [&str; 8]) = (
-    [
-        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-        "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-    ],
-    ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"],
-);
-const GERMAN: ([&str; 20], [&str; 8]) = (
-    [
-        "null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf",
-        "dreizehn", "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn",
-    ],
-    ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"],
-);
+/// Words of 0 to 19, and of the tens from 20 on.
+const ENGLISH: [&str; 2] = [
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen \
+     nineteen",
+    "twenty thirty forty fifty sixty seventy eighty ninety",
+];
+const GERMAN: [&str; 2] = [
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn \
+     achtzehn neunzehn",
+    "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+];
 /// Pairs for training, and for scores.
 pub const COUNTS: [usize; 2] = [2000, 100];
 /// Numbers in a sentence, at least and at most.
@@ -25,29 +22,36 @@ const NUMBERS: [usize; 2] = [2, 5];
 pub fn pair(random: &mut Random) -> [String; 2] {
     let count = NUMBERS[0] + random.below(NUMBERS[1] + 1 - NUMBERS[0]);
     let numbers: Vec<usize> = (0..count).map(|_| random.below(100)).collect();
-    [sentence(numbers.iter().map(|&n| english(n)).collect(), "and"), sentence(numbers.iter().map(|&n| german(n)).collect(), "und")]
+    let [one, other] = [english as fn(usize) -> String, german].map(|words| numbers.iter().map(|&n| words(n)).collect::<Vec<_>>());
+    [sentence(&one, "and"), sentence(&other, "und")]
 }
 
-fn sentence(words: Vec<String>, and: &str) -> String {
-    let (last, first) = words.split_last().map_or((String::new(), String::new()), |(last, first)| (last.clone(), first.join(", ")));
-    format!("{first} {and} {last}.")
+fn sentence(words: &[String], and: &str) -> String {
+    let first = words[..words.len().saturating_sub(1)].join(", ");
+    format!("{first} {and} {}.", words.last().map_or("", String::as_str))
+}
+
+fn word(words: &str, place: usize) -> &str {
+    words.split(' ').nth(place).unwrap_or_default()
 }
 
 fn english(number: usize) -> String {
+    let [ones, tens] = ENGLISH;
     match (number / 10, number % 10) {
-        (0 | 1, _) => ENGLISH.0[number % 20].to_owned(),
-        (tens, 0) => ENGLISH.1[tens - 2].to_owned(),
-        (tens, ones) => format!("{}-{}", ENGLISH.1[tens - 2], ENGLISH.0[ones]),
+        (0 | 1, _) => word(ones, number).to_owned(),
+        (ten, 0) => word(tens, ten - 2).to_owned(),
+        (ten, one) => format!("{}-{}", word(tens, ten - 2), word(ones, one)),
     }
 }
 
 fn german(number: usize) -> String {
+    let [ones, tens] = GERMAN;
     match (number / 10, number % 10) {
-        (0 | 1, _) => GERMAN.0[number % 20].to_owned(),
-        (tens, 0) => GERMAN.1[tens - 2].to_owned(),
+        (0 | 1, _) => word(ones, number).to_owned(),
+        (ten, 0) => word(tens, ten - 2).to_owned(),
         // Before "und" one loses its end.
-        (tens, 1) => format!("einund{}", GERMAN.1[tens - 2]),
-        (tens, ones) => format!("{}und{}", GERMAN.0[ones], GERMAN.1[tens - 2]),
+        (ten, 1) => format!("einund{}", word(tens, ten - 2)),
+        (ten, one) => format!("{}und{}", word(ones, one), word(tens, ten - 2)),
     }
 }
 
@@ -64,6 +68,6 @@ mod tests {
         assert_eq!(both(60), ["sixty", "sechzig"]);
         assert_eq!(both(99), ["ninety-nine", "neunundneunzig"]);
         let words = ["a", "b", "c"].map(str::to_owned).to_vec();
-        assert_eq!(sentence(words, "and"), "a, b and c.");
+        assert_eq!(sentence(&words, "and"), "a, b and c.");
     }
 }

@@ -2,7 +2,11 @@
 
 use super::{Pieces, lines, made_up};
 use crate::{
-    data::{Cause, DataError, Notes, Random, Reading, files::{fifths, hold_out, visible}, listing, name, split_note, store},
+    data::{
+        Cause, DataError, Notes, Random, Reading,
+        files::{fifths, hold_out, visible},
+        listing, name, split_note, store,
+    },
     text::as_text,
 };
 use std::{
@@ -85,7 +89,8 @@ impl Parallel {
     /// numbers of lines differ, or of which nothing is left.
     pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
         let options = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
-        let options = options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
+        let options =
+            options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
         if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
             return Err(Cause::Option(format!("{option} means nothing for sentences")).at(dir));
         }
@@ -194,7 +199,9 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &Reading) -> R
     let names = there.join(", ");
     if let Some(languages) = &reading.languages {
         return match languages.0.iter().find(|language| !train.contains_key(*language)) {
-            Some(missing) => Err(Cause::Option(format!("--languages {languages}: there is no train.{missing}, but {names}")).at(dir)),
+            Some(missing) => {
+                Err(Cause::Option(format!("--languages {languages}: there is no train.{missing}, but {names}")).at(dir))
+            }
             None => Ok(languages.clone()),
         };
     }
@@ -203,7 +210,11 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &Reading) -> R
         [first, "en"] => pair("en", first),
         [first, second] => pair(first, second),
         [one] => Err(Cause::Option(format!("train.{one} alone, without the same in another language")).at(dir)),
-        _ => Err(Cause::Option(format!("train in {names}: say which with --languages, as --languages {}-{}", there[0], there[1])).at(dir)),
+        _ => Err(Cause::Option(format!(
+            "train in {names}: say which with --languages, as --languages {}-{}",
+            there[0], there[1]
+        ))
+        .at(dir)),
     }
 }
 
@@ -212,7 +223,9 @@ fn both(
     dir: &Path, part: &str, files: &BTreeMap<String, PathBuf>, Languages(languages): &Languages,
 ) -> Result<Texts, DataError> {
     let file = |language: &String| {
-        let missing = || Cause::Missing(format!("there is no {part} in this language")).at(dir.join(format!("{part}.{language}")));
+        let missing = || {
+            Cause::Missing(format!("there is no {part} in this language")).at(dir.join(format!("{part}.{language}")))
+        };
         files.get(language).ok_or_else(missing)
     };
     let [source, target] = [file(&languages[0])?, file(&languages[1])?];

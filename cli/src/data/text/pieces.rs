@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use tokenizers::{
     AddedToken, Tokenizer,
-    models::{TrainerWrapper, bpe::{BPE, BpeTrainer}},
+    models::{
+        TrainerWrapper,
+        bpe::{BPE, BpeTrainer},
+    },
     pre_tokenizers::{
         metaspace::{Metaspace, PrependScheme},
         punctuation::Punctuation,

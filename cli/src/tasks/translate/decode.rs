@@ -10,7 +10,8 @@ use crate::{
     tasks::Transcript,
 };
 use gradscale::{
-    Input, InputType, Program, Trainer, core::backend::Backend,
+    Input, InputType, Program, Trainer,
+    core::backend::Backend,
     models::{Encoded, Seq2Seq},
 };
 use std::collections::BTreeMap;
@@ -41,7 +42,11 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
     pub fn texts(&mut self, sources: &[&[u32]], pieces: &Pieces) -> Result<Vec<Transcript>, Failure> {
         let [beam, greedy] = [self.translated(sources, BEAM)?, self.translated(sources, 1)?];
         let text = |pieces_of: &Vec<u32>| pieces.text(pieces_of);
-        Ok(beam.iter().zip(&greedy).map(|(beam, greedy)| Transcript { text: text(beam), greedy: text(greedy) }).collect())
+        Ok(beam
+            .iter()
+            .zip(&greedy)
+            .map(|(beam, greedy)| Transcript { text: text(beam), greedy: text(greedy) })
+            .collect())
     }
 
     /// The best sequence of each source.
@@ -83,7 +88,8 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
             words.resize(ROWS, BEGIN);
             from.extend(from.len()..ROWS);
             for one in &mut state {
-                *one = (0..layers).flat_map(|layer| from.iter().map(move |row| (layer * ROWS + row) * units))
+                *one = (0..layers)
+                    .flat_map(|layer| from.iter().map(move |row| (layer * ROWS + row) * units))
                     .flat_map(|first| &one[first..first + units])
                     .copied()
                     .collect();

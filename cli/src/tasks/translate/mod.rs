@@ -6,7 +6,9 @@ mod decode;
 mod network;
 mod training;
 
-use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript, apply::Fill};
+use super::{
+    Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript, apply::Fill,
+};
 use crate::{
     Failure,
     data::{PIECES, Pair, Parallel, Pieces, Reading},
@@ -14,7 +16,10 @@ use crate::{
 };
 use decode::Translator;
 use gradscale::{
-    Cpu, Method, Parameters, PlanRow, Trainer, core::{backend::Backend, ops::Divisor}, models::Seq2Seq, optim::Sgd,
+    Cpu, Method, Parameters, PlanRow, Trainer,
+    core::{backend::Backend, ops::Divisor},
+    models::Seq2Seq,
+    optim::Sgd,
 };
 use network::{Batch, loss, network, sizes};
 use safetensors::SafeTensors;
@@ -134,7 +139,8 @@ impl<B: Backend<Error: 'static>> Apply for Interpreter<B> {
         // The end alone says nothing.
         let sources: Vec<&[u32]> = apart.iter().map(|pieces| &pieces[..]).filter(|pieces| pieces.len() > 1).collect();
         let mut found = Translator::new(&mut self.trainer, &self.net, self.sizes).texts(&sources, target)?.into_iter();
-        let of = |pieces: &Vec<u32>| if pieces.len() > 1 { found.next().unwrap_or_default() } else { Transcript::default() };
+        let of =
+            |pieces: &Vec<u32>| if pieces.len() > 1 { found.next().unwrap_or_default() } else { Transcript::default() };
         Ok(Answers::Texts(apart.iter().map(of).collect()))
     }
 }

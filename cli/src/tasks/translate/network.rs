@@ -4,11 +4,7 @@ use crate::{
     data::{BEGIN, NOTHING, Pair},
     tasks::{Net, Network},
 };
-use gradscale::{
-    CrossEntropy, Input, Parameters, Var,
-    core::ops::Divisor,
-    models::Seq2Seq,
-};
+use gradscale::{CrossEntropy, Input, Parameters, Var, core::ops::Divisor, models::Seq2Seq};
 
 /// Share that is kept while training, in small networks and in large ones.
 const KEEP: f32 = 0.8;

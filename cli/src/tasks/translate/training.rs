@@ -12,7 +12,10 @@ use crate::{
     tasks::{Answers, Classes, On, Pixels, Sentences, Settings, Transcript, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Parameters, Prefetched, Trainer, core::{backend::Backend, ops::Divisor}, models::Seq2Seq, optim::Optimizer,
+    Error, Gradients, Parameters, Prefetched, Trainer,
+    core::{backend::Backend, ops::Divisor},
+    models::Seq2Seq,
+    optim::Optimizer,
 };
 
 /// Pairs of one evaluation of the loss.
