@@ -68,11 +68,17 @@ impl Doubts {
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_class.take();
-        let Some(class) = metrics.only else { return };
-        let name = self.classes.get(class as usize).map_or("?", String::as_str);
+        let (said, labels) = match metrics.only {
+            Some(class) => {
+                let name = self.classes.get(class as usize).map_or("?", String::as_str);
+                (format!("every prediction is the class {name}"), "labels that do not belong to their images")
+            }
+            None if metrics.same => ("all texts are the same".to_owned(), "texts that do not belong together"),
+            None => return,
+        };
         self.one_class = Some(format!(
-            "after {iteration} steps every prediction is the class {name}: too few steps, gradients that are flushed to \
-             zero, a learning rate that is too high, or labels that do not belong to their images"
+            "after {iteration} steps {said}: too few steps, gradients that are flushed to zero, a learning rate that is too \
+             high, or {labels}"
         ));
         if before.is_none() {
             self.unsaid.extend(self.one_class.clone());
@@ -195,6 +201,8 @@ mod tests {
         assert!(news[0].starts_with("after 10 steps every prediction is the class dog: "), "{}", news[0]);
         assert!(news[1].starts_with("no gradient has changed a, b, c, d and 1 more: "), "{}", news[1]);
         assert!(doubts.all()[0].starts_with("after 20 steps every prediction is the class cat: "));
+        doubts.score(25, &metrics(None).all_the_same(true));
+        assert!(doubts.all()[0].starts_with("after 25 steps all texts are the same: "));
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);
         assert!(doubts.all().is_empty());

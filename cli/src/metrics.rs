@@ -1,6 +1,6 @@
 //! Scores of what a network answers: which there are, what each is called, and the scores of one evaluation.
 
-pub use gradscale::metrics::{Confusion, ErrorRate, TopK};
+pub use gradscale::metrics::{Bleu, Confusion, ErrorRate, Perplexity, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,12 +23,18 @@ pub enum Metric {
     Top5,
     /// Character error rate of the likeliest text.
     Cer,
+    /// BLEU of translations by beam search, 0 to 100.
+    Bleu,
     /// Share of all pixels, or answers of two towers, that is right.
     GlobalAccuracy,
-    /// Share of recordings whose likeliest text is right.
+    /// Share of recordings or sentences whose likeliest text is right.
     WholeTexts,
     /// Character error rate of the likeliest alignment.
     CerGreedy,
+    /// BLEU of the likeliest words one by one.
+    BleuGreedy,
+    /// Of translations, between how many pieces of words a network wavers.
+    PiecePerplexity,
     /// Mean over classes of the share that is right.
     ClassAccuracy,
 }
@@ -49,12 +55,17 @@ pub enum Role {
 pub enum Unit {
     /// A share, in percent.
     Share,
+    /// A number.
+    Number,
 }
 
 impl Metric {
     /// What it is called in tables and sentences, what it is for, how it is written, and its value where all is right.
     const fn row(self) -> (&'static str, Role, Unit, f64) {
-        use {Role::*, Unit::Share};
+        use {
+            Role::*,
+            Unit::{Number, Share},
+        };
         match self {
             Self::Miou => ("mIoU", Judged, Share, 1.0),
             Self::FirstTower => ("first tower", Judged, Share, 1.0),
@@ -62,9 +73,12 @@ impl Metric {
             Self::Top1 => ("top-1", Judged, Share, 1.0),
             Self::Top5 => ("top-5", Beside, Share, 1.0),
             Self::Cer => ("character errors", Judged, Share, 0.0),
+            Self::Bleu => ("BLEU", Judged, Number, 100.0),
             Self::GlobalAccuracy => ("global accuracy", Detail, Share, 1.0),
             Self::WholeTexts => ("all right", Detail, Share, 1.0),
             Self::CerGreedy => ("character errors (greedy)", Detail, Share, 0.0),
+            Self::BleuGreedy => ("BLEU (greedy)", Detail, Number, 100.0),
+            Self::PiecePerplexity => ("perplexity of pieces", Detail, Number, 1.0),
             Self::ClassAccuracy => ("class accuracy", Detail, Share, 1.0),
         }
     }
@@ -104,6 +118,7 @@ impl Metric {
     pub fn head(self) -> String {
         match self.unit() {
             Unit::Share => format!("{} %", self.name()),
+            Unit::Number => self.name().to_owned(),
         }
     }
 
@@ -112,6 +127,7 @@ impl Metric {
     pub const fn shown(self, value: f64) -> f64 {
         match self.unit() {
             Unit::Share => 100.0 * value,
+            Unit::Number => value,
         }
     }
 
@@ -120,6 +136,7 @@ impl Metric {
     pub fn text(self, value: f64) -> String {
         match self.unit() {
             Unit::Share => format!("{:.1} %", 100.0 * value),
+            Unit::Number => format!("{value:.1}"),
         }
     }
 
@@ -128,6 +145,7 @@ impl Metric {
     pub fn difference(self, value: f64) -> String {
         match self.unit() {
             Unit::Share => format!("{:.1} points", 100.0 * value),
+            Unit::Number => format!("{value:.1}"),
         }
     }
 }
@@ -141,13 +159,16 @@ pub struct Metrics {
     /// The class that was predicted everywhere, if there was no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
+    /// Whether all texts were the same.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub same: bool,
 }
 
 impl Metrics {
     /// These scores.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = (Metric, f64)>) -> Self {
-        Self { values: values.into_iter().collect(), only: None }
+        Self { values: values.into_iter().collect(), only: None, same: false }
     }
 
     /// One more.
@@ -182,6 +203,24 @@ impl Metrics {
     #[must_use]
     pub fn of_texts([greedy, beam]: [ErrorRate; 2], right: f64) -> Self {
         Self::new([(Metric::Cer, beam.share()), (Metric::WholeTexts, right), (Metric::CerGreedy, greedy.share())])
+    }
+
+    /// Of translations by both decoders, of which such a share is right word for word.
+    #[must_use]
+    pub fn of_translations([greedy, beam]: [Bleu; 2], perplexity: f64, right: f64) -> Self {
+        Self::new([
+            (Metric::Bleu, beam.score()),
+            (Metric::WholeTexts, right),
+            (Metric::BleuGreedy, greedy.score()),
+            (Metric::PiecePerplexity, perplexity),
+        ])
+    }
+
+    /// Whether all texts were the same.
+    #[must_use]
+    pub const fn all_the_same(mut self, same: bool) -> Self {
+        self.same = same;
+        self
     }
 
     /// Of pixels.
@@ -224,12 +263,14 @@ impl Metrics {
 struct Saved {
     #[serde(default)]
     only: Option<u32>,
+    #[serde(default)]
+    same: bool,
     #[serde(flatten)]
     values: BTreeMap<String, Value>,
 }
 
 impl From<Saved> for Metrics {
-    fn from(Saved { only, values: saved }: Saved) -> Self {
+    fn from(Saved { only, same, values: saved }: Saved) -> Self {
         // JSON has no NaN: it is written as null.
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let mut values = BTreeMap::new();
@@ -252,7 +293,7 @@ impl From<Saved> for Metrics {
             values.remove(&Metric::GlobalAccuracy);
             values.insert(Metric::Top1, right);
         }
-        Self { values, only }
+        Self { values, only, same }
     }
 }
 

@@ -30,12 +30,13 @@ pub struct Predict {
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
     /// have that of the training images, unless these were resized. Of a network for numbers, CSV files; of one for
-    /// speech, WAV files of the training's rate.
+    /// speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed.
     #[arg(value_name = "IMAGES", required = true)]
     images: Vec<PathBuf>,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
     /// class ids) and NAME-overlay.png, or for classes.tsv of a
-    /// network that has one class for an image, transcripts.tsv of one for speech.
+    /// network that has one class for an image, transcripts.tsv of one for speech, translations.tsv (side
+    /// by side) and translations.txt of one for translation.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
@@ -66,6 +67,9 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let mut table = String::new();
     if let Some(sound) = classes.sound {
         return hear(arguments, &images, &mut *applied, sound.rate);
+    }
+    if classes.sentences.is_some() {
+        return translate(arguments, &images, &mut *applied);
     }
     for path in images {
         if !classes.columns.is_empty() {
@@ -128,6 +132,25 @@ fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u
         }
     }
     output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
+}
+
+/// What sentences of files mean in the other language: side by side, and the translations alone.
+fn translate(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (mut table, mut alone) = ("file\tline\tsource\ttranslation\tgreedy\n".to_owned(), String::new());
+    for path in files {
+        let sources = data::lines(path)?;
+        let text = sources.iter().map(|source| plain(source) + "\n").collect::<String>();
+        let answers = applied.predict([sources.len(), 1, 1], text.as_bytes());
+        let answers = answers.map_err(|failure| Failure::file(path, failure))?;
+        for (i, (source, Transcript { text, greedy })) in sources.iter().zip(answers.texts()).enumerate() {
+            writeln!(table, "{}\t{}\t{}\t{text}\t{greedy}", path.display(), i + 1, plain(source)).ok();
+            writeln!(alone, "{text}").ok();
+            output::print(&format!("{}\n  → {text}\n", plain(source)))?;
+        }
+    }
+    output::write(&arguments.out.join("translations.tsv"), table.as_bytes())?;
+    output::write(&arguments.out.join("translations.txt"), alone.as_bytes())
 }
 
 /// What becomes of images first.
@@ -202,7 +225,7 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     if names.len() != count {
         return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
     }
-    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None })
+    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None, sentences: None })
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

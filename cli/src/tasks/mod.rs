@@ -14,6 +14,7 @@ mod segnet;
 mod shown;
 mod speech;
 pub mod torch;
+mod translate;
 mod weights;
 
 pub use answers::{Answers, Transcript};
@@ -27,7 +28,7 @@ pub use torch::{Reads, Recognised};
 
 use crate::{
     Failure,
-    data::{Column, Notes, Reading},
+    data::{Column, Languages, Notes, Pieces, Reading},
     device::Device,
     optimizer::Recipe,
 };
@@ -48,6 +49,8 @@ pub enum Task {
     Classify,
     /// Deep Speech 2: letters of recordings.
     Speech,
+    /// Sentences of one language to those of another: recurrent networks with attention
+    Translate,
 }
 
 impl Task {
@@ -58,6 +61,7 @@ impl Task {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
+            Self::Translate => &translate::Translating,
         }
     }
 }
@@ -231,6 +235,18 @@ pub struct Classes {
     /// What a network for recordings hears; its classes are letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sound: Option<SoundInput>,
+    /// What a network for translation reads and writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentences: Option<Sentences>,
+}
+
+/// Sentences for a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sentences {
+    /// Of the source, and of the target.
+    pub languages: Languages,
+    /// What their words are taken apart into.
+    pub pieces: [Pieces; 2],
 }
 
 /// Recordings for a network.

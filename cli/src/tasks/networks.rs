@@ -52,6 +52,18 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
+    /// translate: an encoder and a decoder of one layer of 8 · width units, with attention; its paper's size has 1024 units
+    #[value(name = "seq2seq-1")]
+    #[serde(rename = "seq2seq-1")]
+    Seq2Seq1,
+    /// translate: the same of three layers
+    #[value(name = "seq2seq-3")]
+    #[serde(rename = "seq2seq-3")]
+    Seq2Seq3,
+    /// translate: the same of five layers
+    #[value(name = "seq2seq-5")]
+    #[serde(rename = "seq2seq-5")]
+    Seq2Seq5,
 }
 
 impl Net {
@@ -61,6 +73,7 @@ impl Net {
         match self {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
+            Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
             Self::Mlp
             | Self::Resnet
             | Self::Towers
@@ -78,9 +91,15 @@ impl Net {
     #[must_use]
     pub const fn architecture(self) -> Option<Architecture> {
         Some(match self {
-            Self::Mlp | Self::Resnet | Self::Towers | Self::SegnetBasic | Self::Segnet | Self::DeepSpeech2 => {
-                return None;
-            }
+            Self::Mlp
+            | Self::Resnet
+            | Self::Towers
+            | Self::SegnetBasic
+            | Self::Segnet
+            | Self::DeepSpeech2
+            | Self::Seq2Seq1
+            | Self::Seq2Seq3
+            | Self::Seq2Seq5 => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -97,6 +116,7 @@ impl Net {
             Self::Mlp | Self::Resnet | Self::Towers => None,
             // That of common implementations: the paper's own is larger than any data here.
             Self::DeepSpeech2 => Some(200),
+            Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Some(128),
             Self::SegnetBasic
             | Self::Segnet
             | Self::AlexNet
@@ -159,7 +179,7 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet and deep-speech-2 are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3 and seq2seq-5 are"
         );
         Err(Failure::at("--size paper", cause))
     }

@@ -54,7 +54,10 @@ impl Dataset for Labelled {
             | Net::ResNet50
             | Net::SegnetBasic
             | Net::Segnet
-            | Net::DeepSpeech2 => {
+            | Net::DeepSpeech2
+            | Net::Seq2Seq1
+            | Net::Seq2Seq3
+            | Net::Seq2Seq5 => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

@@ -50,7 +50,10 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => settings.recipe.optimizer(ratio),
+        | Net::DeepSpeech2
+        | Net::Seq2Seq1
+        | Net::Seq2Seq3
+        | Net::Seq2Seq5 => settings.recipe.optimizer(ratio),
     }
 }
 
@@ -171,6 +174,14 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns, sound: None }
+        Classes {
+            names,
+            colours: Vec::new(),
+            values: Vec::new(),
+            input: Some(self.net.input),
+            columns,
+            sound: None,
+            sentences: None,
+        }
     }
 }

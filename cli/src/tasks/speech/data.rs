@@ -74,7 +74,7 @@ impl Dataset for Speech {
     }
 
     fn samples(&self) -> Samples {
-        let one = |i: usize| (self.test[i].name.clone(), self.test[i].text.clone());
+        let one = |i: usize| [self.test[i].name.clone(), self.test[i].text.clone()];
         Samples::Texts(samples(self.test.len(), SHOWN).map(one).collect())
     }
 }
