@@ -22,7 +22,8 @@ const NUMBERS: [usize; 2] = [2, 5];
 pub fn pair(random: &mut Random) -> [String; 2] {
     let count = NUMBERS[0] + random.below(NUMBERS[1] + 1 - NUMBERS[0]);
     let numbers: Vec<usize> = (0..count).map(|_| random.below(100)).collect();
-    let [one, other] = [english as fn(usize) -> String, german].map(|words| numbers.iter().map(|&n| words(n)).collect::<Vec<_>>());
+    let [one, other] =
+        [english as fn(usize) -> String, german].map(|words| numbers.iter().map(|&n| words(n)).collect::<Vec<_>>());
     [sentence(&one, "and"), sentence(&other, "und")]
 }
 
