@@ -34,7 +34,7 @@ pub struct Reading {
     #[arg(long, value_name = "FROM-TO")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub languages: Option<Languages>,
-    /// Of sentences: pieces that the words of each language are taken apart into (byte-pair encoding) [default: 4000]
+    /// Of sentences: pieces that the words of each language are taken apart into (byte-pair encoding) [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,

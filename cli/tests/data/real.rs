@@ -161,7 +161,7 @@ fn multi30k() {
     assert_eq!(data.languages.to_string(), "en-de");
     let left_out: usize = 29000 - data.train.len();
     assert!(left_out < 100 && validation.len() == 1014 && data.test.len() == 1000, "{:?}", data.notes);
-    assert_eq!(data.pieces.each_ref().map(Pieces::count), [4000, 4000]);
+    assert_eq!(data.pieces.each_ref().map(Pieces::count), [2000, 2000]);
     // Bytes of all lines, with their ends, as the description has them.
     let bytes = |language: usize| data.test.iter().map(|pair| pair.texts[language].len() + 1).sum::<usize>();
     assert_eq!([bytes(0), bytes(1)], [62076, 70649]);

@@ -5,9 +5,10 @@ use crate::{
     speech::{Case, distance, floats, table, words},
 };
 use gradscale::{
-    Cpu, CrossEntropy, Input, Parameters, TorchModule, Trainer, Var,
-    core::ops::Divisor,
+    Cpu, CrossEntropy, Init, Input, Method, Parameters, TorchModule, Trainer, Var,
+    core::{amp::Level, ops::Divisor},
     models::{Encoded, Seq2Seq},
+    optim::Sgd,
 };
 use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
@@ -190,4 +191,39 @@ fn a_length_beyond_the_places() {
     assert!(error.to_string().contains("sequence 1 of the batch is 4 long, and there are 3 steps"), "{error}");
     let scores = [Input::f32([2, 1, 2, 3], &[0.5; 12]), Input::u32([3], &[3, 1, 1])];
     assert!(trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).is_err());
+}
+
+/// Each row is a softmax over its sequence's places, all others are 0, and so are their gradients; at every level.
+#[test]
+fn a_softmax_within_the_ends() {
+    let (lengths, each) = ([4usize, 2], 2 * 3);
+    let x: Vec<f32> = (0..2 * each * 4).map(|i| (i * 29 % 41) as f32 / 5.0 - 4.0).collect();
+    let t: Vec<f32> = (0..2 * each * 4).map(|i| (i * 17 % 23) as f32 / 11.0 - 1.0).collect();
+    let (mut y, mut gradient) = (vec![0f64; x.len()], vec![0f64; x.len()]);
+    for row in 0..2 * each {
+        let seen = row * 4..row * 4 + lengths[row / each];
+        let sum: f64 = x[seen.clone()].iter().map(|&x| f64::from(x).exp()).sum();
+        seen.clone().for_each(|i| y[i] = f64::from(x[i]).exp() / sum);
+        let mean: f64 = seen.clone().map(|i| y[i] * f64::from(t[i])).sum();
+        seen.for_each(|i| gradient[i] = y[i] * (f64::from(t[i]) - mean));
+    }
+    for (level, bound) in [(Level::O0, 1e-6), (Level::O1, 1e-6), (Level::O2, 2e-3), (Level::O3, 2e-3)] {
+        let mut parameters = Parameters::seeded(1);
+        let scores = parameters.at("in").weight("x", [2, 2, 3, 4], Init::Constant(0.0));
+        let method: Method = "fixed:8".parse().expect("a method");
+        let device = Cpu::new(1).expect("a CPU");
+        let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), method.with_level(level)).expect("a trainer");
+        trainer.set_parameter("in.x", &x).expect("a parameter of that size");
+        let batch = || [Input::u32([2], &[4, 2]), Input::f32([2, 2, 3, 4], &t)];
+        let weights = |lengths: Var<'_>| lengths.tape().parameter(&scores).softmax_within(lengths);
+        let found = trainer.evaluate(batch(), |[lengths, _]| weights(lengths)).expect("it fits").data;
+        let gradients = trainer.backward(batch(), |[lengths, t]| (weights(lengths) * t).sum()).expect("it fits");
+        let found_gradient = trainer.gradient(&gradients, "in.x").expect("a parameter").expect("a gradient").data;
+        for (what, found, right) in [("y", found, &y), ("gradient", found_gradient, &gradient)] {
+            let right: Vec<f32> = right.iter().map(|&x| x as f32).collect();
+            let far = distance(&found, &right);
+            assert!(far < bound, "{level:?} {what}: {far:e}");
+            assert!(found.iter().zip(&right).all(|(&found, &right)| right != 0.0 || found == 0.0), "{level:?} {what}");
+        }
+    }
 }

@@ -37,7 +37,7 @@ impl Buckets {
     }
 
     /// The examples of the next batch.
-    pub fn next(&mut self) -> Vec<usize> {
+    pub fn draw(&mut self) -> Vec<usize> {
         let batches = self.position / self.batch.max(1) as u64;
         let (number, place) = (batches / POOL as u64, batches % POOL as u64);
         let pool = match &self.pool {
@@ -71,7 +71,7 @@ mod tests {
     fn an_epoch_shows_every_example_once_and_lengths_are_alike() {
         let lengths: Vec<usize> = (0..640).map(|i| i * 37 % 64).collect();
         let mut buckets = Buckets::new(lengths.clone(), 8, 3);
-        let batches: Vec<Vec<usize>> = (0..80).map(|_| buckets.next()).collect();
+        let batches: Vec<Vec<usize>> = (0..80).map(|_| buckets.draw()).collect();
         let mut all = batches.concat();
         all.sort_unstable();
         assert_eq!(all, (0..640).collect::<Vec<_>>());
@@ -93,9 +93,9 @@ mod tests {
         for _ in 0..40 {
             let mut other = Buckets::new(lengths.clone(), 4, 9);
             other.seek(whole.position());
-            let next = whole.next();
-            assert_eq!((other.next(), next.len()), (next, 4));
+            let next = whole.draw();
+            assert_eq!((other.draw(), next.len()), (next, 4));
         }
-        assert_ne!(Buckets::new(lengths.clone(), 4, 10).next(), Buckets::new(lengths, 4, 9).next());
+        assert_ne!(Buckets::new(lengths.clone(), 4, 10).draw(), Buckets::new(lengths, 4, 9).draw());
     }
 }

@@ -16,7 +16,7 @@ use tokenizers::{
 };
 
 /// Pieces of a language, unless told.
-pub const PIECES: u16 = 4000;
+pub const PIECES: u16 = 2000;
 /// Numbers that stand for no text: what fills a sequence up, its beginning, its end.
 pub const NOTHING: u32 = 0;
 /// Where a sequence begins.

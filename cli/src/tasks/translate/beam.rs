@@ -178,9 +178,9 @@ mod tests {
             for Kept { words, log } in std::mem::take(&mut open) {
                 let next = logs(sentence, &words);
                 ended.push(Kept { words: words.clone(), log: log + f64::from(next[1]) });
-                for word in 2..WORDS {
-                    let words = words.iter().copied().chain([word as u32]).collect();
-                    open.push(Kept { words, log: log + f64::from(next[word]) });
+                for (word, &of_word) in (0u32..).zip(&next).skip(2) {
+                    let words = words.iter().copied().chain([word]).collect();
+                    open.push(Kept { words, log: log + f64::from(of_word) });
                 }
             }
         }
@@ -204,11 +204,12 @@ mod tests {
             let mut words = Vec::new();
             while words.len() < longest[sentence] {
                 let next = logs(sentence, &words);
-                let best = (1..WORDS).max_by(|&a, &b| next[a].total_cmp(&next[b])).expect("a word");
-                if best == 1 {
+                let all = (0u32..).zip(&next).skip(1);
+                let (best, _) = all.max_by(|a, b| a.1.total_cmp(b.1)).expect("a word");
+                if best == ENDS[1] {
                     break;
                 }
-                words.push(best as u32);
+                words.push(best);
             }
             assert_eq!(found, words, "sentence {sentence}");
         }

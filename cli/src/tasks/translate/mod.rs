@@ -28,7 +28,7 @@ use std::path::Path;
 /// Sentences that a report shows.
 const SHOWN: usize = 12;
 /// Learning rate.
-const LR: f64 = 0.2;
+const LR: f64 = 0.5;
 /// Pieces of a sentence that is translated, at most: a limit of memory.
 const LONGEST: usize = 1024;
 

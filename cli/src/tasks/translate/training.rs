@@ -66,7 +66,7 @@ impl run::Task for Learning<'_> {
     type Batch = Prefetched<4>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<4>, Failure> {
-        let pairs = self.order.next();
+        let pairs = self.order.draw();
         let batch = Batch::new(pairs.iter().map(|&i| &self.data.train[i]), pairs.len());
         Ok(trainer.prefetch(batch.inputs())?)
     }
