@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 const WINDOW: usize = 100;
 /// Of these, how many may be skipped without a word.
 const SKIPS: usize = WINDOW / 10;
+/// Texts are never as certain as that.
+const CERTAIN: f64 = 1.05;
 /// Names in one line.
 const SHOWN: usize = 4;
 
@@ -19,6 +21,7 @@ pub struct Doubts {
     skips: Option<String>,
     zeros: Option<Zeros>,
     one_class: Option<String>,
+    certain: Option<String>,
     unchanged: Option<String>,
     unsaid: Vec<String>,
 }
@@ -67,6 +70,16 @@ impl Doubts {
 
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
+        let known = self.certain.take();
+        self.certain = metrics.perplexity.filter(|perplexity| *perplexity < CERTAIN).map(|perplexity| {
+            format!(
+                "after {iteration} steps the perplexity is {perplexity:.3}, and 1 is a text that was known: test text that \
+                 stands in the training text too, or repeats itself"
+            )
+        });
+        if known.is_none() {
+            self.unsaid.extend(self.certain.clone());
+        }
         let before = self.one_class.take();
         let Some(class) = metrics.only else { return };
         let name = self.classes.get(class as usize).map_or("?", String::as_str);
@@ -107,7 +120,7 @@ impl Doubts {
 
     /// All of them.
     pub fn all(&self) -> Vec<String> {
-        let all = [self.zeros(), self.skips.clone(), self.one_class.clone(), self.unchanged.clone()];
+        let all = [self.zeros(), self.skips.clone(), self.one_class.clone(), self.certain.clone(), self.unchanged.clone()];
         all.into_iter().flatten().collect()
     }
 
@@ -129,8 +142,7 @@ mod tests {
     use super::*;
 
     fn metrics(only: Option<u32>) -> Metrics {
-        let half = 0.5;
-        Metrics { miou: None, class_accuracy: half, global_accuracy: half, top_5: None, only, towers: None, cer: None }
+        Metrics { only, ..Metrics::of_shares(0.5, 0.5) }
     }
 
     #[test]
@@ -183,6 +195,19 @@ mod tests {
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
         assert!(one.starts_with("the loss of step 2 is exactly 0: "), "{one}");
         assert!(doubts.all()[0].starts_with("the loss of step 2 is exactly 0, and in 2 steps in all: "));
+    }
+
+    #[test]
+    fn a_text_that_was_known() {
+        let of = |perplexity| Metrics { perplexity: Some(perplexity), ..metrics(None) };
+        let mut doubts = Doubts::new(&[]);
+        doubts.score(5, &of(1.2));
+        assert!(doubts.all().is_empty());
+        doubts.score(10, &of(1.01));
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        assert!(one.starts_with("after 10 steps the perplexity is 1.010, and 1 is a text that was known"), "{one}");
+        doubts.score(20, &of(3.0));
+        assert!(doubts.all().is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Scores of predicted classes.
 
-pub use gradscale::metrics::{Confusion, ErrorRate, TopK};
+pub use gradscale::metrics::{Confusion, ErrorRate, Perplexity, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
@@ -28,6 +28,15 @@ pub struct Metrics {
     /// whose likeliest text is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cer: Option<[f64; 2]>,
+    /// Of texts, between how many tokens a network wavers. Then right is a token that was the likeliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+    /// The same of the best answer that is always the same: how often training has each token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unigram: Option<f64>,
+    /// Bits that a character takes, where tokens are characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<f64>,
 }
 
 impl Metrics {
@@ -36,7 +45,7 @@ impl Metrics {
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
         let only = only(confusion);
-        Self { miou: None, class_accuracy, global_accuracy, top_5: None, only, towers: None, cer: None }
+        Self { only, ..Self::of_shares(class_accuracy, global_accuracy) }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -51,7 +60,38 @@ impl Metrics {
     #[must_use]
     pub fn of_texts(rates: [ErrorRate; 2], right: f64) -> Self {
         let cer = Some(rates.map(|rate| rate.share()));
-        Self { miou: None, class_accuracy: right, global_accuracy: right, top_5: None, only: None, towers: None, cer }
+        Self { cer, ..Self::of_shares(right, right) }
+    }
+
+    /// Of tokens, perhaps characters, beside the perplexity of how often each is; such a share of the likeliest is right.
+    #[must_use]
+    pub fn of_tokens(perplexity: &Perplexity, unigram: f64, characters: bool, right: f64) -> Self {
+        let bits = characters.then(|| perplexity.bits());
+        let (perplexity, unigram) = (Some(perplexity.value()), Some(unigram));
+        Self { perplexity, unigram, bits, ..Self::of_shares(right, right) }
+    }
+
+    /// Which share of the bits that a token takes by how often it is was saved.
+    #[must_use]
+    pub fn saved(&self) -> Option<f64> {
+        Some(1.0 - self.perplexity?.ln() / self.unigram?.ln())
+    }
+
+    /// Of classes or images that are right, and nothing else.
+    #[must_use]
+    pub const fn of_shares(class_accuracy: f64, global_accuracy: f64) -> Self {
+        Self {
+            miou: None,
+            class_accuracy,
+            global_accuracy,
+            top_5: None,
+            only: None,
+            towers: None,
+            cer: None,
+            perplexity: None,
+            unigram: None,
+            bits: None,
+        }
     }
 
     /// Of pixels.

@@ -1,5 +1,6 @@
 //! How data are read: options of the command line, which a checkpoint keeps.
 
+use super::Tokens;
 use crate::text::as_text;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,16 @@ pub struct Reading {
     /// The column of a CSV file that has the classes [default: the one called label, class or target, else the last]
     #[arg(long, value_name = "NAME")]
     pub label: Option<String>,
+    /// Of text: words, between blanks, with a mark at the end of each line, or characters [default: words where <unk> stands
+    /// among them, else characters]
+    #[arg(long, value_name = "words|characters")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Tokens>,
+    /// Of text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoder; with --size paper 20 and
+    /// 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u16>,
     /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
     #[arg(long)]
     pub skip_broken: bool,
@@ -51,6 +62,8 @@ impl Default for Reading {
             crop: None,
             ignore: None,
             label: None,
+            tokens: None,
+            window: None,
             skip_broken: false,
             memory: MEMORY,
             validation: false,
@@ -141,6 +154,8 @@ mod tests {
             crop: Some(224),
             ignore: Some(Ignore::Value(7)),
             label: Some("x".into()),
+            tokens: Some(Tokens::Words),
+            window: Some(9),
             skip_broken: true,
             memory: 0,
             validation: true,

@@ -19,18 +19,21 @@ impl Summary {
     /// Of methods in this order.
     pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&Record]) -> Self {
         let of = |method: &str| records.iter().copied().filter(|record| record.method == method).collect::<Vec<_>>();
-        // Only pixels have intersections, only two towers two shares that are right, only texts characters.
+        // Only pixels have intersections, only two towers two shares that are right, only recordings characters, only text tokens.
         let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
         let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
         let (texts, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
+        let (tokens, characters) = (has(|metrics| metrics.unigram.is_some()), has(|metrics| metrics.bits.is_some()));
         let shown = |of: Of| match of {
             Of::All => true,
             Of::Pixels => pixels,
-            Of::Images => !pixels && !towers && !texts,
+            Of::Images => !pixels && !towers && !texts && !tokens,
             Of::Towers => towers,
             Of::Top5 => top_5,
-            Of::Classes => !towers && !texts,
+            Of::Classes => !towers && !texts && !tokens,
             Of::Texts => texts,
+            Of::Tokens => tokens,
+            Of::Characters => characters,
         };
         let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
         let row = |method: &str| {
@@ -70,11 +73,16 @@ enum Of {
     /// All but two towers, whose answers together say little, and texts.
     Classes,
     Texts,
+    Tokens,
+    /// Tokens that are characters.
+    Characters,
 }
 
 /// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 16] = [
+const COLUMNS: [(&str, Of, Cell); 20] = [
     ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
+    ("perplexity", Of::Tokens, |runs| number(runs, 2, |run| run.metrics?.perplexity)),
+    ("bits per character", Of::Characters, |runs| number(runs, 3, |run| run.metrics?.bits)),
     ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
     ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),
     ("second tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[1]))),
@@ -86,6 +94,8 @@ const COLUMNS: [(&str, Of, Cell); 16] = [
     ("global accuracy %", Of::Pixels, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
     ("all right %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
     ("character errors % (greedy)", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[0]))),
+    ("likeliest token right %", Of::Tokens, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
+    ("perplexity of how often tokens are", Of::Tokens, |runs| number(runs, 1, |run| run.metrics?.unigram)),
     ("loss", Of::All, |runs| number(runs, 4, |run| run.final_loss)),
     ("class accuracy %", Of::Classes, |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
     ("ms per step", Of::All, |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),

@@ -12,12 +12,13 @@ use crate::{metrics::Metrics, record::Record, tasks::On};
 type Value = fn(&Metrics) -> Option<f64>;
 
 /// Scores with their names.
-const SCORES: [(&str, Value); 6] = [
+const SCORES: [(&str, Value); 7] = [
     ("Character error rate", |metrics| metrics.cer.map(|[_, errors]| errors)),
+    ("Bits saved beside how often each token is", Metrics::saved),
     ("Mean intersection over union", |metrics| metrics.miou),
     ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
     ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
-    ("Class accuracy", |metrics| metrics.cer.is_none().then_some(metrics.class_accuracy)),
+    ("Class accuracy", |metrics| (metrics.cer.is_none() && metrics.unigram.is_none()).then_some(metrics.class_accuracy)),
     ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
 ];
 

@@ -26,7 +26,13 @@ pub fn section_of(report: &Report<'_>) -> String {
             "Transcripts",
             "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
              alignment where that says something else.",
-            heard(report, &recordings),
+            said(report, ["recording", "said"], &recordings, true),
+        ),
+        Samples::Continued(texts) => (
+            "Generated text",
+            "Beginnings of test texts, how they go on, and how the first seed of each method goes on from there, drawn at a \
+             temperature of 0.8.",
+            said(report, ["beginning", "goes on"], &texts.into_iter().map(Into::into).collect::<Vec<_>>(), false),
         ),
     };
     section("samples", title, lead, &content)
@@ -88,8 +94,8 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
     content + "</div>\n"
 }
 
-/// Of recordings: a row for each, a column for each method.
-fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
+/// A row for each text, a column for each method, with a mark where it is `wrong`.
+fn said(report: &Report<'_>, heads: [&str; 2], all: &[(String, String)], wrong: bool) -> String {
     let texts = |method: &str| {
         report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()
     };
@@ -98,14 +104,15 @@ fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
     let head = |(method, class, _): &(&str, String, _)| {
         format!("<th scope=\"col\"><span class=\"{class}\"><i></i>{}</span></th>", escape(method))
     };
-    let mut content = "<div class=\"wide\"><table><thead><tr><th scope=\"col\">recording</th>".to_owned();
-    content += "<th scope=\"col\">said</th>";
+    let [first, second] = heads;
+    let mut content = "<div class=\"wide\"><table><thead><tr>".to_owned();
+    content += &format!("<th scope=\"col\">{first}</th><th scope=\"col\">{second}</th>");
     content += &(methods.iter().map(head).collect::<String>() + "</tr></thead><tbody>\n");
-    for (i, (name, said)) in recordings.iter().enumerate() {
+    for (i, (name, said)) in all.iter().enumerate() {
         content += &format!("<tr><th scope=\"row\">{}</th><td>{}</td>", escape(name), escape(said));
         for (_, _, texts) in &methods {
             let cell = texts.get(i).map_or_else(String::new, |Transcript { text, greedy }| {
-                let mark = if text == said { "" } else { " ✗" };
+                let mark = if !wrong || text == said { "" } else { " ✗" };
                 let other = if greedy == text { String::new() } else { format!(" ({})", escape(greedy)) };
                 format!("{}{other}{mark}", if text.is_empty() { "–".to_owned() } else { escape(text) })
             });

@@ -51,6 +51,11 @@ For speech, WAV files of one channel and one rate:
 - recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, what
   is said) or names that begin with a digit and _; train.txt and
   test.txt list the names, or every fifth is for scores
+For language, text in UTF-8:
+- NAME.txt, or a directory with one such, whose last 5 % are for
+  scores
+- train.txt and test.txt (valid.txt), as wikitext's; without one of
+  them valid.txt stands for it
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -67,7 +72,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech]
+    /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech; 16 windows for
+    /// language]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.
@@ -93,9 +99,11 @@ impl Setup {
     /// How data are read.
     #[must_use]
     pub fn reading(&self) -> Reading {
-        let paper = self.chosen.network().ok().and_then(Network::image);
+        let network = self.chosen.network().ok();
+        let paper = network.and_then(Network::image);
+        let window = self.reading.window.or_else(|| network.and_then(Network::window));
         let crop = self.reading.crop.or_else(|| paper.and_then(|side| u16::try_from(side).ok()));
-        Reading { size: self.chosen.size.and_then(|size| size.images), crop, ..self.reading.clone() }
+        Reading { size: self.chosen.size.and_then(|size| size.images), crop, window, ..self.reading.clone() }
     }
 
     /// With a value for network, batch and device, as results and checkpoints keep them.
@@ -125,6 +133,10 @@ impl Setup {
     /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let network = self.chosen.network()?;
+        let only = [("--tokens", self.reading.tokens.is_some()), ("--window", self.reading.window.is_some())];
+        if let Some((option, _)) = only.into_iter().find(|(_, given)| *given && self.task() != Task::Language) {
+            return Err(Failure::at(option, "is for --task language"));
+        }
         let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
         let notes = data.notes();
         notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
@@ -138,7 +150,14 @@ impl Setup {
     /// # Errors
     /// A warm-up that is as long.
     pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
-        self.updates.recipe(self.task().kind().lr(self.chosen.net()), iters)
+        self.recipe_of(&self.updates, iters)
+    }
+
+    /// With what the task says where nothing was said.
+    fn recipe_of(&self, updates: &Updates, iters: u64) -> Result<Recipe, Failure> {
+        let (kind, net) = (self.task().kind(), self.chosen.net());
+        let recipe = updates.recipe(kind.lr(net), iters)?;
+        Ok(Recipe { clip: recipe.clip.or_else(|| kind.clip(net)), ..recipe })
     }
 
     /// What a run of so many steps depends on.
@@ -153,7 +172,7 @@ impl Setup {
     /// How weights are updated, in words, where it is not as usual.
     #[must_use]
     pub fn updated(&self, iters: u64) -> Option<String> {
-        let usual = Updates::default().recipe(self.task().kind().lr(self.chosen.net()), iters).ok();
+        let usual = self.recipe_of(&Updates::default(), iters).ok();
         let recipe = self.recipe(iters).ok()?;
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }

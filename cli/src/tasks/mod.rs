@@ -6,6 +6,7 @@
 mod answers;
 mod apply;
 mod classify;
+mod language;
 mod layers;
 mod networks;
 mod pixels;
@@ -19,6 +20,7 @@ mod weights;
 pub use answers::{Answers, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
+pub use language::Choice;
 pub use networks::{Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
@@ -27,7 +29,7 @@ pub use torch::{Reads, Recognised};
 
 use crate::{
     Failure,
-    data::{Column, Notes, Reading},
+    data::{Column, Notes, Reading, Tokens},
     device::Device,
     optimizer::Recipe,
 };
@@ -48,6 +50,8 @@ pub enum Task {
     Classify,
     /// Deep Speech 2: letters of recordings.
     Speech,
+    /// The next token of a text
+    Language,
 }
 
 impl Task {
@@ -58,6 +62,7 @@ impl Task {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
+            Self::Language => &language::Language,
         }
     }
 }
@@ -72,6 +77,11 @@ pub trait Kind {
 
     /// Learning rate of SGD, unless told.
     fn lr(&self, net: Net) -> f64;
+
+    /// The largest norm of gradients, unless told; none is any.
+    fn clip(&self, _: Net) -> Option<f64> {
+        None
+    }
 
     /// What a comparison divides the loss by, unless told.
     fn divisor(&self) -> Pixels;
@@ -231,6 +241,18 @@ pub struct Classes {
     /// What a network for recordings hears; its classes are letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sound: Option<SoundInput>,
+    /// What a network for text reads; its classes are tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextInput>,
+}
+
+/// Text for a network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextInput {
+    /// What tokens are.
+    pub tokens: Tokens,
+    /// How many it reads at a time.
+    pub window: usize,
 }
 
 /// Recordings for a network.

@@ -52,6 +52,12 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
+    /// language: two LSTM layers of 32 · width units, each projected to 4 · width, with sampled softmax
+    #[value(name = "biglstm")]
+    #[serde(rename = "biglstm")]
+    BigLstm,
+    /// language: a transformer decoder, three layers of 8 · width; its paper's size is the smallest GPT-2
+    Decoder,
 }
 
 impl Net {
@@ -61,6 +67,7 @@ impl Net {
         match self {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
+            Self::BigLstm | Self::Decoder => Task::Language,
             Self::Mlp
             | Self::Resnet
             | Self::Towers
@@ -78,9 +85,14 @@ impl Net {
     #[must_use]
     pub const fn architecture(self) -> Option<Architecture> {
         Some(match self {
-            Self::Mlp | Self::Resnet | Self::Towers | Self::SegnetBasic | Self::Segnet | Self::DeepSpeech2 => {
-                return None;
-            }
+            Self::Mlp
+            | Self::Resnet
+            | Self::Towers
+            | Self::SegnetBasic
+            | Self::Segnet
+            | Self::DeepSpeech2
+            | Self::BigLstm
+            | Self::Decoder => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -97,6 +109,8 @@ impl Net {
             Self::Mlp | Self::Resnet | Self::Towers => None,
             // That of common implementations: the paper's own is larger than any data here.
             Self::DeepSpeech2 => Some(200),
+            Self::BigLstm => Some(256),
+            Self::Decoder => Some(96),
             Self::SegnetBasic
             | Self::Segnet
             | Self::AlexNet
@@ -159,7 +173,7 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet and deep-speech-2 are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, biglstm and decoder are"
         );
         Err(Failure::at("--size paper", cause))
     }
@@ -180,6 +194,31 @@ impl Network {
     #[must_use]
     pub fn image(self) -> Option<usize> {
         self.net.architecture().filter(|_| self.is_paper()).map(Architecture::image)
+    }
+
+    /// Tokens that a network for text reads at a time, unless told.
+    #[must_use]
+    pub fn window(self) -> Option<u16> {
+        Some(match self.net {
+            Net::BigLstm if self.small => 32,
+            // The paper's unrolled steps.
+            Net::BigLstm => 20,
+            Net::Decoder if self.small => 64,
+            Net::Decoder => 1024,
+            Net::Mlp
+            | Net::Resnet
+            | Net::Towers
+            | Net::AlexNet
+            | Net::Vgg16
+            | Net::GoogLeNet
+            | Net::InceptionV2
+            | Net::InceptionV3
+            | Net::ResNet18
+            | Net::ResNet50
+            | Net::SegnetBasic
+            | Net::Segnet
+            | Net::DeepSpeech2 => return None,
+        })
     }
 
     /// The name that people know it by, and its size.

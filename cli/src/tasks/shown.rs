@@ -45,6 +45,8 @@ pub enum Samples {
     },
     /// Recordings, each with its name and what is said.
     Texts(Vec<(String, String)>),
+    /// Beginnings of texts, each with how it goes on.
+    Continued(Vec<[String; 2]>),
 }
 
 /// Test images that a report shows: so many, spread over all.

@@ -40,7 +40,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "skip_broken", "memory", "amp", "keep_f32", "half"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "tokens", "window", "skip_broken", "memory", "amp", "keep_f32", "half"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -273,6 +273,10 @@ fn words(scores: &Metrics) -> String {
     let right = format!("right {:.1} %", 100.0 * scores.global_accuracy);
     if let Some([greedy, errors]) = scores.cer {
         return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
+    }
+    if let Some(perplexity) = scores.perplexity {
+        let bits = scores.bits.map_or(String::new(), |bits| format!(", {bits:.3} bits per character"));
+        return format!("perplexity {perplexity:.2}{bits}, {right}");
     }
     scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }

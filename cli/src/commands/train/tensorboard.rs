@@ -82,6 +82,8 @@ impl Writer {
         for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
             if let Some(scores) = scores {
                 scores.miou.iter().for_each(|&miou| scalar(&format!("{on}/miou"), miou));
+                scores.perplexity.iter().for_each(|&value| scalar(&format!("{on}/perplexity"), value));
+                scores.bits.iter().for_each(|&bits| scalar(&format!("{on}/bits_per_character"), bits));
                 scalar(&format!("{on}/class_accuracy"), scores.class_accuracy);
                 scalar(&format!("{on}/global_accuracy"), scores.global_accuracy);
             }

@@ -50,7 +50,9 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => settings.recipe.optimizer(ratio),
+        | Net::DeepSpeech2
+        | Net::BigLstm
+        | Net::Decoder => settings.recipe.optimizer(ratio),
     }
 }
 
@@ -169,6 +171,6 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns, sound: None }
+        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns, sound: None, text: None }
     }
 }
