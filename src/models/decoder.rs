@@ -5,8 +5,10 @@ use crate::{
     nn::{LayerNorm, Linear, Module, SelfAttention, Step},
 };
 
-/// Standard deviation of first weights.
-const STD: f32 = 0.02;
+/// Standard deviation of GPT-2's first weights, and the width that it is for: narrower networks have larger weights, so that
+/// products are as large.
+const STD: f64 = 0.02;
+const WIDTH: usize = 768;
 /// What hides a place that is not there yet: its e^x is 0 beside any other, and halves hold it.
 const HIDDEN: f32 = -3e4;
 
@@ -67,11 +69,10 @@ struct Layer {
 impl Layer {
     fn new(scope: &mut Scope<'_>, DecoderSize { width, heads, layers, .. }: DecoderSize) -> Self {
         // What all layers add up to is about as large as a token's vector.
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let last = normal(STD / ((2 * layers) as f64).sqrt() as f32);
+        let [inside, last] = [1, 2 * layers].map(|parts| normal(width, parts));
         let norms = ["norm1", "norm2"].map(|name| LayerNorm::new(&mut scope.at(name), width));
-        let attention = SelfAttention::with_init(&mut scope.at("self_attn"), width, heads, [normal(STD), last]).causal();
-        let first = Linear::with_init(&mut scope.at("linear1"), width, 4 * width, normal(STD));
+        let attention = SelfAttention::with_init(&mut scope.at("self_attn"), width, heads, [inside, last]).causal();
+        let first = Linear::with_init(&mut scope.at("linear1"), width, 4 * width, inside);
         let second = Linear::with_init(&mut scope.at("linear2"), 4 * width, width, last);
         Self { norms, attention, linear: [first, second] }
     }
@@ -84,16 +85,20 @@ impl Layer {
     }
 }
 
-const fn normal(std: f32) -> Init {
+/// Of what is one of so many parts of a sum.
+fn normal(width: usize, parts: usize) -> Init {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    let std = (STD * (WIDTH as f64 / (width.max(1) * parts.max(1)) as f64).sqrt()) as f32;
     Init::Normal { mean: 0.0, std }
 }
 
 impl Decoder {
-    /// For so many tokens. Weights start normal with deviation 0.02, those of what is added divided by √(2·layers).
+    /// For so many tokens. Weights start normal with deviation 0.02·√(768 / width), those of what is added divided by
+    /// √(2·layers).
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
         let DecoderSize { context, width, layers, .. } = size;
         let table = |scope: &mut Scope<'_>, name: &str, rows: usize| {
-            scope.at(name).weight("weight", [rows, width], normal(STD))
+            scope.at(name).weight("weight", [rows, width], normal(width, 1))
         };
         Self {
             name: scope.path().to_owned(),
