@@ -120,7 +120,8 @@ impl Doubts {
 
     /// All of them.
     pub fn all(&self) -> Vec<String> {
-        let all = [self.zeros(), self.skips.clone(), self.one_class.clone(), self.certain.clone(), self.unchanged.clone()];
+        let all =
+            [self.zeros(), self.skips.clone(), self.one_class.clone(), self.certain.clone(), self.unchanged.clone()];
         all.into_iter().flatten().collect()
     }
 

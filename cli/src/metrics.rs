@@ -71,6 +71,17 @@ impl Metrics {
         Self { perplexity, unigram, bits, ..Self::of_shares(right, right) }
     }
 
+    /// Perplexity, and bits per character, in words.
+    #[must_use]
+    pub fn wavers(&self) -> Option<String> {
+        let perplexity = self.perplexity?;
+        // A network that has diverged.
+        let large = perplexity >= 1e6;
+        let number = if large { format!("{perplexity:.1e}") } else { format!("{perplexity:.2}") };
+        let bits = self.bits.map_or(String::new(), |bits| format!(", {bits:.3} bits per character"));
+        Some(format!("perplexity {number}{bits}"))
+    }
+
     /// Which share of the bits that a token takes by how often it is was saved.
     #[must_use]
     pub fn saved(&self) -> Option<f64> {

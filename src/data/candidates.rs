@@ -63,8 +63,7 @@ impl LogUniform {
         }
         // That it is among what so many tries gave: it was drawn until there were enough different ones.
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let expected =
-            |&class: &u32| (-(tries as f64 * (-self.probability(class)).ln_1p()).exp_m1()).ln() as f32;
+        let expected = |&class: &u32| (-(tries as f64 * (-self.probability(class)).ln_1p()).exp_m1()).ln() as f32;
         let none = classes.len() + 1;
         let hit = |label: &u32| u32::try_from(*places.get(label).unwrap_or(&none)).unwrap_or(u32::MAX);
         Candidates {

@@ -259,7 +259,9 @@ impl Cache {
         if !self.has_room() {
             return;
         }
-        for (head, values) in self.past.chunks_exact_mut((context * width).max(1)).zip(new.data.chunks_exact(width.max(1))) {
+        for (head, values) in
+            self.past.chunks_exact_mut((context * width).max(1)).zip(new.data.chunks_exact(width.max(1)))
+        {
             head[place * width..][..width].copy_from_slice(values);
         }
         self.place[0] += 1;

@@ -3,7 +3,10 @@
 //! The product of a layer's weights with its inputs is one product for the whole sequence; the steps take it apart. All
 //! steps of a layer share their cast sites, however many there are, and with `gs:calls=each` each has its own.
 
-use super::{GruCell, LstmCell, Module, recurrent::{Cell, Units}};
+use super::{
+    GruCell, LstmCell, Module,
+    recurrent::{Cell, Units},
+};
 use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::mismatch, ops::Places};
 use gradscale_core::amp::MAX_INPUTS;
 
@@ -147,9 +150,7 @@ struct Stack<C> {
 }
 
 impl<C> Stack<C> {
-    fn new<const S: usize>(
-        scope: &mut Scope<'_>, inputs: usize, units: Units, layers: usize, directions: usize,
-    ) -> Self
+    fn new<const S: usize>(scope: &mut Scope<'_>, inputs: usize, units: Units, layers: usize, directions: usize) -> Self
     where
         C: Cell<S>,
     {

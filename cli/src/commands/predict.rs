@@ -161,7 +161,8 @@ fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u
 fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
     let Predict { length, temperature, top_k, seed, .. } = *arguments;
     let choice = Choice { temperature, top_k, seed };
-    let mut prompts: Vec<(String, String)> = arguments.prompt.iter().map(|text| ("prompt".to_owned(), text.clone())).collect();
+    let mut prompts: Vec<(String, String)> =
+        arguments.prompt.iter().map(|text| ("prompt".to_owned(), text.clone())).collect();
     for path in files {
         let stem = path.file_stem().map_or_else(|| "text".into(), |stem| stem.to_string_lossy());
         prompts.push((stem.into_owned(), data::text(path)?));

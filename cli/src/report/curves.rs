@@ -14,11 +14,13 @@ type Value = fn(&Metrics) -> Option<f64>;
 /// Scores with their names.
 const SCORES: [(&str, Value); 7] = [
     ("Character error rate", |metrics| metrics.cer.map(|[_, errors]| errors)),
-    ("Bits saved beside how often each token is", Metrics::saved),
+    ("Bits saved beside how often each token is", |metrics| metrics.saved().map(|saved| saved.max(0.0))),
     ("Mean intersection over union", |metrics| metrics.miou),
     ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
     ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
-    ("Class accuracy", |metrics| (metrics.cer.is_none() && metrics.unigram.is_none()).then_some(metrics.class_accuracy)),
+    ("Class accuracy", |metrics| {
+        (metrics.cer.is_none() && metrics.unigram.is_none()).then_some(metrics.class_accuracy)
+    }),
     ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
 ];
 

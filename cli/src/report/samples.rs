@@ -2,7 +2,7 @@
 
 use super::{
     Report,
-    page::{card, section},
+    page::{card, grid, section},
     png,
     text::escape,
 };
@@ -26,13 +26,13 @@ pub fn section_of(report: &Report<'_>) -> String {
             "Transcripts",
             "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
              alignment where that says something else.",
-            said(report, ["recording", "said"], &recordings, true),
+            heard(report, &recordings),
         ),
         Samples::Continued(texts) => (
             "Generated text",
-            "Beginnings of test texts, how they go on, and how the first seed of each method goes on from there, drawn at a \
+            "Beginnings of test texts, how they go on, and what the first seed of each method writes instead, drawn at a \
              temperature of 0.8.",
-            said(report, ["beginning", "goes on"], &texts.into_iter().map(Into::into).collect::<Vec<_>>(), false),
+            written(report, &texts),
         ),
     };
     section("samples", title, lead, &content)
@@ -94,8 +94,25 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
     content + "</div>\n"
 }
 
-/// A row for each text, a column for each method, with a mark where it is `wrong`.
-fn said(report: &Report<'_>, heads: [&str; 2], all: &[(String, String)], wrong: bool) -> String {
+/// Of texts: a card for each beginning.
+fn written(report: &Report<'_>, texts: &[[String; 2]]) -> String {
+    let lines = |text: &str| text.lines().map(escape).collect::<Vec<_>>().join("<br>");
+    let one = |(i, [begins, goes_on]): (usize, &[String; 2])| {
+        let mut content = format!("<p><b>text</b><br>{}</p>", lines(goes_on));
+        for (method, class) in report.coloured() {
+            let texts = report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty());
+            if let Some(Transcript { text, .. }) = texts.and_then(|texts| texts.get(i)) {
+                let name = format!("<span class=\"{class}\"><i></i><b>{}</b></span>", escape(method));
+                content += &format!("<p>{name}<br>{}</p>", lines(text));
+            }
+        }
+        card(&format!("{} …", lines(begins)), &content)
+    };
+    grid("cards", &texts.iter().enumerate().map(one).collect::<Vec<_>>())
+}
+
+/// Of recordings: a row for each, a column for each method.
+fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
     let texts = |method: &str| {
         report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()
     };
@@ -104,15 +121,14 @@ fn said(report: &Report<'_>, heads: [&str; 2], all: &[(String, String)], wrong: 
     let head = |(method, class, _): &(&str, String, _)| {
         format!("<th scope=\"col\"><span class=\"{class}\"><i></i>{}</span></th>", escape(method))
     };
-    let [first, second] = heads;
-    let mut content = "<div class=\"wide\"><table><thead><tr>".to_owned();
-    content += &format!("<th scope=\"col\">{first}</th><th scope=\"col\">{second}</th>");
+    let mut content = "<div class=\"wide\"><table><thead><tr><th scope=\"col\">recording</th>".to_owned();
+    content += "<th scope=\"col\">said</th>";
     content += &(methods.iter().map(head).collect::<String>() + "</tr></thead><tbody>\n");
-    for (i, (name, said)) in all.iter().enumerate() {
+    for (i, (name, said)) in recordings.iter().enumerate() {
         content += &format!("<tr><th scope=\"row\">{}</th><td>{}</td>", escape(name), escape(said));
         for (_, _, texts) in &methods {
             let cell = texts.get(i).map_or_else(String::new, |Transcript { text, greedy }| {
-                let mark = if !wrong || text == said { "" } else { " ✗" };
+                let mark = if text == said { "" } else { " ✗" };
                 let other = if greedy == text { String::new() } else { format!(" ({})", escape(greedy)) };
                 format!("{}{other}{mark}", if text.is_empty() { "–".to_owned() } else { escape(text) })
             });

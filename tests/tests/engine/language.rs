@@ -43,15 +43,16 @@ impl Case {
             Some((key.strip_prefix("state_dict.")?, shape.clone(), bytes))
         });
         let all: Vec<_> = all.collect();
-        let views = all.iter().map(|(name, shape, bytes)| {
-            (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor"))
-        });
+        let views = all
+            .iter()
+            .map(|(name, shape, bytes)| (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor")));
         safetensors::serialize(views, None).expect("a file")
     }
 
     /// A trainer of parameters that have this case's values.
     fn trainer(&self, mut parameters: Parameters, method: &str) -> Trainer<Cpu> {
-        let torch = |layer: &str| Some(Decoder::torch(layer.strip_prefix("net").expect("of net").trim_start_matches('.')));
+        let torch =
+            |layer: &str| Some(Decoder::torch(layer.strip_prefix("net").expect("of net").trim_start_matches('.')));
         let imported = parameters.import_torch(&self.state_dict(), torch).expect("weights");
         assert!(imported.is_complete(), "{imported}");
         trainer(parameters, method)
@@ -61,17 +62,14 @@ impl Case {
     fn check<const N: usize>(
         &self, trainer: &mut Trainer<Cpu>, batch: [Input<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
     ) {
-        let gradients = trainer.backward(batch, |all| net(all)).expect("it fits");
+        let gradients = trainer.backward(batch, net).expect("it fits");
         let mut far = 0f64;
         let mut count = 0;
         for key in self.0.keys().filter_map(|key| key.strip_prefix("gradient.")) {
             // Names of parameters are PyTorch's but for attention.
             let here = key.replace("self_attn.in_proj_", "self_attn.in.").replace("out_proj", "out");
-            let here = if here.contains("norm") {
-                here.replace("weight", "scale").replace("bias", "shift")
-            } else {
-                here
-            };
+            let here =
+                if here.contains("norm") { here.replace("weight", "scale").replace("bias", "shift") } else { here };
             let gradient = trainer.gradient(&gradients, &format!("net.{here}")).expect("a parameter");
             let off = distance(&gradient.expect("a gradient").data, &self.floats(&format!("gradient.{key}")));
             assert!(off < 1e-5, "{key}: {off:e}");

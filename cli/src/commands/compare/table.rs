@@ -30,9 +30,8 @@ pub fn score(metrics: &Metrics) -> String {
     if let Some([greedy, errors]) = metrics.cer {
         return format!("character errors {:5.1} % (greedy {:5.1} %)", 100.0 * errors, 100.0 * greedy);
     }
-    if let Some(perplexity) = metrics.perplexity {
-        let bits = metrics.bits.map_or(String::new(), |bits| format!(", {bits:.3} bits per character"));
-        return format!("perplexity {perplexity:8.2}{bits}");
+    if let Some(words) = metrics.wavers() {
+        return words;
     }
     match (metrics.miou, metrics.towers) {
         (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),

@@ -274,9 +274,8 @@ fn words(scores: &Metrics) -> String {
     if let Some([greedy, errors]) = scores.cer {
         return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
     }
-    if let Some(perplexity) = scores.perplexity {
-        let bits = scores.bits.map_or(String::new(), |bits| format!(", {bits:.3} bits per character"));
-        return format!("perplexity {perplexity:.2}{bits}, {right}");
+    if let Some(words) = scores.wavers() {
+        return format!("{words}, {right}");
     }
     scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }

@@ -57,9 +57,10 @@ impl Corpus {
     /// # Errors
     /// A directory of another layout, a file that is not UTF-8, or is shorter than a window, or takes more memory than may be.
     pub fn load(path: &Path, reading: &Reading) -> Result<Self, DataError> {
-        let parts = if path.is_file() { single(path, Vec::new())? } else { directory(path, reading)? };
+        let parts = if path.is_file() { single(path)? } else { directory(path, reading)? };
         let size = |part: &(PathBuf, String)| 4 * part.1.len() as u64;
-        let bytes: u64 = [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().map(size).sum();
+        let bytes: u64 =
+            [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().map(size).sum();
         if bytes > reading.memory.saturating_mul(1_000_000) {
             return Err(Cause::Text("may take more memory than --memory says".to_owned()).at(path));
         }
@@ -88,22 +89,26 @@ impl Corpus {
             }
             None => (Tokens::Characters, " (--tokens words reads these)"),
         };
-        // Of one text, scores are of its end; tokens are the same wherever it is cut.
-        let (whole, cut) = match &test {
-            Some(_) => (tokens.of(&train.1).collect::<Vec<_>>(), None),
+        let all: Vec<&str> = tokens.of(&train.1).collect();
+        let (of_train, of_test) = match &test {
+            Some((_, text)) => (&all[..], tokens.of(text).collect()),
             None => {
-                let all: Vec<_> = tokens.of(&train.1).collect();
-                let cut = all.len() - all.len() / 20;
-                (all, Some(cut))
+                let (train, end) = without_end(&all);
+                (train, end.to_vec())
             }
         };
-        let (of_train, of_test) = whole.split_at(cut.unwrap_or(whole.len()));
-        let of_test: Vec<_> = test.as_ref().map_or_else(|| of_test.to_vec(), |(_, text)| tokens.of(text).collect());
-        // What is kept for validation is a part of training.
-        let own = validation.as_ref().map(|(_, text)| tokens.of(text).collect::<Vec<_>>());
-        let held = (reading.validation && own.is_none()).then(|| of_train.len() - of_train.len() / 20);
-        let (of_train, of_validation) = of_train.split_at(held.unwrap_or(of_train.len()));
-        let of_validation = own.or_else(|| held.map(|_| of_validation.to_vec()));
+        let (of_train, of_validation): (_, Option<Vec<&str>>) = match &validation {
+            Some((_, text)) => (of_train, Some(tokens.of(text).collect())),
+            None if reading.validation => {
+                let (train, end) = without_end(of_train);
+                let kept = format!("{} of {} tokens", end.len(), of_train.len());
+                taken.push(format!(
+                    "no validation set of its own: the end of the training text is kept from training for --eval-every, {kept}"
+                ));
+                (train, Some(end.to_vec()))
+            }
+            None => (of_train, None),
+        };
 
         let mut vocabulary = Vocabulary::new(tokens, of_train);
         let known = vocabulary.len();
@@ -133,7 +138,8 @@ impl Corpus {
              of which {unknown} are others{}",
             if unknown > 0 { " and count as <unk>" } else { "" }
         ));
-        let parts = [(&train.0, Some(&corpus.train)), (test.as_ref().map_or(&train.0, |test| &test.0), Some(&corpus.test))];
+        let parts =
+            [(&train.0, Some(&corpus.train)), (test.as_ref().map_or(&train.0, |test| &test.0), Some(&corpus.test))];
         let of_validation = (validation.as_ref().map_or(&train.0, |part| &part.0), corpus.validation.as_ref());
         for (path, part) in parts.into_iter().chain([of_validation]) {
             if let Some(part) = part.filter(|part| part.len() <= corpus.window) {
@@ -155,13 +161,17 @@ impl Corpus {
     }
 }
 
+/// The first 95 %, and the others.
+fn without_end<'a, 't>(all: &'a [&'t str]) -> (&'a [&'t str], &'a [&'t str]) {
+    all.split_at(all.len() - all.len() / 20)
+}
+
 /// One text.
-fn single(path: &Path, taken: Vec<String>) -> Result<Parts, DataError> {
+fn single(path: &Path) -> Result<Parts, DataError> {
     let text = (path.to_owned(), text(path)?);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let line = format!("{name}: the first 95 % of the tokens are for training, the others for scores");
-    let taken = taken.into_iter().chain([line]).collect();
-    Ok(Parts { train: text, validation: None, test: None, taken })
+    Ok(Parts { train: text, validation: None, test: None, taken: vec![line] })
 }
 
 fn directory(path: &Path, reading: &Reading) -> Result<Parts, DataError> {
@@ -191,12 +201,15 @@ fn directory(path: &Path, reading: &Reading) -> Result<Parts, DataError> {
             let line = format!("{}: for training, {} for scores", shown(train), shown(test));
             Ok(Parts { train: read(train)?, validation: None, test: Some(read(test)?), taken: vec![line] })
         }
-        (_, _, _, [one]) => single(one, Vec::new()),
+        (_, _, _, [one]) => single(one),
         (_, _, _, _) => Err(Cause::Layout { expected: LAYOUT, found: super::listing(path)? }.at(path)),
     }
 }
 
 /// A file's text.
+///
+/// # Errors
+/// A file that cannot be read, is empty or is not UTF-8.
 pub fn text(path: &Path) -> Result<String, DataError> {
     let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
     let text = String::from_utf8(bytes).map_err(|error| {

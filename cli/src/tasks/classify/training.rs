@@ -171,6 +171,14 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns, sound: None, text: None }
+        Classes {
+            names,
+            colours: Vec::new(),
+            values: Vec::new(),
+            input: Some(self.net.input),
+            columns,
+            sound: None,
+            text: None,
+        }
     }
 }

@@ -14,7 +14,9 @@ use crate::{
     device::Work,
 };
 use gradscale::{
-    Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, models::{BigLstmSize, DecoderSize},
+    Cpu, Input, Method, Parameters, PlanRow, Trainer,
+    core::backend::Backend,
+    models::{BigLstmSize, DecoderSize},
     optim::Sgd,
 };
 use network::{Model, network};

@@ -113,9 +113,7 @@ pub fn features<'t>(net: &BigLstm, [tokens, h, c]: [Var<'t>; 3]) -> Var<'t> {
 }
 
 /// The values of [`Batch::sampled`].
-pub const fn candidate<'t>(
-    [labels, of_labels, classes, of_classes, hits, first]: [Var<'t>; 6],
-) -> Candidate<'t> {
+pub const fn candidate<'t>([labels, of_labels, classes, of_classes, hits, first]: [Var<'t>; 6]) -> Candidate<'t> {
     Candidate { labels, of_labels, classes, of_classes, hits, first }
 }
 

@@ -73,9 +73,8 @@ impl<'a, B: Backend<Error: 'static>> Reader<'a, B> {
             (Model::BigLstm(net, _), Memory::State(state)) => {
                 let [h, c] = state.each_ref().map(|one| Input::f32(one.shape, &one.data));
                 let batch = [Input::u32([self.count, 1], tokens), h, c];
-                let logits = self.trainer.evaluate(batch, |[tokens, h, c]| {
-                    net.logits(features(net, [tokens, h, c]))
-                })?;
+                let logits =
+                    self.trainer.evaluate(batch, |[tokens, h, c]| net.logits(features(net, [tokens, h, c])))?;
                 *state = [self.trainer.output("h")?, self.trainer.output("c")?];
                 Ok(logits.data)
             }
@@ -175,13 +174,12 @@ mod tests {
     fn both_networks_write() {
         for net in [Net::BigLstm, Net::Decoder] {
             let (parameters, model) = network(3, Network::small(net, 2), 20, 6);
-            let mut trainer =
-                Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), Method::fp32()).expect("a trainer");
+            let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), Method::fp32())
+                .expect("a trainer");
             let texts = [vec![1, 5, 7], vec![2, 0, 19]];
             let choice = Choice { temperature: 1.0, top_k: 0, seed: 4 };
-            let mut write = |texts: &[Vec<u32>], length| {
-                continued(&mut trainer, &model, texts, length, choice).expect("written")
-            };
+            let mut write =
+                |texts: &[Vec<u32>], length| continued(&mut trainer, &model, texts, length, choice).expect("written");
             let both = write(&texts, 12);
             assert!(both.iter().all(|text| text.len() == 12) && both[0] != both[1], "{both:?}");
             assert_eq!(write(&texts[..1], 12)[0], both[0]);
