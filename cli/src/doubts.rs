@@ -1,6 +1,6 @@
 //! Results that cannot be right: questioned at once, and in what is kept of a run, with the likely cause.
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metric, Metrics};
 use indicatif::ProgressBar;
 use std::collections::VecDeque;
 
@@ -11,6 +11,9 @@ const SKIPS: usize = WINDOW / 10;
 /// Names in one line.
 const SHOWN: usize = 4;
 
+/// Texts are never as certain as that.
+const CERTAIN: f64 = 1.05;
+
 /// What is doubtful in a run so far. A later score takes back what an earlier one gave rise to.
 #[derive(Debug, Default)]
 pub struct Doubts {
@@ -19,6 +22,7 @@ pub struct Doubts {
     skips: Option<String>,
     zeros: Option<Zeros>,
     one_class: Option<String>,
+    certain: Option<String>,
     unchanged: Option<String>,
     unsaid: Vec<String>,
 }
@@ -67,6 +71,17 @@ impl Doubts {
 
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
+        let known = self.certain.take();
+        let perplexity = metrics.get(Metric::Perplexity).filter(|perplexity| *perplexity < CERTAIN);
+        self.certain = perplexity.map(|perplexity| {
+            format!(
+                "after {iteration} steps the perplexity is {perplexity:.3}, and 1 is a text that was known: test text that \
+                 stands in the training text too, or repeats itself"
+            )
+        });
+        if known.is_none() {
+            self.unsaid.extend(self.certain.clone());
+        }
         let before = self.one_class.take();
         let (said, labels) = match metrics.only {
             Some(class) => {
@@ -113,7 +128,8 @@ impl Doubts {
 
     /// All of them.
     pub fn all(&self) -> Vec<String> {
-        let all = [self.zeros(), self.skips.clone(), self.one_class.clone(), self.unchanged.clone()];
+        let all =
+            [self.zeros(), self.skips.clone(), self.one_class.clone(), self.certain.clone(), self.unchanged.clone()];
         all.into_iter().flatten().collect()
     }
 
@@ -176,6 +192,19 @@ mod tests {
         for iteration in 1..=2000 {
             doubts.step(iteration, 1.0, (iteration % 11 == 0).then_some("skipped: x overflowed at 2^3"));
         }
+        assert!(doubts.all().is_empty());
+    }
+
+    #[test]
+    fn a_text_that_was_known() {
+        let of = |perplexity| Metrics::new([(Metric::Perplexity, perplexity)]);
+        let mut doubts = Doubts::new(&[]);
+        doubts.score(5, &of(1.2));
+        assert!(doubts.all().is_empty());
+        doubts.score(10, &of(1.01));
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        assert!(one.starts_with("after 10 steps the perplexity is 1.010, and 1 is a text that was known"), "{one}");
+        doubts.score(20, &of(3.0));
         assert!(doubts.all().is_empty());
     }
 

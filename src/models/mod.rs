@@ -1,6 +1,8 @@
 //! Networks.
 
 mod alexnet;
+mod biglstm;
+mod decoder;
 mod deepspeech;
 mod googlenet;
 mod inception;
@@ -17,6 +19,8 @@ mod vgg;
 mod vision;
 
 pub use alexnet::AlexNet;
+pub use biglstm::{BigLstm, BigLstmSize};
+pub use decoder::{Cache, Cached, Decoder, DecoderSize};
 pub use deepspeech::DeepSpeech;
 pub use googlenet::GoogLeNet;
 pub use inception_v2::InceptionV2;

@@ -1,6 +1,6 @@
 //! A trained network, to be applied.
 
-use super::{Answers, Classes, Network, run, torch::Flattened};
+use super::{Answers, Choice, Classes, Network, run, torch::Flattened};
 use crate::{
     Failure,
     data::Element,
@@ -15,6 +15,14 @@ pub trait Apply {
     /// # Errors
     /// An image that the network cannot take, or the device's.
     fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure>;
+
+    /// A text with so many tokens behind it.
+    ///
+    /// # Errors
+    /// A network for something else, a text that it cannot read, or the device's.
+    fn go_on(&mut self, _prompt: &str, _length: usize, _choice: Choice) -> Result<String, Failure> {
+        Err(Failure::at("prompt", "the network reads no text"))
+    }
 }
 
 /// What becomes of an image's bytes before the network reads them: (byte / 255 − mean) / deviation, of each channel;

@@ -6,6 +6,7 @@
 mod answers;
 mod apply;
 mod classify;
+mod language;
 mod layers;
 mod networks;
 mod pixels;
@@ -20,6 +21,7 @@ mod weights;
 pub use answers::{Answers, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
+pub use language::Choice;
 pub use networks::{Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
@@ -28,7 +30,7 @@ pub use torch::{Reads, Recognised};
 
 use crate::{
     Failure,
-    data::{Column, Languages, Notes, Pieces, Reading},
+    data::{Column, Languages, Notes, Pieces, Reading, Tokens},
     device::Device,
     optimizer::Recipe,
 };
@@ -51,6 +53,8 @@ pub enum Task {
     Speech,
     /// Sentences of one language to those of another: recurrent networks with attention
     Translate,
+    /// The next token of a text
+    Language,
 }
 
 impl Task {
@@ -62,6 +66,7 @@ impl Task {
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
             Self::Translate => &translate::Translating,
+            Self::Language => &language::Language,
         }
     }
 }
@@ -76,6 +81,11 @@ pub trait Kind {
 
     /// Learning rate of SGD, unless told.
     fn lr(&self, net: Net) -> f64;
+
+    /// The largest norm of gradients, unless told; none is any.
+    fn clip(&self, _: Net) -> Option<f64> {
+        None
+    }
 
     /// What a comparison divides the loss by, unless told.
     fn divisor(&self) -> Pixels;
@@ -217,7 +227,7 @@ pub struct Opening<'a> {
 }
 
 /// What is predicted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Classes {
     /// Names; ids are positions.
     pub names: Vec<String>,
@@ -238,6 +248,9 @@ pub struct Classes {
     /// What a network for translation reads and writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentences: Option<Sentences>,
+    /// What a network for text reads; its classes are tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextInput>,
 }
 
 /// Sentences for a network.
@@ -247,6 +260,15 @@ pub struct Sentences {
     pub languages: Languages,
     /// What their words are taken apart into.
     pub pieces: [Pieces; 2],
+}
+
+/// Text for a network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextInput {
+    /// What tokens are.
+    pub tokens: Tokens,
+    /// How many it reads at a time.
+    pub window: usize,
 }
 
 /// Recordings for a network.

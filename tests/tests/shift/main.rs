@@ -2,6 +2,7 @@
 //! thresholds times 2^-30 and learning rate times 2^30 give bit-identical weights, and exponents exactly 30 higher at
 //! every site, from the first step on.
 
+mod language;
 mod nets;
 mod speech;
 mod translation;
@@ -9,6 +10,7 @@ mod vision;
 
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
+use language::{biglstm, decoder};
 use nets::{Setting, Trained, mlp, segnet, sequence};
 use speech::speech;
 use translation::translation;
@@ -83,6 +85,12 @@ fn speech_is_shift_invariant() {
 #[test]
 fn translation_is_shift_invariant() {
     invariant("seq2seq", |method, setting| translation(device(), method, setting));
+}
+
+#[test]
+fn language_models_are_shift_invariant() {
+    invariant("bigLSTM", |method, setting| biglstm(device(), method, setting));
+    invariant("a decoder", |method, setting| decoder(device(), method, setting));
 }
 
 /// What is new of a larger network is where its gradients meet: under the method that is to hold alone.

@@ -57,7 +57,9 @@ impl Dataset for Labelled {
             | Net::DeepSpeech2
             | Net::Seq2Seq1
             | Net::Seq2Seq3
-            | Net::Seq2Seq5 => {
+            | Net::Seq2Seq5
+            | Net::BigLstm
+            | Net::Decoder => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

@@ -63,9 +63,14 @@ impl Kind for Classify {
             Net::InceptionV3 => network.words("Inception v3"),
             Net::ResNet18 => network.words("ResNet-18"),
             Net::ResNet50 => network.words("ResNet-50"),
-            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 | Net::Seq2Seq1 | Net::Seq2Seq3 | Net::Seq2Seq5 => {
-                network.words("SegNet")
-            }
+            Net::SegnetBasic
+            | Net::Segnet
+            | Net::DeepSpeech2
+            | Net::Seq2Seq1
+            | Net::Seq2Seq3
+            | Net::Seq2Seq5
+            | Net::BigLstm
+            | Net::Decoder => network.words("SegNet"),
         }
     }
 

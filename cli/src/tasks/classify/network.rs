@@ -34,7 +34,9 @@ pub const fn lr(net: Net) -> f64 {
         | Net::DeepSpeech2
         | Net::Seq2Seq1
         | Net::Seq2Seq3
-        | Net::Seq2Seq5 => LR,
+        | Net::Seq2Seq5
+        | Net::BigLstm
+        | Net::Decoder => LR,
     }
 }
 
@@ -160,7 +162,9 @@ pub fn network(
         | Net::DeepSpeech2
         | Net::Seq2Seq1
         | Net::Seq2Seq3
-        | Net::Seq2Seq5 => {
+        | Net::Seq2Seq5
+        | Net::BigLstm
+        | Net::Decoder => {
             let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))

@@ -29,7 +29,9 @@ pub fn sizes(network: Network) -> [usize; 2] {
         | Net::InceptionV3
         | Net::ResNet18
         | Net::ResNet50
-        | Net::DeepSpeech2 => 1,
+        | Net::DeepSpeech2
+        | Net::BigLstm
+        | Net::Decoder => 1,
     };
     [8 * network.width, layers]
 }
