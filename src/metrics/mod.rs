@@ -13,11 +13,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod average_precision;
 mod confusion;
 mod error_rate;
 mod perplexity;
 mod share;
 
+pub use average_precision::{AveragePrecision, Truth};
 pub use confusion::Confusion;
 pub use error_rate::ErrorRate;
 pub use perplexity::Perplexity;
