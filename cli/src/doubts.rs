@@ -68,10 +68,16 @@ impl Doubts {
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_class.take();
-        let Some(class) = metrics.only else { return };
-        let name = self.classes.get(class as usize).map_or("?", String::as_str);
+        let one = match (metrics.found, metrics.only) {
+            (Some(0), _) => format!("after {iteration} steps no box is found in any picture"),
+            (_, Some(class)) => {
+                let name = self.classes.get(class as usize).map_or("?", String::as_str);
+                format!("after {iteration} steps every prediction is the class {name}")
+            }
+            (_, None) => return,
+        };
         self.one_class = Some(format!(
-            "after {iteration} steps every prediction is the class {name}: too few steps, gradients that are flushed to \
+            "{one}: too few steps, gradients that are flushed to \
              zero, a learning rate that is too high, or labels that do not belong to their images"
         ));
         if before.is_none() {
@@ -127,10 +133,11 @@ pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Confusion;
 
     fn metrics(only: Option<u32>) -> Metrics {
         let half = 0.5;
-        Metrics { miou: None, class_accuracy: half, global_accuracy: half, top_5: None, only, towers: None, cer: None }
+        Metrics { class_accuracy: half, global_accuracy: half, only, ..Metrics::of_images(&Confusion::new(2)) }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Scores of predicted classes.
 
-pub use gradscale::metrics::{Confusion, ErrorRate, TopK};
+pub use gradscale::metrics::{AveragePrecision, Confusion, ErrorRate, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Scores, as shares.
@@ -28,6 +28,62 @@ pub struct Metrics {
     /// whose likeliest text is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cer: Option<[f64; 2]>,
+    /// Of boxes, the mean average precision at an overlap of 0.5: over eleven recalls (PASCAL VOC 2007), and the area (since
+    /// 2010). Then right is the former.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<[f64; 2]>,
+    /// Of boxes of up to 20 classes, the area of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_map: Option<PerClass>,
+    /// Of boxes, how many were found, whatever they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
+}
+
+/// A share for each class; none of a class that is nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Vec<Option<f32>>", try_from = "Vec<Option<f32>>")]
+pub struct PerClass {
+    count: usize,
+    /// −1 for none.
+    shares: [f32; Self::MOST],
+}
+
+impl PerClass {
+    /// As many classes as there may be.
+    pub const MOST: usize = 20;
+
+    /// Of these shares; none of too many.
+    #[must_use]
+    pub fn new(all: &[Option<f64>]) -> Option<Self> {
+        let mut shares = [-1.0; Self::MOST];
+        for (kept, share) in shares.get_mut(..all.len())?.iter_mut().zip(all) {
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let share = share.map_or(-1.0, |share| share as f32);
+            *kept = share;
+        }
+        Some(Self { count: all.len(), shares })
+    }
+
+    /// That of each class.
+    pub fn iter(&self) -> impl Iterator<Item = Option<f32>> + '_ {
+        self.shares[..self.count].iter().map(|&share| Some(share).filter(|share| *share >= 0.0))
+    }
+}
+
+impl From<PerClass> for Vec<Option<f32>> {
+    fn from(all: PerClass) -> Self {
+        all.iter().collect()
+    }
+}
+
+impl TryFrom<Vec<Option<f32>>> for PerClass {
+    type Error = String;
+
+    fn try_from(all: Vec<Option<f32>>) -> Result<Self, String> {
+        let shares: Vec<Option<f64>> = all.iter().map(|share| share.map(f64::from)).collect();
+        Self::new(&shares).ok_or_else(|| format!("{} classes", all.len()))
+    }
 }
 
 impl Metrics {
@@ -36,7 +92,18 @@ impl Metrics {
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
         let only = only(confusion);
-        Self { miou: None, class_accuracy, global_accuracy, top_5: None, only, towers: None, cer: None }
+        Self {
+            miou: None,
+            class_accuracy,
+            global_accuracy,
+            top_5: None,
+            only,
+            towers: None,
+            cer: None,
+            map: None,
+            class_map: None,
+            found: None,
+        }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -51,7 +118,26 @@ impl Metrics {
     #[must_use]
     pub fn of_texts(rates: [ErrorRate; 2], right: f64) -> Self {
         let cer = Some(rates.map(|rate| rate.share()));
-        Self { miou: None, class_accuracy: right, global_accuracy: right, top_5: None, only: None, towers: None, cer }
+        Self { cer, ..Self::right(right) }
+    }
+
+    /// Of boxes. `only`: the class of all that were found, from 0, where there is more than one to find.
+    #[must_use]
+    pub fn of_boxes(precision: &AveragePrecision, only: Option<u32>) -> Self {
+        let [eleven, area] = [precision.mean_eleven(), precision.mean_area()].map(|mean| mean.unwrap_or(f64::NAN));
+        Self {
+            only,
+            map: Some([eleven, area]),
+            class_map: PerClass::new(&precision.area()),
+            found: Some(precision.detections() as u64),
+            ..Self::right(eleven)
+        }
+    }
+
+    /// Of answers of which such a share is right.
+    fn right(share: f64) -> Self {
+        let (only, confusion) = (None, Confusion::new(1));
+        Self { class_accuracy: share, global_accuracy: share, only, ..Self::of_images(&confusion) }
     }
 
     /// Of pixels.

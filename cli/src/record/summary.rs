@@ -23,14 +23,16 @@ impl Summary {
         let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
         let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
         let (texts, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
+        let boxes = has(|metrics| metrics.map.is_some());
         let shown = |of: Of| match of {
             Of::All => true,
             Of::Pixels => pixels,
-            Of::Images => !pixels && !towers && !texts,
+            Of::Images => !pixels && !towers && !texts && !boxes,
             Of::Towers => towers,
             Of::Top5 => top_5,
-            Of::Classes => !towers && !texts,
+            Of::Classes => !towers && !texts && !boxes,
             Of::Texts => texts,
+            Of::Boxes => boxes,
         };
         let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
         let row = |method: &str| {
@@ -67,13 +69,16 @@ enum Of {
     Towers,
     /// Images of more than five classes.
     Top5,
-    /// All but two towers, whose answers together say little, and texts.
+    /// All but two towers, whose answers together say little, texts and boxes.
     Classes,
     Texts,
+    Boxes,
 }
 
 /// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 16] = [
+const COLUMNS: [(&str, Of, Cell); 18] = [
+    ("mAP % (VOC 2007)", Of::Boxes, |runs| percent(runs, |run| Some(run.metrics?.map?[0]))),
+    ("mAP % (area)", Of::Boxes, |runs| percent(runs, |run| Some(run.metrics?.map?[1]))),
     ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
     ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
     ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),

@@ -18,11 +18,14 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// The scores that count: mIoU of pixels, each of two towers, of texts the share of characters without an error, else the
-/// share that is right.
+/// The scores that count: mIoU of pixels, each of two towers, of texts the share of characters without an error, of boxes
+/// the mean average precision, else the share that is right.
 fn scores(metrics: &Metrics) -> Vec<(&'static str, f64)> {
     if let Some([_, errors]) = metrics.cer {
         return vec![("characters right", 1.0 - errors)];
+    }
+    if let Some([eleven, _]) = metrics.map {
+        return vec![("mAP", eleven)];
     }
     match (metrics.miou, metrics.towers) {
         (Some(miou), _) => vec![("mIoU", miou)],

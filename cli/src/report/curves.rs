@@ -12,13 +12,15 @@ use crate::{metrics::Metrics, record::Record, tasks::On};
 type Value = fn(&Metrics) -> Option<f64>;
 
 /// Scores with their names.
-const SCORES: [(&str, Value); 6] = [
+const SCORES: [(&str, Value); 8] = [
+    ("Mean average precision (VOC 2007)", |metrics| metrics.map.map(|[eleven, _]| eleven)),
+    ("Mean average precision (area)", |metrics| metrics.map.map(|[_, area]| area)),
     ("Character error rate", |metrics| metrics.cer.map(|[_, errors]| errors)),
     ("Mean intersection over union", |metrics| metrics.miou),
     ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
     ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
-    ("Class accuracy", |metrics| metrics.cer.is_none().then_some(metrics.class_accuracy)),
-    ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
+    ("Class accuracy", |metrics| (metrics.cer.is_none() && metrics.map.is_none()).then_some(metrics.class_accuracy)),
+    ("Global accuracy", |metrics| metrics.map.is_none().then_some(metrics.global_accuracy)),
 ];
 
 /// The section.

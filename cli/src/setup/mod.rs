@@ -51,6 +51,10 @@ For speech, WAV files of one channel and one rate:
 - recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, what
   is said) or names that begin with a digit and _; train.txt and
   test.txt list the names, or every fifth is for scores
+For detect, pictures with boxes in PASCAL VOC's layout:
+- Annotations/NAME.xml and JPEGImages/NAME.jpg, in the directory or
+  in one folder of it; ImageSets/Main/{train,val,trainval,test}.txt
+  list the names, or every fifth is for scores
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -67,7 +71,7 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech]
+    /// Images in a batch [default: 8 for segnet and detect, 64 for classify, 16 for speech]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.

@@ -6,6 +6,7 @@
 mod answers;
 mod apply;
 mod classify;
+mod detect;
 mod layers;
 mod networks;
 mod pixels;
@@ -16,13 +17,14 @@ mod speech;
 pub mod torch;
 mod weights;
 
-pub use answers::{Answers, Transcript};
+pub use answers::{Answers, Found, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
+pub use detect::colour;
 pub use networks::{Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
-pub use shown::{Exam, Samples, samples};
+pub use shown::{BoxedSample, Exam, Samples, samples};
 pub use torch::{Reads, Recognised};
 
 use crate::{
@@ -48,6 +50,8 @@ pub enum Task {
     Classify,
     /// Deep Speech 2: letters of recordings.
     Speech,
+    /// Boxes around what is in pictures: SSD-300 or SSD-512
+    Detect,
 }
 
 impl Task {
@@ -58,6 +62,7 @@ impl Task {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
+            Self::Detect => &detect::Detecting,
         }
     }
 }

@@ -52,6 +52,14 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
+    /// detect: SSD-300; small, for images of 128 × 128
+    #[value(name = "ssd-300")]
+    #[serde(rename = "ssd-300")]
+    Ssd300,
+    /// detect: SSD-512; small, for images of 192 × 192
+    #[value(name = "ssd-512")]
+    #[serde(rename = "ssd-512")]
+    Ssd512,
 }
 
 impl Net {
@@ -61,6 +69,7 @@ impl Net {
         match self {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
+            Self::Ssd300 | Self::Ssd512 => Task::Detect,
             Self::Mlp
             | Self::Resnet
             | Self::Towers
@@ -78,9 +87,14 @@ impl Net {
     #[must_use]
     pub const fn architecture(self) -> Option<Architecture> {
         Some(match self {
-            Self::Mlp | Self::Resnet | Self::Towers | Self::SegnetBasic | Self::Segnet | Self::DeepSpeech2 => {
-                return None;
-            }
+            Self::Mlp
+            | Self::Resnet
+            | Self::Towers
+            | Self::SegnetBasic
+            | Self::Segnet
+            | Self::DeepSpeech2
+            | Self::Ssd300
+            | Self::Ssd512 => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -105,7 +119,9 @@ impl Net {
             | Self::InceptionV2
             | Self::InceptionV3
             | Self::ResNet18
-            | Self::ResNet50 => Some(Scale::PAPER.width),
+            | Self::ResNet50
+            | Self::Ssd300
+            | Self::Ssd512 => Some(Scale::PAPER.width),
         }
     }
 }
@@ -159,7 +175,7 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet and deep-speech-2 are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, ssd-300 and ssd-512 are"
         );
         Err(Failure::at("--size paper", cause))
     }

@@ -30,6 +30,9 @@ pub fn score(metrics: &Metrics) -> String {
     if let Some([greedy, errors]) = metrics.cer {
         return format!("character errors {:5.1} % (greedy {:5.1} %)", 100.0 * errors, 100.0 * greedy);
     }
+    if let Some([eleven, area]) = metrics.map {
+        return format!("mAP {:5.1} % (area {:5.1} %)", 100.0 * eleven, 100.0 * area);
+    }
     match (metrics.miou, metrics.towers) {
         (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),
         (None, Some([first, second])) => format!("right {:5.1} and {:5.1} %", 100.0 * first, 100.0 * second),

@@ -274,6 +274,9 @@ fn words(scores: &Metrics) -> String {
     if let Some([greedy, errors]) = scores.cer {
         return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
     }
+    if let Some([eleven, area]) = scores.map {
+        return format!("mAP {:.1} % (area {:.1} %)", 100.0 * eleven, 100.0 * area);
+    }
     scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }
 

@@ -82,6 +82,10 @@ impl Writer {
         for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
             if let Some(scores) = scores {
                 scores.miou.iter().for_each(|&miou| scalar(&format!("{on}/miou"), miou));
+                if let Some([eleven, area]) = scores.map {
+                    scalar(&format!("{on}/map"), eleven);
+                    scalar(&format!("{on}/map_area"), area);
+                }
                 scalar(&format!("{on}/class_accuracy"), scores.class_accuracy);
                 scalar(&format!("{on}/global_accuracy"), scores.global_accuracy);
             }

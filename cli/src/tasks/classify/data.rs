@@ -54,7 +54,9 @@ impl Dataset for Labelled {
             | Net::ResNet50
             | Net::SegnetBasic
             | Net::Segnet
-            | Net::DeepSpeech2 => {
+            | Net::DeepSpeech2
+            | Net::Ssd300
+            | Net::Ssd512 => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

@@ -63,7 +63,7 @@ impl Kind for Classify {
             Net::InceptionV3 => network.words("Inception v3"),
             Net::ResNet18 => network.words("ResNet-18"),
             Net::ResNet50 => network.words("ResNet-50"),
-            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 => network.words("SegNet"),
+            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 | Net::Ssd300 | Net::Ssd512 => network.words("SegNet"),
         }
     }
 

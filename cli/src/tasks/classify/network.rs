@@ -31,7 +31,9 @@ pub const fn lr(net: Net) -> f64 {
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => LR,
+        | Net::DeepSpeech2
+        | Net::Ssd300
+        | Net::Ssd512 => LR,
     }
 }
 
@@ -154,7 +156,9 @@ pub fn network(
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => {
+        | Net::DeepSpeech2
+        | Net::Ssd300
+        | Net::Ssd512 => {
             let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))

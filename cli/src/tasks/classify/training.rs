@@ -50,7 +50,9 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => settings.recipe.optimizer(ratio),
+        | Net::DeepSpeech2
+        | Net::Ssd300
+        | Net::Ssd512 => settings.recipe.optimizer(ratio),
     }
 }
 
