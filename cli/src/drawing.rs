@@ -17,7 +17,8 @@ pub fn framed(pixels: &[u8], size: [usize; 2], boxes: &[Found], colour: impl Fn(
             place.min(side)
         };
         let [left, top, right, bottom] = one.corners;
-        let ([left, right], [top, bottom]) = ([left, right].map(|x| at(x, size[1])), [top, bottom].map(|y| at(y, size[0])));
+        let ([left, right], [top, bottom]) =
+            ([left, right].map(|x| at(x, size[1])), [top, bottom].map(|y| at(y, size[0])));
         for (y, x) in (top..bottom).flat_map(|y| (left..right).map(move |x| (y, x))) {
             let inner = y >= top + thick && y + thick < bottom && x >= left + thick && x + thick < right;
             let pixel = 3 * (y * size[1] + x);

@@ -9,7 +9,8 @@ use crate::{
 use gradscale_core::ops::{Pool, PoolOp};
 use std::f32::consts::SQRT_2;
 
-/// First length of the fourth level's features in each pixel.
+/// First length of the fourth level's features in each pixel: the paper's, of the paper's channels. Of fewer it is less, so
+/// that each channel is as large.
 const LENGTH: f32 = 20.0;
 /// What the mean square of a pixel's features is at least: where a narrow network has nothing but zeros, as behind ReLU, no
 /// gradient then leaves the range of half precision.
@@ -162,7 +163,9 @@ impl Ssd {
         let mut backbone = scope.at("backbone");
         let xavier = Init::XavierUniform { gain: 1.0 };
         let (levels, features) = levels(&mut backbone, scale);
-        let length = backbone.weight("scale_weight", [features], Init::Constant(LENGTH));
+        #[expect(clippy::cast_precision_loss, reason = "channels")]
+        let first = LENGTH * (features as f32 / LEVELS[3].0 as f32).sqrt();
+        let length = backbone.weight("scale_weight", [features], Init::Constant(first));
         let mut conv = |name: &str, from, to, kernel| {
             let at = &mut backbone.at(name);
             Conv2d::with_init(at, from, to, kernel, xavier).bias(at)

@@ -10,7 +10,7 @@ use gradscale_core::{
     ops::{Binary, BinaryOp, Broadcast, Op, Reduce, ReduceOp, Unary},
 };
 
-/// Halvings of the range of losses: as many as f32 has digits.
+/// Halvings of the range of losses: as many as f32 has digits, so that no threshold is rounded.
 const HALVINGS: usize = 24;
 
 /// What default boxes are compared with, and how their losses are counted: see [`Var::multibox_loss`].
@@ -127,14 +127,15 @@ impl Operator for HardNegatives {
         let one = |at: &mut Context<'_, '_, '_>, rows: Rows, op: Unary, x: Buf| {
             at.emit_temporary(rows.len(), Slot::ONE, |y| unary(op, x, y))
         };
-        // Matched boxes are below every loss: exact, since background is 0 or 1.
+        // In parts of the largest, so that every threshold is a sum of powers of two, without a rounding. Matched boxes, whose
+        // `background` is 0, are below all others.
         let kept = all.binary(at, BinaryOp::Mul, [losses, background], false)?;
-        let below = one(at, all, Unary::Affine { a: 1.0, b: -1.0 }, background);
+        let (most, least) = (all.reduce(at, ReduceOp::Max, kept)?, at.constant(vec![f32::MIN_POSITIVE; n]));
+        let most = all.of_images(at, BinaryOp::Max, [most, least])?;
+        let kept = all.binary(at, BinaryOp::Div, [kept, most], true)?;
+        let below = one(at, all, Unary::Affine { a: 2.0, b: -2.0 }, background);
         let losses = all.binary(at, BinaryOp::Add, [kept, below], false)?;
-        let most = all.reduce(at, ReduceOp::Max, losses)?;
-        // From between them and the least loss, 0, to the largest.
-        let mut width = one(at, images, Unary::Affine { a: 1.0, b: 0.5 }, most);
-        let mut low = one(at, images, Unary::Affine { a: 0.0, b: -0.5 }, counts);
+        let (mut low, mut width) = (at.constant(vec![-1.0; n]), at.constant(vec![2.0; n]));
         for _ in 0..HALVINGS {
             width = one(at, images, Unary::Affine { a: 0.5, b: 0.0 }, width);
             let middle = all.of_images(at, BinaryOp::Add, [low, width])?;

@@ -33,8 +33,7 @@ pub fn section_of(report: &Report<'_>) -> String {
         ),
         Samples::Boxes { names, images } => {
             let coloured: Vec<_> = names.into_iter().enumerate().map(|(i, name)| (name, colour(i))).collect();
-            let lead =
-                "Test pictures with the boxes of what is there, and with those of at least 30 % that the first seed of each \
+            let lead = "Test pictures with the boxes of what is there, and with those of at least 30 % that the first seed of each \
                  method finds.";
             ("Sample images", lead, legend(&coloured) + &boxed(report, &images))
         }

@@ -6,7 +6,7 @@ use super::{
     table::{self, Golden, drawn, line, read, uniform},
 };
 use gradscale::{
-    Cpu, Input, Method, MultiBox, Parameters, TorchModule, Trainer,
+    Cpu, Init, Input, Method, MultiBox, Parameters, TorchModule, Trainer,
     boxes::{Corners, Detection, Keep, decode, detections, encode, matches, nms},
     metrics::{AveragePrecision, Truth},
     models::{Scale, Ssd, SsdSize},
@@ -299,4 +299,70 @@ fn difficult_truths_do_not_count() {
     assert_eq!(precision.detections(), 3);
     assert_eq!(precision.area(), [None, Some(0.5 + 0.5 * (2.0 / 3.0))]);
     assert_eq!(precision.mean_eleven(), Some((6.0 + 5.0 * (2.0 / 3.0)) / 11.0));
+}
+
+/// Gradients of the logits `[1, boxes, 2]` of one image in which the first `matched` boxes are of class 1, and so many
+/// background boxes count.
+fn mined(logits: &[f32], matched: usize, negatives: f32) -> Vec<f32> {
+    let boxes = logits.len() / 2;
+    let mut parameters = Parameters::seeded(1);
+    let weight = parameters.at("in").weight("logits", [1, 1, boxes, 2], Init::Constant(0.0));
+    let mut trainer =
+        Trainer::new(Cpu::new(1).expect("a thread"), parameters, Sgd::new(0.0), Method::fp32()).expect("a trainer");
+    trainer.set_parameter("in.logits", logits).expect("as long");
+    let labels: Vec<u32> = (0..boxes).map(|place| u32::from(place < matched)).collect();
+    let zeros = vec![0.0; 4 * boxes];
+    let inputs = [
+        Input::u32([1, boxes], &labels),
+        Input::f32([1, 1, boxes, 4], &zeros),
+        Input::f32([1], std::slice::from_ref(&negatives)),
+        Input::f32([1], &[1.0]),
+    ];
+    let gradients = trainer.backward(inputs, |[labels, codes, negatives, share]| {
+        let logits = labels.tape().parameter(&weight);
+        logits.multibox_loss(codes.scale(1.0), &MultiBox { labels, codes, negatives, share })
+    });
+    trainer.gradient(&gradients.expect("gradients"), "in.logits").expect("a parameter").expect("a gradient").data
+}
+
+/// Of each background box its part: what the gradient of class 1's logit is of that class's probability.
+fn parts(logits: &[f32], matched: usize, negatives: f32) -> Vec<f32> {
+    let gradients = mined(logits, matched, negatives);
+    let share = |(logits, gradient): (&[f32], &[f32])| gradient[1] * (1.0 + (logits[0] - logits[1]).exp());
+    logits.chunks(2).zip(gradients.chunks(2)).skip(matched).map(share).collect()
+}
+
+#[test]
+fn the_hardest_negatives_count() {
+    let bits = table::hashed("hard", 2 * 500, 0);
+    #[expect(clippy::cast_precision_loss, reason = "random")]
+    let random: Vec<f32> = bits.iter().map(|bits| (bits >> 8) as f32 / 4e6 - 2.0).collect();
+    for (spread, negatives) in [(1.0, 30.0), (6.0, 1.0), (1.0, 470.0), (0.1, 77.0), (3.0, 0.0), (1.0, 480.0)] {
+        let logits: Vec<f32> = random.iter().map(|value| spread * value).collect();
+        let found = parts(&logits, 20, negatives);
+        // As a sort has it.
+        let mut order: Vec<usize> = (20..500).collect();
+        let loss = |place: usize| logits[2 * place + 1] - logits[2 * place];
+        order.sort_by(|&a, &b| loss(b).total_cmp(&loss(a)));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+        let chosen = &order[..negatives as usize];
+        for (place, part) in (20..).zip(found) {
+            let right = if chosen.contains(&place) { 1.0 } else { 0.0 };
+            assert!((part - right).abs() < 1e-3, "{spread}, {negatives}: {place} counts {part}, not {right}");
+        }
+    }
+}
+
+/// Places that are left are shared by what is alike: none is preferred for its place in the image.
+#[test]
+fn equal_losses_share_their_places() {
+    let near = |found: &[f32], right: &[f32]| found.iter().zip(right).all(|(a, b)| (a - b).abs() < 1e-5);
+    let found = parts(&[0.0; 12], 1, 3.0);
+    assert!(near(&found, &[0.6; 5]), "{found:?}");
+    // One is harder than four that are alike, one easier.
+    let found = parts(&[0.0, 0.0, 0.0, 2.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 3.0, 0.0], 1, 3.0);
+    assert!(near(&found, &[1.0, 0.5, 0.5, 0.5, 0.5, 0.0]), "{found:?}");
+    // More than there are, and none at all.
+    assert!(near(&parts(&[0.0, 0.0, 1.0, 0.0], 1, 1.0), &[1.0]));
+    assert!(near(&parts(&[0.0; 8], 0, 0.0), &[0.0; 4]));
 }

@@ -61,13 +61,20 @@ impl Pictured {
             window = window.around(1.0 + (farthest - 1.0) * random.uniform(), &mut random);
         }
         let [wide, high] = Window::of(&whole).size.map(|side| side as f32);
-        let there: Vec<Corners> =
-            self.truths.iter().map(|truth| truth.corners).map(|[l, t, r, b]| [l * wide, t * high, r * wide, b * high]).collect();
+        let there: Vec<Corners> = self
+            .truths
+            .iter()
+            .map(|truth| truth.corners)
+            .map(|[l, t, r, b]| [l * wide, t * high, r * wide, b * high])
+            .collect();
         window = window.part(&there, &mut random);
         let mut pixels = window.resized(&whole, side);
-        let mut truths: Vec<Truth> = self.truths.iter().zip(&there).filter_map(|(truth, &at)| {
-            Some(Truth { corners: window.shares(at)?, ..*truth })
-        }).collect();
+        let mut truths: Vec<Truth> = self
+            .truths
+            .iter()
+            .zip(&there)
+            .filter_map(|(truth, &at)| Some(Truth { corners: window.shares(at)?, ..*truth }))
+            .collect();
         if random.uniform() < 0.5 {
             pixels = pixels.chunks_exact(3 * side).flat_map(|row| row.rchunks_exact(3).flatten().copied()).collect();
             for Truth { corners: [left, _, right, _], .. } in &mut truths {
@@ -105,7 +112,8 @@ impl Window {
                 return self;
             }
             for _ in 0..TRIES {
-                let size = self.size.map(|side| (side as f64 * (SIDES[0] + (SIDES[1] - SIDES[0]) * random.uniform())) as i64);
+                let size =
+                    self.size.map(|side| (side as f64 * (SIDES[0] + (SIDES[1] - SIDES[0]) * random.uniform())) as i64);
                 let free = [0, 1].map(|axis| ((self.size[axis] - size[axis]) as f64 * random.uniform()) as i64);
                 let ratio = size[0] as f64 / size[1].max(1) as f64;
                 if size.contains(&0) || !(1.0 / LONGER..=LONGER).contains(&ratio) {
@@ -129,7 +137,12 @@ impl Window {
         let inside = (begin_x..end_x).contains(&x) && (begin_y..end_y).contains(&y);
         let share = |at: f32, begin: f32, end: f32| ((at - begin) / (end - begin)).clamp(0.0, 1.0);
         inside.then(|| {
-            [share(left, begin_x, end_x), share(top, begin_y, end_y), share(right, begin_x, end_x), share(bottom, begin_y, end_y)]
+            [
+                share(left, begin_x, end_x),
+                share(top, begin_y, end_y),
+                share(right, begin_x, end_x),
+                share(bottom, begin_y, end_y),
+            ]
         })
     }
 
@@ -194,4 +207,77 @@ fn recolour(pixels: &mut [u8], random: &mut Random) {
 /// Luma of ITU-R BT.601.
 fn grey(pixel: &[u8]) -> f64 {
     0.299 * f64::from(pixel[0]) + 0.587 * f64::from(pixel[1]) + 0.114 * f64::from(pixel[2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::voc::Kept;
+
+    /// A red box and a smaller green one on blue.
+    fn picture() -> Pictured {
+        let boxes = [[10, 20, 60, 50], [70, 5, 90, 25]];
+        let inside = |[left, top, right, bottom]: [usize; 4], x: usize, y: usize| {
+            (left..right).contains(&x) && (top..bottom).contains(&y)
+        };
+        let colour = |i: usize| match boxes.map(|corners| inside(corners, i % 100, i / 100)) {
+            [true, _] => [200, 40, 40],
+            [false, true] => [40, 200, 40],
+            [false, false] => [40, 40, 200],
+        };
+        let pixels: Vec<u8> = (0..100 * 60).flat_map(colour).collect();
+        let share = |[left, top, right, bottom]: [usize; 4]| {
+            [left as f32 / 100.0, top as f32 / 60.0, right as f32 / 100.0, bottom as f32 / 60.0]
+        };
+        let truths = [1, 2].map(|class| Truth { class, corners: share(boxes[class - 1]), difficult: false }).to_vec();
+        let kept = Kept::Memory(Whole { pixels: pixels.into(), size: [60, 100], channels: 3 });
+        Pictured { name: "one".into(), truths, kept }
+    }
+
+    /// Whatever becomes of a picture, what is in the middle of a box has the box's colour.
+    #[test]
+    fn boxes_stay_around_what_is_in_them() {
+        let (picture, side) = (picture(), 64);
+        let (mut fewer, mut mirrored, mut smaller) = (0, 0, 0);
+        for word in 0..300 {
+            let shown = picture.random(side, 4.0, word).expect("in memory");
+            assert_eq!(shown.pixels.len(), 3 * side * side);
+            assert_eq!(shown, picture.random(side, 4.0, word).expect("in memory"));
+            assert!(!shown.truths.is_empty());
+            fewer += usize::from(shown.truths.len() < 2);
+            for truth in &shown.truths {
+                let [left, top, right, bottom] = truth.corners;
+                assert!(0.0 <= left && left < right && right <= 1.0 && 0.0 <= top && top < bottom && bottom <= 1.0);
+                let at = |share: f32| ((share * side as f32) as usize).min(side - 1);
+                let place = 3 * (at(0.5 * (top + bottom)) * side + at(0.5 * (left + right)));
+                let [r, g, b] = shown.pixels[place..place + 3] else { panic!("three") };
+                assert!(
+                    if truth.class == 1 { r > g && r > b } else { g > r && g > b },
+                    "{word}: {truth:?} {r} {g} {b}"
+                );
+                smaller += usize::from(right - left < 0.1);
+            }
+            if let [red, green] = &shown.truths[..] {
+                mirrored += usize::from(red.corners[0] > green.corners[0]);
+            }
+        }
+        assert!(fewer > 20 && mirrored > 40 && smaller > 20, "{fewer} {mirrored} {smaller}");
+        let plain = picture.plain(50).expect("in memory");
+        assert_eq!((plain.pixels.len(), plain.truths), (7500, picture.truths));
+    }
+
+    #[test]
+    fn around_a_picture_is_one_colour() {
+        let (picture, mut random) = (picture(), Random::of(&[1]));
+        let whole = picture.whole().expect("in memory");
+        let window = Window::of(&whole).around(3.0, &mut random);
+        assert_eq!(window.size, [300, 180]);
+        let pixels = window.resized(&whole, 90);
+        let around = pixels.chunks_exact(3).filter(|pixel| *pixel == AROUND).count();
+        assert_eq!(around, 90 * 90 - 30 * 30);
+        // A picture of which nothing is in the window.
+        let nowhere = Window { begin: [200, 0], size: [10, 10] };
+        assert!(nowhere.resized(&whole, 4).chunks_exact(3).all(|pixel| pixel == AROUND));
+        assert_eq!(nowhere.part(&[], &mut random), nowhere);
+    }
 }

@@ -18,7 +18,12 @@ const SIDES: [i32; 2] = [14, 44];
 /// Training and test pictures; the same seed gives the same bytes.
 pub fn pictures(seed: u64) -> [Vec<Pictured>; 2] {
     [0, 1].map(|part: u64| {
-        let one = |i: usize| picture(&mut Random::of(&[seed, part, i as u64]), format!("{}-{i}", ["train", "test"][usize::from(part == 1)]));
+        let one = |i: usize| {
+            picture(
+                &mut Random::of(&[seed, part, i as u64]),
+                format!("{}-{i}", ["train", "test"][usize::from(part == 1)]),
+            )
+        };
         (0..COUNTS[usize::from(part == 1)]).map(one).collect()
     })
 }

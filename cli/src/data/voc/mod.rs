@@ -91,16 +91,15 @@ impl Boxed {
     /// none.
     pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
         let options = [("--size HxW", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
-        let options = options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
+        let options =
+            options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
         if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
             return Err(Cause::Option(format!("{option} means nothing for pictures with boxes")).at(dir));
         }
         let root = root(dir)?;
         let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
         let [train, validation, test] = parts(&root, reading, &mut taken)?;
-        let mut found = |names: Vec<String>| {
-            broken.keep(each_file(names.len(), |i| Found::read(&root, &names[i])))
-        };
+        let mut found = |names: Vec<String>| broken.keep(each_file(names.len(), |i| Found::read(&root, &names[i])));
         let (train, test) = (found(train)?, found(test)?);
         let validation = if validation.is_empty() { None } else { Some(found(validation)?) };
         for (part, list) in [(&train, "training"), (&test, "scores")] {
@@ -109,7 +108,8 @@ impl Boxed {
             }
         }
         let classes = classes(&root, train.iter().chain(validation.iter().flatten()))?;
-        let mut reader = Reader { classes: &classes, lines: Vec::new(), memory: reading.memory.saturating_mul(1_000_000) };
+        let mut reader =
+            Reader { classes: &classes, lines: Vec::new(), memory: reading.memory.saturating_mul(1_000_000) };
         let mut whole = |found: Vec<Found>| {
             let read = reader.all(found);
             broken.keep(read)
@@ -183,7 +183,9 @@ fn parts(root: &Path, reading: &Reading, taken: &mut Vec<String>) -> Result<[Vec
             taken.push("no list of test pictures: val.txt has those for scores".into());
             Ok([train, Vec::new(), val])
         }
-        (None, None, None, Some(_)) => Err(Cause::Missing("test.txt is there".into()).at(root.join("ImageSets/Main/train.txt"))),
+        (None, None, None, Some(_)) => {
+            Err(Cause::Missing("test.txt is there".into()).at(root.join("ImageSets/Main/train.txt")))
+        }
         (train, val, both, _) => {
             let all = match both.or(train).or(val) {
                 Some(all) => all,
@@ -252,7 +254,10 @@ impl Found {
         }
         let image = |end: &&str| root.join("JPEGImages").join(format!("{name}.{end}"));
         let image = ["jpg", "jpeg", "JPG", "png"].iter().map(|end| image(end)).find(|path| path.is_file());
-        let missing = || Cause::Missing(format!("{} is there", xml.display())).at(root.join("JPEGImages").join(format!("{name}.jpg")));
+        let missing = || {
+            Cause::Missing(format!("{} is there", xml.display()))
+                .at(root.join("JPEGImages").join(format!("{name}.jpg")))
+        };
         let image = image.ok_or_else(missing)?;
         let annotation = Annotation::read(&xml)?;
         Ok(Self { name: name.to_owned(), xml, image, annotation })
@@ -268,18 +273,27 @@ impl Found {
     fn truths(&self, classes: &[String], size: [usize; 2]) -> Result<(Vec<Truth>, Vec<String>), DataError> {
         let wrong = |reason: String| Cause::Boxes(reason).at(&self.xml);
         if let Some(said) = self.annotation.size.filter(|said| *said != size) {
-            let words = format!("says {} × {} (rows × columns), and the picture has {} × {}", said[0], said[1], size[0], size[1]);
+            let words = format!(
+                "says {} × {} (rows × columns), and the picture has {} × {}",
+                said[0], said[1], size[0], size[1]
+            );
             return Err(wrong(words));
         }
         let (mut truths, mut lines) = (Vec::new(), Vec::new());
         for object in &self.annotation.objects {
             let Some(class) = classes.iter().position(|known| *known == object.class) else {
-                let words = format!("line {}: {} is no class: there are {}", object.line, object.class, classes.join(", "));
+                let words =
+                    format!("line {}: {} is no class: there are {}", object.line, object.class, classes.join(", "));
                 return Err(wrong(words));
             };
             match object.shares(size).map_err(wrong)? {
                 Some(corners) => truths.push(Truth { class: class + 1, corners, difficult: object.difficult }),
-                None => lines.push(format!("left out: {}: line {}: the box of {} has no area", self.xml.display(), object.line, object.class)),
+                None => lines.push(format!(
+                    "left out: {}: line {}: the box of {} has no area",
+                    self.xml.display(),
+                    object.line,
+                    object.class
+                )),
             }
         }
         Ok((truths, lines))

@@ -5,17 +5,14 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained,
-    apply::Fill, torch,
+    Answers, Apply, Dataset, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained, apply::Fill, torch,
 };
 use crate::{
     Failure,
     data::{Boxed, Reading, Whole},
     device::Work,
 };
-use gradscale::{
-    Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, metrics::Truth, optim::Sgd,
-};
+use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, metrics::Truth, optim::Sgd};
 use network::{Detector, kept, network};
 use safetensors::SafeTensors;
 use std::path::Path;

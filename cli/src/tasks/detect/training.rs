@@ -11,9 +11,7 @@ use crate::{
     tasks::{Answers, Classes, ImageInput, On, Pixels, Settings, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Input, Parameters, Prefetched, Trainer,
-    boxes::Detection,
-    core::backend::Backend,
+    Error, Gradients, Input, Parameters, Prefetched, Trainer, boxes::Detection, core::backend::Backend,
     optim::Optimizer,
 };
 use std::collections::BTreeSet;
@@ -130,7 +128,8 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (side, names) = (self.net.side(), self.data.classes.clone());
-        let input = ImageInput { channels: Some([MEANS, [DEVIATION; 3]]), ..ImageInput::new([side, side, 3], [0.0, 1.0]) };
+        let input =
+            ImageInput { channels: Some([MEANS, [DEVIATION; 3]]), ..ImageInput::new([side, side, 3], [0.0, 1.0]) };
         Classes {
             colours: (0..names.len()).map(colour).collect(),
             names,
