@@ -35,6 +35,8 @@ type Extra = (usize, usize, usize, u32, u32);
 #[derive(Debug)]
 struct Layout {
     side: usize,
+    /// Of the first dense layer's kernel: it sees about two thirds of its map.
+    dilation: u32,
     maps: &'static [usize],
     strides: &'static [usize],
     scales: &'static [f64],
@@ -49,6 +51,7 @@ const FIRST: Extra = (256, 512, 3, 2, 1);
 /// That of torchvision's `ssd300_vgg16`.
 const SSD_300: Layout = Layout {
     side: 300,
+    dilation: 6,
     maps: &[38, 19, 10, 5, 3, 1],
     strides: &[8, 16, 32, 64, 100, 300],
     scales: &[0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05],
@@ -59,6 +62,7 @@ const SSD_300: Layout = Layout {
 /// That of the paper's implementation for PASCAL VOC.
 const SSD_512: Layout = Layout {
     side: 512,
+    dilation: 6,
     maps: &[64, 32, 16, 8, 4, 2, 1],
     strides: &[8, 16, 32, 64, 128, 256, 512],
     scales: &[0.07, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.05],
@@ -68,6 +72,7 @@ const SSD_512: Layout = Layout {
 
 const SMALL_300: Layout = Layout {
     side: 128,
+    dilation: 2,
     maps: &[16, 8, 4, 2],
     strides: &[8, 16, 32, 64],
     scales: &[0.07, 0.15, 0.33, 0.51, 0.69],
@@ -77,6 +82,7 @@ const SMALL_300: Layout = Layout {
 
 const SMALL_512: Layout = Layout {
     side: 192,
+    dilation: 3,
     maps: &[24, 12, 6, 3, 1],
     strides: &[8, 16, 32, 64, 192],
     scales: &[0.07, 0.15, 0.3, 0.45, 0.6, 0.75],
@@ -157,21 +163,28 @@ pub struct Ssd {
 
 impl Ssd {
     /// For so many classes beside the background. First weights as torchvision's: of VGG normal (He et al. 2015), of all
-    /// others Glorot's.
+    /// others Glorot's; small, He's of all but those that answer.
     pub fn new(scope: &mut Scope<'_>, size: SsdSize, scale: Scale, classes: usize) -> Self {
         let layout = size.layout(scale.small);
         let mut backbone = scope.at("backbone");
         let xavier = Init::XavierUniform { gain: 1.0 };
-        let (levels, features) = levels(&mut backbone, scale);
+        // What is small begins untrained: through torchvision's first weights little would come.
+        let (trained, init) = if scale.small {
+            (Init::HeNormal, Init::HeNormal)
+        } else {
+            (Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 }, xavier)
+        };
+        let (levels, features) = levels(&mut backbone, scale, trained);
         #[expect(clippy::cast_precision_loss, reason = "channels")]
         let first = LENGTH * (features as f32 / LEVELS[3].0 as f32).sqrt();
         let length = backbone.weight("scale_weight", [features], Init::Constant(first));
         let mut conv = |name: &str, from, to, kernel| {
             let at = &mut backbone.at(name);
-            Conv2d::with_init(at, from, to, kernel, xavier).bias(at)
+            Conv2d::with_init(at, from, to, kernel, init).bias(at)
         };
         let wide = scale.of(DENSE);
-        let dense = [conv("extra.0.7.1", features, wide, 3).dilation(6), conv("extra.0.7.3", wide, wide, 1)];
+        let dense =
+            [conv("extra.0.7.1", features, wide, 3).dilation(layout.dilation), conv("extra.0.7.3", wide, wide, 1)];
         let (mut from, mut extras, mut channels) = (wide, Vec::new(), vec![features, wide]);
         for (i, &(middle, to, kernel, stride, pad)) in layout.extras.iter().enumerate() {
             let [middle, to] = [middle, to].map(|channels| scale.of(channels));
@@ -248,8 +261,7 @@ impl Ssd {
 }
 
 /// VGG's convolutions by level, those of the fifth called after the first of what follows the fourth; channels of both.
-fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<Conv2d>>, usize) {
-    let init = Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 };
+fn levels(backbone: &mut Scope<'_>, scale: Scale, init: Init) -> (Vec<Vec<Conv2d>>, usize) {
     let (mut from, mut index, mut levels) = (3, 0, Vec::new());
     for (level, (channels, count)) in LEVELS.into_iter().enumerate() {
         let to = scale.of(channels);

@@ -19,8 +19,8 @@ use std::path::Path;
 
 /// Pictures that a report shows.
 const SHOWN: usize = 6;
-/// Learning rate.
-const LR: f64 = 0.003;
+/// Learning rate: the paper's.
+const LR: f64 = 0.001;
 /// Classes of the network that a plan is made for.
 const PLANNED: usize = 3;
 
