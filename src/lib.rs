@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod boxes;
 mod checkpoint;
 mod configuration;
 pub mod data;
@@ -35,7 +36,7 @@ pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers};
-pub use ops::CrossEntropy;
+pub use ops::{CrossEntropy, MultiBox};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::{Cause, SiteReport};

@@ -84,6 +84,9 @@ impl Doubts {
         }
         let before = self.one_class.take();
         let (said, labels) = match metrics.only {
+            _ if metrics.found == Some(0) => {
+                ("no box is found in any picture".to_owned(), "boxes that do not belong to their pictures")
+            }
             Some(class) => {
                 let name = self.classes.get(class as usize).map_or("?", String::as_str);
                 (format!("every prediction is the class {name}"), "labels that do not belong to their images")

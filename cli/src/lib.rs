@@ -8,6 +8,7 @@ pub mod config;
 pub mod data;
 pub mod device;
 mod doubts;
+mod drawing;
 mod failure;
 mod machine;
 pub mod metrics;

@@ -1,6 +1,6 @@
 //! Scores of what a network answers: which there are, what each is called, and the scores of one evaluation.
 
-pub use gradscale::metrics::{Bleu, Confusion, ErrorRate, Perplexity, TopK};
+pub use gradscale::metrics::{AveragePrecision, Bleu, Confusion, ErrorRate, Perplexity, TopK};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,6 +15,10 @@ pub enum Metric {
     FirstTower,
     /// The same of the second.
     SecondTower,
+    /// Of boxes, the mean average precision at an overlap of 0.5 over eleven recalls (PASCAL VOC 2007).
+    Map,
+    /// The same as an area (PASCAL VOC since 2010).
+    MapArea,
     /// Share of images whose class is the likeliest.
     #[serde(rename = "top_1")]
     Top1,
@@ -80,6 +84,8 @@ impl Metric {
             Self::Miou => ("mIoU", Judged, Share, 1.0),
             Self::FirstTower => ("first tower", Judged, Share, 1.0),
             Self::SecondTower => ("second tower", Judged, Share, 1.0),
+            Self::Map => ("mAP", Judged, Share, 1.0),
+            Self::MapArea => ("mAP (area)", Beside, Share, 1.0),
             Self::Top1 => ("top-1", Judged, Share, 1.0),
             Self::Top5 => ("top-5", Beside, Share, 1.0),
             Self::Cer => ("character errors", Judged, Share, 0.0),
@@ -188,13 +194,19 @@ pub struct Metrics {
     /// Whether all texts were the same.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub same: bool,
+    /// Of boxes, the area of each class; none of a class that is nowhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub class_map: Vec<Option<f64>>,
+    /// Of boxes, how many were found, whatever they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
 }
 
 impl Metrics {
     /// These scores.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = (Metric, f64)>) -> Self {
-        Self { values: values.into_iter().collect(), only: None, same: false }
+        Self { values: values.into_iter().collect(), ..Self::default() }
     }
 
     /// One more.
@@ -206,7 +218,7 @@ impl Metrics {
 
     /// With the class that was predicted everywhere, if there was no other.
     #[must_use]
-    pub const fn always(mut self, only: Option<u32>) -> Self {
+    pub fn always(mut self, only: Option<u32>) -> Self {
         self.only = only;
         self
     }
@@ -255,9 +267,18 @@ impl Metrics {
         Self::new(all.into_iter().chain(bits))
     }
 
+    /// Of boxes. `only`: the class of all that were found, from 0, where there is more than one to find.
+    #[must_use]
+    pub fn of_boxes(precision: &AveragePrecision, only: Option<u32>) -> Self {
+        let [eleven, area] = [precision.mean_eleven(), precision.mean_area()].map(|mean| mean.unwrap_or(f64::NAN));
+        let found = Some(precision.detections() as u64);
+        let means = Self::new([(Metric::Map, eleven), (Metric::MapArea, area)]);
+        Self { class_map: precision.area(), found, ..means.always(only) }
+    }
+
     /// Whether all texts were the same.
     #[must_use]
-    pub const fn all_the_same(mut self, same: bool) -> Self {
+    pub fn all_the_same(mut self, same: bool) -> Self {
         self.same = same;
         self
     }
@@ -309,12 +330,16 @@ struct Saved {
     only: Option<u32>,
     #[serde(default)]
     same: bool,
+    #[serde(default)]
+    class_map: Vec<Option<f64>>,
+    #[serde(default)]
+    found: Option<u64>,
     #[serde(flatten)]
     values: BTreeMap<String, Value>,
 }
 
 impl From<Saved> for Metrics {
-    fn from(Saved { only, same, values: saved }: Saved) -> Self {
+    fn from(Saved { only, same, class_map, found, values: saved }: Saved) -> Self {
         // JSON has no NaN: it is written as null.
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let mut values = BTreeMap::new();
@@ -337,7 +362,7 @@ impl From<Saved> for Metrics {
             values.remove(&Metric::GlobalAccuracy);
             values.insert(Metric::Top1, right);
         }
-        Self { values, only, same }
+        Self { values, only, same, class_map, found }
     }
 }
 

@@ -13,12 +13,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod average_precision;
 mod bleu;
 mod confusion;
 mod error_rate;
 mod perplexity;
 mod share;
 
+pub use average_precision::{AveragePrecision, Truth};
 pub use bleu::Bleu;
 pub use confusion::Confusion;
 pub use error_rate::ErrorRate;

@@ -26,6 +26,7 @@ pub struct Conv2d {
     outputs: usize,
     kernel: [usize; 2],
     stride: [u32; 2],
+    dilation: [u32; 2],
     /// Unless the size is to stay.
     pad: Option<[u32; 2]>,
 }
@@ -47,7 +48,7 @@ impl Conv2d {
     pub fn rectangular(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: [usize; 2], init: Init) -> Self {
         let weight = scope.weight("weight", [outputs, kernel[0], kernel[1], inputs], init);
         let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
-        Self { name, weight, bias: None, bias_init, outputs, kernel, stride: [1; 2], pad: None }
+        Self { name, weight, bias: None, bias_init, outputs, kernel, stride: [1; 2], dilation: [1; 2], pad: None }
     }
 
     /// With a bias.
@@ -70,6 +71,13 @@ impl Conv2d {
         self
     }
 
+    /// With so many pixels from one tap to the next, along rows and columns.
+    #[must_use]
+    pub const fn dilation(mut self, dilation: u32) -> Self {
+        self.dilation = [dilation; 2];
+        self
+    }
+
     /// With so many zeros above and below, and on the left and right.
     #[must_use]
     pub const fn pad(mut self, pad: [u32; 2]) -> Self {
@@ -84,8 +92,10 @@ impl Module for Conv2d {
         let descriptor = |x| {
             let [outputs, rows, columns] = sizes([self.outputs, self.kernel[0], self.kernel[1]])?;
             let kernel = [rows, columns];
-            let pad = self.pad.unwrap_or(kernel.map(|side| side.saturating_sub(1) / 2));
-            Descriptor::padded(x, outputs, kernel, pad)?.stride(self.stride)
+            let [down, right] = [0, 1].map(|i| kernel[i].saturating_sub(1).saturating_mul(self.dilation[i]) / 2);
+            let pad = self.pad.unwrap_or([down, right]);
+            // What a kernel reaches is known only with its dilation: zeros come first.
+            Descriptor::padded(x, outputs, kernel, pad)?.dilation(self.dilation)?.stride(self.stride)
         };
         let bias = self.bias.as_ref().map(|bias| tape.parameter(bias));
         x.conv(&self.name, descriptor, tape.parameter(&self.weight), bias)

@@ -12,6 +12,7 @@ mod gather;
 mod linear;
 mod loss;
 mod matmul;
+mod multibox;
 mod norm;
 mod norm_frames;
 mod one_hot;
@@ -28,6 +29,7 @@ mod softmax;
 mod unary;
 
 pub use cross_entropy::CrossEntropy;
+pub use multibox::MultiBox;
 pub(crate) use sequence::{Places, Zeros};
 
 /// Elements from one step along each axis to the next.

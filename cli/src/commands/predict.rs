@@ -5,9 +5,10 @@ use crate::{
     commands::train::checkpoints::Found,
     data::{self, Picture, Size, Sound, Spectra},
     device::Device,
+    drawing::{LIKELY, framed},
     output,
     tasks::{
-        Apply, Choice, Classes, ImageInput, Normal, Reads, Recognised, Trained, Transcript,
+        Apply, Choice, Classes, ImageInput, Normal, Reads, Recognised, Task, Trained, Transcript, colour,
         torch::{self, Flattened},
     },
 };
@@ -29,7 +30,7 @@ pub struct Predict {
     #[arg(value_name = "WEIGHTS")]
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
-    /// have that of the training images, unless these were resized. Of a network for numbers, CSV files; of one for
+    /// have that of the training images, unless these were resized; for detect any. Of a network for numbers, CSV files; of one for
     /// speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one for
     /// language, text files that it goes on from.
     #[arg(value_name = "IMAGES", required_unless_present = "prompt")]
@@ -52,7 +53,8 @@ pub struct Predict {
     seed: u64,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
     /// class ids) and NAME-overlay.png, or for classes.tsv of a
-    /// network that has one class for an image, transcripts.tsv of one for speech, translations.tsv (side
+    /// network that has one class for an image, transcripts.tsv of one for speech, boxes.tsv (in pixels) with
+    /// NAME-boxes.png of one for detect, translations.tsv (side
     /// by side) and translations.txt of one for translation, NAME-continued.txt of one for
     /// language.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
@@ -88,6 +90,9 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let (mut applied, classes, fit) = network(arguments, &images)?;
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
+    if fit.boxes {
+        return look(arguments, &images, &mut *applied, &classes);
+    }
     if let Some(sound) = classes.sound {
         return hear(arguments, &images, &mut *applied, sound.rate);
     }
@@ -201,12 +206,45 @@ fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Res
     Ok(())
 }
 
+/// What is in pictures: boxes drawn on each, and all of them in a table.
+fn look(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes) -> Result<(), Failure> {
+    let mut table = "image\tclass\tscore\tleft\ttop\tright\tbottom\n".to_owned();
+    for path in files {
+        let picture = Picture::read(path, None)?;
+        let size = [picture.height, picture.width];
+        let answers = applied.predict([size[0], size[1], 3], &picture.pixels)?;
+        let found = answers.boxes().first().map_or(&[][..], |found| found);
+        let mut counts = vec![0usize; classes.names.len()];
+        for one in found {
+            let name = classes.names.get(one.class as usize).map_or("?", String::as_str);
+            let [left, right] = [0, 2].map(|i| one.corners[i] * size[1] as f32);
+            let [top, bottom] = [1, 3].map(|i| one.corners[i] * size[0] as f32);
+            let place = format!("{left:.1}\t{top:.1}\t{right:.1}\t{bottom:.1}");
+            writeln!(table, "{}\t{name}\t{:.4}\t{place}", path.display(), one.score).ok();
+            if let (true, Some(count)) = (one.score >= LIKELY, counts.get_mut(one.class as usize)) {
+                *count += 1;
+            }
+        }
+        let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
+        let drawn = arguments.out.join(format!("{name}-boxes.png"));
+        let pixels = framed(&picture.pixels, size, found, colour);
+        output::write(&drawn, &png(&drawn, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
+        let counted = classes.names.iter().zip(&counts).filter(|(_, count)| **count > 0);
+        let words: Vec<String> = counted.map(|(name, count)| format!("{count} × {name}")).collect();
+        let words = if words.is_empty() { "nothing likely".to_owned() } else { words.join(", ") };
+        output::print(&format!("{}: {words}\n", drawn.display()))?;
+    }
+    output::write(&arguments.out.join("boxes.tsv"), table.as_bytes())
+}
+
 /// What becomes of images first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Fit {
     resized: Option<Size>,
     /// Whether their middle is taken.
     middle: bool,
+    /// Whether boxes are found in it.
+    boxes: bool,
 }
 
 /// A network, ready; what it tells apart; what becomes of images.
@@ -227,13 +265,14 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
         };
         // Images with one class each are resized or cut as those for scores were.
         let (reading, whole) = (plan.setup.reading(), classes.input.is_some());
-        let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some() };
+        let boxes = plan.setup.task() == Task::Detect;
+        let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some(), boxes };
         let trained = Trained { device, threads, network, classes: &classes, method, normal: None };
         return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, fit));
     }
     let recognised = Recognised::of(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
-    let (mut size, mut fit) = (None, Fit::default());
+    let (mut size, mut fit) = (None, Fit { boxes: recognised.task == Task::Detect, ..Fit::default() });
     if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {
         classes.input = Some(ImageInput::new([side, side, channels], [0.0, 1.0]));
         (size, fit) = (Some([side, side, channels]), Fit { middle: true, ..fit });

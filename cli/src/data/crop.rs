@@ -82,6 +82,17 @@ impl Whole<'_> {
         Rectangle([(height - part[0]) / 2, (width - part[1]) / 2, part[0], part[1]])
     }
 
+    /// All of it, of so many rows and columns.
+    #[must_use]
+    pub fn resized_to(&self, size: [usize; 2]) -> Vec<u8> {
+        self.part([0, 0, self.size[0], self.size[1]], size)
+    }
+
+    /// A part (first row and column, rows and columns), of so many rows and columns.
+    pub(super) fn part(&self, rectangle: [usize; 4], size: [usize; 2]) -> Vec<u8> {
+        self.resized(Rectangle(rectangle), size)
+    }
+
     fn resized(&self, rectangle: Rectangle, size: [usize; 2]) -> Vec<u8> {
         let resized = if self.channels == 3 {
             resized::<Rgb<u8>>(self, rectangle, size)

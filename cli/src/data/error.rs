@@ -153,6 +153,8 @@ pub enum Cause {
     Sound(String),
     /// A text that cannot be used, and why.
     Text(String),
+    /// Pictures with boxes that cannot be used, and why.
+    Boxes(String),
     /// Two images with the same stem.
     SameStem,
     /// No images, or images without pixels.
@@ -227,7 +229,9 @@ impl fmt::Display for Cause {
             Self::Classes { found, examples } => {
                 write!(f, "{found} different classes ({} …), and there may be at most 255", examples.join(", "))
             }
-            Self::Option(reason) | Self::Sound(reason) | Self::Text(reason) => f.write_str(reason),
+            Self::Option(reason) | Self::Sound(reason) | Self::Text(reason) | Self::Boxes(reason) => {
+                f.write_str(reason)
+            }
             Self::Label { value, known, image, row, column } => {
                 write!(f, "label {value} ")?;
                 image.map_or(Ok(()), |image| write!(f, "in image {image} "))?;

@@ -29,6 +29,7 @@ mod synthetic;
 mod table;
 mod tally;
 mod text;
+mod voc;
 mod weights;
 
 pub use batches::{Batches, InOrder, Part, in_order};
@@ -47,6 +48,7 @@ pub use speech::{Sound, Spectra, Speech, Spoken};
 pub use split::Split;
 pub use store::Store;
 pub use text::{BEGIN, Buckets, END, Languages, NOTHING, PIECES, Pair, Parallel, Pieces, lines};
+pub use voc::{Boxed, Pictured, Shown};
 
 use files::Broken;
 use std::{fs, path::Path};

@@ -6,7 +6,10 @@ use super::{
     png,
     text::escape,
 };
-use crate::tasks::{Samples, Transcript};
+use crate::{
+    drawing::framed,
+    tasks::{BoxedSample, Found, Samples, Transcript, colour},
+};
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -40,6 +43,12 @@ pub fn section_of(report: &Report<'_>) -> String {
              temperature of 0.8.",
             written(report, &texts),
         ),
+        Samples::Boxes { names, images } => {
+            let coloured: Vec<_> = names.into_iter().enumerate().map(|(i, name)| (name, colour(i))).collect();
+            let lead = "Test pictures with the boxes of what is there, and with those of at least 30 % that the first seed of each \
+                 method finds.";
+            ("Sample images", lead, legend(&coloured) + &boxed(report, &images))
+        }
     };
     section("samples", title, lead, &content)
 }
@@ -75,6 +84,23 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
             let bytes = |classes: &[u32]| classes.iter().map(|&class| u8::try_from(class).unwrap_or(u8::MAX)).collect();
             let classes: Option<Vec<u8>> = classes.map(bytes);
             content += &plain(classes.and_then(|classes| png::classes(&classes, size, palette)), method);
+        }
+        content += "</div>\n";
+    }
+    content
+}
+
+/// Of pictures with boxes.
+fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
+    let mut content = String::new();
+    for (i, BoxedSample { name, size, pixels, truths }) in images.iter().enumerate() {
+        let Some(pixels) = pixels else { continue };
+        let with = |boxes: &[Found]| png::colours(&framed(pixels, *size, boxes, colour), *size);
+        content += "<div class=\"sample\">";
+        content += &picture(with(truths), &format!("{}: truth", escape(name)), name);
+        for method in &report.methods {
+            let mut found = report.of(method).filter_map(|run| run.samples.boxes().get(i));
+            content += &picture(found.next().and_then(|found| with(found)), &escape(method), method);
         }
         content += "</div>\n";
     }

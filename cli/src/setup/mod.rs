@@ -59,6 +59,10 @@ For language, text in UTF-8:
   scores
 - train.txt and test.txt (valid.txt), as wikitext's; without one of
   them valid.txt stands for it
+For detect, pictures with boxes in PASCAL VOC's layout:
+- Annotations/NAME.xml and JPEGImages/NAME.jpg, in the directory or
+  in one folder of it; ImageSets/Main/{train,val,trainval,test}.txt
+  list the names, or every fifth is for scores
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -75,8 +79,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech, 32 for translate; 16
-    /// windows for language]
+    /// Images in a batch [default: 8 for segnet and detect, 64 for classify, 16 for speech, 32 for translate;
+    /// 16 windows for language]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.

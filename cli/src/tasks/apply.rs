@@ -10,7 +10,7 @@ use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, nn::
 
 /// A trained network.
 pub trait Apply {
-    /// The class of every pixel, or of the image, [h, w, channels]; of numbers, and of spectra, the bytes.
+    /// The class of every pixel, or of the image, [h, w, channels], or boxes in it; of numbers, and of spectra, the bytes.
     ///
     /// # Errors
     /// An image that the network cannot take, or the device's.
@@ -36,7 +36,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    fn of(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
+    pub(super) fn of(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
         let of = |all: &[f32], i: usize| all.get(i % channels.max(1)).or(all.first()).copied();
         let value = |(i, &byte): (usize, &u8)| {
             let (mean, deviation) = (of(&self.mean, i).unwrap_or(0.0), of(&self.deviation, i).unwrap_or(1.0));

@@ -6,6 +6,7 @@
 mod answers;
 mod apply;
 mod classify;
+mod detect;
 mod language;
 mod layers;
 mod networks;
@@ -18,14 +19,15 @@ pub mod torch;
 mod translate;
 mod weights;
 
-pub use answers::{Answers, Transcript};
+pub use answers::{Answers, Found, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
+pub use detect::colour;
 pub use language::Choice;
 pub use networks::{Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
-pub use shown::{Exam, Samples, samples};
+pub use shown::{BoxedSample, Exam, Samples, samples};
 pub use torch::{Reads, Recognised};
 
 use crate::{
@@ -55,6 +57,8 @@ pub enum Task {
     Translate,
     /// The next token of a text
     Language,
+    /// Boxes around what is in pictures: SSD-300 or SSD-512
+    Detect,
 }
 
 impl Task {
@@ -67,6 +71,7 @@ impl Task {
             Self::Speech => &speech::Speaking,
             Self::Translate => &translate::Translating,
             Self::Language => &language::Language,
+            Self::Detect => &detect::Detecting,
         }
     }
 }

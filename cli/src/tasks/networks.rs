@@ -70,6 +70,14 @@ pub enum Net {
     BigLstm,
     /// language: a transformer decoder, three layers of 8 · width; its paper's size is the smallest GPT-2
     Decoder,
+    /// detect: SSD-300; small, for images of 128 × 128
+    #[value(name = "ssd-300")]
+    #[serde(rename = "ssd-300")]
+    Ssd300,
+    /// detect: SSD-512; small, for images of 192 × 192
+    #[value(name = "ssd-512")]
+    #[serde(rename = "ssd-512")]
+    Ssd512,
 }
 
 impl Net {
@@ -81,6 +89,7 @@ impl Net {
             Self::DeepSpeech2 => Task::Speech,
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
             Self::BigLstm | Self::Decoder => Task::Language,
+            Self::Ssd300 | Self::Ssd512 => Task::Detect,
             Self::Mlp
             | Self::Resnet
             | Self::Towers
@@ -108,7 +117,9 @@ impl Net {
             | Self::Seq2Seq3
             | Self::Seq2Seq5
             | Self::BigLstm
-            | Self::Decoder => return None,
+            | Self::Decoder
+            | Self::Ssd300
+            | Self::Ssd512 => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -136,7 +147,9 @@ impl Net {
             | Self::InceptionV2
             | Self::InceptionV3
             | Self::ResNet18
-            | Self::ResNet50 => Some(Scale::PAPER.width),
+            | Self::ResNet50
+            | Self::Ssd300
+            | Self::Ssd512 => Some(Scale::PAPER.width),
         }
     }
 }
@@ -190,7 +203,7 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3, seq2seq-5, biglstm and decoder are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3, seq2seq-5, biglstm, decoder, ssd-300 and ssd-512 are"
         );
         Err(Failure::at("--size paper", cause))
     }
@@ -237,7 +250,9 @@ impl Network {
             | Net::DeepSpeech2
             | Net::Seq2Seq1
             | Net::Seq2Seq3
-            | Net::Seq2Seq5 => return None,
+            | Net::Seq2Seq5
+            | Net::Ssd300
+            | Net::Ssd512 => return None,
         })
     }
 

@@ -1,5 +1,7 @@
 //! What is asked of networks, and what is shown of what they answer.
 
+use super::Found;
+
 /// What the networks are asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exam {
@@ -49,6 +51,26 @@ pub enum Samples {
     Texts(Vec<[String; 2]>),
     /// Beginnings of texts, each with how it goes on.
     Continued(Vec<[String; 2]>),
+    /// Each with boxes.
+    Boxes {
+        /// Names of the classes.
+        names: Vec<String>,
+        /// The pictures.
+        images: Vec<BoxedSample>,
+    },
+}
+
+/// A picture with what is in it.
+#[derive(Debug)]
+pub struct BoxedSample {
+    /// Its file's name.
+    pub name: String,
+    /// Rows and columns.
+    pub size: [usize; 2],
+    /// R G B, as far as they can be read.
+    pub pixels: Option<Vec<u8>>,
+    /// What is in it, certainly.
+    pub truths: Vec<Found>,
 }
 
 /// Test images that a report shows: so many, spread over all.

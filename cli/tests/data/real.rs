@@ -3,7 +3,7 @@
 //! Expected values are from the descriptions that came with the data, made with other programs.
 
 use gradscale_cli::data::{
-    Classification, Corpus, Pair, Parallel, Pieces, Reading, Segmentation, Split, Tokens, Vocabulary, text,
+    Boxed, Classification, Corpus, Pair, Parallel, Pieces, Reading, Segmentation, Split, Tokens, Vocabulary, text,
 };
 use std::{env, path::PathBuf, time::Instant};
 
@@ -202,4 +202,24 @@ fn texts() {
         assert_eq!(data.train.len() + data.test.len(), 1_115_394);
         assert_eq!(data.vocabulary.text(&data.train[..14]), "First Citizen:");
     }
+}
+
+/// Of the 4888 boxes two have no area: one in `train.txt`, one in `val.txt`.
+#[test]
+fn bccd() {
+    let Some(path) = real("bccd") else { return };
+    let data = Boxed::load(&path, &Reading::default()).expect("the data set");
+    assert_eq!((data.train.len(), data.test.len(), data.classes.join(" ")), (292, 72, "Platelets RBC WBC".to_owned()));
+    let count = |part: &[gradscale_cli::data::Pictured]| {
+        let classes: Vec<usize> = part.iter().flat_map(|one| &one.truths).map(|truth| truth.class).collect();
+        [1, 2, 3].map(|class| classes.iter().filter(|one| **one == class).count())
+    };
+    assert_eq!((count(&data.train), count(&data.test)), ([292, 3350 - 2, 301], [69, 805, 71]));
+    assert_eq!(data.notes.left_out.len(), 2, "{:?}", data.notes.left_out);
+    let reading = Reading { validation: true, memory: 0, ..Reading::default() };
+    let parts = Boxed::load(&path, &reading).expect("the data set");
+    assert_eq!((parts.train.len(), parts.validation.as_ref().map(Vec::len), parts.test.len()), (205, Some(87), 72));
+    // On disk or in memory, a picture is the same.
+    let of = |data: &Boxed| data.test[5].plain(64).expect("a picture");
+    assert_eq!(of(&parts), of(&data));
 }

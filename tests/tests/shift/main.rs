@@ -2,12 +2,14 @@
 //! thresholds times 2^-30 and learning rate times 2^30 give bit-identical weights, and exponents exactly 30 higher at
 //! every site, from the first step on.
 
+mod detection;
 mod language;
 mod nets;
 mod speech;
 mod translation;
 mod vision;
 
+use detection::ssd;
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
 use language::{biglstm, decoder};
@@ -107,6 +109,7 @@ fn networks_for_images_are_shift_invariant() {
         of(architecture.name(), &|setting| vision(device(), architecture, &method, setting));
     }
     of("segnet", &|setting| segnet_vgg(device(), &method, setting));
+    of("ssd", &|setting| ssd(device(), &method, setting));
 }
 
 /// A step that a device repeats as it recorded it draws its dropout anew; two dropouts of one value draw each their own.

@@ -1,6 +1,7 @@
 //! The networks for images against PyTorch: torchvision's, and modules after the papers, computed in f64 by
 //! `tests/golden/vision.py`. Weights go the way of a user's: as the safetensors file of a `state_dict`.
 
+mod detection;
 mod table;
 
 use gradscale::{

@@ -37,8 +37,13 @@ impl Golden {
 }
 
 pub fn golden() -> Vec<Golden> {
+    read(TABLE)
+}
+
+/// A table of these lines.
+pub fn read(table: &'static str) -> Vec<Golden> {
     let mut all: Vec<Golden> = Vec::new();
-    for line in TABLE.lines() {
+    for line in table.lines() {
         let mut words = line.split(' ');
         let mut word = || words.next().expect("a word");
         let key = word();
@@ -68,7 +73,8 @@ pub fn hashed(name: &str, count: usize, seed: u32) -> Vec<u32> {
     (0..u32::try_from(count).expect("32 bits")).map(word).collect()
 }
 
-fn drawn(name: &str, count: usize) -> impl Iterator<Item = f64> {
+/// The same in f64.
+pub fn drawn(name: &str, count: usize) -> impl Iterator<Item = f64> {
     hashed(name, count, 0).into_iter().map(|bits| f64::from(bits) / 2f64.powi(31) - 1.0)
 }
 

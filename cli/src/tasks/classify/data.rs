@@ -59,7 +59,9 @@ impl Dataset for Labelled {
             | Net::Seq2Seq3
             | Net::Seq2Seq5
             | Net::BigLstm
-            | Net::Decoder => {
+            | Net::Decoder
+            | Net::Ssd300
+            | Net::Ssd512 => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

@@ -70,7 +70,9 @@ impl Kind for Classify {
             | Net::Seq2Seq3
             | Net::Seq2Seq5
             | Net::BigLstm
-            | Net::Decoder => network.words("SegNet"),
+            | Net::Decoder
+            | Net::Ssd300
+            | Net::Ssd512 => network.words("SegNet"),
         }
     }
 

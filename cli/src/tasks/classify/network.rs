@@ -36,7 +36,9 @@ pub const fn lr(net: Net) -> f64 {
         | Net::Seq2Seq3
         | Net::Seq2Seq5
         | Net::BigLstm
-        | Net::Decoder => LR,
+        | Net::Decoder
+        | Net::Ssd300
+        | Net::Ssd512 => LR,
     }
 }
 
@@ -164,7 +166,9 @@ pub fn network(
         | Net::Seq2Seq3
         | Net::Seq2Seq5
         | Net::BigLstm
-        | Net::Decoder => {
+        | Net::Decoder
+        | Net::Ssd300
+        | Net::Ssd512 => {
             let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))

@@ -37,7 +37,9 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
         | Net::Seq2Seq3
         | Net::Seq2Seq5
         | Net::BigLstm
-        | Net::Decoder => return None,
+        | Net::Decoder
+        | Net::Ssd300
+        | Net::Ssd512 => return None,
     };
     let network = Network { net, width, small };
     Some(Recognised { task: Task::Classify, network, classes, input: Reads::Channels(channels), whole: true })

@@ -55,7 +55,9 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::Seq2Seq3
         | Net::Seq2Seq5
         | Net::BigLstm
-        | Net::Decoder => settings.recipe.optimizer(ratio),
+        | Net::Decoder
+        | Net::Ssd300
+        | Net::Ssd512 => settings.recipe.optimizer(ratio),
     }
 }
 

@@ -31,7 +31,9 @@ pub fn sizes(network: Network) -> [usize; 2] {
         | Net::ResNet50
         | Net::DeepSpeech2
         | Net::BigLstm
-        | Net::Decoder => 1,
+        | Net::Decoder
+        | Net::Ssd300
+        | Net::Ssd512 => 1,
     };
     [8 * network.width, layers]
 }

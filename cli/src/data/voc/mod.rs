@@ -1,0 +1,341 @@
+//! Pictures with boxes around what is in them.
+
+mod annotation;
+mod augment;
+mod made_up;
+
+pub use augment::Shown;
+
+use super::{
+    Cause, DataError, MOST_CLASSES, Notes, Reading, Sample, Whole, decode,
+    files::{Broken, fifths, visible},
+    listing, name, parted, split_note,
+    store::{each, each_file, read},
+};
+use annotation::Annotation;
+use gradscale::metrics::Truth;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What a directory must contain, for messages.
+const LAYOUT: &str = "Annotations/*.xml and JPEGImages/*.jpg as in PASCAL VOC, in it or in one folder of it; \
+                      ImageSets/Main/{train,val,trainval,test}.txt list the names";
+/// Names of the classes, one a line.
+const NAMES: &str = "classes.txt";
+/// Where a picture's pixels are.
+#[derive(Clone, Debug)]
+enum Kept {
+    Memory(Whole<'static>),
+    File(PathBuf),
+}
+
+/// A picture and what is in it.
+#[derive(Clone, Debug)]
+pub struct Pictured {
+    /// The file's name without its extension.
+    pub name: String,
+    /// Corners in shares of the picture; classes from 1.
+    pub truths: Vec<Truth>,
+    kept: Kept,
+}
+
+impl Pictured {
+    /// Its pixels, R G B.
+    ///
+    /// # Errors
+    /// A file that can no longer be read.
+    pub fn whole(&self) -> Result<Whole<'_>, DataError> {
+        match &self.kept {
+            Kept::Memory(Whole { pixels, size, channels }) => {
+                Ok(Whole { pixels: pixels.as_ref().into(), size: *size, channels: *channels })
+            }
+            Kept::File(path) => {
+                let (pixels, size) = decode::whole(&read(path)?, 3).map_err(|cause| cause.at(path))?;
+                Ok(Whole { pixels: pixels.into(), size, channels: 3 })
+            }
+        }
+    }
+}
+
+/// Pictures with boxes, for training and for scores.
+#[derive(Clone, Debug)]
+pub struct Boxed {
+    /// What to call it: the last part of the directory's path.
+    pub name: String,
+    /// Names of the classes; the first is number 1.
+    pub classes: Vec<String>,
+    /// For training.
+    pub train: Vec<Pictured>,
+    /// For scores while a training goes on, if these are wanted.
+    pub validation: Option<Vec<Pictured>>,
+    /// For the last scores.
+    pub test: Vec<Pictured>,
+    /// What was found.
+    pub notes: Notes,
+}
+
+impl Boxed {
+    /// Reads a directory in PASCAL VOC's layout: `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` (or `.jpeg`, `.png`), lists of
+    /// names in `ImageSets/Main`. Where both are wanted, `train` is for training and `val` for scores meanwhile;
+    /// otherwise `trainval`, or both, are for training. Without `test` the last scores are those of `val`; without lists
+    /// every fifth picture is for scores. The classes are those of `classes.txt`, or all that occur in what is not for the
+    /// last scores.
+    ///
+    /// A box without an area is left out, and that is said.
+    ///
+    /// # Errors
+    /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that are
+    /// none.
+    pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
+        let options = [("--size HxW", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
+        let options =
+            options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
+        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
+            return Err(Cause::Option(format!("{option} means nothing for pictures with boxes")).at(dir));
+        }
+        let root = root(dir)?;
+        let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
+        let [train, validation, test] = parts(&root, reading, &mut taken)?;
+        let mut found = |names: Vec<String>| broken.keep(each_file(names.len(), |i| Found::read(&root, &names[i])));
+        let (train, test) = (found(train)?, found(test)?);
+        let validation = if validation.is_empty() { None } else { Some(found(validation)?) };
+        for (part, list) in [(&train, "training"), (&test, "scores")] {
+            if part.is_empty() {
+                return Err(Cause::Boxes(format!("no pictures for {list}")).at(&root));
+            }
+        }
+        let classes = classes(&root, train.iter().chain(validation.iter().flatten()))?;
+        let mut reader =
+            Reader { classes: &classes, lines: Vec::new(), memory: reading.memory.saturating_mul(1_000_000) };
+        let mut whole = |found: Vec<Found>| {
+            let read = reader.all(found);
+            broken.keep(read)
+        };
+        let (train, test) = (whole(train)?, whole(test)?);
+        let validation = validation.map(&mut whole).transpose()?;
+        let lines = reader.lines;
+        let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
+        let boxes: usize = train.iter().map(|one| one.truths.len()).sum();
+        if boxes == 0 {
+            return Err(Cause::Boxes("no boxes in the pictures for training".into()).at(&root));
+        }
+        taken.insert(0, format!("{}: {boxes} boxes of {} classes ({})", name(dir), classes.len(), classes.join(", ")));
+        let notes = Notes { taken, left_out: broken.lines().into_iter().chain(lines).collect() };
+        Ok(Self { name: name(dir), classes, train, validation, test, notes })
+    }
+
+    /// Training pictures as they are shown, in this order, made by all cores: see [`Pictured::random`].
+    ///
+    /// # Errors
+    /// Files that can no longer be read.
+    ///
+    /// # Panics
+    /// There are not so many.
+    pub fn batch(&self, samples: &[Sample], side: usize, farthest: f64) -> Result<Vec<Shown>, DataError> {
+        let one = |i: usize| self.train[samples[i].index].random(side, farthest, samples[i].word);
+        each(samples.len(), one).into_iter().collect()
+    }
+
+    /// Made up: 160 training and 40 test pictures of 96 × 128 with one to six coloured shapes of three kinds.
+    #[must_use]
+    pub fn synthetic(seed: u64, reading: &Reading) -> Self {
+        let [train, test] = made_up::pictures(seed);
+        let mut notes = Notes::default();
+        let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
+        let classes = made_up::CLASSES.map(str::to_owned).to_vec();
+        Self { name: "made-up shapes".into(), classes, train, validation, test, notes }
+    }
+}
+
+/// The folder that has the annotations: this one, or the only one in it that has.
+fn root(dir: &Path) -> Result<PathBuf, DataError> {
+    let is_one = |path: &PathBuf| path.join("Annotations").is_dir() && path.join("JPEGImages").is_dir();
+    let found = listing(dir)?;
+    let own = dir.to_owned();
+    if is_one(&own) {
+        return Ok(own);
+    }
+    let mut inside: Vec<PathBuf> = found.iter().map(|name| dir.join(name)).filter(is_one).collect();
+    match inside.len() {
+        1 => Ok(inside.swap_remove(0)),
+        0 => Err(Cause::Layout { expected: LAYOUT, found }.at(dir)),
+        _ => Err(Cause::Boxes("several folders with annotations: name one of them".into()).at(dir)),
+    }
+}
+
+/// Names of pictures for training, for scores meanwhile, for the last scores.
+fn parts(root: &Path, reading: &Reading, taken: &mut Vec<String>) -> Result<[Vec<String>; 3], DataError> {
+    let list = |name: &str| list(&root.join("ImageSets/Main").join(format!("{name}.txt")));
+    let (train, val, both, test) = (list("train")?, list("val")?, list("trainval")?, list("test")?);
+    let together = |train: Vec<String>, val: Option<Vec<String>>| {
+        let known: BTreeSet<String> = train.iter().cloned().collect();
+        let more = val.into_iter().flatten().filter(|name| !known.contains(name));
+        train.iter().cloned().chain(more).collect::<Vec<String>>()
+    };
+    match (train, val, both, test) {
+        (Some(train), Some(val), _, Some(test)) if reading.validation => Ok([train, val, test]),
+        (_, _, Some(both), Some(test)) => Ok([both, Vec::new(), test]),
+        (Some(train), val, None, Some(test)) => Ok([together(train, val), Vec::new(), test]),
+        (Some(train), Some(val), _, None) => {
+            taken.push("no list of test pictures: val.txt has those for scores".into());
+            Ok([train, Vec::new(), val])
+        }
+        (None, None, None, Some(_)) => {
+            Err(Cause::Missing("test.txt is there".into()).at(root.join("ImageSets/Main/train.txt")))
+        }
+        (train, val, both, _) => {
+            let all = match both.or(train).or(val) {
+                Some(all) => all,
+                None => {
+                    let xml = |path: &PathBuf| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("xml"));
+                    let files = visible(&root.join("Annotations"))?.into_iter().filter(xml);
+                    files.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect()
+                }
+            };
+            let [train, test] = fifths(all);
+            taken.push(split_note(train.len(), test.len()));
+            Ok([train, Vec::new(), test])
+        }
+    }
+}
+
+/// The names that a list has, if there is one.
+fn list(path: &Path) -> Result<Option<Vec<String>>, DataError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+    let text = String::from_utf8(bytes).map_err(|error| Cause::Boxes(format!("no UTF-8 text: {error}")).at(path))?;
+    let (mut names, mut seen) = (Vec::new(), BTreeSet::new());
+    for (i, line) in text.lines().enumerate() {
+        let Some(name) = line.split_whitespace().next() else { continue };
+        if !seen.insert(name.to_owned()) {
+            return Err(Cause::Table { line: i + 1, reason: format!("{name} once more") }.at(path));
+        }
+        names.push(name.to_owned());
+    }
+    Ok(Some(names))
+}
+
+/// Those of `classes.txt`, or all that occur.
+fn classes<'a>(root: &Path, found: impl Iterator<Item = &'a Found>) -> Result<Vec<String>, DataError> {
+    let path = root.join(NAMES);
+    let (names, from) = match list(&path)? {
+        Some(names) => (names, path),
+        None => {
+            let names: BTreeSet<&String> =
+                found.flat_map(|one| &one.annotation.objects).map(|object| &object.class).collect();
+            (names.into_iter().cloned().collect(), root.join("Annotations"))
+        }
+    };
+    match names.len() {
+        0 => Err(Cause::Boxes("no boxes in the pictures for training".into()).at(from)),
+        1..=MOST_CLASSES => Ok(names),
+        count => Err(Cause::Boxes(format!("{count} classes, and there may be at most {MOST_CLASSES}")).at(from)),
+    }
+}
+
+/// The files of a picture.
+struct Found {
+    name: String,
+    xml: PathBuf,
+    image: PathBuf,
+    annotation: Annotation,
+}
+
+impl Found {
+    fn read(root: &Path, name: &str) -> Result<Self, DataError> {
+        let xml = root.join("Annotations").join(format!("{name}.xml"));
+        if !xml.is_file() {
+            return Err(Cause::Missing(format!("{name} is in a list of pictures")).at(xml));
+        }
+        let image = |end: &&str| root.join("JPEGImages").join(format!("{name}.{end}"));
+        let image = ["jpg", "jpeg", "JPG", "png"].iter().map(|end| image(end)).find(|path| path.is_file());
+        let missing = || {
+            Cause::Missing(format!("{} is there", xml.display()))
+                .at(root.join("JPEGImages").join(format!("{name}.jpg")))
+        };
+        let image = image.ok_or_else(missing)?;
+        let annotation = Annotation::read(&xml)?;
+        Ok(Self { name: name.to_owned(), xml, image, annotation })
+    }
+
+    /// Its pixels as they are stored.
+    fn decoded(&self) -> Result<Whole<'static>, DataError> {
+        let (pixels, size) = decode::whole(&read(&self.image)?, 3).map_err(|cause| cause.at(&self.image))?;
+        Ok(Whole { pixels: pixels.into(), size, channels: 3 })
+    }
+
+    /// What is in it, with a line for each box without an area.
+    fn truths(&self, classes: &[String], size: [usize; 2]) -> Result<(Vec<Truth>, Vec<String>), DataError> {
+        let wrong = |reason: String| Cause::Boxes(reason).at(&self.xml);
+        if let Some(said) = self.annotation.size.filter(|said| *said != size) {
+            let words = format!(
+                "says {} × {} (rows × columns), and the picture has {} × {}",
+                said[0], said[1], size[0], size[1]
+            );
+            return Err(wrong(words));
+        }
+        let (mut truths, mut lines) = (Vec::new(), Vec::new());
+        for object in &self.annotation.objects {
+            let Some(class) = classes.iter().position(|known| *known == object.class) else {
+                let words =
+                    format!("line {}: {} is no class: there are {}", object.line, object.class, classes.join(", "));
+                return Err(wrong(words));
+            };
+            match object.shares(size).map_err(wrong)? {
+                Some(corners) => truths.push(Truth { class: class + 1, corners, difficult: object.difficult }),
+                None => lines.push(format!(
+                    "left out: {}: line {}: the box of {} has no area",
+                    self.xml.display(),
+                    object.line,
+                    object.class
+                )),
+            }
+        }
+        Ok((truths, lines))
+    }
+}
+
+/// Reads pictures, and keeps those that fit into memory.
+struct Reader<'a> {
+    classes: &'a [String],
+    /// Boxes that were left out.
+    lines: Vec<String>,
+    /// Bytes that may still be kept.
+    memory: u64,
+}
+
+impl Reader<'_> {
+    fn all(&mut self, found: Vec<Found>) -> Vec<Result<Pictured, DataError>> {
+        // All are decoded once: what is broken is named before anything begins.
+        let decoded = each_file(found.len(), |i| {
+            let whole = found[i].decoded()?;
+            let truths = found[i].truths(self.classes, whole.size)?;
+            let fits = whole.pixels.len() as u64 * found.len() as u64 <= self.memory;
+            Ok((if fits { Kept::Memory(whole) } else { Kept::File(found[i].image.clone()) }, truths))
+        });
+        let mut one = |(found, decoded): (Found, Result<_, DataError>)| {
+            let (kept, (truths, lines)): (Kept, (Vec<Truth>, Vec<String>)) = decoded?;
+            self.lines.extend(lines);
+            if let Kept::Memory(whole) = &kept {
+                self.memory = self.memory.saturating_sub(whole.pixels.len() as u64);
+            }
+            Ok(Pictured { name: found.name, truths, kept })
+        };
+        found.into_iter().zip(decoded).map(&mut one).collect()
+    }
+}
+
+/// Every tenth is kept from training.
+fn hold_out(all: &[Pictured]) -> Option<[Vec<Pictured>; 2]> {
+    let of = |held: bool| -> Vec<Pictured> {
+        let numbered = all.iter().enumerate();
+        numbered.filter(|(i, _)| (i % 10 == 9) == held).map(|(_, one)| one.clone()).collect()
+    };
+    let parts = [of(false), of(true)];
+    (!parts[1].is_empty()).then_some(parts)
+}

@@ -1,0 +1,90 @@
+//! What is asked of pictures with boxes.
+
+use super::{SHOWN, network::size, training::Learning};
+use crate::{
+    Failure,
+    data::{Boxed, Notes, Pictured},
+    tasks::{BoxedSample, Dataset, Exam, Found, Net, Opening, Run, Samples, Settings, run, samples, weights},
+};
+use gradscale::optim::Optimizer;
+
+/// Columns of a picture that a report shows.
+const COLUMNS: usize = 256;
+
+impl Dataset for Boxed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Of the first training picture.
+    fn size(&self) -> [usize; 2] {
+        self.train.first().and_then(|one| one.whole().ok()).map_or([0; 2], |whole| whole.size)
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.train.len(), self.test.len()]
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.validation.as_ref().map(Vec::len)
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of a matched box"
+    }
+
+    fn suits(&self, net: Net) -> Result<(), Failure> {
+        let other = || Failure::at(format_args!("--network {net}"), "is not for --task detect");
+        size(net).map(drop).ok_or_else(other)
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        settings.recipe.optimizer(settings.pixels.ratio(settings.batch))
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            weights::import(&mut parameters, file, &[])?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    /// Who finds nothing has nothing right.
+    fn exam(&self) -> Exam {
+        Exam { constant: 0.0, answers: None }
+    }
+
+    fn samples(&self) -> Samples {
+        let one = |picture: &Pictured| {
+            let truth = |truth: &gradscale::metrics::Truth| Found {
+                class: u32::try_from(truth.class - 1).unwrap_or(u32::MAX),
+                score: 1.0,
+                corners: truth.corners,
+            };
+            let whole = picture.whole().ok();
+            let size = whole.as_ref().map_or([0; 2], |whole| {
+                let [rows, columns] = whole.size;
+                let shown = columns.min(COLUMNS);
+                [(rows * shown).div_ceil(columns.max(1)).max(1), shown]
+            });
+            BoxedSample {
+                name: picture.name.clone(),
+                size,
+                pixels: whole.map(|whole| whole.resized_to(size)),
+                truths: picture.truths.iter().map(truth).collect(),
+            }
+        };
+        let images = samples(self.test.len(), SHOWN).map(|i| one(&self.test[i])).collect();
+        Samples::Boxes { names: self.classes.clone(), images }
+    }
+}

@@ -1,0 +1,135 @@
+//! A training of SSD: batches, loss, scores.
+
+use super::{
+    SHOWN, colour,
+    network::{DEVIATION, Detector, MEANS, kept, network},
+};
+use crate::{
+    Failure,
+    data::{Boxed, Order, Pictured, Sample, Shown},
+    metrics::{AveragePrecision, Metrics},
+    tasks::{Answers, Classes, ImageInput, On, Pixels, Settings, run, samples},
+};
+use gradscale::{
+    Error, Gradients, Input, Parameters, Prefetched, Trainer, boxes::Detection, core::backend::Backend,
+    optim::Optimizer,
+};
+use std::collections::BTreeSet;
+
+/// Pictures of one evaluation.
+const CHUNK: usize = 8;
+/// Overlap from which on a detection is right.
+const RIGHT: f32 = 0.5;
+/// How much farther away pictures are shown; small ones less, in which little would be left to see.
+const FARTHEST: [f64; 2] = [4.0, 1.5];
+
+#[derive(Debug)]
+pub struct Learning<'a> {
+    data: &'a Boxed,
+    settings: Settings,
+    net: Detector,
+    order: Order,
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(data: &'a Boxed, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
+        let (parameters, net) = network(seed, settings.network, data.classes.len(), false);
+        let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
+        let order = Order::new(data.train.len(), seed);
+        Ok((Self { data, settings, net, order }, parameters, optimizer))
+    }
+
+    /// What is found in these pictures.
+    fn found<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, pictures: &[&Pictured],
+    ) -> Result<Vec<Vec<Detection>>, Failure> {
+        let (side, mut all) = (self.net.side(), Vec::new());
+        for part in pictures.chunks(CHUNK) {
+            let mut pixels = Vec::with_capacity(part.len() * side * side * 3);
+            for picture in part {
+                pixels.extend(picture.plain(side)?.pixels);
+            }
+            let images = [Input::u8([part.len(), side, side, 3], &pixels)];
+            let answers = trainer.evaluate(images, |[x]| self.net.answers(x))?;
+            all.extend(self.net.found(&answers.data));
+        }
+        Ok(all)
+    }
+}
+
+impl run::Task for Learning<'_> {
+    type Batch = Prefetched<5>;
+
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<5>, Failure> {
+        let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
+        let (n, side, boxes) = (samples.len(), self.net.side(), self.net.boxes());
+        let farthest = FARTHEST[usize::from(self.settings.network.small)];
+        let shown: Vec<Shown> = self.data.batch(&samples, side, farthest)?;
+        let pixels: Vec<u8> = shown.iter().flat_map(|one| &one.pixels).copied().collect();
+        let targets = self.net.targets(shown.iter().map(|one| &one.truths[..]));
+        // A divisor of its own stands for the number of pictures, whose loss is that of a matched box.
+        let share = match self.settings.pixels {
+            Pixels::Batch => targets.share,
+            Pixels::Fixed(divisor) => targets.share * n as f32 / divisor as f32,
+        };
+        let batch = [
+            Input::u8([n, side, side, 3], &pixels),
+            Input::u32([n, boxes], &targets.labels),
+            Input::f32([n, 1, boxes, 4], &targets.codes),
+            Input::f32([n], &targets.negatives),
+            Input::f32([1], std::slice::from_ref(&share)),
+        ];
+        Ok(trainer.prefetch(batch)?)
+    }
+
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<5>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        trainer.backward(batch, |all| self.net.loss(all))
+    }
+
+    fn ratio(&self) -> f64 {
+        self.settings.pixels.ratio(self.settings.batch)
+    }
+
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let pictures = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
+        let mut precision = AveragePrecision::new(self.data.classes.len(), RIGHT);
+        let mut seen = [BTreeSet::new(), BTreeSet::new()];
+        let all: Vec<&Pictured> = pictures.iter().collect();
+        for (picture, found) in all.iter().zip(self.found(trainer, &all)?) {
+            precision.add(&found, &picture.truths);
+            seen[0].extend(found.iter().map(|one| one.class));
+            seen[1].extend(picture.truths.iter().map(|one| one.class));
+        }
+        let [found, there] = seen;
+        let only = found.first().filter(|_| found.len() == 1 && there.len() > 1);
+        let only = only.and_then(|class| u32::try_from(*class).ok()).map(|class| class - 1);
+        Ok(Metrics::of_boxes(&precision, only))
+    }
+
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+        let test = &self.data.test;
+        let shown: Vec<&Pictured> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
+        let found = self.found(trainer, &shown)?;
+        Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
+    }
+
+    fn position(&self) -> u64 {
+        self.order.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.order = self.order.clone().at(position);
+    }
+
+    fn classes(&self) -> Classes {
+        let (side, names) = (self.net.side(), self.data.classes.clone());
+        let input =
+            ImageInput { channels: Some([MEANS, [DEVIATION; 3]]), ..ImageInput::new([side, side, 3], [0.0, 1.0]) };
+        Classes { colours: (0..names.len()).map(colour).collect(), names, input: Some(input), ..Classes::default() }
+    }
+}

@@ -1,0 +1,39 @@
+//! A box as a network says it: how it differs from a default box.
+
+use super::Corners;
+
+/// Variances of centres and of the logarithms of sizes: codes are divided by them.
+const VARIANCES: [f32; 2] = [0.1, 0.2];
+
+/// Where the logarithm of a size ends, so that no exponential overflows: ln(1000 / 16), as torchvision's.
+const MOST: f32 = 4.135_166_6;
+
+/// Centre and size.
+fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
+    let (width, height) = (right - left, bottom - top);
+    [left + 0.5 * width, top + 0.5 * height, width, height]
+}
+
+/// A box against a default one: the distance of their centres in its sizes, over 0.1, and the logarithms of the ratios of
+/// their sizes, over 0.2 (Liu et al. 2016, equation 2, with the variances of its implementation). Both have an area.
+#[must_use]
+pub fn encode(truth: Corners, default: Corners) -> [f32; 4] {
+    let ([x, y, width, height], [at_x, at_y, wide, high]) = (centred(truth), centred(default));
+    let [of_centre, of_size] = VARIANCES;
+    [
+        (x - at_x) / wide / of_centre,
+        (y - at_y) / high / of_centre,
+        (width / wide).ln() / of_size,
+        (height / high).ln() / of_size,
+    ]
+}
+
+/// The box that a code means: see [`encode`]. No side is longer than 62.5 times the default box's.
+#[must_use]
+pub fn decode([x, y, width, height]: [f32; 4], default: Corners) -> Corners {
+    let [at_x, at_y, wide, high] = centred(default);
+    let [of_centre, of_size] = VARIANCES;
+    let (x, y) = (at_x + x * of_centre * wide, at_y + y * of_centre * high);
+    let [width, height] = [(width, wide), (height, high)].map(|(code, side)| (code * of_size).min(MOST).exp() * side);
+    [x - 0.5 * width, y - 0.5 * height, x + 0.5 * width, y + 0.5 * height]
+}

@@ -1,0 +1,58 @@
+//! Default boxes.
+
+use super::Corners;
+
+/// Default boxes of one map of features: every place has the same ones around its centre.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// Rows and columns of the map.
+    pub size: [usize; 2],
+    /// How many places would fill an image's side: side / stride, rows and columns.
+    pub places: [f64; 2],
+    /// The share of the image's side that a square box has, and that of the next map.
+    pub scales: [f64; 2],
+    /// Other shapes beside squares: each as wide to high, and as high to wide.
+    pub ratios: Vec<f64>,
+}
+
+impl Grid {
+    /// Boxes of each place: two squares, two for each ratio.
+    #[must_use]
+    pub const fn boxes(&self) -> usize {
+        2 + 2 * self.ratios.len()
+    }
+
+    /// Widths and heights of these.
+    fn sizes(&self) -> Vec<[f64; 2]> {
+        let [scale, next] = self.scales;
+        let between = (scale * next).sqrt();
+        let mut sizes = vec![[scale; 2], [between; 2]];
+        for ratio in self.ratios.iter().map(|ratio| ratio.sqrt()) {
+            sizes.extend([[scale * ratio, scale / ratio], [scale / ratio, scale * ratio]]);
+        }
+        sizes.iter().map(|size| size.map(|side| side.clamp(0.0, 1.0))).collect()
+    }
+}
+
+/// All boxes of the maps, one map after the other, row by row, the boxes of a place side by side (Liu et al. 2016, section
+/// 2.2). In shares of the image; they may reach beyond it.
+#[must_use]
+pub fn default_boxes(grids: &[Grid]) -> Vec<Corners> {
+    let mut all = Vec::new();
+    for grid in grids {
+        let sizes = grid.sizes();
+        for row in 0..grid.size[0] {
+            for column in 0..grid.size[1] {
+                #[expect(clippy::cast_precision_loss, reason = "places of a map")]
+                let [y, x] =
+                    [(row, 0), (column, 1)].map(|(at, axis): (usize, usize)| (at as f64 + 0.5) / grid.places[axis]);
+                let corners = |[width, height]: &[f64; 2]| {
+                    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+                    [x - 0.5 * width, y - 0.5 * height, x + 0.5 * width, y + 0.5 * height].map(|side| side as f32)
+                };
+                all.extend(sizes.iter().map(corners));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,74 @@
+//! From what a network says to boxes with classes.
+
+use super::{Corners, decode, nms};
+
+/// A box that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detection {
+    /// Its class, from 1: 0 is background.
+    pub class: usize,
+    /// The probability that the network gives it.
+    pub score: f32,
+    /// Where it is.
+    pub corners: Corners,
+}
+
+/// Which detections are kept. The default is what torchvision's SSD has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Keep {
+    /// Only what is likelier than this.
+    pub score: f32,
+    /// Of each class so many, the likeliest, before non-maximum suppression.
+    pub candidates: usize,
+    /// What overlaps a likelier one of its class by more than this is left out.
+    pub overlap: f32,
+    /// Of an image so many, the likeliest.
+    pub most: usize,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { score: 0.01, candidates: 400, overlap: 0.45, most: 200 }
+    }
+}
+
+/// The detections in one image, the likeliest first: of logits `[boxes, classes]`, the background first, and offsets
+/// `[boxes, 4]` from default boxes. Corners lie within `limits`, right and bottom of the image in the unit of the default
+/// boxes. A network that answers NaN has found nothing.
+#[must_use]
+pub fn detections(
+    logits: &[f32], offsets: &[f32], defaults: &[Corners], limits: [f32; 2], keep: &Keep,
+) -> Vec<Detection> {
+    let classes = logits.len().checked_div(defaults.len()).unwrap_or(0);
+    if classes == 0 {
+        return Vec::new();
+    }
+    let scores: Vec<f32> = logits.chunks_exact(classes).flat_map(softmax).collect();
+    let inside = |[left, top, right, bottom]: Corners| {
+        let [width, height] = limits;
+        [left.clamp(0.0, width), top.clamp(0.0, height), right.clamp(0.0, width), bottom.clamp(0.0, height)]
+    };
+    let corners: Vec<Corners> =
+        offsets.as_chunks().0.iter().zip(defaults).map(|(&code, &default)| inside(decode(code, default))).collect();
+    let mut found = Vec::new();
+    for class in 1..classes {
+        let score = |place: usize| scores[place * classes + class];
+        let mut places: Vec<usize> = (0..corners.len()).filter(|&place| score(place) > keep.score).collect();
+        places.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+        places.truncate(keep.candidates);
+        let boxes: Vec<Corners> = places.iter().map(|&place| corners[place]).collect();
+        let likely: Vec<f32> = places.iter().map(|&place| score(place)).collect();
+        let kept = nms(&boxes, &likely, keep.overlap).into_iter();
+        found.extend(kept.map(|i| Detection { class, score: likely[i], corners: boxes[i] }));
+    }
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.truncate(keep.most);
+    found
+}
+
+fn softmax(row: &[f32]) -> Vec<f32> {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exps: Vec<f32> = row.iter().map(|x| (x - most).exp()).collect();
+    let sum: f32 = exps.iter().sum();
+    exps.into_iter().map(|exp| exp / sum).collect()
+}

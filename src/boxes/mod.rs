@@ -1,0 +1,48 @@
+//! Boxes in images: how they overlap, how networks say them, which of many are kept.
+//!
+//! A box is its corners, `[left, top, right, bottom]`, in pixels or as shares of an image, whichever is used throughout.
+//!
+//! ```
+//! use gradscale::boxes::{decode, encode, nms, overlap};
+//! let (truth, default) = ([10.0, 10.0, 30.0, 50.0], [12.0, 8.0, 32.0, 40.0]);
+//! assert!(overlap(truth, default) > 0.5);
+//! let again = decode(encode(truth, default), default);
+//! assert!(again.iter().zip(truth).all(|(a, b)| (a - b).abs() < 1e-4));
+//! // The second covers the first; the third stands alone.
+//! assert_eq!(nms(&[truth, default, [90.0, 90.0, 99.0, 99.0]], &[0.5, 0.9, 0.1], 0.45), [1, 2]);
+//! ```
+
+mod code;
+mod default;
+mod detect;
+mod matching;
+mod nms;
+
+pub use code::{decode, encode};
+pub use default::{Grid, default_boxes};
+pub use detect::{Detection, Keep, detections};
+pub use matching::matches;
+pub use nms::nms;
+
+/// Left, top, right, bottom.
+pub type Corners = [f32; 4];
+
+/// Of a box whose right lies left of its left, negative or positive as its sides make it; 0 of a line.
+#[must_use]
+pub fn area([left, top, right, bottom]: Corners) -> f32 {
+    (right - left) * (bottom - top)
+}
+
+/// What two boxes have in common.
+fn common(a: Corners, b: Corners) -> f32 {
+    let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
+    let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);
+    width * height
+}
+
+/// Intersection over union (the Jaccard overlap); NaN of two boxes without area.
+#[must_use]
+pub fn overlap(a: Corners, b: Corners) -> f32 {
+    let common = common(a, b);
+    common / (area(a) + area(b) - common)
+}

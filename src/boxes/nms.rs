@@ -1,0 +1,22 @@
+//! Non-maximum suppression.
+
+use super::{Corners, overlap};
+
+/// The boxes that remain, the best first, when each that overlaps a better one which remains by more than `threshold` is
+/// left out. Of equal scores the first counts as the better one; a box whose overlap is NaN, of two without an area,
+/// stays. A score that is NaN counts as the best, as in torchvision.
+#[must_use]
+pub fn nms(boxes: &[Corners], scores: &[f32], threshold: f32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..boxes.len().min(scores.len())).collect();
+    let key = |i: usize| if scores[i].is_nan() { f32::INFINITY } else { scores[i] };
+    order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
+    let mut kept: Vec<usize> = Vec::new();
+    for i in order {
+        if kept.iter().all(|&better| {
+            overlap(boxes[better], boxes[i]).partial_cmp(&threshold) != Some(std::cmp::Ordering::Greater)
+        }) {
+            kept.push(i);
+        }
+    }
+    kept
+}

@@ -1,0 +1,148 @@
+//! Average precision of detections (Everingham et al. 2010, section 4.2).
+
+use crate::boxes::{Corners, Detection, overlap};
+
+/// A box that is there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Truth {
+    /// Its class, from 1.
+    pub class: usize,
+    /// Where it is.
+    pub corners: Corners,
+    /// Whether it counts neither for nor against who finds it, or does not.
+    pub difficult: bool,
+}
+
+/// Detections of all images, against what is there: of each class the likeliest first, a detection is right if the truth of
+/// its class that it overlaps most is overlapped by at least a threshold, and no likelier one has it.
+///
+/// ```
+/// use gradscale::{boxes::Detection, metrics::{AveragePrecision, Truth}};
+/// let truth = |corners| Truth { class: 1, corners, difficult: false };
+/// let detection = |score, corners| Detection { class: 1, score, corners };
+/// let mut precision = AveragePrecision::new(1, 0.5);
+/// precision.add(
+///     &[detection(0.9, [0.0, 0.0, 9.0, 10.0]), detection(0.8, [50.0, 50.0, 60.0, 60.0])],
+///     &[truth([0.0, 0.0, 10.0, 10.0]), truth([20.0, 20.0, 30.0, 30.0])],
+/// );
+/// // Half of what is there is found, and nothing false before it.
+/// assert_eq!(precision.area(), [Some(0.5)]);
+/// assert_eq!(precision.mean_area(), Some(0.5));
+/// assert_eq!(precision.eleven(), [Some(6.0 / 11.0)]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct AveragePrecision {
+    threshold: f32,
+    classes: Vec<Class>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Class {
+    /// Score, and whether it is right, in the order of images.
+    found: Vec<(f32, bool)>,
+    there: usize,
+}
+
+impl AveragePrecision {
+    /// Of so many classes, counted from 1, at this overlap: 0.5 in PASCAL VOC.
+    #[must_use]
+    pub fn new(classes: usize, threshold: f32) -> Self {
+        Self { threshold, classes: vec![Class::default(); classes] }
+    }
+
+    /// One image. What is of no class is left out.
+    pub fn add(&mut self, detections: &[Detection], truths: &[Truth]) {
+        for (class, number) in self.classes.iter_mut().zip(1..) {
+            let there: Vec<&Truth> = truths.iter().filter(|truth| truth.class == number).collect();
+            class.there += there.iter().filter(|truth| !truth.difficult).count();
+            let mut taken = vec![false; there.len()];
+            let mut likely: Vec<&Detection> = detections.iter().filter(|one| one.class == number).collect();
+            likely.sort_by(|a, b| b.score.total_cmp(&a.score));
+            for one in likely {
+                let overlaps = there.iter().map(|truth| overlap(one.corners, truth.corners)).enumerate();
+                let best = overlaps.reduce(|best, next| if next.1 > best.1 { next } else { best });
+                match best.filter(|(_, found)| *found >= self.threshold) {
+                    Some((i, _)) if there[i].difficult => {}
+                    Some((i, _)) => class.found.push((one.score, !std::mem::replace(&mut taken[i], true))),
+                    None => class.found.push((one.score, false)),
+                }
+            }
+        }
+    }
+
+    /// Detections that were counted.
+    #[must_use]
+    pub fn detections(&self) -> usize {
+        self.classes.iter().map(|class| class.found.len()).sum()
+    }
+
+    /// Of each class the area below the curve of precision over recall, whose precision is the highest that any higher
+    /// recall has: PASCAL VOC's since 2010. None of a class that is nowhere.
+    #[must_use]
+    pub fn area(&self) -> Vec<Option<f64>> {
+        let area = |curve: &[[f64; 2]]| {
+            let (mut area, mut before) = (0.0, 0.0);
+            for &[recall, precision] in curve {
+                area += (recall - before) * precision;
+                before = recall;
+            }
+            area
+        };
+        self.classes.iter().map(|class| Some(area(&class.curve()?))).collect()
+    }
+
+    /// Of each class the mean of that precision at recalls of 0, 0.1 … 1: PASCAL VOC's until 2009. None of a class that is
+    /// nowhere.
+    #[must_use]
+    pub fn eleven(&self) -> Vec<Option<f64>> {
+        let at = |curve: &[[f64; 2]], tenths: u8| {
+            let reached = curve.iter().find(|[recall, _]| *recall >= f64::from(tenths) / 10.0);
+            reached.map_or(0.0, |[_, precision]| *precision)
+        };
+        let mean = |curve: &[[f64; 2]]| (0..=10).map(|tenths| at(curve, tenths)).sum::<f64>() / 11.0;
+        self.classes.iter().map(|class| Some(mean(&class.curve()?))).collect()
+    }
+
+    /// Mean of [`AveragePrecision::area`] over the classes that are somewhere.
+    #[must_use]
+    pub fn mean_area(&self) -> Option<f64> {
+        mean(&self.area())
+    }
+
+    /// Mean of [`AveragePrecision::eleven`] over the classes that are somewhere.
+    #[must_use]
+    pub fn mean_eleven(&self) -> Option<f64> {
+        mean(&self.eleven())
+    }
+}
+
+fn mean(all: &[Option<f64>]) -> Option<f64> {
+    let known: Vec<f64> = all.iter().flatten().copied().collect();
+    #[expect(clippy::cast_precision_loss, reason = "classes")]
+    let mean = known.iter().sum::<f64>() / known.len() as f64;
+    (!known.is_empty()).then_some(mean)
+}
+
+impl Class {
+    /// Recall after each detection, and the highest precision from there on.
+    fn curve(&self) -> Option<Vec<[f64; 2]>> {
+        if self.there == 0 {
+            return None;
+        }
+        let mut found = self.found.clone();
+        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut right = 0usize;
+        #[expect(clippy::cast_precision_loss, reason = "detections")]
+        let after = |(seen, (_, hit)): (usize, &(f32, bool))| {
+            right += usize::from(*hit);
+            [right as f64 / self.there as f64, right as f64 / (seen + 1) as f64]
+        };
+        let mut curve: Vec<[f64; 2]> = found.iter().enumerate().map(after).collect();
+        let mut highest = 0f64;
+        for [_, precision] in curve.iter_mut().rev() {
+            highest = highest.max(*precision);
+            *precision = highest;
+        }
+        Some(curve)
+    }
+}

@@ -1,0 +1,170 @@
+//! The loss of Multibox detectors (Liu et al. 2016, section 2.2), whose negatives depend on the losses themselves.
+
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Buf, Context, Gradient, Operation, Operator, mismatch, unary},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::Slot,
+    ops::{Binary, BinaryOp, Broadcast, Op, Reduce, ReduceOp, Unary},
+};
+
+/// Halvings of the range of losses: as many as f32 has digits, so that no threshold is rounded.
+const HALVINGS: usize = 24;
+
+/// What default boxes are compared with, and how their losses are counted: see [`Var::multibox_loss`].
+#[derive(Clone, Copy, Debug)]
+pub struct MultiBox<'t> {
+    /// The class of each default box, integers `[n, boxes]`; 0 is background.
+    pub labels: Var<'t>,
+    /// Codes of the truth that it is matched with, `[n, 1, boxes, 4]`; anything where the class is background.
+    pub codes: Var<'t>,
+    /// How many background boxes of each image count, `[n]`: at most as many as it has.
+    pub negatives: Var<'t>,
+    /// By what the sum of all losses is multiplied, one number: 1 / matched boxes for a mean over these.
+    pub share: Var<'t>,
+}
+
+impl<'t> Var<'t> {
+    /// The loss of a Multibox detector, one number in f32: of these logits `[n, 1, boxes, classes]` the cross-entropy of
+    /// all boxes that are matched and of each image's hardest background boxes; of the `offsets` `[n, 1, boxes, 4]`
+    /// of matched boxes the smooth L1 distance (β = 1) from their codes.
+    ///
+    /// Which background boxes are the hardest is found on the device, from the losses of the same forward pass: a threshold
+    /// for each image by halving the range of its losses. Boxes whose losses are so alike that f32 hardly tells them apart
+    /// share the places that are left for them evenly, where a sort would choose some by their order.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn multibox_loss(self, offsets: Self, truth: &MultiBox<'t>) -> Self {
+        self.traced(|| {
+            let [n, _, boxes, classes] = self.shape().sizes();
+            let MultiBox { labels, codes, negatives, share } = *truth;
+            for (found, expected) in [
+                (self.shape(), [n, 1, boxes, classes].into()),
+                (offsets.shape(), [n, 1, boxes, 4].into()),
+                (codes.shape(), [n, 1, boxes, 4].into()),
+                (labels.shape(), [n, boxes].into()),
+                (negatives.shape(), [n].into()),
+                (share.shape(), Shape::SCALAR),
+            ] {
+                if found != expected {
+                    return Err(mismatch("multibox_loss", found, expected));
+                }
+            }
+            let right = labels.one_hot(classes);
+            let losses = -(self.log_softmax() * right).sum_axis(3);
+            let background = right.slice(3, 0, 1);
+            let matched = background.affine(-1.0, 1.0);
+            let counted = matched + losses.hard_negatives(background, negatives);
+            let distances = ((offsets - codes) * matched).smooth_l1_sum();
+            Ok(((losses * counted).sum() + distances) * share)
+        })
+    }
+
+    /// Of losses `[n, 1, boxes, 1]`: 1 for the largest of each image among those whose `background` is 1, as many as
+    /// `counts` `[n]` says, 0 for all others. Losses that share a place have a part of it. No gradient flows back.
+    fn hard_negatives(self, background: Self, counts: Self) -> Self {
+        let operator = HardNegatives;
+        self.then("hard_negatives", Op::Select, operator, &[background, counts], self.shape())
+    }
+}
+
+/// Losses, background, counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct HardNegatives;
+
+/// Launches over all boxes, over one number for each image, and over both.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    images: u32,
+    boxes: u32,
+}
+
+impl Rows {
+    const fn len(self) -> usize {
+        self.images as usize * self.boxes as usize
+    }
+
+    /// A function of two values for each box; of `b` there is one for each image if it is `of_image`.
+    fn binary(
+        self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], of_image: bool,
+    ) -> Result<Buf, TraceError> {
+        let over = if of_image { Broadcast::PerRow } else { Broadcast::All };
+        let p = Binary::new(op, self.images, self.boxes, over).map_err(|error| at.node.error(error))?;
+        Ok(at.emit_temporary(self.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
+    }
+
+    /// The same of one value for each image.
+    fn of_images(self, at: &mut Context<'_, '_, '_>, op: BinaryOp, ab: [Buf; 2]) -> Result<Buf, TraceError> {
+        Self { boxes: 1, ..self }.binary(at, op, ab, false)
+    }
+
+    fn reduce(self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf) -> Result<Buf, TraceError> {
+        let p = Reduce::new(op, self.images, self.boxes, 1).map_err(|error| at.node.error(error))?;
+        Ok(at.emit_temporary(self.images as usize, Slot::ONE, |y| Operation::Reduce { p, x, y }))
+    }
+
+    /// 1 where a is above b.
+    fn above(self, at: &mut Context<'_, '_, '_>, ab: [Buf; 2], of_image: bool) -> Result<Buf, TraceError> {
+        let difference = self.binary(at, BinaryOp::Sub, ab, of_image)?;
+        let sign = at.emit_temporary(self.len(), Slot::ONE, |y| unary(Unary::Sign, difference, y));
+        Ok(at.emit_temporary(self.len(), Slot::ONE, |y| unary(Unary::Relu, sign, y)))
+    }
+}
+
+impl Operator for HardNegatives {
+    /// Keeps a range for each image, from `low` on and `width` wide: more losses than are wanted lie above its begin, unless
+    /// it is where it was at first, and at most as many above its end.
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (losses, background) = (at.read(0)?.buf, at.read(1)?.buf);
+        let counts = at.read_in(2, Some(Precision::Single))?.buf;
+        let node = at.node;
+        let [n, _, boxes, _] = node.shape.sizes();
+        let all = Rows { images: node.size(n)?, boxes: node.size(boxes)? };
+        let images = Rows { boxes: 1, ..all };
+        let one = |at: &mut Context<'_, '_, '_>, rows: Rows, op: Unary, x: Buf| {
+            at.emit_temporary(rows.len(), Slot::ONE, |y| unary(op, x, y))
+        };
+        // In parts of the largest, so that every threshold is a sum of powers of two, without a rounding. Matched boxes, whose
+        // `background` is 0, are below all others.
+        let kept = all.binary(at, BinaryOp::Mul, [losses, background], false)?;
+        let (most, least) = (all.reduce(at, ReduceOp::Max, kept)?, at.constant(vec![f32::MIN_POSITIVE; n]));
+        let most = all.of_images(at, BinaryOp::Max, [most, least])?;
+        let kept = all.binary(at, BinaryOp::Div, [kept, most], true)?;
+        let below = one(at, all, Unary::Affine { a: 2.0, b: -2.0 }, background);
+        let losses = all.binary(at, BinaryOp::Add, [kept, below], false)?;
+        let (mut low, mut width) = (at.constant(vec![-1.0; n]), at.constant(vec![2.0; n]));
+        for _ in 0..HALVINGS {
+            width = one(at, images, Unary::Affine { a: 0.5, b: 0.0 }, width);
+            let middle = all.of_images(at, BinaryOp::Add, [low, width])?;
+            let above = all.above(at, [losses, middle], true)?;
+            let found = all.reduce(at, ReduceOp::Sum, above)?;
+            let too_many = images.above(at, [found, counts], false)?;
+            let step = all.of_images(at, BinaryOp::Mul, [too_many, width])?;
+            low = all.of_images(at, BinaryOp::Add, [low, step])?;
+        }
+        let high = all.of_images(at, BinaryOp::Add, [low, width])?;
+        let [above, alike] = [high, low].map(|threshold| all.above(at, [losses, threshold], true));
+        let above = above?;
+        let alike = all.binary(at, BinaryOp::Sub, [alike?, above], false)?;
+        let [sure, unsure] = [above, alike].map(|some| all.reduce(at, ReduceOp::Sum, some));
+        let left = all.of_images(at, BinaryOp::Sub, [counts, sure?])?;
+        let left = one(at, images, Unary::Relu, left);
+        let ones = at.constant(vec![1.0; n]);
+        let unsure = all.of_images(at, BinaryOp::Max, [unsure?, ones])?;
+        let part = all.of_images(at, BinaryOp::Div, [left, unsure])?;
+        let part = all.binary(at, BinaryOp::Mul, [alike, part], true)?;
+        let p = Binary::new(BinaryOp::Add, all.images, all.boxes, Broadcast::All).map_err(|error| node.error(error))?;
+        at.store(|y| Operation::Binary { p, a: above, b: part, y })
+    }
+
+    fn is_differentiable(&self) -> bool {
+        false
+    }
+
+    fn vjp(&self, _: &mut Context<'_, '_, '_>, _: Gradient) -> Result<(), TraceError> {
+        Ok(())
+    }
+}
