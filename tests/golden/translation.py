@@ -107,7 +107,7 @@ TEXTS = [
     "Zwei Kinder spielen: eines lacht, das andere (3 Jahre) nicht!",
     "A U.S. flag costs $1,200.50 -- or 7-8 % less?",
     "&quot;Go,&quot; he said &amp; left; &lt;skipped> <skipped>it.",
-    "state-of-the-art [x] {y} ~z `q` ^2 _under_ a/b @home #1 *+= \\ |",
+    "state-of-the-art [x] {y} ~z `q` ^2 _under_ a/b @home #1 *+= | \\ end",
     "1,2,3... 4. 5 ,6 .7 8-9 10- -11 a.b,c .,., ,. 3.,4",
     "  leading and trailing   blanks \\t tab  ",
     "ein\\nZeilenumbruch-\\nim Wort",

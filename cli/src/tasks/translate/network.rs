@@ -137,6 +137,14 @@ pub fn loss<'t>(net: &Seq2Seq, [sources, lengths, targets, labels]: [Var<'t>; 4]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// However many lengths there are, batches have few sizes: one program for a device each.
+    #[test]
+    fn sizes_are_few() {
+        let sizes: BTreeSet<usize> = (0..=64).map(room).collect();
+        assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [8, 16, 24, 32, 40, 48, 56, 64]);
+    }
 
     #[test]
     fn what_is_read_and_what_follows() {
