@@ -114,7 +114,7 @@ fn comparing_shows_average_precision() {
         assert_eq!(run["sites"].as_array().expect("sites").iter().any(site), run["method"] == "gs");
     }
     let (plan, _) = done(at, "plan --task detect --width 2");
-    assert!(plan.contains("hard_negatives") && plan.contains("net.backbone.extra.0.7.1"), "{plan}");
+    assert!(plan.contains("hard_negatives") && plan.contains("net.backbone.extra.0.10.1"), "{plan}");
     let (plan, _) = done(at, "plan --network ssd-512 --width 2");
     assert!(plan.contains("net.backbone.extra.3.2") && !plan.contains("net.backbone.extra.4.2"), "{plan}");
 }

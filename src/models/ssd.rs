@@ -4,7 +4,7 @@ use super::{Scale, vgg::LEVELS};
 use crate::{
     Fan, Init, Parameter, Scope, Var,
     boxes::{Corners, Grid, default_boxes},
-    nn::{Conv2d, Module},
+    nn::{BatchNorm, Conv2d, Module},
 };
 use gradscale_core::ops::{Pool, PoolOp};
 use std::f32::consts::SQRT_2;
@@ -26,6 +26,9 @@ pub enum SsdSize {
     /// For 512 × 512 pixels: 24564 default boxes. Small, for 192 × 192.
     Ssd512,
 }
+
+/// A convolution of VGG; of a small network with batch norm.
+type Layer = (Conv2d, Option<BatchNorm>);
 
 /// Two convolutions behind VGG: channels of the first, 1 × 1; channels, kernel, stride and padding of the second.
 type Extra = (usize, usize, usize, u32, u32);
@@ -135,7 +138,8 @@ impl Layout {
 /// how far the truth is off.
 ///
 /// Layers are called as those of torchvision's `ssd300_vgg16`, which SSD-300 with [`Scale::PAPER`] is, and whose weights
-/// import. SSD-512 is the paper's, with `conv12_2` on seven maps.
+/// import. SSD-512 is the paper's, with `conv12_2` on seven maps. A small one begins untrained, where the paper's begin with
+/// VGG's weights: with batch norm behind VGG's convolutions it learns all the same (Zhu et al. 2019, `ScratchDet`).
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{Scale, Ssd, SsdSize}, optim::Sgd};
@@ -151,7 +155,7 @@ impl Layout {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ssd {
-    levels: Vec<Vec<Conv2d>>,
+    levels: Vec<Vec<Layer>>,
     name: String,
     length: Parameter,
     dense: [Conv2d; 2],
@@ -169,12 +173,8 @@ impl Ssd {
         let mut backbone = scope.at("backbone");
         let xavier = Init::XavierUniform { gain: 1.0 };
         // What is small begins untrained: through torchvision's first weights little would come.
-        let (trained, init) = if scale.small {
-            (Init::HeNormal, Init::HeNormal)
-        } else {
-            (Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 }, xavier)
-        };
-        let (levels, features) = levels(&mut backbone, scale, trained);
+        let init = if scale.small { Init::HeNormal } else { xavier };
+        let (levels, features) = levels(&mut backbone, scale);
         #[expect(clippy::cast_precision_loss, reason = "channels")]
         let first = LENGTH * (features as f32 / LEVELS[3].0 as f32).sqrt();
         let length = backbone.weight("scale_weight", [features], Init::Constant(first));
@@ -183,8 +183,10 @@ impl Ssd {
             Conv2d::with_init(at, from, to, kernel, init).bias(at)
         };
         let wide = scale.of(DENSE);
-        let dense =
-            [conv("extra.0.7.1", features, wide, 3).dilation(layout.dilation), conv("extra.0.7.3", wide, wide, 1)];
+        // Behind the fifth level.
+        let index = 1 + LEVELS[4].1 * numbers(scale);
+        let first = conv(&format!("extra.0.{index}.1"), features, wide, 3).dilation(layout.dilation);
+        let dense = [first, conv(&format!("extra.0.{index}.3"), wide, wide, 1)];
         let (mut from, mut extras, mut channels) = (wide, Vec::new(), vec![features, wide]);
         for (i, &(middle, to, kernel, stride, pad)) in layout.extras.iter().enumerate() {
             let [middle, to] = [middle, to].map(|channels| scale.of(channels));
@@ -236,7 +238,9 @@ impl Ssd {
                     if i == 3 { pool.ceil() } else { Ok(pool) }
                 });
             }
-            x = level.iter().fold(x, |x, conv| conv.forward(x).relu());
+            for (conv, norm) in level {
+                x = norm.iter().fold(conv.forward(x), |x, norm| norm.forward(x)).relu();
+            }
             if i == 3 {
                 maps.push(self.rescaled(x));
             }
@@ -260,19 +264,31 @@ impl Ssd {
     }
 }
 
+/// By how much the number of a layer grows from one of VGG's convolutions to the next: ReLU and batch norm have numbers too.
+const fn numbers(scale: Scale) -> usize {
+    if scale.small { 3 } else { 2 }
+}
+
 /// VGG's convolutions by level, those of the fifth called after the first of what follows the fourth; channels of both.
-fn levels(backbone: &mut Scope<'_>, scale: Scale, init: Init) -> (Vec<Vec<Conv2d>>, usize) {
+fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<Layer>>, usize) {
+    let init = if scale.small { Init::HeNormal } else { Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 } };
     let (mut from, mut index, mut levels) = (3, 0, Vec::new());
     for (level, (channels, count)) in LEVELS.into_iter().enumerate() {
         let to = scale.of(channels);
-        let mut layers = Vec::new();
-        for i in 0..count {
-            // ReLU and pooling have numbers too.
-            let name = if level == 4 { format!("extra.0.{}", 2 * i + 1) } else { format!("features.{index}") };
-            let at = &mut backbone.at(&name);
-            layers.push(Conv2d::with_init(at, from, to, 3, init).bias(at));
-            (from, index) = (to, index + 2);
+        if level == 4 {
+            index = 1;
         }
+        let place = if level == 4 { "extra.0" } else { "features" };
+        let mut layers = Vec::new();
+        for _ in 0..count {
+            let at = &mut backbone.at(&format!("{place}.{index}"));
+            let conv = Conv2d::with_init(at, from, to, 3, init);
+            let conv = if scale.small { conv } else { conv.bias(at) };
+            let norm = scale.small.then(|| BatchNorm::new(&mut backbone.at(&format!("{place}.{}", index + 1)), to));
+            layers.push((conv, norm));
+            (from, index) = (to, index + numbers(scale));
+        }
+        // And so has the pooling.
         index += 1;
         levels.push(layers);
     }
