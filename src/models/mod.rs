@@ -1,6 +1,7 @@
 //! Networks.
 
 mod alexnet;
+mod dcgan;
 mod deepspeech;
 mod googlenet;
 mod inception;
@@ -16,6 +17,7 @@ mod vgg;
 mod vision;
 
 pub use alexnet::AlexNet;
+pub use dcgan::{Dcgan, Discriminator, GanSize, Generator};
 pub use deepspeech::DeepSpeech;
 pub use googlenet::GoogLeNet;
 pub use inception_v2::InceptionV2;

@@ -1,0 +1,1 @@
+//! What a step of one network leaves alone of the other.
