@@ -28,6 +28,30 @@ pub struct Metrics {
     /// whose likeliest text is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cer: Option<[f64; 2]>,
+    /// Of images that were made; nothing is right or wrong then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generated: Option<Generated>,
+}
+
+/// How images that a network makes are like real ones.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Generated {
+    /// Fréchet distance of their features from those of real images.
+    #[serde(deserialize_with = "or_nan")]
+    pub distance: f64,
+    /// The distance of always the mean image.
+    pub constant: f64,
+    /// Variance of the made images' pixels, as a share of that of the real ones.
+    #[serde(deserialize_with = "or_nan")]
+    pub variety: f64,
+}
+
+impl Generated {
+    /// 0 where the images are as far from the real ones as always the mean image is, 1 where nothing tells them apart.
+    #[must_use]
+    pub fn nearness(self) -> f64 {
+        1.0 - self.distance / self.constant
+    }
 }
 
 impl Metrics {
@@ -36,7 +60,16 @@ impl Metrics {
     pub fn of_images(confusion: &Confusion) -> Self {
         let (class_accuracy, global_accuracy) = (confusion.class_accuracy(), confusion.global_accuracy());
         let only = only(confusion);
-        Self { miou: None, class_accuracy, global_accuracy, top_5: None, only, towers: None, cer: None }
+        Self {
+            miou: None,
+            class_accuracy,
+            global_accuracy,
+            top_5: None,
+            only,
+            towers: None,
+            cer: None,
+            generated: None,
+        }
     }
 
     /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
@@ -51,7 +84,16 @@ impl Metrics {
     #[must_use]
     pub fn of_texts(rates: [ErrorRate; 2], right: f64) -> Self {
         let cer = Some(rates.map(|rate| rate.share()));
-        Self { miou: None, class_accuracy: right, global_accuracy: right, top_5: None, only: None, towers: None, cer }
+        let (miou, top_5, only, towers, generated) = Default::default();
+        Self { miou, class_accuracy: right, global_accuracy: right, top_5, only, towers, cer, generated }
+    }
+
+    /// Of images that were made.
+    #[must_use]
+    pub fn of_made(generated: Generated) -> Self {
+        let (miou, top_5, only, towers, cer) = Default::default();
+        let (class_accuracy, global_accuracy) = (f64::NAN, f64::NAN);
+        Self { miou, class_accuracy, global_accuracy, top_5, only, towers, cer, generated: Some(generated) }
     }
 
     /// Of pixels.

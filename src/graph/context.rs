@@ -1,8 +1,6 @@
 //! What an operator sees while a trace is compiled: its node, what it reads, and what it may emit.
 
-use super::{
-    Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, Target, Value, cast, unary,
-};
+use super::{Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, Target, Value, cast, unary};
 use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,

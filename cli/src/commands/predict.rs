@@ -7,7 +7,7 @@ use crate::{
     device::Device,
     output,
     tasks::{
-        Apply, Classes, ImageInput, Normal, Reads, Recognised, Trained, Transcript,
+        Apply, Classes, ImageInput, Made, Normal, Reads, Recognised, Trained, Transcript,
         torch::{self, Flattened},
     },
 };
@@ -30,12 +30,18 @@ pub struct Predict {
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
     /// have that of the training images, unless these were resized. Of a network for numbers, CSV files; of one for
-    /// speech, WAV files of the training's rate.
-    #[arg(value_name = "IMAGES", required = true)]
+    /// speech, WAV files of the training's rate; of one that makes images, nothing.
+    #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
+    /// Of a network that makes images: how many; they are made of the noise of --seed, the same for every checkpoint.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    count: u16,
+    /// Of a network that makes images: which noise. A training's report has that of the training's seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
     /// class ids) and NAME-overlay.png, or for classes.tsv of a
-    /// network that has one class for an image, transcripts.tsv of one for speech.
+    /// network that has one class for an image, transcripts.tsv of one for speech, made.png of one that makes images.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
@@ -62,6 +68,9 @@ pub struct Predict {
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let images = files(&arguments.images)?;
     let (mut applied, classes, fit) = network(arguments, &images)?;
+    if images.is_empty() {
+        return make(arguments, &mut *applied);
+    }
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
     if let Some(sound) = classes.sound {
@@ -130,6 +139,19 @@ fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u
     output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
 }
 
+/// Images of noise, in one file.
+fn make(arguments: &Predict, applied: &mut dyn Apply) -> Result<(), Failure> {
+    let Some(made) = applied.make(arguments.count.into(), arguments.seed)? else {
+        return Err(Failure::file(&arguments.weights, "its network reads images or recordings: which?"));
+    };
+    fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
+    let Made { size: [height, width], pixels } = made.tiled();
+    let path = arguments.out.join("made.png");
+    let picture = Picture { height, width, pixels: Vec::new() };
+    output::write(&path, &png(&path, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
+    output::print(&format!("{}: {} images\n", path.display(), arguments.count))
+}
+
 /// What becomes of images first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Fit {
@@ -166,6 +188,8 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
     if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {
         classes.input = Some(ImageInput::new([side, side, channels], [0.0, 1.0]));
         (size, fit) = (Some([side, side, channels]), Fit { middle: true, ..fit });
+    } else if let Reads::Noise(image) = recognised.input {
+        classes.input = Some(ImageInput::new(image, [0.0, 1.0]));
     } else if recognised.whole {
         // All images must have the size of the first.
         let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;

@@ -22,14 +22,16 @@ impl Summary {
         // Only pixels have intersections, only two towers two shares that are right, only texts characters.
         let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
         let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
+        let made = has(|metrics| metrics.generated.is_some());
         let (texts, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
         let shown = |of: Of| match of {
             Of::All => true,
             Of::Pixels => pixels,
-            Of::Images => !pixels && !towers && !texts,
+            Of::Images => !pixels && !towers && !texts && !made,
             Of::Towers => towers,
             Of::Top5 => top_5,
-            Of::Classes => !towers && !texts,
+            Of::Classes => !towers && !texts && !made,
+            Of::Made => made,
             Of::Texts => texts,
         };
         let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
@@ -67,13 +69,17 @@ enum Of {
     Towers,
     /// Images of more than five classes.
     Top5,
-    /// All but two towers, whose answers together say little, and texts.
+    /// All but two towers, whose answers together say little, texts, and images that are made.
     Classes,
     Texts,
+    Made,
 }
 
 /// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 16] = [
+const COLUMNS: [(&str, Of, Cell); 19] = [
+    ("Fréchet distance", Of::Made, |runs| number(runs, 4, |run| Some(run.metrics?.generated?.distance))),
+    ("nearness %", Of::Made, |runs| percent(runs, |run| Some(run.metrics?.generated?.nearness()))),
+    ("variety %", Of::Made, |runs| percent(runs, |run| Some(run.metrics?.generated?.variety))),
     ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
     ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
     ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),

@@ -18,9 +18,12 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// The scores that count: mIoU of pixels, each of two towers, of texts the share of characters without an error, else the
-/// share that is right.
+/// The scores that count: mIoU of pixels, each of two towers, of texts the share of characters without an error, of
+/// made images how near they are, else the share that is right.
 fn scores(metrics: &Metrics) -> Vec<(&'static str, f64)> {
+    if let Some(generated) = metrics.generated {
+        return vec![("nearness", generated.nearness())];
+    }
     if let Some([_, errors]) = metrics.cer {
         return vec![("characters right", 1.0 - errors)];
     }

@@ -6,24 +6,41 @@ use super::{
     page::{card, grid, legend, section},
     plot::{Plot, Rows},
     series::{extent, mean_and_spread, raw, smooth, some},
+    text::escape,
 };
-use crate::{metrics::Metrics, record::Record, tasks::On};
+use crate::{
+    metrics::{Generated, Metrics},
+    record::Record,
+    tasks::On,
+};
+use std::collections::BTreeSet;
 
 type Value = fn(&Metrics) -> Option<f64>;
 
 /// Scores with their names.
-const SCORES: [(&str, Value); 6] = [
+const SCORES: [(&str, Value); 7] = [
+    ("Nearness to real images", |metrics| metrics.generated.map(Generated::nearness).filter(|near| near.is_finite())),
     ("Character error rate", |metrics| metrics.cer.map(|[_, errors]| errors)),
     ("Mean intersection over union", |metrics| metrics.miou),
     ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
     ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
-    ("Class accuracy", |metrics| metrics.cer.is_none().then_some(metrics.class_accuracy)),
-    ("Global accuracy", |metrics| Some(metrics.global_accuracy)),
+    ("Class accuracy", |metrics| {
+        metrics.cer.is_none().then_some(metrics.class_accuracy).filter(|share| !share.is_nan())
+    }),
+    ("Global accuracy", |metrics| Some(metrics.global_accuracy).filter(|share| !share.is_nan())),
 ];
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
-    let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report))];
+    let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report, |run| run.loss.clone()))];
+    let networks: BTreeSet<&String> = report.runs.iter().flat_map(|run| run.losses.keys()).collect();
+    for name in networks {
+        let of_network = |run: &Record| {
+            let losses = run.losses.get(name).into_iter().flatten();
+            losses.map(|loss| loss.unwrap_or(f32::NAN)).collect()
+        };
+        cards.push(card(&format!("<b>Loss of {}</b>", escape(name)), &loss(report, of_network)));
+    }
     let several = report.runs.iter().any(|run| run.scores.len() > 1);
     for (name, value) in SCORES {
         if report.runs.iter().flat_map(|run| &run.scores).all(|score| value(&score.metrics).is_none()) {
@@ -51,8 +68,9 @@ fn loss_of(report: &Report<'_>) -> &'static str {
     report.data.loss_of()
 }
 
-fn loss(report: &Report<'_>) -> String {
-    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&run.loss))).collect();
+/// One of the losses of each run.
+fn loss(report: &Report<'_>, of: impl Fn(&Record) -> Vec<f32>) -> String {
+    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&of(run)))).collect();
     let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));
     // A loss that runs away would leave nothing to see of the others.
     let first = mean_and_spread(smoothed.iter().filter_map(|(_, loss)| loss.first().copied()));
@@ -61,7 +79,7 @@ fn loss(report: &Report<'_>) -> String {
     let mut plot = Plot::new(steps(report), y, "training step", loss_of(report));
     for (method, class) in report.coloured() {
         for run in report.of(method) {
-            plot.line(&format!("raw {class}"), &raw(&run.loss));
+            plot.line(&format!("raw {class}"), &raw(&of(run)));
         }
     }
     for (method, class) in report.coloured() {

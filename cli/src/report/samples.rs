@@ -6,7 +6,7 @@ use super::{
     png,
     text::escape,
 };
-use crate::tasks::{Samples, Transcript};
+use crate::tasks::{Made, Samples, Transcript};
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -27,6 +27,11 @@ pub fn section_of(report: &Report<'_>) -> String {
             "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
              alignment where that says something else.",
             heard(report, &recordings),
+        ),
+        Samples::Made { size, real } => (
+            "Made images",
+            "Real images of the test set, and what the first seed of each method makes of the same noise.",
+            made(report, size, &real),
         ),
     };
     section("samples", title, lead, &content)
@@ -84,6 +89,23 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
             }
         }
         content += &picture(png::colours(pixels, size), &caption, name(*truth));
+    }
+    content + "</div>\n"
+}
+
+/// Real images and those of each method, side by side.
+fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
+    let tiled = |made: &Made| {
+        let tiles = made.tiled();
+        png::colours(&tiles.pixels, tiles.size)
+    };
+    let real = Made { size, pixels: real.to_vec() };
+    let mut content = "<div class=\"sample\">".to_owned() + &picture(tiled(&real), "<b>real</b>", "real");
+    for (method, class) in report.coloured() {
+        if let Some(made) = report.of(method).find_map(|run| run.samples.made()) {
+            let caption = format!("<span class=\"{class}\"><i></i>{}</span>", escape(method));
+            content += &picture(tiled(made), &caption, method);
+        }
     }
     content + "</div>\n"
 }

@@ -51,6 +51,9 @@ For speech, WAV files of one channel and one rate:
 - recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, what
   is said) or names that begin with a digit and _; train.txt and
   test.txt list the names, or every fifth is for scores
+For generate, images in the layouts of classify; their classes
+count for nothing, and images smaller than what the network makes
+lie in the middle, with black around.
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -67,7 +70,7 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify, 16 for speech]
+    /// Images in a batch [default: 8 for segnet, 64 for classify and generate, 16 for speech]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.
@@ -138,7 +141,19 @@ impl Setup {
     /// # Errors
     /// A warm-up that is as long.
     pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
-        self.updates.recipe(self.task().kind().lr(self.chosen.net()), iters)
+        self.with_usual(&self.updates).recipe(self.task().kind().lr(self.chosen.net()), iters)
+    }
+
+    /// With the task's update rule where none was said.
+    fn with_usual(&self, updates: &Updates) -> Updates {
+        let kind = self.task().kind();
+        let (rule, lr) = (kind.rule(), kind.lr(self.chosen.net()));
+        match updates.optimizer {
+            None if rule != Rule::default() => {
+                Updates { optimizer: Some(rule), lr: updates.lr.or(Some(lr)), ..updates.clone() }
+            }
+            None | Some(_) => updates.clone(),
+        }
     }
 
     /// What a run of so many steps depends on.
@@ -153,7 +168,8 @@ impl Setup {
     /// How weights are updated, in words, where it is not as usual.
     #[must_use]
     pub fn updated(&self, iters: u64) -> Option<String> {
-        let usual = Updates::default().recipe(self.task().kind().lr(self.chosen.net()), iters).ok();
+        let usual = self.with_usual(&Updates::default());
+        let usual = usual.recipe(self.task().kind().lr(self.chosen.net()), iters).ok();
         let recipe = self.recipe(iters).ok()?;
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }
@@ -175,7 +191,7 @@ impl Setup {
         };
         let ratio = number as f64 / own as f64;
         let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };
-        let makes_up = match self.updates.optimizer.unwrap_or_default() {
+        let makes_up = match self.with_usual(&self.updates).optimizer.unwrap_or_default() {
             Rule::Sgd { .. } => "the learning rate",
             Rule::Adam(_) | Rule::AdamW(_) => "Adam's eps",
         };

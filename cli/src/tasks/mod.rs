@@ -6,6 +6,7 @@
 mod answers;
 mod apply;
 mod classify;
+mod generate;
 mod layers;
 mod networks;
 mod pixels;
@@ -16,7 +17,7 @@ mod speech;
 pub mod torch;
 mod weights;
 
-pub use answers::{Answers, Transcript};
+pub use answers::{Answers, Made, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
 pub use networks::{Net, Network};
@@ -29,7 +30,7 @@ use crate::{
     Failure,
     data::{Column, Notes, Reading},
     device::Device,
-    optimizer::Recipe,
+    optimizer::{Recipe, Rule},
 };
 use clap::ValueEnum;
 use gradscale::{Method, PlanRow, optim::Optimizer};
@@ -48,6 +49,8 @@ pub enum Task {
     Classify,
     /// Deep Speech 2: letters of recordings.
     Speech,
+    /// DCGAN: images like those that it is shown, made of noise
+    Generate,
 }
 
 impl Task {
@@ -58,6 +61,7 @@ impl Task {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
+            Self::Generate => &generate::Generate,
         }
     }
 }
@@ -70,8 +74,13 @@ pub trait Kind {
     /// Images in a batch, unless told.
     fn batch(&self) -> usize;
 
-    /// Learning rate of SGD, unless told.
+    /// Learning rate, unless told: of [`Kind::rule`].
     fn lr(&self, net: Net) -> f64;
+
+    /// Update rule, unless told.
+    fn rule(&self) -> Rule {
+        Rule::default()
+    }
 
     /// What a comparison divides the loss by, unless told.
     fn divisor(&self) -> Pixels;

@@ -52,6 +52,8 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
+    /// generate: DCGAN, for images of 32 × 32; its paper's size makes 64 × 64
+    Dcgan,
 }
 
 impl Net {
@@ -61,6 +63,7 @@ impl Net {
         match self {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
+            Self::Dcgan => Task::Generate,
             Self::Mlp
             | Self::Resnet
             | Self::Towers
@@ -78,9 +81,13 @@ impl Net {
     #[must_use]
     pub const fn architecture(self) -> Option<Architecture> {
         Some(match self {
-            Self::Mlp | Self::Resnet | Self::Towers | Self::SegnetBasic | Self::Segnet | Self::DeepSpeech2 => {
-                return None;
-            }
+            Self::Mlp
+            | Self::Resnet
+            | Self::Towers
+            | Self::SegnetBasic
+            | Self::Segnet
+            | Self::DeepSpeech2
+            | Self::Dcgan => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -99,6 +106,7 @@ impl Net {
             Self::DeepSpeech2 => Some(200),
             Self::SegnetBasic
             | Self::Segnet
+            | Self::Dcgan
             | Self::AlexNet
             | Self::Vgg16
             | Self::GoogLeNet
@@ -159,7 +167,7 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet and deep-speech-2 are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2 and dcgan are"
         );
         Err(Failure::at("--size paper", cause))
     }

@@ -45,6 +45,13 @@ pub enum Samples {
     },
     /// Recordings, each with its name and what is said.
     Texts(Vec<(String, String)>),
+    /// Real images, of which a network is to make the like.
+    Made {
+        /// Rows and columns.
+        size: [usize; 2],
+        /// R G B of one image after another.
+        real: Vec<u8>,
+    },
 }
 
 /// Test images that a report shows: so many, spread over all.

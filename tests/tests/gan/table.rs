@@ -53,9 +53,9 @@ pub fn state_dict(case: &Case, prefix: &str) -> Vec<u8> {
         Some((key.strip_prefix(prefix)?, shape.clone(), bytes))
     };
     let tensors: Vec<_> = case.0.iter().filter_map(of).collect();
-    let views = tensors.iter().map(|(name, shape, bytes)| {
-        (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor"))
-    });
+    let views = tensors
+        .iter()
+        .map(|(name, shape, bytes)| (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor")));
     safetensors::serialize(views, None).expect("a file")
 }
 

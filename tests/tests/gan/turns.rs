@@ -239,8 +239,7 @@ fn one_number_of_steps_is_that_of_all_groups() {
     };
     let step = |(trainer, weight): &mut (Trainer<Cpu>, gradscale::Parameter), value: f32| {
         let x = [value, -2.0];
-        let gradients =
-            trainer.backward([Input::f32([2], &x)], |[x]| (x * x.tape().parameter(weight)).sum()).unwrap();
+        let gradients = trainer.backward([Input::f32([2], &x)], |[x]| (x * x.tape().parameter(weight)).sum()).unwrap();
         trainer.step(gradients).unwrap();
     };
     let mut one = start();
@@ -291,8 +290,7 @@ fn sites_of_both_steps_have_scales_of_their_own() {
         pair.step('D', i);
         pair.step('G', i);
     }
-    let alphas: BTreeMap<String, i32> =
-        pair.trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect();
+    let alphas: BTreeMap<String, i32> = pair.trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect();
     let of = |loss: &str| {
         let own = alphas.iter().filter(|(name, _)| name.starts_with(&format!("{loss}:discriminator.")));
         own.map(|(name, alpha)| (name[2..].to_owned(), *alpha)).collect::<BTreeMap<_, _>>()

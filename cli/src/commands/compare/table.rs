@@ -3,7 +3,7 @@
 use super::results::{Case, Results};
 use crate::{
     machine::Origin,
-    metrics::Metrics,
+    metrics::{Generated, Metrics},
     record::{Record, gradients, summary::Summary},
 };
 use std::fmt::Write;
@@ -27,6 +27,9 @@ pub fn line(record: &Record) -> String {
 
 /// The score that counts most.
 pub fn score(metrics: &Metrics) -> String {
+    if let Some(Generated { distance, .. }) = metrics.generated {
+        return format!("Fréchet distance {distance:8.4}");
+    }
     if let Some([greedy, errors]) = metrics.cer {
         return format!("character errors {:5.1} % (greedy {:5.1} %)", 100.0 * errors, 100.0 * greedy);
     }

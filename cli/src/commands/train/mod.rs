@@ -10,7 +10,7 @@ mod tensorboard;
 use crate::{
     Failure, doubts,
     machine::Origin,
-    metrics::Metrics,
+    metrics::{Generated, Metrics},
     output,
     record::{Description, Recorder},
     report::Report,
@@ -207,7 +207,8 @@ impl Training<'_> {
         // Asked for once, so that the log of this step and its checkpoint agree.
         let signal = self.signals.received().filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
-        let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
+        let losses = self.run.losses();
+        let mut entry = self.recorder.step(iteration, (&outcome, &losses), seconds, &self.run.sites(), sampled);
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);
@@ -271,6 +272,9 @@ impl Training<'_> {
 
 fn words(scores: &Metrics) -> String {
     let right = format!("right {:.1} %", 100.0 * scores.global_accuracy);
+    if let Some(Generated { distance, constant, .. }) = scores.generated {
+        return format!("Fréchet distance {distance:.4} (always one image {constant:.4})");
+    }
     if let Some([greedy, errors]) = scores.cer {
         return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
     }

@@ -5,6 +5,7 @@ mod message;
 
 use crate::{
     Failure,
+    metrics::Generated,
     record::{Entry, Histogram, Point},
     tasks::On,
 };
@@ -76,12 +77,20 @@ impl Writer {
             summary = std::mem::take(&mut summary).message(SUMMARY_VALUE, &value);
         };
         scalar("train/loss", f64::from(entry.loss));
+        for (name, loss) in &entry.losses {
+            loss.iter().for_each(|&loss| scalar(&format!("train/loss/{name}"), f64::from(loss)));
+        }
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);
         for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
             if let Some(scores) = scores {
                 scores.miou.iter().for_each(|&miou| scalar(&format!("{on}/miou"), miou));
+                if let Some(Generated { distance, variety, .. }) = scores.generated {
+                    scalar(&format!("{on}/frechet_distance"), distance);
+                    scalar(&format!("{on}/variety"), variety);
+                    continue;
+                }
                 scalar(&format!("{on}/class_accuracy"), scores.class_accuracy);
                 scalar(&format!("{on}/global_accuracy"), scores.global_accuracy);
             }

@@ -54,7 +54,8 @@ impl Dataset for Labelled {
             | Net::ResNet50
             | Net::SegnetBasic
             | Net::Segnet
-            | Net::DeepSpeech2 => {
+            | Net::DeepSpeech2
+            | Net::Dcgan => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

@@ -7,6 +7,7 @@ mod towers;
 mod training;
 
 pub use network::Classifier;
+pub(super) use network::network;
 
 use super::{
     Apply, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
@@ -18,7 +19,7 @@ use crate::{
     data::{Labelled, Reading},
 };
 use gradscale::{CrossEntropy, Method, PlanRow, models::Architecture};
-use network::{lr, network};
+use network::lr;
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -63,7 +64,7 @@ impl Kind for Classify {
             Net::InceptionV3 => network.words("Inception v3"),
             Net::ResNet18 => network.words("ResNet-18"),
             Net::ResNet50 => network.words("ResNet-50"),
-            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 => network.words("SegNet"),
+            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 | Net::Dcgan => network.words("SegNet"),
         }
     }
 

@@ -31,7 +31,8 @@ pub const fn lr(net: Net) -> f64 {
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => LR,
+        | Net::DeepSpeech2
+        | Net::Dcgan => LR,
     }
 }
 
@@ -154,7 +155,8 @@ pub fn network(
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => {
+        | Net::DeepSpeech2
+        | Net::Dcgan => {
             let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))

@@ -27,7 +27,9 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
         Net::Vgg16 => torch::sizes(file, "classifier.0.weight", "")[0].get(1) == Some(&(8 * width)),
         Net::InceptionV3 => file.tensor("AuxLogits.fc.weight").is_err(),
         Net::GoogLeNet | Net::InceptionV2 | Net::ResNet18 | Net::ResNet50 => rows == 3,
-        Net::Mlp | Net::Resnet | Net::Towers | Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 => return None,
+        Net::Mlp | Net::Resnet | Net::Towers | Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 | Net::Dcgan => {
+            return None;
+        }
     };
     let network = Network { net, width, small };
     Some(Recognised { task: Task::Classify, network, classes, input: Reads::Channels(channels), whole: true })

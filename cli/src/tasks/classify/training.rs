@@ -50,7 +50,8 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::ResNet50
         | Net::SegnetBasic
         | Net::Segnet
-        | Net::DeepSpeech2 => settings.recipe.optimizer(ratio),
+        | Net::DeepSpeech2
+        | Net::Dcgan => settings.recipe.optimizer(ratio),
     }
 }
 
