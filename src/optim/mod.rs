@@ -151,7 +151,8 @@ impl Optimizer {
 
     /// The parameters of the part of the network called `prefix` (or that one parameter) get a learning rate and a
     /// weight decay of their own: `block1` claims `block1.weight`, and not `block10.weight`. The first group that fits
-    /// counts. A group that no parameter fits is an error of [`Trainer::new`](crate::Trainer::new).
+    /// counts. A group that no parameter fits is an error of [`Trainer::new`](crate::Trainer::new). Adam's corrections and
+    /// the schedule go by the steps that a group takes part in: those whose loss depends on one of its parameters.
     #[must_use]
     pub fn group(mut self, prefix: &str, lr: f64, decay: f32) -> Self {
         self.groups.push(Group { prefix: prefix.to_owned(), lr, decay });

@@ -217,6 +217,7 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
 fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
     let (path, text) = match table {
+        None if count == 0 => return Ok(classes(Vec::new(), Vec::new())),
         Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
         None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
     };
@@ -226,7 +227,11 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     if names.len() != count {
         return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
     }
-    Ok(Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None })
+    Ok(classes(names, colours))
+}
+
+fn classes(names: Vec<String>, colours: Vec<[u8; 3]>) -> Classes {
+    Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None }
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

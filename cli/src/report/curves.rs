@@ -32,8 +32,10 @@ const SCORES: [(&str, Value); 7] = [
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
-    let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report, |run| run.loss.clone()))];
     let networks: BTreeSet<&String> = report.runs.iter().flat_map(|run| run.losses.keys()).collect();
+    let of = if networks.is_empty() { "" } else { ", of both networks together" };
+    let title = format!("<b>Loss</b> of the training steps{of}");
+    let mut cards = vec![card(&title, &loss(report, |run| run.loss.clone()))];
     for name in networks {
         let of_network = |run: &Record| {
             let losses = run.losses.get(name).into_iter().flatten();

@@ -2,10 +2,12 @@
 //! thresholds times 2^-30 and learning rate times 2^30 give bit-identical weights, and exponents exactly 30 higher at
 //! every site, from the first step on.
 
+mod gan;
 mod nets;
 mod speech;
 mod vision;
 
+use gan::gan;
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
 use nets::{Setting, Trained, mlp, segnet, sequence};
@@ -78,6 +80,11 @@ fn speech_is_shift_invariant() {
     invariant("Deep Speech 2", |method, setting| speech(device(), method, setting));
 }
 
+#[test]
+fn networks_in_turn_are_shift_invariant() {
+    invariant("DCGAN", |method, setting| gan(device(), method, setting));
+}
+
 /// What is new of a larger network is where its gradients meet: under the method that is to hold alone.
 #[test]
 fn networks_for_images_are_shift_invariant() {
@@ -127,7 +134,7 @@ fn a_repeated_step_draws_anew() {
 #[test]
 fn f32_is_shift_invariant() {
     let method = Method::fp32();
-    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>] {
+    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>, gan::<Cpu>] {
         let plain = train(device(), &method, Setting { shift: 0, recording: false });
         let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
         assert_eq!(difference(&plain, &shifted), None);

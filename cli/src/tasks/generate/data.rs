@@ -73,7 +73,7 @@ impl Dataset for Gallery {
     }
 
     fn loss_of(&self) -> &'static str {
-        "losses of an image, both networks'"
+        "loss of an image"
     }
 
     fn suits(&self, _: Net) -> Result<(), Failure> {

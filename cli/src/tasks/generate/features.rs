@@ -19,6 +19,8 @@ use std::{
 
 /// Most rows and columns of the means that stand for pixels.
 const CELLS: usize = 8;
+/// The widest network that a training may have.
+const MOST_WIDTH: usize = 4096;
 /// Images of one pass of a classifier.
 const CHUNK: usize = 250;
 
@@ -44,8 +46,6 @@ pub struct Answering {
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
-    network: Option<Net>,
-    #[serde(default)]
     net: Option<Net>,
     width: Option<usize>,
     #[serde(default)]
@@ -66,7 +66,7 @@ impl Features {
         let classes: Classes = serde_json::from_str(words("classes")?).map_err(|error| wrong(error.to_string()))?;
         let settings: Settings = serde_json::from_str(words("plan")?).map_err(|error| wrong(error.to_string()))?;
         let input = classes.input.filter(|_| classes.columns.is_empty());
-        let (Some(input), Some(net)) = (input, settings.network.or(settings.net)) else {
+        let (Some(input), Some(net)) = (input, settings.net) else {
             return Err(wrong("no network for images with one class each, of --task classify".to_owned()));
         };
         if input.size != size {
@@ -74,7 +74,9 @@ impl Features {
             return Err(wrong(format!("its network takes images of {there}, and these are {here}")));
         }
         let small = !settings.size.is_some_and(|size| size.contains("paper"));
-        let of = Network { net, width: settings.width.unwrap_or(16), small };
+        let width = settings.width.filter(|width| (1..=MOST_WIDTH).contains(width));
+        let width = width.ok_or_else(|| wrong("does not say how wide its network is".to_owned()))?;
+        let of = Network { net, width, small };
         let (mut parameters, net) = network(0, of, input, classes.names.len())?;
         let _ = parameters.load(&bytes).map_err(|error| wrong(error.to_string()))?;
         let device = Cpu::new(0).map_err(|error| Failure::at("cpu", error))?;

@@ -21,13 +21,12 @@ impl Frame {
     /// # Errors
     /// Images that are larger.
     pub fn new(image: [usize; 3], side: usize) -> Result<Self, Failure> {
-        let [height, width, channels] = image;
+        let [height, width, _] = image;
         let factor = side / height.max(width).max(1);
         if factor == 0 || height == 0 || width == 0 {
             let cause = format!("the network makes images of {side} × {side}: --size {side}x{side} resizes files");
             return Err(Failure::at(format!("images of {height} × {width}"), cause));
         }
-        debug_assert!(channels > 0);
         Ok(Self { image, side, factor, first: [height, width].map(|size| (side - factor * size) / 2) })
     }
 

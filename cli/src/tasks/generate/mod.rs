@@ -89,7 +89,8 @@ impl Kind for Generate {
             let (&[noise, inner, 4, 4], &[width, channels, 4, 4]) = (&first[..], &last[..]) else { return None };
             let network = Network { net: Net::Dcgan, width, small };
             let of = size(network);
-            let fits = noise == of.noise && inner == width << (of.levels - 1);
+            let fits =
+                noise == of.noise && width > 0 && inner == width << (of.levels - 1) && [1, 3].contains(&channels);
             let input = Reads::Noise([of.side(), of.side(), channels]);
             fits.then_some(Recognised { task: Task::Generate, network, classes: 0, input, whole: false })
         };
