@@ -101,7 +101,9 @@ impl Doubts {
     /// Of images that a network makes.
     fn variety(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_image.take();
-        let Some(generated) = metrics.generated.filter(|generated| !(generated.variety >= VARIETY)) else { return };
+        let Some(generated) = metrics.generated.filter(|of| of.variety.is_nan() || of.variety < VARIETY) else {
+            return;
+        };
         self.one_image = Some(format!(
             "after {iteration} steps all images that are made are nearly the same ({:.1} % of the variance of real ones): too \
              few steps, or the generator has collapsed, as with a learning rate that is too high",

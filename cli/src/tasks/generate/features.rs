@@ -4,7 +4,7 @@ use crate::{
     Failure,
     data::Element,
     tasks::{
-        Classes, Net, Network,
+        Classes, Net, Network, Task,
         classify::{Classifier, network},
         run,
     },
@@ -66,7 +66,8 @@ impl Features {
         let classes: Classes = serde_json::from_str(words("classes")?).map_err(|error| wrong(error.to_string()))?;
         let settings: Settings = serde_json::from_str(words("plan")?).map_err(|error| wrong(error.to_string()))?;
         let input = classes.input.filter(|_| classes.columns.is_empty());
-        let (Some(input), Some(net)) = (input, settings.net) else {
+        let net = settings.net.filter(|net| net.task() == Task::Classify);
+        let (Some(input), Some(net)) = (input, net) else {
             return Err(wrong("no network for images with one class each, of --task classify".to_owned()));
         };
         if input.size != size {

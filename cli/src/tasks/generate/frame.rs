@@ -89,7 +89,7 @@ mod tests {
     fn images_come_back_from_their_squares() {
         for (image, side) in [([3, 2, 3], 4), ([28, 28, 1], 32), ([5, 7, 1], 64), ([32, 32, 3], 64), ([4, 4, 1], 4)] {
             let frame = Frame::new(image, side).expect("it fits");
-            let bytes: Vec<u8> = (0..image.iter().product::<usize>()).map(|i| (i * 37 % 256) as u8).collect();
+            let bytes: Vec<u8> = (0..image.iter().product::<usize>()).map(|i| (i * 37).to_le_bytes()[0]).collect();
             let mut square = Vec::new();
             frame.place(&bytes, &mut square);
             assert_eq!(square.len(), side * side * image[2]);
