@@ -1,11 +1,12 @@
 //! A step in f32 of a network for images, from the weights of a PyTorch model: for `tests/golden/vision.py --full`.
 //!
-//!     cargo run --release --example vision -- NETWORK CLASSES WEIGHTS BATCH ANSWER
+//!     cargo run --release --example vision -- NETWORK CLASSES WEIGHTS BATCH ANSWER [STEPS]
 //!
 //! All files are safetensors. WEIGHTS is a `state_dict`; BATCH has `images`, f32 `[n, h, w, 3]`, and `labels`, bytes, one
 //! for each image or pixel. ANSWER gets `training`, the answers of all heads one after the other, `evaluation`, and the
 //! gradient of each parameter by PyTorch's name, channels last; beside that of a linear layer which reads a flattened
-//! image, `flattened.NAME` has its rows, columns and channels.
+//! image, `flattened.NAME` has its rows, columns and channels. With STEPS, `steps.fp32` and `steps.gs` have the seconds of
+//! as many training steps by each method, one after the other in turn.
 
 use gradscale::{
     Cpu, Input, Method, Parameters, TorchModule, Trainer, Var,
@@ -30,9 +31,10 @@ impl Vision for Pixels {}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [network, classes, weights, batch, answer] = &arguments[..] else {
-        return Err("NETWORK CLASSES WEIGHTS BATCH ANSWER".into());
+    let ([network, classes, weights, batch, answer, steps @ ..], true) = (&arguments[..], arguments.len() <= 6) else {
+        return Err("NETWORK CLASSES WEIGHTS BATCH ANSWER [STEPS]".into());
     };
+    let steps: usize = steps.first().map_or(Ok(0), |steps| steps.parse())?;
     let (classes, scale) = (classes.parse()?, Scale { dropout: false, ..Scale::PAPER });
     let mut parameters = Parameters::seeded(0);
     let scope = &mut parameters.at("net");
@@ -58,17 +60,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let values: Vec<f32> = images.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let input = || Input::f32(shape, &values);
 
-    let mut trainer = Trainer::new(Cpu::new(0)?, parameters, Sgd::new(0.0), Method::fp32())?;
+    let mut trainer = Trainer::new(Cpu::new(0)?, parameters.clone(), Sgd::new(0.0), Method::fp32())?;
     let evaluation = trainer.evaluate([input()], |[x]| net.forward(x))?;
-    let all = [input(), Input::u8([labels.data().len()], labels.data())];
+    let all = || [input(), Input::u8([labels.data().len()], labels.data())];
     let start = Instant::now();
-    let gradients = trainer.backward(all, |[x, labels]| {
+    let gradients = trainer.backward(all(), |[x, labels]| {
         let heads = net.heads(x);
         for (i, (head, _)) in heads.iter().enumerate() {
             let _ = head.output(&format!("head{i}"));
         }
-        let losses = heads.into_iter().map(|(head, weight)| head.cross_entropy(labels).scale(weight));
-        losses.reduce(|sum, loss| sum + loss).unwrap_or(x)
+        loss(heads, labels).unwrap_or(x)
     })?;
     let training: Vec<f32> =
         (0..).map_while(|i| trainer.output(&format!("head{i}")).ok()).flat_map(|head| head.data).collect();
@@ -84,15 +85,36 @@ fn main() -> Result<(), Box<dyn Error>> {
         #[expect(clippy::cast_precision_loss, reason = "sizes of images")]
         tensors.push((format!("flattened.{name}.weight"), image.map(|size| size as f32).to_vec()));
     }
-    let tensors: Vec<(String, Vec<u8>, usize)> = (tensors.into_iter())
+    let mut tensors: Vec<(String, Vec<u8>, usize)> = (tensors.into_iter())
         .map(|(name, values)| (name, values.iter().flat_map(|value| value.to_le_bytes()).collect(), values.len()))
         .collect();
+    drop(trainer);
+    let mut timed = Vec::new();
+    for method in ["fp32", "gs"].map(str::parse::<Method>) {
+        let method = method?;
+        let sgd = Sgd { momentum: 0.9, ..Sgd::new(1e-3) };
+        timed.push((method.to_string(), Trainer::new(Cpu::new(0)?, parameters.clone(), sgd, method)?, Vec::new()));
+    }
+    for _ in 0..steps {
+        for (_, trainer, seconds) in &mut timed {
+            let start = Instant::now();
+            let gradients = trainer.backward(all(), |[x, labels]| loss(net.heads(x), labels).unwrap_or(x))?;
+            trainer.step(gradients)?;
+            seconds.extend(start.elapsed().as_secs_f32().to_le_bytes());
+        }
+    }
+    tensors.extend(timed.into_iter().map(|(name, _, seconds)| (format!("steps.{name}"), seconds, steps)));
     let views = tensors
         .iter()
         .map(|(name, bytes, len)| Ok((name.as_str(), TensorView::new(Dtype::F32, vec![*len], bytes)?)))
         .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
     fs::write(answer, safetensors::serialize(views, None)?)?;
     Ok(())
+}
+
+/// The losses of all heads, each as much as it counts.
+fn loss<'t>(heads: Vec<(Var<'t>, f32)>, labels: Var<'t>) -> Option<Var<'t>> {
+    heads.into_iter().map(|(head, weight)| head.cross_entropy(labels).scale(weight)).reduce(|sum, loss| sum + loss)
 }
 
 /// What PyTorch calls a parameter.

@@ -1,6 +1,6 @@
 //! Results that cannot be right: questioned at once, and in what is kept of a run, with the likely cause.
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metric, Metrics};
 use indicatif::ProgressBar;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -87,11 +87,17 @@ impl Doubts {
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         self.variety(iteration, metrics);
         let before = self.one_class.take();
-        let Some(class) = metrics.only else { return };
-        let name = self.classes.get(class as usize).map_or("?", String::as_str);
+        let (said, labels) = match metrics.only {
+            Some(class) => {
+                let name = self.classes.get(class as usize).map_or("?", String::as_str);
+                (format!("every prediction is the class {name}"), "labels that do not belong to their images")
+            }
+            None if metrics.same => ("all texts are the same".to_owned(), "texts that do not belong together"),
+            None => return,
+        };
         self.one_class = Some(format!(
-            "after {iteration} steps every prediction is the class {name}: too few steps, gradients that are flushed to \
-             zero, a learning rate that is too high, or labels that do not belong to their images"
+            "after {iteration} steps {said}: too few steps, gradients that are flushed to zero, a learning rate that is too \
+             high, or {labels}"
         ));
         if before.is_none() {
             self.unsaid.extend(self.one_class.clone());
@@ -101,13 +107,12 @@ impl Doubts {
     /// Of images that a network makes.
     fn variety(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_image.take();
-        let Some(generated) = metrics.generated.filter(|of| of.variety.is_nan() || of.variety < VARIETY) else {
-            return;
-        };
+        let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < VARIETY);
+        let Some(variety) = variety else { return };
         self.one_image = Some(format!(
             "after {iteration} steps all images that are made are nearly the same ({:.1} % of the variance of real ones): too \
              few steps, or the generator has collapsed, as with a learning rate that is too high",
-            100.0 * generated.variety
+            100.0 * variety
         ));
         if before.is_none() {
             self.unsaid.extend(self.one_image.clone());
@@ -163,16 +168,13 @@ pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Generated;
 
     fn made(variety: f64) -> Metrics {
-        Metrics::of_made(Generated { distance: 1.0, constant: 2.0, variety })
+        Metrics::of_made(1.0, 2.0, variety)
     }
 
     fn metrics(only: Option<u32>) -> Metrics {
-        let half = 0.5;
-        let (class_accuracy, global_accuracy) = (half, half);
-        Metrics { only, class_accuracy, global_accuracy, generated: None, ..made(1.0) }
+        Metrics::default().always(only)
     }
 
     #[test]
@@ -238,6 +240,8 @@ mod tests {
         assert!(news[0].starts_with("after 10 steps every prediction is the class dog: "), "{}", news[0]);
         assert!(news[1].starts_with("no gradient has changed a, b, c, d and 1 more: "), "{}", news[1]);
         assert!(doubts.all()[0].starts_with("after 20 steps every prediction is the class cat: "));
+        doubts.score(25, &metrics(None).all_the_same(true));
+        assert!(doubts.all()[0].starts_with("after 25 steps all texts are the same: "));
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);
         assert!(doubts.all().is_empty());

@@ -47,11 +47,11 @@ fn it_comes_nearer_to_digits_that_are_made_up() {
         ["--width", "8", "--batch", "16", "--iters", "300", "--lr", "0.001", "--eval-every", "100", "--out", "run"];
     done(at, &[&["train", "--task", "generate"], &settings[..]].concat());
     let log = lines(&at.join("run"));
-    let last = &log.last().expect("a line")["scores"]["generated"];
+    let last = &log.last().expect("a line")["scores"];
     println!("{last}");
     let number = |name: &str| last[name].as_f64().expect("a number");
-    let early = log[99]["validation"]["generated"]["distance"].as_f64().expect("a number");
-    assert!(number("distance") < 0.9 * number("constant") && number("distance") < 0.3 * early, "{last}, {early}");
+    let early = log[99]["validation"]["frechet_distance"].as_f64().expect("a number");
+    assert!(number("nearness") > 0.1 && number("frechet_distance") < 0.3 * early, "{last}, {early}");
     assert!(number("variety") > 0.2, "{last}");
     let losses = |line: &serde_json::Value| ["D", "G"].map(|name| line["losses"][name].as_f64().expect("a loss"));
     for line in &log {
@@ -59,7 +59,9 @@ fn it_comes_nearer_to_digits_that_are_made_up() {
         assert!(d > 0.0 && g > 0.0 && (d + g - line["loss"].as_f64().expect("a loss")).abs() < 1e-5, "{line}");
     }
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
-    for said in ["Made images", "<b>real</b>", "Nearness to real images", "<b>Loss of D</b>", "<b>Loss of G</b>"] {
+    for said in
+        ["Made images", "<b>real</b>", "<b>nearness</b> on the validation set", "<b>Loss of D</b>", "<b>Loss of G</b>"]
+    {
         assert!(report.contains(said), "{said}");
     }
     assert!(!report.contains("accuracy</b>") && !report.contains("<script"));
@@ -112,14 +114,14 @@ fn comparing_shows_distances_over_seeds() {
     let at = directory.path();
     let arguments = ["compare", "--task", "generate", "--width", "2", "--batch", "8", "--iters", "3", "--seeds", "0,1"];
     let out = done(at, &[&arguments[..], &["--methods", "fp32,gs", "--out", "results"]].concat());
-    assert!(out.contains("| method | Fréchet distance | nearness % | variety % |") && out.contains(" ± "), "{out}");
+    assert!(out.contains("| method | nearness % | variety % | Fréchet distance |") && out.contains(" ± "), "{out}");
     assert!(!out.contains("accuracy"), "{out}");
     let results = fs::read_to_string(at.join("results/results.json")).expect("results");
     let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
     let runs = results["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 4);
     for run in runs {
-        assert!(run["metrics"]["generated"]["distance"].is_f64(), "{}", run["metrics"]);
+        assert!(run["metrics"]["frechet_distance"].is_f64(), "{}", run["metrics"]);
         assert_eq!(run["losses"]["G"].as_array().expect("losses").len(), 3);
         // Ten steps are too few for anything, and that is said.
         assert!(run["doubts"].as_array().expect("doubts").iter().any(|doubt| {
@@ -144,8 +146,8 @@ fn a_classifier_tells_what_pixels_do_not() {
     // Other pixels: means of grey values are at most 1 each, logits are not.
     let pixels = done(at, &[&SMALL[..], &["--iters", "2", "--out", "pixels"]].concat());
     assert!(pixels.contains("images are compared by their pixels"), "{pixels}");
-    let constant = |name: &str| lines(&at.join(name))[1]["scores"]["generated"]["constant"].as_f64().expect("a number");
-    assert!(constant("run") > 0.0 && constant("run") != constant("pixels"));
+    let distance = |name: &str| lines(&at.join(name))[1]["scores"]["frechet_distance"].as_f64().expect("a number");
+    assert!(distance("run") > 0.0 && distance("run") != distance("pixels"));
     // A resume finds it from wherever it is started.
     fs::create_dir(at.join("elsewhere")).expect("a directory");
     done(&at.join("elsewhere"), &["train", "--resume", "../run", "--iters", "3"]);

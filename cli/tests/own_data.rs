@@ -54,7 +54,7 @@ fn a_folder_for_each_class() {
     let [torn] = &left_out[..] else { panic!("{error}") };
     assert!(torn.starts_with("gradscale: left out: ") && torn.contains("lights/dark/torn.jpg: "), "{torn}");
     assert!(out.starts_with("lights: 2 classes, for training: bright 16, dark 16\n"), "{out}");
-    assert!(out.contains("right 100.0 %"), "{out}");
+    assert!(out.contains("top-1 100.0 %"), "{out}");
     // A checkpoint keeps how the data are read; on disk or in memory, it is the same training.
     done(at, &format!("{train} --iters 20 --memory 0 --out broken"));
     done(at, "train --resume broken --iters 60");

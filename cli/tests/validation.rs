@@ -27,7 +27,7 @@ fn scores(directory: &Path) -> Vec<(u64, Option<f64>, Option<f64>)> {
     let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
     let line = |line: &str| {
         let json: Value = serde_json::from_str(line).expect("JSON");
-        let right = |kind: &str| json[kind]["global_accuracy"].as_f64();
+        let right = |kind: &str| json[kind]["top_1"].as_f64();
         (json["iteration"].as_u64().expect("a number"), right("validation"), right("scores"))
     };
     text.lines().map(line).filter(|(_, validation, test)| validation.is_some() || test.is_some()).collect()
@@ -53,7 +53,7 @@ fn curves_never_see_the_test_set() {
     };
     assert!(first > 0.6 && last > 0.8 && test < 0.2, "{first} {last} {test}");
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
-    assert!(report.contains("on the validation images"));
+    assert!(report.contains("on the validation set"));
     // Resumed, it goes on with the same images; evaluation changes nothing about a training.
     done(
         at,
@@ -76,10 +76,7 @@ fn curves_never_see_the_test_set() {
         points,
         [(&25.into(), &"validation".into()), (&50.into(), &"validation".into()), (&60.into(), &"validation".into())]
     );
-    assert!(
-        run["scores"][2]["global_accuracy"].as_f64() > Some(0.8)
-            && run["metrics"]["global_accuracy"].as_f64() < Some(0.2)
-    );
+    assert!(run["scores"][2]["top_1"].as_f64() > Some(0.8) && run["metrics"]["top_1"].as_f64() < Some(0.2));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn every_network_trains() {
         done(at, &format!("{train} --network {network} --out {network}"));
         let last = log(&at.join(network)).pop().expect("a line");
         assert!(last["loss"].as_f64().is_some_and(f64::is_finite), "{network}: {last}");
-        let (first, fifth) = (&last["scores"]["global_accuracy"], &last["scores"]["top_5"]);
+        let (first, fifth) = (&last["scores"]["top_1"], &last["scores"]["top_5"]);
         assert!(fifth.as_f64() >= first.as_f64() && fifth.as_f64().is_some(), "{network}: {last}");
         let report = fs::read_to_string(at.join(network).join("report.html")).expect("a report");
         assert!(report.contains(&format!("{name} (2 channels) on data (32×32)")), "{network}");

@@ -13,11 +13,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bleu;
 mod confusion;
 mod error_rate;
 mod perplexity;
 mod share;
 
+pub use bleu::Bleu;
 pub use confusion::Confusion;
 pub use error_rate::ErrorRate;
 pub use perplexity::Perplexity;

@@ -47,6 +47,14 @@ impl Lstm {
         Self(Stack::new(scope, [inputs, hidden], layers, 2))
     }
 
+    /// While training, each layer but the first reads what is left when a share of 1 − `keep` of the results below is
+    /// dropped: the `dropout` of PyTorch's module is 1 − `keep`.
+    #[must_use]
+    pub fn dropout(mut self, keep: f32) -> Self {
+        self.0.keep = keep;
+        self
+    }
+
     /// From x `[n, t, inputs]` and a state h, c to results and the last state. States are `[layers, n, hidden]`, in both
     /// directions `[2·layers, n, hidden]` with the directions of a layer side by side; none is zeros.
     ///
@@ -102,6 +110,14 @@ impl Gru {
         Self(Stack::new(scope, [inputs, hidden], layers, 2))
     }
 
+    /// While training, each layer but the first reads what is left when a share of 1 − `keep` of the results below is
+    /// dropped: the `dropout` of PyTorch's module is 1 − `keep`.
+    #[must_use]
+    pub fn dropout(mut self, keep: f32) -> Self {
+        self.0.keep = keep;
+        self
+    }
+
     /// From x `[n, t, inputs]` and a state h to results and the last state; shapes and lengths as [`Lstm::sequence`] has
     /// them.
     ///
@@ -127,6 +143,8 @@ struct Stack<C> {
     layers: Vec<Vec<C>>,
     directions: usize,
     hidden: usize,
+    /// Share that is kept between layers.
+    keep: f32,
 }
 
 impl<C> Stack<C> {
@@ -142,7 +160,7 @@ impl<C> Stack<C> {
             ends.map(|end| C::of_layer(scope, &format!("l{layer}{end}"), inputs, hidden)).collect()
         };
         let layers = (0..layers).map(of_layer).collect();
-        Self { name: scope.path().to_owned(), layers, directions, hidden }
+        Self { name: scope.path().to_owned(), layers, directions, hidden, keep: 1.0 }
     }
 
     fn run<'t, const S: usize>(
@@ -166,7 +184,10 @@ impl<C> Stack<C> {
             Some(lengths) => x.select(&called("inputs"), lengths, steps, Places::All),
             None => x,
         };
-        for cells in &self.layers {
+        for (layer, cells) in self.layers.iter().enumerate() {
+            if layer > 0 && self.keep < 1.0 {
+                x = x.dropout(self.keep).named(&format!("{}.l{layer}.dropout", self.name));
+            }
             let mut sides = Vec::new();
             for (side, cell) in cells.iter().enumerate() {
                 let begin = first.each_ref().map(|all| {

@@ -184,7 +184,7 @@ impl Select {
 fn for_each_value(at: &mut Context<'_, '_, '_>, x: Buf, n: u32, each: u32) -> Result<Buf, TraceError> {
     let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
     let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
-    Ok(at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Copy { p, x, y }))
+    Ok(at.emit_temporary(n as usize * each as usize, Slot::ONE, |y| Operation::Copy { p, x, y }))
 }
 
 /// For each value of `[n, h, t, c]` how many places its sequence has from there on: positive before its end.
@@ -198,7 +198,19 @@ pub(super) fn places_left(
     let places = (0..h).flat_map(|_| (0..w).flat_map(|place| (0..c).map(move |_| place as f32))).collect();
     let b = at.constant(places);
     let p = Binary::new(BinaryOp::Sub, n, each, Broadcast::PerColumn).map_err(|error| at.node.error(error))?;
-    Ok(at.emit_temporary(at.node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
+    Ok(at.emit_temporary(n as usize * each as usize, Slot::ONE, |y| Operation::Binary { p, a, b, y }))
+}
+
+/// That no length of the host's is more than there are steps.
+pub(super) fn within_steps(steps: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
+    let longer = |len: u32| usize::try_from(len).map_or(true, |len| len > steps);
+    let found = match data {
+        Data::U8(all) => all.iter().map(|&len| len.into()).enumerate().find(|(_, len)| longer(*len)),
+        Data::U32(all) => all.iter().copied().enumerate().find(|(_, len)| longer(*len)),
+        Data::F32(_) | Data::F16(_) => None,
+    };
+    let words = |(i, len)| format!("sequence {i} of the batch is {len} long, and there are {steps} steps");
+    found.map_or(Ok(()), |found| Err(TraceErrorKind::Range(words(found))))
 }
 
 impl Operator for Select {
@@ -214,17 +226,7 @@ impl Operator for Select {
     }
 
     fn check(&self, i: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
-        if i != 1 {
-            return Ok(());
-        }
-        let longer = |len: u32| usize::try_from(len).map_or(true, |len| len > self.steps);
-        let found = match data {
-            Data::U8(all) => all.iter().map(|&len| len.into()).enumerate().find(|(_, len)| longer(*len)),
-            Data::U32(all) => all.iter().copied().enumerate().find(|(_, len)| longer(*len)),
-            Data::F32(_) | Data::F16(_) => None,
-        };
-        let words = |(i, len)| format!("sequence {i} of the batch is {len} long, and there are {} steps", self.steps);
-        found.map_or(Ok(()), |found| Err(TraceErrorKind::Range(words(found))))
+        if i == 1 { within_steps(self.steps, data) } else { Ok(()) }
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {

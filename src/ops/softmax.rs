@@ -1,13 +1,17 @@
 //! Softmax over channels, in f32.
 
-use super::binary;
+use super::{
+    binary,
+    sequence::{places_left, within_steps},
+};
 use crate::{
     TraceError, Var,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, unary},
+    error::TraceErrorKind,
+    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, mismatch, unary},
 };
 use gradscale_core::{
-    backend::Slot,
-    ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceOp, ShapeError, Unary},
+    backend::{DType, Data, Slot},
+    ops::{Binary, BinaryOp, Broadcast, Dim, Flow, Op, Reduce, ReduceOp, ShapeError, Strided, Unary},
 };
 
 /// What is added where a query must not look: its e^x is 0, whatever the scores are. Finite, for devices without ∞.
@@ -30,6 +34,31 @@ impl<'t> Var<'t> {
         self.weights(true)
     }
 
+    /// [`Var::softmax`] in which all rows of sequence i see its first `lengths[i]` columns only; the others are 0, and so are
+    /// their gradients. Lengths are integers `[n]`, at least 1; what stands in hidden columns must be finite.
+    ///
+    /// ```
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
+    /// // What one query of each of two sequences sees of three places, of which the second has two.
+    /// let batch = [Input::f32([2, 1, 1, 3], &[0.0; 6]), Input::u32([2], &[3, 2])];
+    /// let weights = trainer.evaluate(batch, |[scores, lengths]| scores.softmax_within(lengths))?;
+    /// assert_eq!(weights.data[3..], [0.5, 0.5, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No channels, too many elements, another number of lengths than sequences. A length beyond the columns is an error
+    /// of the step if it came from the host as it is.
+    pub fn softmax_within(self, lengths: Self) -> Self {
+        self.traced(|| {
+            if lengths.shape().len() != self.shape().sizes()[0] {
+                return Err(mismatch("softmax", lengths.shape(), self.shape()));
+            }
+            self.weights_of(Seen::Within, &[lengths])
+        })
+    }
+
     /// Logarithm of [`Var::softmax`], which no logit makes overflow, in f32.
     ///
     /// # Errors
@@ -45,27 +74,45 @@ impl<'t> Var<'t> {
     }
 
     pub(super) fn weights(self, causal: bool) -> Self {
-        self.traced(|| {
-            self.sizes("softmax")?;
-            if self.shape().channels() == 0 {
-                return Err(TraceError::new("softmax", ShapeError::Empty));
-            }
-            Ok(self.then("softmax", Op::Softmax, Softmax { causal }, &[], self.shape()))
-        })
+        self.traced(|| self.weights_of(if causal { Seen::Causal } else { Seen::All }, &[]))
+    }
+
+    fn weights_of(self, seen: Seen, others: &[Self]) -> Result<Self, TraceError> {
+        self.sizes("softmax")?;
+        if self.shape().channels() == 0 {
+            return Err(TraceError::new("softmax", ShapeError::Empty));
+        }
+        Ok(self.then("softmax", Op::Softmax, Softmax { seen, columns: self.shape().channels() }, others, self.shape()))
     }
 }
 
-/// y = e^(x − max) / Σ e^(x − max); causal: row i of a matrix sees the first i + 1 columns.
+/// What a row of a matrix sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Seen {
+    /// All columns.
+    All,
+    /// Row i the first i + 1.
+    Causal,
+    /// Those before the end of its sequence: the second input has the lengths.
+    Within,
+}
+
+/// y = e^(x − max) / Σ e^(x − max) over the columns that a row sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Softmax {
-    causal: bool,
+    seen: Seen,
+    columns: usize,
 }
 
 impl Operator for Softmax {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read(0)?.buf;
         let len = at.node.shape.len();
-        let scores = if self.causal { hide(at, x)? } else { x };
+        let scores = match self.seen {
+            Seen::All => x,
+            Seen::Causal => hide(at, x)?,
+            Seen::Within => hide_behind(at, x)?,
+        };
         let most = of_rows(at, ReduceOp::Max, scores, Slot::ONE)?;
         let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
         let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
@@ -73,6 +120,14 @@ impl Operator for Softmax {
         let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
         let p = binary::like(at.node, BinaryOp::Div, Broadcast::PerRow)?;
         at.store(|y| Operation::Binary { p, a: exp, b: sum, y })
+    }
+
+    fn integers(&self) -> Option<usize> {
+        (self.seen == Seen::Within).then_some(1)
+    }
+
+    fn check(&self, i: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
+        if Some(i) == self.integers() { within_steps(self.columns, data) } else { Ok(()) }
     }
 
     /// dx = y·(dy − Σ dy·y).
@@ -136,5 +191,29 @@ fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     let mask = at.constant(mask);
     let p = Binary::new(BinaryOp::Add, node.size(n * h)?, node.size(w * c)?, Broadcast::PerColumn);
     let p = p.map_err(|error| node.error(error))?;
+    Ok(at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
+}
+
+/// Adds [`HIDDEN`] behind the end of each sequence, whose lengths are the second input.
+fn hide_behind(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
+    let lengths = at.read_integers(1, "lengths", &[DType::U8, DType::U32])?.buf;
+    let node = at.node;
+    let [n, h, w, c] = node.sizes()?;
+    let left = places_left(at, lengths, [n, 1, c, 1])?;
+    // How far behind the end a place lies: 1 and more there, 0 before.
+    let places = n as usize * c as usize;
+    let behind = at.emit_temporary(places, Slot::ONE, |y| unary(Unary::Affine { a: -1.0, b: 1.0 }, left, y));
+    let behind = at.emit_temporary(places, Slot::ONE, |y| unary(Unary::Relu, behind, y));
+    let mask = at.emit_temporary(places, Slot::ONE, |y| unary(Unary::Affine { a: HIDDEN, b: 0.0 }, behind, y));
+    // The same for all rows of a sequence.
+    let (rows, wide) = (h * w, i64::from(c));
+    let dims = [
+        Dim { len: n, x: wide, y: i64::from(rows) * wide },
+        Dim { len: rows, x: 0, y: wide },
+        Dim { len: c, x: 1, y: 1 },
+    ];
+    let p = Strided::new(&dims, 0, 0).map_err(|error| node.error(error))?;
+    let mask = at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Copy { p, x: mask, y });
+    let p = binary::like(node, BinaryOp::Add, Broadcast::All)?;
     Ok(at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
 }

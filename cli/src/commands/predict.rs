@@ -30,7 +30,8 @@ pub struct Predict {
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
     /// have that of the training images, unless these were resized. Of a network for numbers, CSV files; of one for
-    /// speech, WAV files of the training's rate; of one that makes images, nothing.
+    /// speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one that makes
+    /// images, nothing.
     #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
     /// Of a network that makes images: how many; they are made of the noise of --seed, the same for every checkpoint.
@@ -41,7 +42,8 @@ pub struct Predict {
     seed: u64,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
     /// class ids) and NAME-overlay.png, or for classes.tsv of a
-    /// network that has one class for an image, transcripts.tsv of one for speech, made.png of one that makes images.
+    /// network that has one class for an image, transcripts.tsv of one for speech, translations.tsv (side
+    /// by side) and translations.txt of one for translation, made.png of one that makes images.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
@@ -75,6 +77,9 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let mut table = String::new();
     if let Some(sound) = classes.sound {
         return hear(arguments, &images, &mut *applied, sound.rate);
+    }
+    if classes.sentences.is_some() {
+        return translate(arguments, &images, &mut *applied);
     }
     for path in images {
         if !classes.columns.is_empty() {
@@ -150,6 +155,25 @@ fn make(arguments: &Predict, applied: &mut dyn Apply) -> Result<(), Failure> {
     let picture = Picture { height, width, pixels: Vec::new() };
     output::write(&path, &png(&path, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
     output::print(&format!("{}: {} images\n", path.display(), arguments.count))
+}
+
+/// What sentences of files mean in the other language: side by side, and the translations alone.
+fn translate(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (mut table, mut alone) = ("file\tline\tsource\ttranslation\tgreedy\n".to_owned(), String::new());
+    for path in files {
+        let sources = data::lines(path)?;
+        let text = sources.iter().map(|source| plain(source) + "\n").collect::<String>();
+        let answers = applied.predict([sources.len(), 1, 1], text.as_bytes());
+        let answers = answers.map_err(|failure| Failure::file(path, failure))?;
+        for (i, (source, Transcript { text, greedy })) in sources.iter().zip(answers.texts()).enumerate() {
+            writeln!(table, "{}\t{}\t{}\t{text}\t{greedy}", path.display(), i + 1, plain(source)).ok();
+            writeln!(alone, "{text}").ok();
+            output::print(&format!("{}\n  → {text}\n", plain(source)))?;
+        }
+    }
+    output::write(&arguments.out.join("translations.tsv"), table.as_bytes())?;
+    output::write(&arguments.out.join("translations.txt"), alone.as_bytes())
 }
 
 /// What becomes of images first.
@@ -231,7 +255,7 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
 }
 
 fn classes(names: Vec<String>, colours: Vec<[u8; 3]>) -> Classes {
-    Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None }
+    Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None, sentences: None }
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

@@ -92,3 +92,13 @@ pub(super) fn fifths<T>(all: Vec<T>) -> [Vec<T>; 2] {
     }
     parts
 }
+
+/// Those for training and for scores while it goes on: every tenth is kept from training, if there are so many.
+pub(super) fn hold_out<T: Clone>(all: &[T]) -> Option<[Vec<T>; 2]> {
+    let of = |held: bool| -> Vec<T> {
+        let numbered = all.iter().enumerate();
+        numbered.filter(|(i, _)| (i % 10 == 9) == held).map(|(_, one)| one.clone()).collect()
+    };
+    let parts = [of(false), of(true)];
+    (!parts[1].is_empty()).then_some(parts)
+}

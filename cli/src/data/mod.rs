@@ -27,6 +27,7 @@ mod store;
 mod synthetic;
 mod table;
 mod tally;
+mod text;
 mod weights;
 
 pub use batches::{Batches, InOrder, Part, in_order};
@@ -43,6 +44,7 @@ pub use reading::{Ignore, Reading, Size};
 pub use speech::{Sound, Spectra, Speech, Spoken};
 pub use split::Split;
 pub use store::Store;
+pub use text::{BEGIN, Buckets, END, Languages, NOTHING, PIECES, Pair, Parallel, Pieces, lines};
 
 use files::Broken;
 use std::{fs, path::Path};

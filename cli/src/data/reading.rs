@@ -1,5 +1,6 @@
 //! How data are read: options of the command line, which a checkpoint keeps.
 
+use super::Languages;
 use crate::text::as_text;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,15 @@ pub struct Reading {
     /// The column of a CSV file that has the classes [default: the one called label, class or target, else the last]
     #[arg(long, value_name = "NAME")]
     pub label: Option<String>,
+    /// Of sentences in several languages: the endings of two files, the source's first, as en-de or de-en [default: from en
+    /// to the other]
+    #[arg(long, value_name = "FROM-TO")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub languages: Option<Languages>,
+    /// Of sentences: pieces that the words of each language are taken apart into (byte-pair encoding) [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<u16>,
     /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
     #[arg(long)]
     pub skip_broken: bool,
@@ -56,6 +66,8 @@ impl Default for Reading {
             crop: None,
             ignore: None,
             label: None,
+            languages: None,
+            pieces: None,
             skip_broken: false,
             features: None,
             memory: MEMORY,
@@ -147,6 +159,8 @@ mod tests {
             crop: Some(224),
             ignore: Some(Ignore::Value(7)),
             label: Some("x".into()),
+            languages: "fr-de".parse().ok(),
+            pieces: Some(500),
             skip_broken: true,
             features: Some("classes.safetensors".into()),
             memory: 0,

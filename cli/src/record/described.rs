@@ -28,7 +28,9 @@ impl Description {
     /// What was trained, in a line.
     pub fn title(&self, setup: &Setup) -> String {
         let (name, height, columns) = (&self.name, self.height, self.width);
-        format!("{} on {name} ({height}×{columns})", setup.words())
+        // Sentences have a length alone.
+        let size = if columns == 1 { String::new() } else { format!(" ({height}×{columns})") };
+        format!("{} on {name}{size}", setup.words())
     }
 
     /// How, and by what.

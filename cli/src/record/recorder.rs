@@ -141,12 +141,12 @@ impl Recorder {
     /// The scores of a step. The curve is of one kind of images: where it is of those for validation, the last scores,
     /// of test images, are no point of it.
     pub fn scored(&mut self, entry: &Entry) {
-        let Entry { iteration, scores, validation, .. } = *entry;
-        let point = |on: On| move |metrics: Metrics| Score { iteration, on, metrics };
+        let Entry { iteration, scores, validation, .. } = entry;
+        let point = |on: On| move |metrics: &Metrics| Score { iteration: *iteration, on, metrics: metrics.clone() };
         let all = &mut self.record.scores;
-        all.extend(validation.map(point(On::Validation)).or(scores.map(point(On::Test))));
-        for metrics in validation.iter().chain(&scores) {
-            self.doubts.score(iteration, metrics);
+        all.extend(validation.as_ref().map(point(On::Validation)).or(scores.as_ref().map(point(On::Test))));
+        for metrics in validation.iter().chain(scores) {
+            self.doubts.score(*iteration, metrics);
         }
         self.record.doubts = self.doubts.all();
     }

@@ -1,12 +1,13 @@
 //! All runs in numbers.
 
 use super::Record;
-use crate::metrics::Metrics;
+use crate::metrics::{Metric, Metrics, Role};
+use std::collections::BTreeSet;
 
 /// A table of them.
 #[derive(Debug)]
 pub struct Summary {
-    pub heads: Vec<&'static str>,
+    pub heads: Vec<String>,
     /// One for each method, the method first; of several seeds mean and standard deviation.
     pub rows: Vec<Vec<String>>,
     /// Which runs did not come to an end, and why.
@@ -19,26 +20,19 @@ impl Summary {
     /// Of methods in this order.
     pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&Record]) -> Self {
         let of = |method: &str| records.iter().copied().filter(|record| record.method == method).collect::<Vec<_>>();
-        // Only pixels have intersections, only two towers two shares that are right, only texts characters.
-        let has = |has: fn(&Metrics) -> bool| records.iter().filter_map(|record| record.metrics.as_ref()).any(has);
-        let (pixels, towers) = (has(|metrics| metrics.miou.is_some()), has(|metrics| metrics.towers.is_some()));
-        let made = has(|metrics| metrics.generated.is_some());
-        let (texts, top_5) = (has(|metrics| metrics.cer.is_some()), has(|metrics| metrics.top_5.is_some()));
-        let shown = |of: Of| match of {
-            Of::All => true,
-            Of::Pixels => pixels,
-            Of::Images => !pixels && !towers && !texts && !made,
-            Of::Towers => towers,
-            Of::Top5 => top_5,
-            Of::Classes => !towers && !texts && !made,
-            Of::Made => made,
-            Of::Texts => texts,
-        };
-        let columns: Vec<_> = COLUMNS.iter().filter(|(_, of, _)| shown(*of)).collect();
+        let taken = records.iter().filter_map(|record| record.metrics.as_ref()).flat_map(Metrics::iter);
+        let metrics: BTreeSet<Metric> = taken.map(|(metric, _)| metric).collect();
+        let (first, details): (Vec<Metric>, Vec<Metric>) =
+            metrics.into_iter().partition(|metric| metric.role() != Role::Detail);
+        let columns: Vec<Column> = (first.into_iter().map(Column::Score))
+            .chain(SCALING.into_iter().map(Column::Other))
+            .chain(details.into_iter().map(Column::Score))
+            .chain(COSTS.into_iter().map(Column::Other))
+            .collect();
         let row = |method: &str| {
             let runs = of(method);
-            let cell = |(_, _, cell): &&(_, Of, Cell)| cell(&runs);
-            (!runs.is_empty()).then(|| std::iter::once(method.to_owned()).chain(columns.iter().map(cell)).collect())
+            let cells = columns.iter().map(|column| column.cell(&runs));
+            (!runs.is_empty()).then(|| std::iter::once(method.to_owned()).chain(cells).collect())
         };
         let failure = |record: &Record| {
             let failure = record.failure.as_ref()?;
@@ -49,7 +43,7 @@ impl Summary {
             record.doubts.clone().into_iter().map(move |doubt| format!("{method}, seed {seed}: {doubt}"))
         };
         Self {
-            heads: std::iter::once("method").chain(columns.iter().map(|(head, ..)| *head)).collect(),
+            heads: std::iter::once("method".to_owned()).chain(columns.iter().map(Column::head)).collect(),
             rows: methods.into_iter().filter_map(row).collect(),
             failures: records.iter().copied().filter_map(failure).collect(),
             doubts: records.iter().copied().flat_map(doubts).collect(),
@@ -57,55 +51,49 @@ impl Summary {
     }
 }
 
-/// A number from all seeds of a method.
-type Cell = fn(&[&Record]) -> String;
+/// A number from a run, with as many digits.
+type Number = (&'static str, usize, fn(&Record) -> Option<f64>);
 
-/// Which tables have a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    All,
-    Pixels,
-    Images,
-    Towers,
-    /// Images of more than five classes.
-    Top5,
-    /// All but two towers, whose answers together say little, texts, and images that are made.
-    Classes,
-    Texts,
-    Made,
+/// A column of the table.
+enum Column {
+    Score(Metric),
+    Other(Number),
 }
 
-/// Those that say most come first: a phone shows these.
-const COLUMNS: [(&str, Of, Cell); 19] = [
-    ("Fréchet distance", Of::Made, |runs| number(runs, 4, |run| Some(run.metrics?.generated?.distance))),
-    ("nearness %", Of::Made, |runs| percent(runs, |run| Some(run.metrics?.generated?.nearness()))),
-    ("variety %", Of::Made, |runs| percent(runs, |run| Some(run.metrics?.generated?.variety))),
-    ("character errors %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[1]))),
-    ("mIoU %", Of::Pixels, |runs| percent(runs, |run| run.metrics?.miou)),
-    ("first tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[0]))),
-    ("second tower %", Of::Towers, |runs| percent(runs, |run| Some(run.metrics?.towers?[1]))),
-    ("top-1 %", Of::Images, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
-    ("top-5 %", Of::Top5, |runs| percent(runs, |run| run.metrics?.top_5)),
-    ("flushed at worst %", Of::All, |runs| number(runs, 3, |run| Some(100.0 * worst(run)?))),
-    ("skipped", Of::All, |runs| number(runs, 0, |run| Some(run.skipped_steps as f64))),
-    ("repeated", Of::All, |runs| number(runs, 0, |run| Some(run.repeats as f64))),
-    ("global accuracy %", Of::Pixels, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
-    ("all right %", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.global_accuracy))),
-    ("character errors % (greedy)", Of::Texts, |runs| percent(runs, |run| Some(run.metrics?.cer?[0]))),
-    ("loss", Of::All, |runs| number(runs, 4, |run| run.final_loss)),
-    ("class accuracy %", Of::Classes, |runs| percent(runs, |run| Some(run.metrics?.class_accuracy))),
-    ("ms per step", Of::All, |runs| number(runs, 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64))),
-    ("activations MB", Of::All, |runs| number(runs, 1, |run| Some(run.activation_bytes as f64 / 1e6))),
+impl Column {
+    fn head(&self) -> String {
+        match self {
+            Self::Score(metric) => metric.head(),
+            Self::Other((head, ..)) => (*head).to_owned(),
+        }
+    }
+
+    fn cell(&self, runs: &[&Record]) -> String {
+        match self {
+            Self::Score(metric) => {
+                let score = |run: &&Record| Some(metric.shown(run.metrics.as_ref()?.get(*metric)?));
+                spread(&runs.iter().filter_map(score).collect::<Vec<_>>(), 1)
+            }
+            Self::Other((_, digits, number)) => {
+                spread(&runs.iter().filter_map(|run| number(run)).collect::<Vec<_>>(), *digits)
+            }
+        }
+    }
+}
+
+/// What scaling did: those that say most come first, a phone shows these.
+const SCALING: [Number; 3] = [
+    ("flushed at worst %", 3, |run| Some(100.0 * worst(run)?)),
+    ("skipped", 0, |run| Some(run.skipped_steps as f64)),
+    ("repeated", 0, |run| Some(run.repeats as f64)),
 ];
 
-fn percent(runs: &[&Record], value: fn(&Record) -> Option<f64>) -> String {
-    let values: Vec<f64> = runs.iter().filter_map(|run| value(run)).map(|share| 100.0 * share).collect();
-    spread(&values, 1)
-}
-
-fn number(runs: &[&Record], digits: usize, value: fn(&Record) -> Option<f64>) -> String {
-    spread(&runs.iter().filter_map(|run| value(run)).collect::<Vec<_>>(), digits)
-}
+/// What a step costs.
+const COSTS: [Number; 3] = [
+    ("loss", 4, |run| run.final_loss),
+    ("ms per step", 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64)),
+    ("activations MB", 1, |run| Some(run.activation_bytes as f64 / 1e6)),
+];
 
 /// The largest share of a site's values that a step has flushed.
 fn worst(run: &Record) -> Option<f64> {

@@ -7,9 +7,13 @@ mod chance;
 mod words;
 
 use super::{Record, gradients::percent};
-use crate::{metrics::Metrics, tasks::Exam};
+use crate::{
+    metrics::{Metric, Metrics},
+    tasks::Exam,
+};
 use gradscale::{Method, Scaling, core::loss_scale::LossScale};
-use words::{listed, points, strong};
+use std::collections::BTreeMap;
+use words::{listed, strong};
 
 /// One thing that is said: what it is about, and the sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,44 +22,23 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// The scores that count: mIoU of pixels, each of two towers, of texts the share of characters without an error, of
-/// made images how near they are, else the share that is right.
-fn scores(metrics: &Metrics) -> Vec<(&'static str, f64)> {
-    if let Some(generated) = metrics.generated {
-        return vec![("nearness", generated.nearness())];
-    }
-    if let Some([_, errors]) = metrics.cer {
-        return vec![("characters right", 1.0 - errors)];
-    }
-    match (metrics.miou, metrics.towers) {
-        (Some(miou), _) => vec![("mIoU", miou)],
-        (None, Some([first, second])) => vec![("first tower", first), ("second tower", second)],
-        (None, None) => vec![("accuracy", metrics.global_accuracy)],
-    }
-}
-
 /// A method with its runs.
 #[derive(Debug)]
 struct Stand<'a> {
     method: &'a str,
     runs: Vec<&'a Record>,
-    /// Of each score, what every finished seed reached.
-    scores: Vec<(&'static str, Vec<f64>)>,
+    /// Of each score that methods are judged by, what every finished seed reached.
+    scores: Vec<(Metric, Vec<f64>)>,
 }
 
 impl<'a> Stand<'a> {
     fn new(method: &'a str, records: &[&'a Record]) -> Option<Self> {
         let runs: Vec<&Record> = records.iter().copied().filter(|record| record.method == method).collect();
-        let mut all: Vec<(&'static str, Vec<f64>)> = Vec::new();
-        for (i, (name, score)) in
-            runs.iter().filter_map(|run| run.metrics).flat_map(|m| scores(&m).into_iter().enumerate())
-        {
-            match all.get_mut(i) {
-                Some((_, seeds)) => seeds.push(score),
-                None => all.push((name, vec![score])),
-            }
+        let mut all: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
+        for (metric, score) in runs.iter().filter_map(|run| run.metrics.as_ref()).flat_map(Metrics::judged) {
+            all.entry(metric).or_default().push(score);
         }
-        (!runs.is_empty()).then_some(Self { method, runs, scores: all })
+        (!runs.is_empty()).then(|| Self { method, runs, scores: all.into_iter().collect() })
     }
 
     fn finished(&self) -> bool {
@@ -66,32 +49,42 @@ impl<'a> Stand<'a> {
         self.scores.get(score).map_or(f64::NAN, |(_, seeds)| seeds.iter().sum::<f64>() / seeds.len() as f64)
     }
 
+    /// How far from a constant answer, 0, to all right, 1.
+    fn learned(&self, score: usize, exam: Exam) -> f64 {
+        let perfect = self.scores.get(score).map_or(f64::NAN, |(metric, _)| metric.perfect());
+        (self.mean(score) - exam.constant) / (perfect - exam.constant)
+    }
+
+    /// A value of a score in words.
+    fn text(&self, score: usize, value: f64) -> String {
+        self.scores.get(score).map_or(String::new(), |(metric, _)| metric.text(value))
+    }
+
     /// Scores of which more than half of what the baseline learned beyond a constant answer is lost.
     fn lost(&self, baseline: &Self, exam: Exam) -> Vec<usize> {
         let lost = |&score: &usize| {
-            let learned = baseline.mean(score) - exam.constant;
-            let gap = baseline.mean(score) - self.mean(score);
-            learns(baseline.mean(score), exam) && (gap.is_nan() || gap > learned / 2.0)
+            let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
+            learned >= LEARNED && (kept.is_nan() || kept < learned / 2.0)
         };
         (0..baseline.scores.len()).filter(lost).collect()
     }
 }
 
-/// At least a tenth of the way from a constant answer to all right.
-fn learns(score: f64, exam: Exam) -> bool {
-    score - exam.constant >= 0.1 * (1.0 - exam.constant)
-}
+/// Part of the way from a constant answer to all right from which on something was learned.
+const LEARNED: f64 = 0.1;
 
 /// All that is to be said, the most important first.
 pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: Exam) -> Vec<Sentence> {
     let stands: Vec<Stand<'_>> = methods.into_iter().filter_map(|method| Stand::new(method, records)).collect();
     let finished = || stands.iter().filter(|stand| stand.finished());
-    let total = |stand: &Stand<'_>| (0..stand.scores.len()).map(|score| stand.mean(score)).sum::<f64>();
+    let total = |stand: &Stand<'_>| (0..stand.scores.len()).map(|score| stand.learned(score, exam)).sum::<f64>();
     let best = || finished().max_by(|a, b| total(a).total_cmp(&total(b)));
     let Some(baseline) = finished().find(|stand| stand.method == "fp32").or_else(best) else {
         return stands.iter().map(|stand| failure(stand, None, exam)).collect();
     };
-    if (0..baseline.scores.len()).all(|score| !learns(baseline.mean(score), exam)) {
+    if (0..baseline.scores.len())
+        .all(|score| baseline.learned(score, exam).is_nan() || baseline.learned(score, exam) < LEARNED)
+    {
         return early(baseline, &stands, exam);
     }
     let fails = |stand: &&Stand<'_>| !stand.finished() || !stand.lost(baseline, exam).is_empty();
@@ -116,7 +109,7 @@ fn early(baseline: &Stand<'_>, stands: &[Stand<'_>], exam: Exam) -> Vec<Sentence
         "after {steps} steps {} has reached {reached}; always the same answer would have {}. Train for longer (--iters) \
          before comparing.",
         baseline.method,
-        points(exam.constant)
+        baseline.text(0, exam.constant)
     );
     let unfinished = stands.iter().filter(|stand| !stand.finished()).map(|stand| failure(stand, None, exam));
     std::iter::once(strong("Too early", text)).chain(unfinished).collect()
@@ -173,8 +166,8 @@ fn failure(stand: &Stand<'_>, baseline: Option<&Stand<'_>>, exam: Exam) -> Sente
                 "{} where {} has {}; always the same answer would have {}",
                 words::reached(stand, score),
                 baseline.method,
-                points(baseline.mean(score)),
-                points(exam.constant)
+                baseline.text(score, baseline.mean(score)),
+                baseline.text(score, exam.constant)
             ));
         }
     }

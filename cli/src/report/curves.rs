@@ -2,33 +2,18 @@
 
 use super::{
     Report,
-    axis::{Axis, Unit},
+    axis::{Axis, Unit as Scale},
     page::{card, grid, legend, section},
     plot::{Plot, Rows},
     series::{extent, mean_and_spread, raw, smooth, some},
     text::escape,
 };
 use crate::{
-    metrics::{Generated, Metrics},
+    metrics::{Metric, Unit},
     record::Record,
     tasks::On,
 };
 use std::collections::BTreeSet;
-
-type Value = fn(&Metrics) -> Option<f64>;
-
-/// Scores with their names.
-const SCORES: [(&str, Value); 7] = [
-    ("Nearness to real images", |metrics| metrics.generated.map(Generated::nearness).filter(|near| near.is_finite())),
-    ("Character error rate", |metrics| metrics.cer.map(|[_, errors]| errors)),
-    ("Mean intersection over union", |metrics| metrics.miou),
-    ("First tower", |metrics| metrics.towers.map(|[first, _]| first)),
-    ("Second tower", |metrics| metrics.towers.map(|[_, second]| second)),
-    ("Class accuracy", |metrics| {
-        metrics.cer.is_none().then_some(metrics.class_accuracy).filter(|share| !share.is_nan())
-    }),
-    ("Global accuracy", |metrics| Some(metrics.global_accuracy).filter(|share| !share.is_nan())),
-];
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -44,14 +29,13 @@ pub fn section_of(report: &Report<'_>) -> String {
         cards.push(card(&format!("<b>Loss of {}</b>", escape(name)), &loss(report, of_network)));
     }
     let several = report.runs.iter().any(|run| run.scores.len() > 1);
-    for (name, value) in SCORES {
-        if report.runs.iter().flat_map(|run| &run.scores).all(|score| value(&score.metrics).is_none()) {
-            continue;
-        }
-        let drawing = if several { over_time(report, name, value) } else { at_the_end(report, name, value) };
+    let taken = report.runs.iter().flat_map(|run| &run.scores).flat_map(|score| score.metrics.iter());
+    let metrics: BTreeSet<Metric> = taken.map(|(metric, _)| metric).collect();
+    for metric in metrics {
+        let drawing = if several { over_time(report, metric) } else { at_the_end(report, metric) };
         let on = report.runs.iter().flat_map(|run| &run.scores).next().map_or(On::Test, |score| score.on);
         let on = if several { on } else { On::Test };
-        cards.push(card(&format!("<b>{name}</b> on the {on} images"), &drawing));
+        cards.push(card(&format!("<b>{}</b> on the {on} set", metric.name()), &drawing));
     }
     cards.push(card("<b>Skipped steps</b>: when, and how many", &skipped(report)));
     let legend = legend(report.coloured().map(|(method, class)| (class, method)));
@@ -63,7 +47,7 @@ pub fn section_of(report: &Report<'_>) -> String {
 /// Steps asked for.
 fn steps(report: &Report<'_>) -> Axis {
     let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
-    Axis::new(Unit::Plain, 0.0, last as f64)
+    Axis::new(Scale::Plain, 0.0, last as f64)
 }
 
 fn loss_of(report: &Report<'_>) -> &'static str {
@@ -77,7 +61,7 @@ fn loss(report: &Report<'_>, of: impl Fn(&Record) -> Vec<f32>) -> String {
     // A loss that runs away would leave nothing to see of the others.
     let first = mean_and_spread(smoothed.iter().filter_map(|(_, loss)| loss.first().copied()));
     let high = first.map_or(high, |(first, _)| high.min(4.0 * first));
-    let y = Axis::new(Unit::Plain, (low - 0.08 * (high - low)).max(0.0), high + 0.05 * (high - low));
+    let y = Axis::new(Scale::Plain, (low - 0.08 * (high - low)).max(0.0), high + 0.05 * (high - low));
     let mut plot = Plot::new(steps(report), y, "training step", loss_of(report));
     for (method, class) in report.coloured() {
         for run in report.of(method) {
@@ -106,42 +90,51 @@ fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
     plot.line(&format!("line {class}"), &points.iter().map(|(x, mean, _)| (*x, *mean)).collect::<Vec<_>>());
 }
 
-fn over_time(report: &Report<'_>, name: &str, value: Value) -> String {
+/// The axis of a score.
+fn axis(metric: Metric, high: f64) -> (Axis, &'static str) {
+    match metric.unit() {
+        Unit::Share => (Axis::new(Scale::Percent, 0.0, (1.08 * high).min(1.0)), "%"),
+        Unit::Number => (Axis::new(Scale::Plain, 0.0, 1.08 * high), ""),
+    }
+}
+
+fn over_time(report: &Report<'_>, metric: Metric) -> String {
     let all = report.runs.iter().flat_map(|run| &run.scores);
-    let (_, high) = extent(all.filter_map(|score| value(&score.metrics)));
-    let mut plot =
-        Plot::new(steps(report), Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "training step", "%");
+    let (_, high) = extent(all.filter_map(|score| score.metrics.get(metric)));
+    let (y, unit) = axis(metric, high);
+    let mut plot = Plot::new(steps(report), y, "training step", unit);
     for (method, class) in report.coloured() {
         let mut times: Vec<u64> = report.of(method).flat_map(|run| &run.scores).map(|score| score.iteration).collect();
         times.sort_unstable();
         times.dedup();
         let points = times.into_iter().filter_map(|time| {
-            let at = |run: &Record| value(&run.scores.iter().find(|score| score.iteration == time)?.metrics);
+            let at = |run: &Record| run.scores.iter().find(|score| score.iteration == time)?.metrics.get(metric);
             let (mean, spread) = mean_and_spread(report.of(method).filter_map(at))?;
             Some((time as f64, mean, spread))
         });
         let points: Vec<_> = points.collect();
         spread_line(&mut plot, &class, &points);
         for &(x, mean, spread) in &points {
-            let tip = format!("{method}, step {x}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
+            let tip = format!("{method}, step {x}: {} ± {}", metric.text(mean), metric.difference(spread));
             plot.svg.dot(&format!("fill {class}"), (plot.x.at(x), plot.y.at(mean)), 3.0, &tip);
         }
     }
-    plot.svg.finish(&format!("{name} over training steps, by method"))
+    plot.svg.finish(&format!("{} over training steps, by method", metric.name()))
 }
 
 /// A dot for each seed, a bar to their mean.
-fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
+fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
     let scores = |method: &str| -> Vec<(u64, f64)> {
-        report.of(method).filter_map(|run| Some((run.seed, value(run.metrics.as_ref()?)?))).collect()
+        report.of(method).filter_map(|run| Some((run.seed, run.metrics.as_ref()?.get(metric)?))).collect()
     };
     let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
-    let mut rows = Rows::new(&report.methods, Axis::new(Unit::Percent, 0.0, (1.08 * high).min(1.0)), "%");
+    let (x, unit) = axis(metric, high);
+    let mut rows = Rows::new(&report.methods, x, unit);
     for (i, (method, class)) in report.coloured().enumerate() {
         let scores = scores(method);
         let y = rows.y(i);
         if let Some((mean, spread)) = mean_and_spread(scores.iter().map(|(_, score)| *score)) {
-            let tip = format!("{method}: {:.1} % ± {:.1}", 100.0 * mean, 100.0 * spread);
+            let tip = format!("{method}: {} ± {}", metric.text(mean), metric.difference(spread));
             rows.svg.rect(
                 &format!("bar {class}"),
                 (rows.x.from, y - rows.half()),
@@ -150,11 +143,11 @@ fn at_the_end(report: &Report<'_>, name: &str, value: Value) -> String {
             );
         }
         for (seed, score) in scores {
-            let tip = format!("{method}, seed {seed}: {:.1} %", 100.0 * score);
+            let tip = format!("{method}, seed {seed}: {}", metric.text(score));
             rows.svg.dot(&format!("fill {class}"), (rows.x.at(score), y), 3.5, &tip);
         }
     }
-    rows.svg.finish(&format!("{name} at the end, by method"))
+    rows.svg.finish(&format!("{} at the end, by method", metric.name()))
 }
 
 /// A tick for each skipped step, a row for each method.

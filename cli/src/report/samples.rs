@@ -26,7 +26,13 @@ pub fn section_of(report: &Report<'_>) -> String {
             "Transcripts",
             "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
              alignment where that says something else.",
-            heard(report, &recordings),
+            texts(report, ["recording", "said"], &recordings, true),
+        ),
+        Samples::Sentences(pairs) => (
+            "Translations",
+            "Test sentences, their translations by people, and those by the first seed of each method: by beam search, and, \
+             in brackets, word by word where that says something else.",
+            texts(report, ["source", "reference"], &pairs, false),
         ),
         Samples::Made { size, real } => (
             "Made images",
@@ -112,8 +118,8 @@ fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
     content + "</div>\n"
 }
 
-/// Of recordings: a row for each, a column for each method.
-fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
+/// Of recordings or sentences: a row for each, a column for each method; `marked`, where what a method says is wrong.
+fn texts(report: &Report<'_>, heads: [&str; 2], rows: &[[String; 2]], marked: bool) -> String {
     let texts = |method: &str| {
         report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()
     };
@@ -122,14 +128,14 @@ fn heard(report: &Report<'_>, recordings: &[(String, String)]) -> String {
     let head = |(method, class, _): &(&str, String, _)| {
         format!("<th scope=\"col\"><span class=\"{class}\"><i></i>{}</span></th>", escape(method))
     };
-    let mut content = "<div class=\"wide\"><table><thead><tr><th scope=\"col\">recording</th>".to_owned();
-    content += "<th scope=\"col\">said</th>";
+    let mut content = "<div class=\"wide said\"><table><thead><tr>".to_owned();
+    content += &heads.map(|head| format!("<th scope=\"col\">{head}</th>")).concat();
     content += &(methods.iter().map(head).collect::<String>() + "</tr></thead><tbody>\n");
-    for (i, (name, said)) in recordings.iter().enumerate() {
+    for (i, [name, said]) in rows.iter().enumerate() {
         content += &format!("<tr><th scope=\"row\">{}</th><td>{}</td>", escape(name), escape(said));
         for (_, _, texts) in &methods {
             let cell = texts.get(i).map_or_else(String::new, |Transcript { text, greedy }| {
-                let mark = if text == said { "" } else { " ✗" };
+                let mark = if text == said || !marked { "" } else { " ✗" };
                 let other = if greedy == text { String::new() } else { format!(" ({})", escape(greedy)) };
                 format!("{}{other}{mark}", if text.is_empty() { "–".to_owned() } else { escape(text) })
             });

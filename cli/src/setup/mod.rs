@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// What is read.
-const DATA: &str = "Data; without them, small road scenes or digits are made up.
+const DATA: &str = "Data; without them, small road scenes, digits, words or sentences are made up.
 For segnet, a directory of images with a class for every pixel:
 - images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
 - {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
@@ -51,6 +51,9 @@ For speech, WAV files of one channel and one rate:
 - recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, what
   is said) or names that begin with a digit and _; train.txt and
   test.txt list the names, or every fifth is for scores
+For translate, files of lines in two languages, line by line:
+- train.en[.gz] and train.de[.gz], and the same for val and test,
+  which may be called test_NAME; or every fifth is for scores
 For generate, images in the layouts of classify; their classes
 count for nothing, and images smaller than what the network makes
 lie in the middle, with black around.
@@ -70,7 +73,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify and generate, 16 for speech]
+    /// Images in a batch [default: 8 for segnet, 64 for classify and generate, 16 for speech, 32 for
+    /// translate]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.
@@ -128,6 +132,13 @@ impl Setup {
     /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let network = self.chosen.network()?;
+        if self.task() != Task::Translate {
+            let options =
+                [("--languages", self.reading.languages.is_some()), ("--pieces", self.reading.pieces.is_some())];
+            if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
+                return Err(Failure::at(option, "is for --task translate"));
+            }
+        }
         let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
         let notes = data.notes();
         notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));

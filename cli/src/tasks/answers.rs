@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Of images, or of recordings. Files keep classes as numbers.
+/// Of images, recordings or sentences. Files keep classes as numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answers {
     /// The class of every pixel, or of every image, one after another.
     Classes(Vec<u32>),
-    /// What is said in each recording.
+    /// What is said in each recording, or what each sentence means.
     Texts(Vec<Transcript>),
     /// Images that were made.
     Made(Made),
@@ -23,12 +23,12 @@ pub struct Made {
     pub pixels: Vec<u8>,
 }
 
-/// What is said in a recording.
+/// What is said in a recording, or a sentence in another language.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
     /// The likeliest text.
     pub text: String,
-    /// That of the likeliest alignment.
+    /// That of the likeliest alignment, or of the likeliest words one by one.
     pub greedy: String,
 }
 

@@ -15,6 +15,7 @@ mod segnet;
 mod shown;
 mod speech;
 pub mod torch;
+mod translate;
 mod weights;
 
 pub use answers::{Answers, Made, Transcript};
@@ -28,7 +29,7 @@ pub use torch::{Reads, Recognised};
 
 use crate::{
     Failure,
-    data::{Column, Notes, Reading},
+    data::{Column, Languages, Notes, Pieces, Reading},
     device::Device,
     optimizer::{Recipe, Rule},
 };
@@ -49,6 +50,8 @@ pub enum Task {
     Classify,
     /// Deep Speech 2: letters of recordings.
     Speech,
+    /// Sentences of one language to those of another: recurrent networks with attention
+    Translate,
     /// DCGAN: images like those that it is shown, made of noise
     Generate,
 }
@@ -61,6 +64,7 @@ impl Task {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
+            Self::Translate => &translate::Translating,
             Self::Generate => &generate::Generate,
         }
     }
@@ -240,6 +244,18 @@ pub struct Classes {
     /// What a network for recordings hears; its classes are letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sound: Option<SoundInput>,
+    /// What a network for translation reads and writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentences: Option<Sentences>,
+}
+
+/// Sentences for a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sentences {
+    /// Of the source, and of the target.
+    pub languages: Languages,
+    /// What their words are taken apart into.
+    pub pieces: [Pieces; 2],
 }
 
 /// Recordings for a network.

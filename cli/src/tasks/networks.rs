@@ -52,6 +52,18 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
+    /// translate: an encoder and a decoder of one layer of 8 · width units, with attention; its paper's size has 1024 units
+    #[value(name = "seq2seq-1")]
+    #[serde(rename = "seq2seq-1")]
+    Seq2Seq1,
+    /// translate: the same of three layers
+    #[value(name = "seq2seq-3")]
+    #[serde(rename = "seq2seq-3")]
+    Seq2Seq3,
+    /// translate: the same of five layers
+    #[value(name = "seq2seq-5")]
+    #[serde(rename = "seq2seq-5")]
+    Seq2Seq5,
     /// generate: DCGAN, for images of 32 × 32; its paper's size makes 64 × 64
     Dcgan,
 }
@@ -63,6 +75,7 @@ impl Net {
         match self {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
+            Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
             Self::Dcgan => Task::Generate,
             Self::Mlp
             | Self::Resnet
@@ -87,7 +100,10 @@ impl Net {
             | Self::SegnetBasic
             | Self::Segnet
             | Self::DeepSpeech2
-            | Self::Dcgan => return None,
+            | Self::Dcgan
+            | Self::Seq2Seq1
+            | Self::Seq2Seq3
+            | Self::Seq2Seq5 => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -104,6 +120,7 @@ impl Net {
             Self::Mlp | Self::Resnet | Self::Towers => None,
             // That of common implementations: the paper's own is larger than any data here.
             Self::DeepSpeech2 => Some(200),
+            Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Some(128),
             Self::SegnetBasic
             | Self::Segnet
             | Self::Dcgan
@@ -167,7 +184,8 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet, deep-speech-2 and dcgan are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3,
+                             seq2seq-5 and dcgan are"
         );
         Err(Failure::at("--size paper", cause))
     }

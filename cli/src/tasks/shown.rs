@@ -43,8 +43,10 @@ pub enum Samples {
         /// R G B of each image, as far as it can be read, and its class.
         images: Vec<(Option<Vec<u8>>, u32)>,
     },
+    /// Sentences, each with what it means in the other language.
+    Sentences(Vec<[String; 2]>),
     /// Recordings, each with its name and what is said.
-    Texts(Vec<(String, String)>),
+    Texts(Vec<[String; 2]>),
     /// Real images, of which a network is to make the like.
     Made {
         /// Rows and columns.

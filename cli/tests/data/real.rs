@@ -2,7 +2,7 @@
 //!
 //! Expected values are from the descriptions that came with the data, made with other programs.
 
-use gradscale_cli::data::{Classification, Reading, Segmentation, Split};
+use gradscale_cli::data::{Classification, Pair, Parallel, Pieces, Reading, Segmentation, Split};
 use std::{env, path::PathBuf, time::Instant};
 
 /// Median-frequency weights of the 11 classes at full size.
@@ -148,4 +148,29 @@ fn fashion_mnist() {
         let sum: f64 = part.features.memory().iter().map(|&value| f64::from(value)).sum();
         assert!((sum / 255.0 / part.features.memory().len() as f64 - mean).abs() < 5e-7);
     }
+}
+
+#[test]
+fn multi30k() {
+    let Some(path) = real("text/multi30k-en-de") else { return };
+    let begin = Instant::now();
+    let reading = Reading { validation: true, ..Reading::default() };
+    let data = Parallel::load(&path, &reading).expect("sentences");
+    println!("read in {:.1} s: {:?}", begin.elapsed().as_secs_f64(), data.notes);
+    let validation = data.validation.as_ref().expect("a part of its own");
+    assert_eq!(data.languages.to_string(), "en-de");
+    let left_out: usize = 29000 - data.train.len();
+    assert!(left_out < 100 && validation.len() == 1014 && data.test.len() == 1000, "{:?}", data.notes);
+    assert_eq!(data.pieces.each_ref().map(Pieces::count), [2000, 2000]);
+    // Bytes of all lines, with their ends, as the description has them.
+    let bytes = |language: usize| data.test.iter().map(|pair| pair.texts[language].len() + 1).sum::<usize>();
+    assert_eq!([bytes(0), bytes(1)], [62076, 70649]);
+    // Every sentence comes back from its pieces, but for letters that training has not.
+    let whole = |pair: &&Pair| {
+        let spaced = pair.texts[1].split_whitespace().collect::<Vec<_>>().join(" ");
+        data.pieces[1].text(&pair.pieces[1]) == spaced
+    };
+    let back = data.test.iter().filter(whole).count();
+    println!("{back} of 1000 test sentences come back from their pieces");
+    assert!(back >= 995, "{back}");
 }

@@ -29,3 +29,4 @@ mod speech;
 mod traces;
 mod traces_more;
 mod training;
+mod translation;

@@ -13,11 +13,16 @@ use std::collections::BTreeMap;
 const TABLE: &str = include_str!("../../golden/speech.txt");
 
 /// Shapes and values of a case by key.
-type Case = BTreeMap<&'static str, (Vec<usize>, &'static str)>;
+pub type Case = BTreeMap<&'static str, (Vec<usize>, &'static str)>;
 
 fn cases() -> BTreeMap<&'static str, Case> {
+    table(TABLE)
+}
+
+/// Of a table, by name.
+pub fn table(text: &'static str) -> BTreeMap<&'static str, Case> {
     let mut all: BTreeMap<_, Case> = BTreeMap::new();
-    for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
         let mut parts = line.split('\t');
         let [case, key, shape, values] = [(); 4].map(|()| parts.next().expect("four columns"));
         all.entry(case).or_default().insert(key, (numbers(shape), values));
@@ -25,16 +30,16 @@ fn cases() -> BTreeMap<&'static str, Case> {
     all
 }
 
-fn floats(case: &Case, key: &str) -> Vec<f32> {
+pub fn floats(case: &Case, key: &str) -> Vec<f32> {
     numbers(case[key].1)
 }
 
-fn words(case: &Case, key: &str) -> Vec<u32> {
+pub fn words(case: &Case, key: &str) -> Vec<u32> {
     numbers(case[key].1)
 }
 
 /// The largest difference, relative to the largest value.
-fn distance(found: &[f32], right: &[f32]) -> f64 {
+pub fn distance(found: &[f32], right: &[f32]) -> f64 {
     assert_eq!(found.len(), right.len());
     let largest = right.iter().fold(0f64, |most, &x| most.max(f64::from(x).abs()));
     let differences = found.iter().zip(right).map(|(&x, &y)| (f64::from(x) - f64::from(y)).abs());

@@ -5,6 +5,7 @@
 mod gan;
 mod nets;
 mod speech;
+mod translation;
 mod vision;
 
 use gan::gan;
@@ -12,6 +13,7 @@ use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architect
 use gradscale_conformance::Recorder;
 use nets::{Setting, Trained, mlp, segnet, sequence};
 use speech::speech;
+use translation::translation;
 use vision::{segnet_vgg, vision};
 
 const SHIFT: i32 = 30;
@@ -85,6 +87,11 @@ fn networks_in_turn_are_shift_invariant() {
     invariant("DCGAN", |method, setting| gan(device(), method, setting));
 }
 
+#[test]
+fn translation_is_shift_invariant() {
+    invariant("seq2seq", |method, setting| translation(device(), method, setting));
+}
+
 /// What is new of a larger network is where its gradients meet: under the method that is to hold alone.
 #[test]
 fn networks_for_images_are_shift_invariant() {
@@ -134,7 +141,7 @@ fn a_repeated_step_draws_anew() {
 #[test]
 fn f32_is_shift_invariant() {
     let method = Method::fp32();
-    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>, gan::<Cpu>] {
+    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>, translation::<Cpu>, gan::<Cpu>] {
         let plain = train(device(), &method, Setting { shift: 0, recording: false });
         let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
         assert_eq!(difference(&plain, &shifted), None);

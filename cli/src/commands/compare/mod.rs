@@ -132,7 +132,7 @@ fn train(
             Some(_) => Some(run.evaluate(On::Validation)?),
             None => None,
         };
-        recorder.scored(&Entry { scores: Some(metrics), validation, ..last });
+        recorder.scored(&Entry { scores: Some(metrics.clone()), validation, ..last });
     }
     recorder.finish(metrics, run.samples()?, memory, &run.unchanged()?);
     doubts::say(bar, &about, &recorder.news());

@@ -3,7 +3,7 @@
 use super::results::{Case, Results};
 use crate::{
     machine::Origin,
-    metrics::{Generated, Metrics},
+    metrics::Metrics,
     record::{Record, gradients, summary::Summary},
 };
 use std::fmt::Write;
@@ -14,7 +14,7 @@ pub fn line(record: &Record) -> String {
     match (&record.metrics, &record.failure) {
         (Some(metrics), _) => format!(
             "{head}  {}  loss {:.4}  {} skipped  {} repeated  {:.1} s",
-            score(metrics),
+            Metrics::words(metrics.judged()),
             record.final_loss.unwrap_or(f64::NAN),
             record.skipped_steps,
             record.repeats,
@@ -22,21 +22,6 @@ pub fn line(record: &Record) -> String {
         ),
         (None, Some(failure)) => format!("{head}  {failure}"),
         (None, None) => head,
-    }
-}
-
-/// The score that counts most.
-pub fn score(metrics: &Metrics) -> String {
-    if let Some(Generated { distance, .. }) = metrics.generated {
-        return format!("Fréchet distance {distance:8.4}");
-    }
-    if let Some([greedy, errors]) = metrics.cer {
-        return format!("character errors {:5.1} % (greedy {:5.1} %)", 100.0 * errors, 100.0 * greedy);
-    }
-    match (metrics.miou, metrics.towers) {
-        (Some(miou), _) => format!("mIoU {:5.1} %", 100.0 * miou),
-        (None, Some([first, second])) => format!("right {:5.1} and {:5.1} %", 100.0 * first, 100.0 * second),
-        (None, None) => format!("right {:5.1} %", 100.0 * metrics.global_accuracy),
     }
 }
 

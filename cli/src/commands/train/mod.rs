@@ -10,7 +10,7 @@ mod tensorboard;
 use crate::{
     Failure, doubts,
     machine::Origin,
-    metrics::{Generated, Metrics},
+    metrics::Metrics,
     output,
     record::{Description, Recorder},
     report::Report,
@@ -146,7 +146,7 @@ fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
     if iteration >= iters {
         // Of a training that was killed just before its report.
         let memory = training.run.memory();
-        training.report(entries.last().and_then(|entry| entry.scores), memory)?;
+        training.report(entries.last().and_then(|entry| entry.scores.clone()), memory)?;
     }
     training.run(iteration)
 }
@@ -232,16 +232,16 @@ impl Training<'_> {
                 self.board.sync()?;
                 let history = History::of(self.recorder.record());
                 self.checkpoints.save(&*self.run, self.plan, &history, iteration)?;
-                self.report(entry.scores, memory)?;
+                self.report(entry.scores.clone(), memory)?;
             }
             Ok(())
         };
         keep().map_err(|error: Failure| error.hint(&go_on(self.directory)))?;
-        for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
+        for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             if let Some(scores) = scores {
                 let examples = self.plan.setup.task().kind().examples();
-                let line =
-                    format!("step {iteration}: loss {:.4}, {} on {on} {examples}\n", outcome.loss, words(&scores));
+                let words = Metrics::words(scores.iter());
+                let line = format!("step {iteration}: loss {:.4}, {words} on {on} {examples}\n", outcome.loss);
                 bar.suspend(|| output::print(&line))?;
             }
         }
@@ -268,17 +268,6 @@ impl Training<'_> {
         };
         output::write(&path, report.html().as_bytes())
     }
-}
-
-fn words(scores: &Metrics) -> String {
-    let right = format!("right {:.1} %", 100.0 * scores.global_accuracy);
-    if let Some(Generated { distance, constant, .. }) = scores.generated {
-        return format!("Fréchet distance {distance:.4} (always one image {constant:.4})");
-    }
-    if let Some([greedy, errors]) = scores.cer {
-        return format!("character errors {:.1} % (greedy {:.1} %), {right}", 100.0 * errors, 100.0 * greedy);
-    }
-    scores.miou.map_or(right.clone(), |miou| format!("mIoU {:.1} %, {right}", 100.0 * miou))
 }
 
 /// One training at a time in a directory. The system lets go of it when the process ends, however that happens.

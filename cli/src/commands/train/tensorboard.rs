@@ -5,7 +5,7 @@ mod message;
 
 use crate::{
     Failure,
-    metrics::Generated,
+    metrics::Metrics,
     record::{Entry, Histogram, Point},
     tasks::On,
 };
@@ -83,16 +83,9 @@ impl Writer {
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);
-        for (on, scores) in [(On::Validation, entry.validation), (On::Test, entry.scores)] {
-            if let Some(scores) = scores {
-                scores.miou.iter().for_each(|&miou| scalar(&format!("{on}/miou"), miou));
-                if let Some(Generated { distance, variety, .. }) = scores.generated {
-                    scalar(&format!("{on}/frechet_distance"), distance);
-                    scalar(&format!("{on}/variety"), variety);
-                    continue;
-                }
-                scalar(&format!("{on}/class_accuracy"), scores.class_accuracy);
-                scalar(&format!("{on}/global_accuracy"), scores.global_accuracy);
+        for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
+            for (metric, value) in scores.iter().flat_map(Metrics::iter) {
+                scalar(&format!("{on}/{}", metric.key()), value);
             }
         }
         for Point { name, alpha, gamma_measured, gamma_predicted, subnormal_share, amax, overflows, .. } in &entry.sites

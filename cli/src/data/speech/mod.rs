@@ -9,7 +9,7 @@ pub use wav::Sound;
 
 use super::{
     Cause, DataError, Notes, Reading,
-    files::{Broken, fifths, visible},
+    files::{Broken, fifths, hold_out, visible},
     name, parted, split_note,
 };
 use gradscale::core::ops::Ctc;
@@ -256,16 +256,6 @@ fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
         files.push(folder.join(name));
     }
     Ok(Some(files))
-}
-
-/// Every tenth is kept from training.
-fn hold_out(all: &[Spoken]) -> Option<[Vec<Spoken>; 2]> {
-    let of = |held: bool| -> Vec<Spoken> {
-        let numbered = all.iter().enumerate();
-        numbered.filter(|(i, _)| (i % 10 == 9) == held).map(|(_, one)| one.clone()).collect()
-    };
-    let parts = [of(false), of(true)];
-    (!parts[1].is_empty()).then_some(parts)
 }
 
 /// All letters that occur, in order.

@@ -2,7 +2,7 @@
 
 use super::{
     Exam, Sentence, Stand, keeps,
-    words::{listed, points, strong},
+    words::{listed, reached, strong},
     worst,
 };
 use crate::record::gradients::percent;
@@ -84,37 +84,37 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
         };
         let wide = (0..chances.len()).any(|score| {
             let (low, high) = ends(&equal, score);
-            high - low > (high - exam.constant) / 4.0
+            let learned = (low - exam.constant).abs().max((high - exam.constant).abs());
+            high - low > learned / 4.0
         });
         all.push(strong(about, format!("{names}: {}. {}", spans.join("; "), advice(chances[0], wide))));
     }
     for stand in lossy {
         if let Some((name, share)) = worst(stand) {
             let text = format!(
-                "{} {}, though {} of the gradients at {name} were flushed to zero: that is not what {} computes. One seed \
+                "{}, though {} of the gradients at {name} were flushed to zero: that is not what {} computes. One seed \
                  does not say whether the difference of {} is chance (--seeds 0,1,2).",
-                baseline.scores[0].0,
-                points(stand.mean(0)),
+                reached(stand, 0),
                 percent(share),
                 baseline.method,
-                difference_of((stand.mean(0) - baseline.mean(0)).abs())
+                baseline.scores[0].0.difference((stand.mean(0) - baseline.mean(0)).abs())
             );
             all.push(strong(&format!("{} learned", stand.method), text));
         }
     }
     for stand in other {
         if let Some((score, difference, margin)) = differs(stand) {
-            let (word, name) = (if difference < 0.0 { "lower" } else { "higher" }, baseline.scores[score].0);
+            let word = if difference < 0.0 { "lower" } else { "higher" };
             let caution = match chances[score] {
                 Chance::Seeds { .. } | Chance::Unknown => "",
                 Chance::Answers { .. } => " Chance in training is not in that: --seeds 0,1,2 shows it.",
             };
             let text = format!(
-                "{name} {} where {} has {}, more than the {} that chance explains.{caution}",
-                points(stand.mean(score)),
+                "{} where {} has {}, more than the {} that chance explains.{caution}",
+                reached(stand, score),
                 baseline.method,
-                points(baseline.mean(score)),
-                difference_of(margin)
+                baseline.text(score, baseline.mean(score)),
+                baseline.scores[score].0.difference(margin)
             );
             all.push(strong(&format!("{} is {word}", stand.method), text));
         }
@@ -130,17 +130,18 @@ fn ends(equal: &[&Stand<'_>], score: usize) -> (f64, f64) {
 /// From the lowest to the highest, and how far chance goes.
 fn span(equal: &[&Stand<'_>], score: usize, chance: Chance) -> String {
     let (low, high) = ends(equal, score);
-    let name = equal[0].scores[score].0;
+    let metric = equal[0].scores[score].0;
     let within = match chance {
         Chance::Seeds { margin, seeds } => {
-            format!(", where the spread between {seeds} seeds explains {}", difference_of(margin))
+            format!(", where the spread between {seeds} seeds explains {}", metric.difference(margin))
         }
         Chance::Answers { margin, answers } => {
-            format!(", where chance in {answers} test images alone explains {}", difference_of(margin))
+            format!(", where chance in {answers} test images alone explains {}", metric.difference(margin))
         }
         Chance::Unknown => String::new(),
     };
-    format!("{name} {:.1} to {}, {} apart{within}", 100.0 * low, points(high), difference_of(high - low))
+    let (name, low_shown) = (metric.name(), metric.shown(low));
+    format!("{name} {low_shown:.1} to {}, {} apart{within}", metric.text(high), metric.difference(high - low))
 }
 
 /// What to make of it; `wide` is a difference of more than a quarter of what was learned.
@@ -159,8 +160,4 @@ fn advice(chance: Chance, wide: bool) -> &'static str {
              one seed: differences of this size mean nothing, another seed may turn them round. How large chance is only several seeds show (--seeds 0,1,2)."
         }
     }
-}
-
-fn difference_of(margin: f64) -> String {
-    format!("{:.1} points", 100.0 * margin)
 }

@@ -33,11 +33,11 @@ fn pixels(method: &str, seed: u64, miou: f64) -> Record {
 }
 
 fn images(method: &str, seed: u64, right: f64) -> Record {
-    record(method, seed, &json!({"class_accuracy": right, "global_accuracy": right}), &json!([]))
+    record(method, seed, &json!({"top_1": right}), &json!([]))
 }
 
 fn towers(method: &str, first: f64, second: f64, flushed: f64) -> Record {
-    let metrics = json!({"class_accuracy": 0.5, "global_accuracy": 0.5, "towers": [first, second]});
+    let metrics = json!({"first_tower": first, "second_tower": second});
     let alpha = if method == "gs" { 48 } else { 0 };
     record(method, 0, &metrics, &json!([site("first/dgrad", 0.0, 3), site("second/dgrad", flushed, alpha)]))
 }
@@ -84,7 +84,7 @@ fn of_images_chance_is_the_binomial_error() {
             .contains("91.5 to 94.0 %, 2.5 points apart, where chance in 500 test images alone explains 3.0 points")
     );
     let lower = said_of(0.90);
-    assert!(lower[1].starts_with("gs is lower: accuracy 90.0 % where fp32 has 94.0 %, more than the 3.0 points"));
+    assert!(lower[1].starts_with("gs is lower: top-1 90.0 % where fp32 has 94.0 %, more than the 3.0 points"));
     assert!(lower[1].ends_with("--seeds 0,1,2 shows it."), "one seed stays careful: {lower:?}");
     // All right is not certain either.
     let certain = said(&[images("fp32", 0, 1.0), images("gs", 0, 0.998)], IMAGES);
@@ -121,7 +121,7 @@ fn what_failed_and_how_one_sees_it() {
     assert_eq!(said[0], "In short: only fp32 and gs trained both towers; dynamic did not.");
     assert_eq!(
         said[1],
-        "dynamic failed: second tower 12.0 % right where fp32 has 96.0 %; always the same answer would have 10.0 %. \
+        "dynamic failed: second tower 12.0 % where fp32 has 96.0 %; always the same answer would have 10.0 %. \
          At second/dgrad 99.9 % of the gradients were flushed to zero."
     );
     assert!(said[2].starts_with("Equal, as far as can be told: fp32 and gs: first tower 96.0 to 97.0 %"), "{said:?}");

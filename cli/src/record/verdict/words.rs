@@ -6,11 +6,6 @@ pub fn strong(about: &str, text: String) -> Sentence {
     Sentence { about: about.to_owned(), text }
 }
 
-/// A score in percent.
-pub fn points(score: f64) -> String {
-    format!("{:.1} %", 100.0 * score)
-}
-
 /// `fp32, dynamic and gs`.
 pub fn listed(names: &[&str]) -> String {
     match names {
@@ -20,9 +15,8 @@ pub fn listed(names: &[&str]) -> String {
     }
 }
 
-/// A score with its name: `mIoU 9.0 %`, `second tower 10.4 % right`; of several seeds the mean.
+/// A score with its name: `mIoU 9.0 %`, `second tower 10.4 %`; of several seeds the mean.
 pub fn reached(stand: &Stand<'_>, score: usize) -> String {
-    let name = stand.scores.get(score).map_or("score", |(name, _)| name);
-    let right = if name.ends_with("tower") { " right" } else { "" };
-    format!("{name} {}{right}", points(stand.mean(score)))
+    let name = stand.scores.get(score).map_or("score", |(metric, _)| metric.name());
+    format!("{name} {}", stand.text(score, stand.mean(score)))
 }

@@ -55,7 +55,10 @@ impl Dataset for Labelled {
             | Net::SegnetBasic
             | Net::Segnet
             | Net::DeepSpeech2
-            | Net::Dcgan => {
+            | Net::Dcgan
+            | Net::Seq2Seq1
+            | Net::Seq2Seq3
+            | Net::Seq2Seq5 => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

@@ -64,7 +64,13 @@ impl Kind for Classify {
             Net::InceptionV3 => network.words("Inception v3"),
             Net::ResNet18 => network.words("ResNet-18"),
             Net::ResNet50 => network.words("ResNet-50"),
-            Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 | Net::Dcgan => network.words("SegNet"),
+            Net::SegnetBasic
+            | Net::Segnet
+            | Net::DeepSpeech2
+            | Net::Dcgan
+            | Net::Seq2Seq1
+            | Net::Seq2Seq3
+            | Net::Seq2Seq5 => network.words("SegNet"),
         }
     }
 

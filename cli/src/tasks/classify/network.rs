@@ -32,7 +32,10 @@ pub const fn lr(net: Net) -> f64 {
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
-        | Net::Dcgan => LR,
+        | Net::Dcgan
+        | Net::Seq2Seq1
+        | Net::Seq2Seq3
+        | Net::Seq2Seq5 => LR,
     }
 }
 
@@ -156,7 +159,10 @@ pub fn network(
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
-        | Net::Dcgan => {
+        | Net::Dcgan
+        | Net::Seq2Seq1
+        | Net::Seq2Seq3
+        | Net::Seq2Seq5 => {
             let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))

@@ -27,9 +27,16 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
         Net::Vgg16 => torch::sizes(file, "classifier.0.weight", "")[0].get(1) == Some(&(8 * width)),
         Net::InceptionV3 => file.tensor("AuxLogits.fc.weight").is_err(),
         Net::GoogLeNet | Net::InceptionV2 | Net::ResNet18 | Net::ResNet50 => rows == 3,
-        Net::Mlp | Net::Resnet | Net::Towers | Net::SegnetBasic | Net::Segnet | Net::DeepSpeech2 | Net::Dcgan => {
-            return None;
-        }
+        Net::Mlp
+        | Net::Resnet
+        | Net::Towers
+        | Net::SegnetBasic
+        | Net::Segnet
+        | Net::DeepSpeech2
+        | Net::Dcgan
+        | Net::Seq2Seq1
+        | Net::Seq2Seq3
+        | Net::Seq2Seq5 => return None,
     };
     let network = Network { net, width, small };
     Some(Recognised { task: Task::Classify, network, classes, input: Reads::Channels(channels), whole: true })

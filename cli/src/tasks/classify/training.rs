@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
-    metrics::{Confusion, Metrics, TopK},
+    metrics::{Confusion, Metric, Metrics, TopK},
     tasks::{Answers, Classes, ImageInput, Net, On, Settings, run, samples, torch::Flattened},
 };
 use gradscale::{
@@ -51,7 +51,10 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
-        | Net::Dcgan => settings.recipe.optimizer(ratio),
+        | Net::Dcgan
+        | Net::Seq2Seq1
+        | Net::Seq2Seq3
+        | Net::Seq2Seq5 => settings.recipe.optimizer(ratio),
     }
 }
 
@@ -142,10 +145,12 @@ impl run::Task for Learning<'_> {
                 confused.add(labels, &run::predict(trainer, &first, (size, element), &images)?, None)?;
             }
         }
-        let top_5 = (classes > 5).then_some(top_5.share());
         Ok(match self.net.net {
-            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) => Metrics { top_5, ..Metrics::of_images(&confusion) },
-            Built::Towers(_) => Metrics::of_towers(&confused, confusion),
+            Built::Towers(_) => Metrics::of_towers(&confused, &confusion),
+            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) if classes > 5 => {
+                Metrics::of_images(&confusion).with(Metric::Top5, top_5.share())
+            }
+            Built::Mlp(_) | Built::Resnet(_) | Built::Vision(_) => Metrics::of_images(&confusion),
         })
     }
 
@@ -170,6 +175,14 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes { names, colours: Vec::new(), values: Vec::new(), input: Some(self.net.input), columns, sound: None }
+        Classes {
+            names,
+            colours: Vec::new(),
+            values: Vec::new(),
+            input: Some(self.net.input),
+            columns,
+            sound: None,
+            sentences: None,
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Failure,
     data::{Classification, Order, Sample},
-    metrics::{Generated, Metrics},
+    metrics::Metrics,
     tasks::{Answers, Classes, ImageInput, Made, On, Pixels, Settings, run, samples},
 };
 use gradscale::{
@@ -197,7 +197,7 @@ impl run::Task for Learning<'_> {
         let features = Normal::of(&features, gallery.features.count(image));
         let distance = features.map_or(f64::INFINITY, |features| features.distance(&real.features));
         let variety = spread(&made, image.iter().product()) / real.spread;
-        Ok(Metrics::of_made(Generated { distance, constant: real.constant, variety }))
+        Ok(Metrics::of_made(distance, real.constant, variety))
     }
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
@@ -223,6 +223,7 @@ impl run::Task for Learning<'_> {
             input: Some(ImageInput::new(self.frame.image, [0.0, 1.0])),
             columns: Vec::new(),
             sound: None,
+            sentences: None,
         }
     }
 }

@@ -131,6 +131,7 @@ impl run::Task for Learning<'_> {
             input: None,
             columns: Vec::new(),
             sound: None,
+            sentences: None,
         }
     }
 }

@@ -128,6 +128,7 @@ impl run::Task for Learning<'_> {
             input: None,
             columns: Vec::new(),
             sound: Some(SoundInput { rate: self.data.rate, frequencies: self.data.frequencies }),
+            sentences: None,
         }
     }
 }

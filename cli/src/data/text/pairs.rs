@@ -1,0 +1,258 @@
+//! Sentences in two languages: line i of one file belongs to line i of the other.
+
+use super::{Pieces, lines, made_up};
+use crate::{
+    data::{
+        Cause, DataError, Notes, Random, Reading,
+        files::{fifths, hold_out, visible},
+        listing, name, split_note, store,
+    },
+    text::as_text,
+};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// Sentences of more pieces are left out: they bound a batch's memory and the number of programs for a device.
+const LONGEST: usize = 64;
+/// What a directory must contain, for messages.
+const LAYOUT: &str = "train.LANGUAGE[.gz] in two languages, as train.en and train.de, and the same for val and test";
+/// How the names of other parts begin.
+const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
+const TEST: &str = "test";
+
+/// Two languages by the endings of their files, the source first: `en-de`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Languages(pub [String; 2]);
+
+impl FromStr for Languages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('-').map(|(source, target)| [source.to_owned(), target.to_owned()]);
+        let parts = parts.filter(|parts| parts[0] != parts[1] && parts.iter().all(|one| !one.is_empty()));
+        parts.map(Self).ok_or_else(|| "must be the endings of two files, the source's first, as en-de".to_owned())
+    }
+}
+
+impl fmt::Display for Languages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0[0], self.0[1])
+    }
+}
+
+as_text!(Languages);
+
+/// A sentence in both languages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The source, and what it means.
+    pub texts: [String; 2],
+    /// Their pieces, with the end.
+    pub pieces: [Vec<u32>; 2],
+}
+
+/// Sentences in two languages.
+#[derive(Clone, Debug)]
+pub struct Parallel {
+    /// What to call it: the last part of the directory's path.
+    pub name: String,
+    /// Source and target.
+    pub languages: Languages,
+    /// The pieces of both.
+    pub pieces: [Pieces; 2],
+    /// For training.
+    pub train: Vec<Pair>,
+    /// For scores while a training goes on, if these are wanted.
+    pub validation: Option<Vec<Pair>>,
+    /// For the last scores.
+    pub test: Vec<Pair>,
+    /// What was found.
+    pub notes: Notes,
+}
+
+/// Texts of both languages.
+type Texts = Vec<[String; 2]>;
+
+impl Parallel {
+    /// Reads a directory with files `train.LANGUAGE`, plain or gzip'ed (`.gz`), in two languages or more, of which
+    /// [`Reading::languages`] says two; else it is from English to another, or from the first to the second by name. Files
+    /// whose names begin with `test` are for scores, the first of them by name; `val`, `valid`, `validation` or `dev` for
+    /// those under way, and for the last ones where there is no test. Without either, every fifth pair is for scores. The
+    /// pieces are those of the training part.
+    ///
+    /// # Errors
+    /// A directory of another layout, languages that are not there, files that cannot be read or are no UTF-8, whose
+    /// numbers of lines differ, or of which nothing is left.
+    pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
+        let options = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
+        let options =
+            options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
+        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
+            return Err(Cause::Option(format!("{option} means nothing for sentences")).at(dir));
+        }
+        if dir.is_file() {
+            return Err(Cause::Option(format!("a file, expected a directory with {LAYOUT}")).at(dir));
+        }
+        let parts = parts(dir)?;
+        let Some(train) = parts.get("train") else {
+            return Err(Cause::Layout { expected: LAYOUT, found: listing(dir)? }.at(dir));
+        };
+        let languages = chosen(dir, train, reading)?;
+        let of = |known: &dyn Fn(&str) -> bool| parts.keys().map(String::as_str).find(|part| known(part));
+        let (test, validation) = (of(&|part| part.starts_with(TEST)), of(&|part| VALIDATION.contains(&part)));
+        let (test, validation) = if test.is_some() { (test, validation) } else { (validation, None) };
+        let read = |part: &str| both(dir, part, &parts[part], &languages);
+        let mut taken = Vec::new();
+        let train = read("train")?;
+        let validation = validation.filter(|_| reading.validation).map(read).transpose()?;
+        let (train, test) = match test {
+            Some(test) => (train, read(test)?),
+            None => {
+                let [train, test] = fifths(train);
+                taken.push(split_note(train.len(), test.len()));
+                (train, test)
+            }
+        };
+        Self::new(name(dir), languages, [train, test], validation, reading, taken).map_err(|cause| cause.at(dir))
+    }
+
+    /// Made up: 2000 training and 100 test sentences of numbers, in English and German words.
+    ///
+    /// # Errors
+    /// None; as [`Parallel::load`].
+    pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, String> {
+        let languages = Languages(["en", "de"].map(str::to_owned));
+        let wanted = reading.languages.as_ref().unwrap_or(&languages);
+        let back = match wanted.0.each_ref().map(String::as_str) {
+            ["en", "de"] => false,
+            ["de", "en"] => true,
+            [_, _] => return Err(format!("--languages {wanted}: there are en-de and de-en")),
+        };
+        let part = |part: usize| -> Texts {
+            let mut random = Random::of(&[seed, part as u64]);
+            let one = |_| {
+                let mut pair = made_up::pair(&mut random);
+                if back {
+                    pair.reverse();
+                }
+                pair
+            };
+            (0..made_up::COUNTS[part]).map(one).collect()
+        };
+        let (name, texts) = ("made-up numbers".to_owned(), [part(0), part(1)]);
+        let made = Self::new(name, wanted.clone(), texts, None, reading, Vec::new());
+        made.map_err(|cause| cause.to_string())
+    }
+
+    fn new(
+        name: String, languages: Languages, [train, test]: [Texts; 2], validation: Option<Texts>, reading: &Reading,
+        mut taken: Vec<String>,
+    ) -> Result<Self, Cause> {
+        let (train, validation) =
+            crate::data::parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
+        let most = reading.pieces.unwrap_or(super::PIECES);
+        let learn = |language: usize| {
+            let texts = train.iter().map(|pair| pair[language].as_str());
+            Pieces::learn(texts, most).map_err(Cause::Option)
+        };
+        let pieces = [learn(0)?, learn(1)?];
+        let mut left_out = Vec::new();
+        let mut keep = |part: &'static str, texts: Texts| {
+            let (kept, without) = fitting(texts, &pieces);
+            let all = kept.len() + without.iter().sum::<usize>();
+            for (count, why) in without.into_iter().zip(["empty in one language", "longer than 64 pieces"]) {
+                if count > 0 {
+                    left_out.push(format!("left out: {count} of {all} pairs of the {part} part, {why}"));
+                }
+            }
+            if kept.is_empty() { Err(Cause::Option(format!("no sentences for {part}"))) } else { Ok(kept) }
+        };
+        let (train, test) = (keep("training", train)?, keep("test", test)?);
+        let validation = validation.map(|texts| keep("validation", texts)).transpose()?;
+        let [source, target] = pieces.each_ref().map(Pieces::count);
+        let found = format!("{name}: {} pairs, {languages}, {source} and {target} pieces", train.len());
+        taken.insert(0, found);
+        Ok(Self { name, languages, pieces, train, validation, test, notes: Notes { taken, left_out } })
+    }
+}
+
+/// Files by part, then by language. Of a file and the same gzip'ed, the plain one.
+fn parts(dir: &Path) -> Result<BTreeMap<String, BTreeMap<String, PathBuf>>, DataError> {
+    let mut parts: BTreeMap<String, BTreeMap<String, PathBuf>> = BTreeMap::new();
+    for path in visible(dir)?.into_iter().filter(|path| path.is_file()) {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let plain = file.strip_suffix(".gz").unwrap_or(&file);
+        if let Some((part, language)) = plain.rsplit_once('.') {
+            parts.entry(part.to_owned()).or_default().entry(language.to_owned()).or_insert(path);
+        }
+    }
+    Ok(parts)
+}
+
+/// The two languages that are wanted.
+fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &Reading) -> Result<Languages, DataError> {
+    let there: Vec<&str> = train.keys().map(String::as_str).collect();
+    let names = there.join(", ");
+    if let Some(languages) = &reading.languages {
+        return match languages.0.iter().find(|language| !train.contains_key(*language)) {
+            Some(missing) => {
+                Err(Cause::Option(format!("--languages {languages}: there is no train.{missing}, but {names}")).at(dir))
+            }
+            None => Ok(languages.clone()),
+        };
+    }
+    let pair = |source: &str, target: &str| Ok(Languages([source.to_owned(), target.to_owned()]));
+    match there[..] {
+        [first, "en"] => pair("en", first),
+        [first, second] => pair(first, second),
+        [one] => Err(Cause::Option(format!("train.{one} alone, without the same in another language")).at(dir)),
+        _ => Err(Cause::Option(format!(
+            "train in {names}: say which with --languages, as --languages {}-{}",
+            there[0], there[1]
+        ))
+        .at(dir)),
+    }
+}
+
+/// The lines of a part in both languages.
+fn both(
+    dir: &Path, part: &str, files: &BTreeMap<String, PathBuf>, Languages(languages): &Languages,
+) -> Result<Texts, DataError> {
+    let file = |language: &String| {
+        let missing = || {
+            Cause::Missing(format!("there is no {part} in this language")).at(dir.join(format!("{part}.{language}")))
+        };
+        files.get(language).ok_or_else(missing)
+    };
+    let [source, target] = [file(&languages[0])?, file(&languages[1])?];
+    let (sources, targets) = (lines(source)?, lines(target)?);
+    let (shorter, longer) = if sources.len() < targets.len() { (source, target) } else { (target, source) };
+    let counts = [sources.len(), targets.len()];
+    if counts[0] != counts[1] {
+        let [fewer, more] = [counts[0].min(counts[1]), counts[0].max(counts[1])];
+        let longer = longer.file_name().unwrap_or_default().to_string_lossy();
+        let reason = format!("missing: {fewer} lines, and {longer} has {more}");
+        return Err(Cause::Table { line: fewer + 1, reason }.at(shorter));
+    }
+    Ok(sources.into_iter().zip(targets).map(|(source, target)| [source, target]).collect())
+}
+
+/// Pairs that can be used; how many are empty, and how many too long.
+fn fitting(texts: Texts, pieces: &[Pieces; 2]) -> (Vec<Pair>, [usize; 2]) {
+    let apart = |i: usize| [0, 1].map(|language: usize| pieces[language].apart(&texts[i][language]));
+    let apart: Vec<[Vec<u32>; 2]> = store::each(texts.len(), apart);
+    let (mut kept, mut without) = (Vec::new(), [0; 2]);
+    for (texts, pieces) in texts.into_iter().zip(apart) {
+        match pieces.each_ref().map(Vec::len) {
+            // The end alone.
+            [0 | 1, _] | [_, 0 | 1] => without[0] += 1,
+            [source, target] if source.max(target) > LONGEST => without[1] += 1,
+            [_, _] => kept.push(Pair { texts, pieces }),
+        }
+    }
+    (kept, without)
+}

@@ -1,0 +1,78 @@
+//! What is asked of a data set of sentences in two languages.
+
+use super::{SHOWN, training::Learning};
+use crate::{
+    Failure,
+    data::{Notes, Parallel},
+    metrics::Bleu,
+    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+};
+use gradscale::optim::Optimizer;
+
+/// Sentences that the best constant answer is looked for among.
+const SENTENCES: usize = 20;
+
+impl Dataset for Parallel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// No classes: texts.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// Pieces of a target, on the average: of these the loss is a mean.
+    fn size(&self) -> [usize; 2] {
+        let all: usize = self.train.iter().map(|pair| pair.pieces[1].len()).sum();
+        [all.div_ceil(self.train.len().max(1)), 1]
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.train.len(), self.test.len()]
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.validation.as_ref().map(Vec::len)
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of a piece"
+    }
+
+    fn suits(&self, _: Net) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        settings.recipe.optimizer(settings.pixels.ratio(settings.batch * self.size()[0]))
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            weights::import(&mut parameters, file, &[])?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    /// The best of some sentences.
+    fn exam(&self) -> Exam {
+        let score = |said: &str| {
+            let mut bleu = Bleu::default();
+            self.test.iter().for_each(|pair| bleu.add(&pair.texts[1], said));
+            bleu.score()
+        };
+        let some = samples(self.train.len(), SENTENCES).map(|i| score(&self.train[i].texts[1]));
+        Exam { constant: some.fold(0.0, f64::max), answers: None }
+    }
+
+    fn samples(&self) -> Samples {
+        Samples::Sentences(samples(self.test.len(), SHOWN).map(|i| self.test[i].texts.clone()).collect())
+    }
+}

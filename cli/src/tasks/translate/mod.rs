@@ -1,0 +1,146 @@
+//! Translation: recurrent networks with attention, from sentences to sentences.
+
+mod beam;
+mod data;
+mod decode;
+mod network;
+mod training;
+
+use super::{
+    Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript, apply::Fill,
+};
+use crate::{
+    Failure,
+    data::{PIECES, Pair, Parallel, Pieces, Reading},
+    device::Work,
+};
+use decode::Translator;
+use gradscale::{
+    Cpu, Method, Parameters, PlanRow, Trainer,
+    core::{backend::Backend, ops::Divisor},
+    models::Seq2Seq,
+    optim::Sgd,
+};
+use network::{Batch, loss, network, sizes};
+use safetensors::SafeTensors;
+use std::path::Path;
+
+/// Sentences that a report shows.
+const SHOWN: usize = 12;
+/// Learning rate.
+const LR: f64 = 0.5;
+/// Pieces of a sentence that is translated, at most: a limit of memory.
+const LONGEST: usize = 1024;
+
+/// The task.
+pub(super) struct Translating;
+
+impl Kind for Translating {
+    fn net(&self) -> Net {
+        Net::Seq2Seq1
+    }
+
+    fn batch(&self) -> usize {
+        32
+    }
+
+    fn lr(&self, _: Net) -> f64 {
+        LR
+    }
+
+    fn divisor(&self) -> Pixels {
+        Pixels::Batch
+    }
+
+    fn examples(&self) -> &'static str {
+        "sentences"
+    }
+
+    fn counted(&self, batch: usize, pieces: usize) -> (&'static str, usize) {
+        ("pieces", batch * pieces)
+    }
+
+    fn network(&self, network: Network) -> String {
+        let [units, layers] = sizes(network);
+        let layers = if layers == 1 { "1 layer".to_owned() } else { format!("{layers} layers") };
+        let of = if network.is_paper() { ", the paper's" } else { "" };
+        format!("seq2seq with attention ({layers} of {units} units in encoder and decoder{of})")
+    }
+
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        Ok(Box::new(match path {
+            Some(path) => Parallel::load(path, reading)?,
+            None => Parallel::synthetic(seed, reading).map_err(|cause| Failure::at("made-up numbers", cause))?,
+        }))
+    }
+
+    fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, net) = network::network(0, [PIECES.into(); 2], network);
+        let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+        let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
+        let pair = Pair { texts: ["", ""].map(str::to_owned), pieces: [vec![5; 6], vec![5; 6]] };
+        let batch = Batch::new([pair].iter(), 1);
+        Ok(trainer.plan(batch.inputs(), |all| loss(&net, all, Divisor::Rows))?)
+    }
+
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+        let sentences = trained.classes.sentences.clone();
+        let sentences = sentences.ok_or_else(|| Failure::at("checkpoint", "does not say what its network reads"))?;
+        let count = sentences.pieces.each_ref().map(Pieces::count);
+        let (mut parameters, net) = network(0, count, trained.network);
+        fill(&mut parameters, &[])?;
+        let Trained { device, threads, network, method, .. } = trained;
+        device.open(threads, Loading { parameters, net, sizes: sizes(network), method, sentences })
+    }
+
+    /// A file of PyTorch's does not say what its words are.
+    fn recognise(&self, _: &SafeTensors<'_>) -> Option<Recognised> {
+        None
+    }
+}
+
+/// A trained network before it is on its device.
+struct Loading {
+    parameters: Parameters,
+    net: Seq2Seq,
+    sizes: [usize; 2],
+    method: Method,
+    sentences: Sentences,
+}
+
+impl Work for Loading {
+    type Output = Box<dyn Apply>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+        let Self { parameters, net, sizes, method, sentences } = self;
+        // Nothing is trained: the optimizer has no rate.
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
+        Ok(Box::new(Interpreter { trainer, net, sizes, sentences }))
+    }
+}
+
+struct Interpreter<B: Backend> {
+    trainer: Trainer<B>,
+    net: Seq2Seq,
+    sizes: [usize; 2],
+    sentences: Sentences,
+}
+
+impl<B: Backend<Error: 'static>> Apply for Interpreter<B> {
+    /// Of lines of UTF-8, a translation each; nothing of an empty one.
+    fn predict(&mut self, _: [usize; 3], bytes: &[u8]) -> Result<Answers, Failure> {
+        let text = std::str::from_utf8(bytes).map_err(|error| Failure::at("text", error))?;
+        let [source, target] = &self.sentences.pieces;
+        let apart: Vec<Vec<u32>> = text.lines().map(|line| source.apart(line)).collect();
+        if let Some(long) = apart.iter().position(|pieces| pieces.len() > LONGEST) {
+            let cause = format!("{} pieces, and at most {LONGEST} are translated", apart[long].len());
+            return Err(Failure::at(format!("line {}", long + 1), cause));
+        }
+        // The end alone says nothing.
+        let sources: Vec<&[u32]> = apart.iter().map(|pieces| &pieces[..]).filter(|pieces| pieces.len() > 1).collect();
+        let mut found = Translator::new(&mut self.trainer, &self.net, self.sizes).texts(&sources, target)?.into_iter();
+        let of =
+            |pieces: &Vec<u32>| if pieces.len() > 1 { found.next().unwrap_or_default() } else { Transcript::default() };
+        Ok(Answers::Texts(apart.iter().map(of).collect()))
+    }
+}

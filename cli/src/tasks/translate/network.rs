@@ -1,0 +1,154 @@
+//! Networks for translation with first values, and batches of sentences for them.
+
+use crate::{
+    data::{BEGIN, NOTHING, Pair},
+    tasks::{Net, Network},
+};
+use gradscale::{CrossEntropy, Input, Parameters, Var, core::ops::Divisor, models::Seq2Seq};
+
+/// Share that is kept while training, in small networks and in large ones.
+const KEEP: f32 = 0.8;
+/// Places of a batch are a multiple of this: few programs for a device, and the same results.
+const PLACES: usize = 8;
+
+/// Units of a layer, and layers of encoder and decoder.
+pub fn sizes(network: Network) -> [usize; 2] {
+    let layers = match network.net {
+        Net::Seq2Seq1 => 1,
+        Net::Seq2Seq3 => 3,
+        Net::Seq2Seq5 => 5,
+        Net::SegnetBasic
+        | Net::Segnet
+        | Net::Mlp
+        | Net::Resnet
+        | Net::Towers
+        | Net::AlexNet
+        | Net::Vgg16
+        | Net::GoogLeNet
+        | Net::InceptionV2
+        | Net::InceptionV3
+        | Net::ResNet18
+        | Net::ResNet50
+        | Net::DeepSpeech2
+        | Net::Dcgan => 1,
+    };
+    [8 * network.width, layers]
+}
+
+/// A network with its parameters, first values by `seed`, for so many pieces of source and target.
+pub fn network(seed: u64, pieces: [usize; 2], network: Network) -> (Parameters, Seq2Seq) {
+    let mut parameters = Parameters::seeded(seed);
+    let [units, layers] = sizes(network);
+    let net = Seq2Seq::new(&mut parameters.at("seq2seq"), pieces, units, layers).dropout(KEEP);
+    (parameters, net)
+}
+
+/// So many places, rounded up to one of the few sizes that batches have.
+pub fn room(places: usize) -> usize {
+    places.max(1).next_multiple_of(PLACES)
+}
+
+/// Sources side by side, those that are shorter filled up.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    pub count: usize,
+    pub room: usize,
+    pub pieces: Vec<u32>,
+    pub lengths: Vec<u32>,
+}
+
+impl Sources {
+    /// Of these, and as many of one piece alone that so many rows take.
+    pub fn new<'a>(sources: impl Iterator<Item = &'a [u32]>, rows: usize, room: usize) -> Self {
+        let mut all = Self { room, ..Self::default() };
+        sources.for_each(|source| all.push(source));
+        while all.count < rows {
+            all.push(&[BEGIN]);
+        }
+        all
+    }
+
+    fn push(&mut self, source: &[u32]) {
+        self.count += 1;
+        self.lengths.push(u32::try_from(source.len()).unwrap_or(u32::MAX));
+        self.pieces.extend_from_slice(source);
+        self.pieces.resize(self.count * self.room, NOTHING);
+    }
+
+    /// Pieces and lengths.
+    pub fn inputs(&self) -> [Input<'_>; 2] {
+        [Input::u32([self.count, self.room], &self.pieces), Input::u32([self.count], &self.lengths)]
+    }
+}
+
+/// Sentences in both languages side by side.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    sources: Sources,
+    /// What the decoder reads: the beginning, then the target without its end.
+    targets: Vec<u32>,
+    /// What follows each.
+    labels: Vec<u32>,
+}
+
+impl Batch {
+    /// Of these pairs, and as many empty ones that so many rows take. Both languages have as much room, so that there are
+    /// few sizes.
+    pub fn new<'a>(pairs: impl Iterator<Item = &'a Pair> + Clone, rows: usize) -> Self {
+        let longest = pairs.clone().flat_map(|pair| pair.pieces.each_ref().map(Vec::len)).max();
+        let room = room(longest.unwrap_or(0));
+        let sources = Sources::new(pairs.clone().map(|pair| &pair.pieces[0][..]), rows, room);
+        let (mut targets, mut labels) = (Vec::new(), Vec::new());
+        for (i, pair) in pairs.enumerate() {
+            let target = &pair.pieces[1];
+            targets.push(BEGIN);
+            targets.extend_from_slice(&target[..target.len().saturating_sub(1)]);
+            labels.extend_from_slice(target);
+            targets.resize((i + 1) * room, NOTHING);
+            labels.resize((i + 1) * room, NOTHING);
+        }
+        targets.resize(sources.count * room, NOTHING);
+        labels.resize(sources.count * room, NOTHING);
+        Self { sources, targets, labels }
+    }
+
+    /// Sources, their lengths, targets, labels.
+    pub fn inputs(&self) -> [Input<'_>; 4] {
+        let [pieces, lengths] = self.sources.inputs();
+        let size = [self.sources.count, self.sources.room];
+        [pieces, lengths, Input::u32(size, &self.targets), Input::u32(size, &self.labels)]
+    }
+
+    /// Labels that count.
+    pub fn counted(&self) -> usize {
+        self.labels.iter().filter(|&&label| label != NOTHING).count()
+    }
+}
+
+/// The cross-entropy of all pieces of the targets.
+pub fn loss<'t>(net: &Seq2Seq, [sources, lengths, targets, labels]: [Var<'t>; 4], divisor: Divisor) -> Var<'t> {
+    let counted = CrossEntropy { weights: None, ignore: Some(NOTHING), divisor };
+    net.logits(sources, lengths, targets).cross_entropy_with(labels, &counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_and_what_follows() {
+        let pair = |source: &[u32], target: &[u32]| Pair {
+            texts: ["", ""].map(str::to_owned),
+            pieces: [source.to_vec(), target.to_vec()],
+        };
+        let pairs = [pair(&[5, 6, 2], &[7, 2]), pair(&[4, 2], &[8, 9, 10, 2])];
+        let batch = Batch::new(pairs.iter(), 3);
+        assert_eq!((batch.sources.count, batch.sources.room, batch.counted()), (3, 8, 6));
+        assert_eq!(batch.sources.lengths, [3, 2, 1]);
+        assert_eq!(batch.sources.pieces[..16], [5, 6, 2, 0, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(batch.targets[8..14], [1, 8, 9, 10, 0, 0]);
+        assert_eq!(batch.labels[8..14], [8, 9, 10, 2, 0, 0]);
+        assert!(batch.labels[16..].iter().chain(&batch.targets[16..]).all(|&piece| piece == 0));
+        assert_eq!(batch.labels.len(), 24);
+    }
+}

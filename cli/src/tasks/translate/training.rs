@@ -1,0 +1,136 @@
+//! A training of a network for translation: batches, loss, scores.
+
+use super::{
+    SHOWN,
+    decode::Translator,
+    network::{Batch, loss, network, sizes},
+};
+use crate::{
+    Failure,
+    data::{Buckets, Pair, Parallel},
+    metrics::{Bleu, Metrics, Perplexity},
+    tasks::{Answers, Classes, On, Pixels, Sentences, Settings, Transcript, run, samples},
+};
+use gradscale::{
+    Error, Gradients, Parameters, Prefetched, Trainer,
+    core::{backend::Backend, ops::Divisor},
+    models::Seq2Seq,
+    optim::Optimizer,
+};
+
+/// Pairs of one evaluation of the loss.
+const CHUNK: usize = 64;
+
+#[derive(Debug)]
+pub struct Learning<'a> {
+    data: &'a Parallel,
+    settings: Settings,
+    net: Seq2Seq,
+    order: Buckets,
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(data: &'a Parallel, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
+        let pieces = data.pieces.each_ref().map(crate::data::Pieces::count);
+        let (parameters, net) = network(seed, pieces, settings.network);
+        let optimizer = crate::tasks::Dataset::optimizer(data, &settings)?;
+        let longest = |pair: &Pair| pair.pieces[0].len().max(pair.pieces[1].len());
+        let order = Buckets::new(data.train.iter().map(longest).collect(), settings.batch, seed);
+        Ok((Self { data, settings, net, order }, parameters, optimizer))
+    }
+
+    /// Translations of these pairs' sources.
+    fn translated<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, pairs: &[&Pair],
+    ) -> Result<Vec<Transcript>, Failure> {
+        let sources: Vec<&[u32]> = pairs.iter().map(|pair| &pair.pieces[0][..]).collect();
+        Translator::new(trainer, &self.net, sizes(self.settings.network)).texts(&sources, &self.data.pieces[1])
+    }
+
+    fn perplexity<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, pairs: &[&Pair],
+    ) -> Result<f64, Failure> {
+        let mut sorted = pairs.to_vec();
+        sorted.sort_by_key(|pair| pair.pieces[0].len().max(pair.pieces[1].len()));
+        let mut perplexity = Perplexity::default();
+        for part in sorted.chunks(CHUNK) {
+            let batch = Batch::new(part.iter().copied(), CHUNK);
+            let nats = trainer.evaluate(batch.inputs(), |all| loss(&self.net, all, Divisor::Rows))?;
+            perplexity.add(nats.data.first().copied().unwrap_or(f32::NAN), batch.counted() as u64);
+        }
+        Ok(perplexity.value())
+    }
+}
+
+impl run::Task for Learning<'_> {
+    type Batch = Prefetched<4>;
+
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<4>, Failure> {
+        let pairs = self.order.draw();
+        let batch = Batch::new(pairs.iter().map(|&i| &self.data.train[i]), pairs.len());
+        Ok(trainer.prefetch(batch.inputs())?)
+    }
+
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<4>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let divisor = self.settings.pixels.divisor();
+        trainer.backward(batch, |all| loss(&self.net, all, divisor))
+    }
+
+    fn ratio(&self) -> f64 {
+        match self.settings.pixels {
+            Pixels::Batch => 1.0,
+            Pixels::Fixed(_) => {
+                let pieces = crate::tasks::Dataset::size(self.data)[0];
+                self.settings.pixels.ratio(self.settings.batch * pieces)
+            }
+        }
+    }
+
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let pairs = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
+        let pairs: Vec<&Pair> = pairs.iter().collect();
+        let perplexity = self.perplexity(trainer, &pairs)?;
+        let texts = self.translated(trainer, &pairs)?;
+        let (mut bleu, mut right) = ([Bleu::default(); 2], 0usize);
+        for (pair, Transcript { text, greedy }) in pairs.iter().zip(&texts) {
+            let meant = &pair.texts[1];
+            bleu[0].add(meant, greedy);
+            bleu[1].add(meant, text);
+            right += usize::from(text == meant);
+        }
+        let same = texts.len() > 1 && texts.windows(2).all(|both| both[0].text == both[1].text);
+        Ok(Metrics::of_translations(bleu, perplexity, right as f64 / pairs.len().max(1) as f64).all_the_same(same))
+    }
+
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+        let test = &self.data.test;
+        let shown: Vec<&Pair> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
+        self.translated(trainer, &shown).map(Answers::Texts)
+    }
+
+    fn position(&self) -> u64 {
+        self.order.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.order.seek(position);
+    }
+
+    fn classes(&self) -> Classes {
+        let Parallel { languages, pieces, .. } = self.data;
+        Classes {
+            names: Vec::new(),
+            colours: Vec::new(),
+            values: Vec::new(),
+            input: None,
+            columns: Vec::new(),
+            sound: None,
+            sentences: Some(Sentences { languages: languages.clone(), pieces: pieces.clone() }),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""All workloads of the papers by several methods, over three seeds: docs/workloads.md.
+
+usage: scripts/workloads.py --data DIRECTORY --results DIRECTORY [--only NETWORK ...] [--page]
+
+DIRECTORY of data holds the data sets by the names that `WORKLOADS` gives. Each comparison is kept in a directory of
+results, and what is there is not done again; --page only writes the page from what is there, and says what is missing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+METHODS = ["fp32", "fp16", "fixed:8", "dynamic", "gs"]
+SEEDS = [0, 1, 2]
+MICIKEVICIUS = "Micikevicius et al. 2018"
+ZHAO = "Zhao et al. 2020"
+
+
+class Workload:
+    """A network with its data, and what the papers say of it."""
+
+    def __init__(self, network, family, data, options, differs, figures):
+        self.network, self.family, self.data, self.options = network, family, data, options.split()
+        self.differs, self.figures = differs, figures
+
+
+CLASSIFIED = "CIFAR-10's first 10 000 images at 32 × 32 for ILSVRC's at 224 × 224, narrower layers, 300 steps"
+WORKLOADS = [
+    Workload("alexnet", "classification", "cifar10-10k", "--width 16 --iters 300 --optimizer adam", CLASSIFIED,
+             [("top-1 %", MICIKEVICIUS, "fp32 56.77, mixed precision 56.93, no scale")]),
+    Workload("vgg-16", "classification", "cifar10-10k", "--width 16 --iters 300 --optimizer adam", CLASSIFIED,
+             [("top-1 %", MICIKEVICIUS, "fp32 65.40, mixed precision 65.43, no scale")]),
+    Workload("googlenet", "classification", "cifar10-10k", "--width 8 --batch 32 --iters 300", CLASSIFIED,
+             [("top-1 %", MICIKEVICIUS, "fp32 68.33, mixed precision 68.43, no scale")]),
+    Workload("inception-v2", "classification", "cifar10-10k", "--width 8 --batch 32 --iters 300", CLASSIFIED,
+             [("top-1 %", MICIKEVICIUS, "fp32 70.03, mixed precision 70.02, no scale")]),
+    Workload("inception-v3", "classification", "cifar10-10k", "--width 8 --batch 32 --iters 300", CLASSIFIED,
+             [("top-1 %", MICIKEVICIUS, "fp32 73.85, mixed precision 74.13, no scale")]),
+    Workload("resnet-18", "classification", "cifar10-10k", "--width 16 --iters 300", CLASSIFIED,
+             [("top-1 %", ZHAO, "fp32 70.76, fp16 71.24, fixed 71.39, dynamic 71.39, gradient scaling 71.44")]),
+    Workload("resnet-50", "classification", "cifar10-10k", "--width 8 --batch 32 --iters 300", CLASSIFIED,
+             [("top-1 %", MICIKEVICIUS, "fp32 75.92, mixed precision 76.04, no scale"),
+              ("top-1 %", ZHAO, "fp32 76.49, fp16 76.07, fixed 76.03, dynamic 76.12, gradient scaling 76.22")]),
+    Workload("segnet-basic", "segmentation", "camvid-90x120", "--width 16 --batch 12 --iters 300",
+             "images of 90 × 120 for 360 × 480, 16 channels for 64, 300 steps for 16 000; docs/science.md has more",
+             [("mIoU %", ZHAO, "fp32 51.1, fp16 diverged, dynamic 48.3, gradient scaling 49.6")]),
+    Workload("segnet", "segmentation", "camvid-90x120", "--width 8 --batch 12 --iters 300",
+             "neither paper trained it; images of 90 × 120, 8 channels for 64", []),
+    Workload("deep-speech-2", "speech", "fsdd", "--iters 300",
+             "ten spoken digits for thousands of hours, two recurrent layers of 64 units for five of 800",
+             [("character errors %", MICIKEVICIUS, "English: fp32 2.20, mixed precision 1.99; Mandarin: 15.82 and 15.01")]),
+]
+
+
+def spread(values, digits=1):
+    """Mean ± standard deviation."""
+    values = [value for value in values if value is not None]
+    if len(values) < 2:
+        return "".join(f"{value:.{digits}f}" for value in values) or "–"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def worst_site(run):
+    """Of a run, the largest mean over the samples of the share of a site's non-zero gradients that became zero."""
+    means = [statistics.mean(shares) for site in run["sites"] if (shares := [g for g in site["gamma_measured"] if g is not None])]
+    return 100 * max(means) if means else None
+
+
+def flushed(run):
+    """Of all gradients of the last sample, those that were not zero and became so; and those that were zero. Both in percent."""
+    nonzero = zeros = lost = 0
+    for site in run["sites"]:
+        if site["histogram"]:
+            count, share = sum(site["histogram"]["counts"]), site["zeros"][-1]
+            nonzero += count
+            zeros += count * share / (1 - share)
+            lost += count * site["gamma_measured"][-1]
+    return (100 * lost / nonzero, 100 * zeros / (nonzero + zeros)) if nonzero else (None, None)
+
+
+def scales(runs):
+    """From the least to the greatest exponent of a site at the end."""
+    last = [site["alpha"][-1] for run in runs for site in run["sites"]]
+    return f"2^{min(last)} … 2^{max(last)}" if last else "–"
+
+
+def rows_of(table):
+    """Cells of the table in a comparison's table.md, by method; the heads under the key None."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not line.startswith("|---")]
+    return {None if i == 0 else row[0]: row for i, row in enumerate(cells)}
+
+
+def section(workload, directory):
+    """One network: its table, what the comparison says, what the papers say."""
+    results, said = json.loads((directory / "results.json").read_text()), (directory / "table.md").read_text()
+    rows, runs = rows_of(said), results["runs"]
+    heads = rows[None]
+    # Scores stand before what scaling did.
+    scores = heads[1:heads.index("flushed at worst %")]
+    columns = ["method", *scores, "flushed at the worst site %", "zero before %", "skipped", "repeated", "scales at the end", "ms per step"]
+    lines = [f"### {said.splitlines()[0].removeprefix('# ')}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for method in METHODS:
+        of = [run for run in runs if run["method"] == method]
+        row = rows.get(method)
+        if not of or row is None:
+            continue
+        cell = lambda head: row[heads.index(head)]
+        numbers = [spread([worst_site(run) for run in of], 3), spread([flushed(run)[1] for run in of])]
+        lines.append("| " + " | ".join([method, *map(cell, scores), *numbers, cell("skipped"), cell("repeated"), scales(of), cell("ms per step")]) + " |")
+    lines += ["", *(line for line in said.splitlines() if line.startswith("- ")), ""]
+    lines += [f"{who}: {what} ({score})." for score, who, what in workload.figures]
+    lines += [f"What differs: {workload.differs}.", "", f"<sub>`{command(workload, 'gradscale')}`: {said.strip().splitlines()[-1]}</sub>", ""]
+    return "\n".join(lines)
+
+
+def command(workload, program, data="DATA", out=None):
+    """The command line of a comparison."""
+    parts = [program, "compare", "--network", workload.network, "--data", f"{data}/{workload.data}", *workload.options]
+    parts += ["--methods", ",".join(METHODS), "--seeds", ",".join(map(str, SEEDS))]
+    return " ".join(map(str, parts)) if out is None else [*map(str, parts), "--out", str(out)]
+
+
+def page(results):
+    """docs/workloads.md, all of it."""
+    text = """# All workloads of the papers
+
+Written by `scripts/workloads.py`. Networks of both papers, each trained by five methods from the same weights, order and noise, over three seeds; mean ± standard deviation. They are narrow and trained for minutes on two cores: levels do not compare with the papers', what becomes of a method does. *Flushed at the worst site*: of the gradients that were not zero at the cast where most were lost, the share that FP16 made zero, mean over the training. *Zero before*: of all gradients at all casts, the share that was zero before it was cast, at the end. Time per step is of a machine that did other work too.
+"""
+    missing = []
+    family = None
+    for workload in WORKLOADS:
+        directory = results / workload.network
+        if not (directory / "results.json").exists():
+            missing.append(workload.network)
+            continue
+        if workload.family != family:
+            family = workload.family
+            text += f"\n## {family.capitalize()}\n"
+        text += "\n" + section(workload, directory)
+    if missing:
+        text += f"\nNot trained: {', '.join(missing)}.\n"
+    (ROOT / "docs/workloads.md").write_text(text)
+    return missing
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--results", type=pathlib.Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    if not asked.page:
+        if asked.data is None:
+            parser.error("--data says where data are")
+        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "gradscale-cli"], cwd=ROOT, check=True)
+        # A copy, so that all are of one commit whatever is built meanwhile.
+        asked.results.mkdir(parents=True, exist_ok=True)
+        target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+        program = pathlib.Path(shutil.copy(pathlib.Path(target, "release", "gradscale"), asked.results)).resolve()
+        for workload in WORKLOADS:
+            out = asked.results / workload.network
+            if (out / "results.json").exists() or asked.only and workload.network not in asked.only:
+                continue
+            # What ended early is begun again.
+            shutil.rmtree(out, ignore_errors=True)
+            subprocess.run(command(workload, program, asked.data, out), check=True)
+    missing = page(asked.results)
+    print(f"docs/workloads.md is written{'; missing: ' + ', '.join(missing) if missing else ''}")
+
+
+if __name__ == "__main__":
+    main()

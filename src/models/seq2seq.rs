@@ -1,0 +1,124 @@
+//! Translation by two recurrent networks with attention.
+
+use crate::{
+    Init, Parameter, Scope, Var,
+    nn::{Embedding, Linear, Lstm, Module},
+};
+
+/// A source sequence to a target sequence: an encoder and a decoder of as many layers of long short-term memory, and
+/// attention between them. The decoder begins with the encoder's last state.
+///
+/// Embeddings are as wide as a layer. Attention is that which Luong et al. 2015 call *general* and *global*: with the
+/// decoder's results h and the encoder's s, weights are softmax(s·Wh) over the places of the source, c is the mean of s
+/// by these, and tanh(W′·(c, h)) is what logits are a linear function of. It is not fed to the next step: so all steps
+/// of a target are one product.
+///
+/// Places behind the end of a source influence nothing: the encoder's layers are packed sequences, and attention does not
+/// see them.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::Seq2Seq, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// // 9 source words, 7 target words, one layer of 4 units in each network.
+/// let net = Seq2Seq::new(&mut parameters.at("net"), [9, 7], 4, 1);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let source = [3, 4, 5, 2, 6, 2, 0, 0];
+/// let batch = [Input::u32([2, 4], &source), Input::u32([2], &[4, 2]), Input::u32([2, 3], &[1, 3, 4, 1, 5, 0])];
+/// let y = trainer.evaluate(batch, |[source, lengths, target]| net.logits(source, lengths, target))?;
+/// assert_eq!(y.shape.sizes(), [2, 1, 3, 7]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Seq2Seq {
+    name: String,
+    /// Embeddings of the source, and of the target.
+    words: [Embedding; 2],
+    /// Encoder and decoder.
+    networks: [Lstm; 2],
+    /// Weights of attention's two products, which have no bias.
+    inside: (String, Parameter),
+    out: (String, Parameter),
+    generator: Linear,
+    keep: f32,
+}
+
+/// What a decoder reads of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoded<'t> {
+    /// `[n, 1, s, units]`: the encoder's results.
+    pub memory: Var<'t>,
+    /// Integers `[n]`: how many of these there are.
+    pub lengths: Var<'t>,
+    /// h and c, `[layers, n, units]`: the state to begin with, or to go on from.
+    pub state: [Var<'t>; 2],
+}
+
+impl Seq2Seq {
+    /// With so many source and target words, units of a layer, and layers of each network. Weights start as those of
+    /// PyTorch's layers.
+    pub fn new(scope: &mut Scope<'_>, [source, target]: [usize; 2], units: usize, layers: usize) -> Self {
+        let name = scope.path().to_owned();
+        let words = [("source", source), ("target", target)];
+        let words = words.map(|(name, words)| Embedding::new(&mut scope.at(name), words, units));
+        let networks = ["encoder", "decoder"].map(|name| Lstm::new(&mut scope.at(name), units, units, layers));
+        let mut weight = |name: &str, inputs: usize| {
+            let mut scope = scope.at(name);
+            (scope.path().to_owned(), scope.weight("weight", [units, inputs], Init::within_root(inputs)))
+        };
+        let (inside, out) = (weight("attention.inside", units), weight("attention.out", 2 * units));
+        let generator = Linear::new(&mut scope.at("generator"), units, target);
+        Self { name, words, networks, inside, out, generator, keep: 1.0 }
+    }
+
+    /// While training, drops all but a share of embeddings, of what a layer gives the next one, and of what logits are made
+    /// of.
+    #[must_use]
+    pub fn dropout(mut self, keep: f32) -> Self {
+        self.keep = keep;
+        self.networks = self.networks.map(|network| network.dropout(keep));
+        self
+    }
+
+    /// Logits `[n, 1, t, target words]` of the word that follows each one of the target `[n, t]`, which begins with a word
+    /// for its beginning; of a source `[n, s]`, whose sequences have lengths (integers `[n]`, at least 1).
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn logits<'t>(&self, source: Var<'t>, lengths: Var<'t>, target: Var<'t>) -> Var<'t> {
+        self.decode(target, self.encode(source, lengths)).0
+    }
+
+    /// What the decoder reads of a source `[n, s]` with lengths.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn encode<'t>(&self, source: Var<'t>, lengths: Var<'t>) -> Encoded<'t> {
+        let x = self.dropped(self.words[0].forward(source), "source.dropout");
+        let (memory, state) = self.networks[0].sequence(x, None, Some(lengths));
+        Encoded { memory, lengths, state }
+    }
+
+    /// Logits of the words that follow those of the target `[n, t]`, from a state on, and the state behind them: a
+    /// translation goes on word by word, t = 1.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn decode<'t>(&self, target: Var<'t>, from: Encoded<'t>) -> (Var<'t>, Encoded<'t>) {
+        let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
+        let product =
+            |x: Var<'t>, (name, weight): &(String, Parameter)| x.linear(name, x.tape().parameter(weight), None);
+        let x = self.dropped(self.words[1].forward(target), "target.dropout");
+        let (h, state) = self.networks[1].sequence(x, Some(from.state), None);
+        let scores = called(product(h, &self.inside).matmul_transposed(from.memory), "attention.scores");
+        let weights = called(scores.softmax_within(from.lengths), "attention.weights");
+        let context = called(weights.matmul(from.memory), "attention.context");
+        let both = called(context.concat(&[h], 3), "attention.both");
+        let seen = called(product(both, &self.out).tanh(), "attention.tanh");
+        let logits = self.generator.forward(self.dropped(seen, "attention.dropout"));
+        (logits, Encoded { state, ..from })
+    }
+
+    fn dropped<'t>(&self, x: Var<'t>, what: &str) -> Var<'t> {
+        if self.keep < 1.0 { x.dropout(self.keep).named(&format!("{}.{what}", self.name)) } else { x }
+    }
+}
