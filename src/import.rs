@@ -15,12 +15,14 @@ use std::{collections::BTreeSet, fmt};
 pub struct TorchModule {
     name: String,
     flattened: Option<[usize; 3]>,
+    /// What its tensors' names begin with.
+    prefix: &'static str,
 }
 
 impl TorchModule {
     /// By its name in the model's `state_dict`, without the last word: `features.0`. Empty: the model itself.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), flattened: None }
+        Self { name: name.into(), flattened: None, prefix: "" }
     }
 
     /// A linear layer behind a flattening of images of h, w and c. PyTorch flattens c·h·w, where here it is h·w·c, so
@@ -30,8 +32,16 @@ impl TorchModule {
         Self { flattened: Some([h, w, c]), ..self }
     }
 
+    /// The product inside of `nn.MultiheadAttention`, whose tensors are called `in_proj_weight` and `in_proj_bias`: that of
+    /// [`SelfAttention`](crate::nn::SelfAttention) called `in`.
+    #[must_use]
+    pub fn in_projection(self) -> Self {
+        Self { prefix: "in_proj_", ..self }
+    }
+
     fn tensor(&self, leaf: &str) -> String {
-        if self.name.is_empty() { leaf.to_owned() } else { format!("{}.{leaf}", self.name) }
+        let leaf = format!("{}{leaf}", self.prefix);
+        if self.name.is_empty() { leaf } else { format!("{}.{leaf}", self.name) }
     }
 }
 

@@ -15,6 +15,9 @@ const NOTHING: f32 = 1e-6;
 /// Variance of made images, as a share of that of real ones, below which they are all the same.
 const VARIETY: f64 = 0.05;
 
+/// Texts are never as certain as that.
+const CERTAIN: f64 = 1.05;
+
 /// What is doubtful in a run so far. A later score takes back what an earlier one gave rise to.
 #[derive(Debug, Default)]
 pub struct Doubts {
@@ -25,6 +28,7 @@ pub struct Doubts {
     one_class: Option<String>,
     one_image: Option<String>,
     won: Option<String>,
+    certain: Option<String>,
     unchanged: Option<String>,
     unsaid: Vec<String>,
 }
@@ -86,6 +90,17 @@ impl Doubts {
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         self.variety(iteration, metrics);
+        let known = self.certain.take();
+        let perplexity = metrics.get(Metric::Perplexity).filter(|perplexity| *perplexity < CERTAIN);
+        self.certain = perplexity.map(|perplexity| {
+            format!(
+                "after {iteration} steps the perplexity is {perplexity:.3}, and 1 is a text that was known: test text that \
+                 stands in the training text too, or repeats itself"
+            )
+        });
+        if known.is_none() {
+            self.unsaid.extend(self.certain.clone());
+        }
         let before = self.one_class.take();
         let (said, labels) = match metrics.only {
             Some(class) => {
@@ -147,7 +162,7 @@ impl Doubts {
 
     /// All of them.
     pub fn all(&self) -> Vec<String> {
-        let all = [&self.skips, &self.won, &self.one_class, &self.one_image, &self.unchanged];
+        let all = [&self.skips, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
         let all = std::iter::once(self.zeros()).chain(all.map(Clone::clone));
         all.flatten().collect()
     }
@@ -215,6 +230,19 @@ mod tests {
         for iteration in 1..=2000 {
             doubts.step(iteration, 1.0, (iteration % 11 == 0).then_some("skipped: x overflowed at 2^3"));
         }
+        assert!(doubts.all().is_empty());
+    }
+
+    #[test]
+    fn a_text_that_was_known() {
+        let of = |perplexity| Metrics::new([(Metric::Perplexity, perplexity)]);
+        let mut doubts = Doubts::new(&[]);
+        doubts.score(5, &of(1.2));
+        assert!(doubts.all().is_empty());
+        doubts.score(10, &of(1.01));
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        assert!(one.starts_with("after 10 steps the perplexity is 1.010, and 1 is a text that was known"), "{one}");
+        doubts.score(20, &of(3.0));
         assert!(doubts.all().is_empty());
     }
 

@@ -25,6 +25,12 @@ pub enum Metric {
     Cer,
     /// BLEU of translations by beam search, 0 to 100.
     Bleu,
+    /// Of text, the share of the bits by how often each token is that a network saves.
+    BitsSaved,
+    /// Between how many tokens it wavers.
+    Perplexity,
+    /// Bits that a character takes, where tokens are characters.
+    BitsPerCharacter,
     /// Of made images, 1 − their Fréchet distance from real ones / that of always the mean image.
     Nearness,
     /// Variance of made images' pixels, as a share of that of real ones.
@@ -41,6 +47,10 @@ pub enum Metric {
     BleuGreedy,
     /// Of translations, between how many pieces of words a network wavers.
     PiecePerplexity,
+    /// Share of tokens that were the likeliest.
+    LikeliestToken,
+    /// Perplexity of the best answer that is always the same: how often training has each token.
+    Unigram,
     /// Mean over classes of the share that is right.
     ClassAccuracy,
 }
@@ -61,8 +71,8 @@ pub enum Role {
 pub enum Unit {
     /// A share, in percent.
     Share,
-    /// A number.
-    Number,
+    /// A number, with so many digits behind its point.
+    Number(usize),
 }
 
 impl Metric {
@@ -79,15 +89,20 @@ impl Metric {
             Self::Top1 => ("top-1", Judged, Share, 1.0),
             Self::Top5 => ("top-5", Beside, Share, 1.0),
             Self::Cer => ("character errors", Judged, Share, 0.0),
-            Self::Bleu => ("BLEU", Judged, Number, 100.0),
+            Self::Bleu => ("BLEU", Judged, Number(1), 100.0),
+            Self::BitsSaved => ("bits saved", Judged, Share, 1.0),
+            Self::Perplexity => ("perplexity", Beside, Number(2), 1.0),
+            Self::BitsPerCharacter => ("bits per character", Beside, Number(3), 0.0),
             Self::Nearness => ("nearness", Judged, Share, 1.0),
             Self::Variety => ("variety", Beside, Share, 1.0),
-            Self::FrechetDistance => ("Fréchet distance", Beside, Number, 0.0),
+            Self::FrechetDistance => ("Fréchet distance", Beside, Number(4), 0.0),
             Self::GlobalAccuracy => ("global accuracy", Detail, Share, 1.0),
             Self::WholeTexts => ("all right", Detail, Share, 1.0),
             Self::CerGreedy => ("character errors (greedy)", Detail, Share, 0.0),
-            Self::BleuGreedy => ("BLEU (greedy)", Detail, Number, 100.0),
-            Self::PiecePerplexity => ("perplexity of pieces", Detail, Number, 1.0),
+            Self::BleuGreedy => ("BLEU (greedy)", Detail, Number(1), 100.0),
+            Self::PiecePerplexity => ("perplexity of pieces", Detail, Number(2), 1.0),
+            Self::LikeliestToken => ("likeliest token right", Detail, Share, 1.0),
+            Self::Unigram => ("perplexity of how often tokens are", Detail, Number(1), 1.0),
             Self::ClassAccuracy => ("class accuracy", Detail, Share, 1.0),
         }
     }
@@ -127,7 +142,7 @@ impl Metric {
     pub fn head(self) -> String {
         match self.unit() {
             Unit::Share => format!("{} %", self.name()),
-            Unit::Number => self.name().to_owned(),
+            Unit::Number(_) => self.name().to_owned(),
         }
     }
 
@@ -136,7 +151,16 @@ impl Metric {
     pub const fn shown(self, value: f64) -> f64 {
         match self.unit() {
             Unit::Share => 100.0 * value,
-            Unit::Number => value,
+            Unit::Number(_) => value,
+        }
+    }
+
+    /// Digits behind the point of what a table writes.
+    #[must_use]
+    pub const fn digits(self) -> usize {
+        match self.unit() {
+            Unit::Share => 1,
+            Unit::Number(digits) => digits,
         }
     }
 
@@ -145,7 +169,9 @@ impl Metric {
     pub fn text(self, value: f64) -> String {
         match self.unit() {
             Unit::Share => format!("{:.1} %", 100.0 * value),
-            Unit::Number => format!("{value:.1}"),
+            // A network that has diverged.
+            Unit::Number(_) if value >= 1e6 => format!("{value:.1e}"),
+            Unit::Number(digits) => format!("{value:.digits$}"),
         }
     }
 
@@ -154,7 +180,7 @@ impl Metric {
     pub fn difference(self, value: f64) -> String {
         match self.unit() {
             Unit::Share => format!("{:.1} points", 100.0 * value),
-            Unit::Number => format!("{value:.1}"),
+            Unit::Number(digits) => format!("{value:.digits$}"),
         }
     }
 }
@@ -225,6 +251,19 @@ impl Metrics {
         ])
     }
 
+    /// Of tokens, perhaps characters, beside the perplexity of how often each is; such a share of the likeliest is right.
+    #[must_use]
+    pub fn of_tokens(perplexity: &Perplexity, unigram: f64, characters: bool, right: f64) -> Self {
+        let (value, bits) = (perplexity.value(), characters.then(|| (Metric::BitsPerCharacter, perplexity.bits())));
+        let all = [
+            (Metric::BitsSaved, 1.0 - value.ln() / unigram.ln()),
+            (Metric::Perplexity, value),
+            (Metric::LikeliestToken, right),
+            (Metric::Unigram, unigram),
+        ];
+        Self::new(all.into_iter().chain(bits))
+    }
+
     /// Of made images: their distance from real ones, that of always the mean image, and how much they vary.
     #[must_use]
     pub fn of_made(distance: f64, constant: f64, variety: f64) -> Self {
@@ -258,6 +297,11 @@ impl Metrics {
     /// All that were taken, in the order of tables.
     pub fn iter(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.values.iter().map(|(&metric, &value)| (metric, value))
+    }
+
+    /// Those that say most.
+    pub fn first(&self) -> impl Iterator<Item = (Metric, f64)> {
+        self.iter().filter(|(metric, _)| metric.role() != Role::Detail)
     }
 
     /// Those that methods are judged by.

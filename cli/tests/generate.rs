@@ -187,5 +187,5 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(error.contains("leave them out") || error.contains("36 × 40"), "{error}");
     done(at, &["train", "--net", "mlp", "--width", "1", "--iters", "1", "--out", "digits"]);
     let error = refused(at, &["predict", "digits/checkpoint-000001.safetensors"]);
-    assert!(error.ends_with("its network reads images or recordings: which?"), "{error}");
+    assert!(error.ends_with("its network reads images, recordings or texts: which?"), "{error}");
 }

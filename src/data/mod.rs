@@ -4,11 +4,13 @@
 //! no more than these to see the same batches.
 
 mod batches;
+mod candidates;
 mod loader;
 mod order;
 mod random;
 
 pub use batches::{Batches, Last};
+pub use candidates::{Candidates, LogUniform};
 pub use loader::{InOrder, Loader, in_order};
 pub use order::{Order, Sample};
 pub use random::Random;

@@ -1,7 +1,9 @@
 //! Networks.
 
 mod alexnet;
+mod biglstm;
 mod dcgan;
+mod decoder;
 mod deepspeech;
 mod googlenet;
 mod inception;
@@ -18,7 +20,9 @@ mod vgg;
 mod vision;
 
 pub use alexnet::AlexNet;
+pub use biglstm::{BigLstm, BigLstmSize};
 pub use dcgan::{Dcgan, Discriminator, GanSize, Generator};
+pub use decoder::{Cache, Cached, Decoder, DecoderSize};
 pub use deepspeech::DeepSpeech;
 pub use googlenet::GoogLeNet;
 pub use inception_v2::InceptionV2;

@@ -28,10 +28,15 @@ impl SelfAttention {
     /// `heads` must divide `width`. First values as PyTorch's `MultiheadAttention`: Xavier's uniform ones for the first
     /// product, ±1/√width for the second, biases from 0.
     pub fn new(scope: &mut Scope<'_>, width: usize, heads: usize) -> Self {
+        Self::with_init(scope, width, heads, [Init::XavierUniform { gain: 1.0 }, Init::FanIn])
+    }
+
+    /// With other first values of both products.
+    pub fn with_init(scope: &mut Scope<'_>, width: usize, heads: usize, [inside, out]: [Init; 2]) -> Self {
         Self {
             name: scope.path().to_owned(),
-            inside: Linear::with_init(&mut scope.at("in"), width, 3 * width, Init::XavierUniform { gain: 1.0 }),
-            out: Linear::with_init(&mut scope.at("out"), width, width, Init::FanIn),
+            inside: Linear::with_init(&mut scope.at("in"), width, 3 * width, inside),
+            out: Linear::with_init(&mut scope.at("out"), width, width, out),
             heads,
             causal: false,
         }
@@ -43,29 +48,69 @@ impl SelfAttention {
         self.causal = true;
         self
     }
+
+    /// Queries, keys and values of x `[n, 1, t, width]`, each `[n, heads, t, width / heads]`; none if x does not fit.
+    fn parts<'t>(&self, x: Var<'t>) -> Result<[Var<'t>; 3], Var<'t>> {
+        let [n, h, t, width] = x.shape().sizes();
+        if h != 1 {
+            let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
+            return Err(x.refused(&self.name, words));
+        }
+        if self.heads == 0 || !width.is_multiple_of(self.heads) {
+            let kind = TraceErrorKind::Heads { heads: self.heads, width };
+            return Err(x.traced(|| Err(TraceError::new(&self.name, kind))));
+        }
+        let split = |x: Var<'t>, what: &str| -> Var<'t> {
+            let x = self.called(x.reshape([n, t, self.heads, width / self.heads]), &format!("{what}.reshape"));
+            self.called(x.permute([0, 2, 1, 3]), what)
+        };
+        let parts = self.inside.forward(x).split_as(&self.name, 3, &[width; 3]);
+        Ok([(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what)))
+    }
+
+    /// What heads have mixed, `[n, heads, t, width / heads]`, as `[n, 1, t, width]`, through the second product.
+    fn joined<'t>(&self, mixed: Var<'t>) -> Var<'t> {
+        let [n, heads, t, width] = mixed.shape().sizes();
+        let joined = self.called(mixed.permute([0, 2, 1, 3]), "heads");
+        self.out.forward(self.called(joined.reshape([n, 1, t, heads * width]), "joined"))
+    }
+
+    /// One more place of n sequences, x `[n, 1, 1, width]`, behind those whose keys and values are `past`, each
+    /// `[n, heads, places, width / heads]` with zeros at this place: the result, and this place's keys and values
+    /// `[n, heads, 1, width / heads]`.
+    pub(crate) fn next<'t>(&self, x: Var<'t>, past: [Var<'t>; 2], step: &Step<'t>) -> (Var<'t>, [Var<'t>; 2]) {
+        let [q, k, v] = match self.parts(x) {
+            Ok(parts) => parts,
+            Err(wrong) => return (wrong, [wrong; 2]),
+        };
+        let places = step.place.shape().channels();
+        let here = step.place.reshape([1, 1, places, 1]);
+        let [keys, values] = [(past[0], k), (past[1], v)].map(|(past, new)| past + here * new);
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let scale = (1.0 / (q.shape().channels().max(1) as f64).sqrt()) as f32;
+        let scores = q.scale(scale).matmul_transposed(keys) + step.mask;
+        (self.joined(scores.softmax().matmul(values)), [k, v])
+    }
+
+    fn called<'t>(&self, var: Var<'t>, what: &str) -> Var<'t> {
+        var.named(&format!("{}.{what}", self.name))
+    }
+}
+
+/// Where [`SelfAttention::next`] is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step<'t> {
+    /// 1 at its place, 0 elsewhere.
+    pub place: Var<'t>,
+    /// Added to the scores of all places, `[1, 1, 1, places]`: what hides those that are not there yet.
+    pub mask: Var<'t>,
 }
 
 impl Module for SelfAttention {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let [n, h, t, width] = x.shape().sizes();
-        if h != 1 {
-            let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
-            return x.refused(&self.name, words);
+        match self.parts(x) {
+            Ok([q, k, v]) => self.joined(q.attention(&self.name, k, v, self.causal)),
+            Err(wrong) => wrong,
         }
-        if self.heads == 0 || !width.is_multiple_of(self.heads) {
-            let kind = TraceErrorKind::Heads { heads: self.heads, width };
-            return x.traced(|| Err(TraceError::new(&self.name, kind)));
-        }
-        let part = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
-        // [n, 1, t, width] and [n, heads, t, width / heads], there and back.
-        let split = |x: Var<'t>, what: &str| -> Var<'t> {
-            let x = part(x.reshape([n, t, self.heads, width / self.heads]), &format!("{what}.reshape"));
-            part(x.permute([0, 2, 1, 3]), what)
-        };
-        let parts = self.inside.forward(x).split_as(&self.name, 3, &[width; 3]);
-        let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what));
-        let mixed = q.attention(&self.name, k, v, self.causal);
-        let joined = part(mixed.permute([0, 2, 1, 3]), "heads");
-        self.out.forward(part(joined.reshape([n, 1, t, width]), "joined"))
     }
 }

@@ -8,9 +8,11 @@ mod embedding;
 mod linear;
 mod norm;
 mod recurrent;
+mod sampled_softmax;
 mod sequence;
 
 pub use attention::SelfAttention;
+pub(crate) use attention::Step;
 pub use conv::Conv2d;
 pub use conv_transpose::ConvTranspose2d;
 pub use dropout::Dropout;
@@ -18,6 +20,7 @@ pub use embedding::Embedding;
 pub use linear::Linear;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
 pub use recurrent::{GruCell, LstmCell};
+pub use sampled_softmax::{Candidate, SampledSoftmax};
 pub use sequence::{Gru, Lstm};
 
 use crate::Var;

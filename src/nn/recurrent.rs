@@ -41,10 +41,22 @@ impl Gates {
     }
 }
 
+/// How many values a cell of a layer has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units {
+    /// Of each gate.
+    pub hidden: usize,
+    /// Of its result: fewer where it is projected.
+    pub out: usize,
+}
+
 /// What layers over time know of a cell whose state is so many tensors `[n, hidden]`, the first of which is its result.
 pub(super) trait Cell<const STATES: usize>: Sized {
     /// That of a layer: `l0`, `l0_reverse`, `l1`, … of what the scope is called.
-    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, hidden: usize) -> Self;
+    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, units: Units) -> Self;
+
+    /// Values of each tensor of its state.
+    fn widths(units: Units) -> [usize; STATES];
 
     fn name(&self) -> &str;
 
@@ -84,6 +96,8 @@ pub struct LstmCell {
     name: String,
     of_input: Gates,
     of_hidden: Gates,
+    /// What makes fewer values of the result, and its name.
+    projection: Option<(String, Parameter)>,
     hidden: usize,
 }
 
@@ -92,7 +106,7 @@ impl LstmCell {
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [4, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [4, hidden]);
-        Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
+        Self { name: scope.path().to_owned(), of_input, of_hidden, projection: None, hidden }
     }
 
     /// From x and [h, c] to the next [h, c].
@@ -105,10 +119,20 @@ impl LstmCell {
 }
 
 impl Cell<2> for LstmCell {
-    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, hidden: usize) -> Self {
+    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, Units { hidden, out }: Units) -> Self {
         let of_input = Gates::of_layer(scope, "ih", layer, inputs, [4, hidden]);
-        let of_hidden = Gates::of_layer(scope, "hh", layer, hidden, [4, hidden]);
-        Self { name: format!("{}.{layer}", scope.path()), of_input, of_hidden, hidden }
+        let of_hidden = Gates::of_layer(scope, "hh", layer, out, [4, hidden]);
+        let name = format!("{}.{layer}", scope.path());
+        let weight = |scope: &mut Scope<'_>| {
+            let weight = scope.weight(&format!("weight_hr_{layer}"), [out, hidden], Init::within_root(hidden));
+            (format!("{name}.hr"), weight)
+        };
+        let projection = (out != hidden).then(|| weight(scope));
+        Self { name, of_input, of_hidden, projection, hidden }
+    }
+
+    fn widths(Units { hidden, out }: Units) -> [usize; 2] {
+        [out, hidden]
     }
 
     fn name(&self) -> &str {
@@ -131,7 +155,9 @@ impl Cell<2> for LstmCell {
         let (kept, new) = (called(forget * c, "kept"), called(input * candidate, "new"));
         let c = called(kept + new, "c");
         let h = called(output * called(c.tanh(), "tanh"), "h");
-        [h, c]
+        let project =
+            |(name, weight): &(String, Parameter)| h.product(name, Op::Recurrent, h.tape().parameter(weight), None);
+        [self.projection.as_ref().map_or(h, project), c]
     }
 }
 
@@ -177,10 +203,14 @@ impl GruCell {
 }
 
 impl Cell<1> for GruCell {
-    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, hidden: usize) -> Self {
+    fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, Units { hidden, .. }: Units) -> Self {
         let of_input = Gates::of_layer(scope, "ih", layer, inputs, [3, hidden]);
         let of_hidden = Gates::of_layer(scope, "hh", layer, hidden, [3, hidden]);
         Self { name: format!("{}.{layer}", scope.path()), of_input, of_hidden, hidden }
+    }
+
+    fn widths(Units { hidden, .. }: Units) -> [usize; 1] {
+        [hidden]
     }
 
     fn name(&self) -> &str {

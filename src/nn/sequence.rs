@@ -3,7 +3,10 @@
 //! The product of a layer's weights with its inputs is one product for the whole sequence; the steps take it apart. All
 //! steps of a layer share their cast sites, however many there are, and with `gs:calls=each` each has its own.
 
-use super::{GruCell, LstmCell, Module, recurrent::Cell};
+use super::{
+    GruCell, LstmCell, Module,
+    recurrent::{Cell, Units},
+};
 use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::mismatch, ops::Places};
 use gradscale_core::amp::MAX_INPUTS;
 
@@ -39,12 +42,19 @@ pub struct Lstm(Stack<LstmCell>);
 impl Lstm {
     /// Forwards only. Weights and biases start uniform in ±1/√hidden, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
-        Self(Stack::new(scope, [inputs, hidden], layers, 1))
+        Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 1))
     }
 
     /// Each layer in both directions, with weights for each; the next layer reads both.
     pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
-        Self(Stack::new(scope, [inputs, hidden], layers, 2))
+        Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
+    }
+
+    /// Forwards only, where a product without a bias makes `out` values of each layer's `hidden` (Sak, Senior and
+    /// Beaufays 2014): PyTorch's `proj_size`, whose weights are `weight_hr_l0`, … Results and h have `out` values, c has
+    /// `hidden`. As many of both are [`Lstm::new`].
+    pub fn projected(scope: &mut Scope<'_>, inputs: usize, [hidden, out]: [usize; 2], layers: usize) -> Self {
+        Self(Stack::new(scope, inputs, Units { hidden, out }, layers, 1))
     }
 
     /// While training, each layer but the first reads what is left when a share of 1 − `keep` of the results below is
@@ -102,12 +112,12 @@ pub struct Gru(Stack<GruCell>);
 impl Gru {
     /// Forwards only. Weights and biases start uniform in ±1/√hidden, as PyTorch's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
-        Self(Stack::new(scope, [inputs, hidden], layers, 1))
+        Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 1))
     }
 
     /// Each layer in both directions, with weights for each; the next layer reads both.
     pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
-        Self(Stack::new(scope, [inputs, hidden], layers, 2))
+        Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }
 
     /// While training, each layer but the first reads what is left when a share of 1 − `keep` of the results below is
@@ -142,25 +152,23 @@ struct Stack<C> {
     name: String,
     layers: Vec<Vec<C>>,
     directions: usize,
-    hidden: usize,
-    /// Share that is kept between layers.
+    units: Units,
+    /// Share that training keeps of what one layer gives to the next.
     keep: f32,
 }
 
 impl<C> Stack<C> {
-    fn new<const S: usize>(
-        scope: &mut Scope<'_>, [inputs, hidden]: [usize; 2], layers: usize, directions: usize,
-    ) -> Self
+    fn new<const S: usize>(scope: &mut Scope<'_>, inputs: usize, units: Units, layers: usize, directions: usize) -> Self
     where
         C: Cell<S>,
     {
         let of_layer = |layer: usize| {
-            let inputs = if layer == 0 { inputs } else { directions * hidden };
+            let inputs = if layer == 0 { inputs } else { directions * units.out };
             let ends = ["", "_reverse"].into_iter().take(directions);
-            ends.map(|end| C::of_layer(scope, &format!("l{layer}{end}"), inputs, hidden)).collect()
+            ends.map(|end| C::of_layer(scope, &format!("l{layer}{end}"), inputs, units)).collect()
         };
         let layers = (0..layers).map(of_layer).collect();
-        Self { name: scope.path().to_owned(), layers, directions, hidden, keep: 1.0 }
+        Self { name: scope.path().to_owned(), layers, directions, units, keep: 1.0 }
     }
 
     fn run<'t, const S: usize>(
@@ -175,8 +183,8 @@ impl<C> Stack<C> {
         }
         let [n, _, steps, _] = x.shape().sizes();
         let called = |what: &str| format!("{}.{what}", self.name);
-        let states = [self.layers.len() * self.directions, n, self.hidden];
-        let state = state.unwrap_or_else(|| [x.tape().zeros(states); S]);
+        let widths = C::widths(self.units);
+        let state = state.unwrap_or_else(|| self.states(n).map(|shape| x.tape().zeros(shape)));
         let first = state.map(|one| one.unbind_as(&called("first"), 0));
         let mut last: [Vec<Var<'t>>; S] = [(); S].map(|()| Vec::new());
         // What stands behind the end of a sequence must not meet a weight: 0 times NaN is NaN.
@@ -185,31 +193,44 @@ impl<C> Stack<C> {
             None => x,
         };
         for (layer, cells) in self.layers.iter().enumerate() {
-            if layer > 0 && self.keep < 1.0 {
-                x = x.dropout(self.keep).named(&format!("{}.l{layer}.dropout", self.name));
+            if layer > 0 && self.keep < 1.0 && x.tape().training() {
+                x = x.dropout(self.keep).named(&called("dropout"));
             }
             let mut sides = Vec::new();
             for (side, cell) in cells.iter().enumerate() {
-                let begin = first.each_ref().map(|all| {
+                let mut begin = [x; S];
+                for ((one, all), &width) in begin.iter_mut().zip(&first).zip(&widths) {
                     // Where there are too many zeros for a device, one number stands for all.
                     let of_cell = all.get(last[0].len()).copied().unwrap_or(x);
-                    of_cell.reshape([n, self.hidden]).named(&called("begin"))
-                });
+                    *one = of_cell.reshape([n, width]).named(&called("begin"));
+                }
                 let (out, end) = over_time(cell, x, begin, lengths, side == 1);
                 sides.push(joined(&out, 2, &format!("{}.out", cell.name())));
                 last.iter_mut().zip(end).for_each(|(all, one)| all.push(one));
             }
             x = joined(&sides, 3, &called("out"));
         }
+        let mut ends = widths.iter();
         let last = last.map(|all| {
-            let parts: Vec<Var<'t>> =
-                all.into_iter().map(|one| one.reshape([1, n, self.hidden]).named(&called("end"))).collect();
-            joined(&parts, 0, &called("last"))
+            let width = ends.next().copied().unwrap_or(0);
+            let part = |one: Var<'t>| one.reshape([1, n, width]).named(&called("end"));
+            joined(&all.into_iter().map(part).collect::<Vec<_>>(), 0, &called("last"))
         });
         (x, last)
     }
 
-    fn check(&self, x: Var<'_>, state: &[Var<'_>]) -> Result<(), TraceError> {
+    /// Shapes of a state of n sequences.
+    fn states<const S: usize>(&self, n: usize) -> [Shape; S]
+    where
+        C: Cell<S>,
+    {
+        C::widths(self.units).map(|width| Shape::from([self.layers.len() * self.directions, n, width]))
+    }
+
+    fn check<const S: usize>(&self, x: Var<'_>, state: &[Var<'_>]) -> Result<(), TraceError>
+    where
+        C: Cell<S>,
+    {
         let [n, h, steps, _] = x.shape().sizes();
         let error = |words: String| TraceError::new(&self.name, TraceErrorKind::Range(words));
         if self.layers.is_empty() {
@@ -218,9 +239,9 @@ impl<C> Stack<C> {
         if h != 1 || steps == 0 {
             return Err(error(format!("a sequence is n × 1 × t × inputs, with a step at least, not {}", x.shape())));
         }
-        let right = Shape::from([self.layers.len() * self.directions, n, self.hidden]);
-        match state.iter().find(|one| one.shape() != right) {
-            Some(one) => Err(mismatch(&format!("{}: the state", self.name), one.shape(), right)),
+        let wrong = state.iter().zip(self.states(n)).find(|(one, right)| one.shape() != *right);
+        match wrong {
+            Some((one, right)) => Err(mismatch(&format!("{}: the state", self.name), one.shape(), right)),
             None => Ok(()),
         }
     }

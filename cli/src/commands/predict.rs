@@ -7,7 +7,7 @@ use crate::{
     device::Device,
     output,
     tasks::{
-        Apply, Classes, ImageInput, Made, Normal, Reads, Recognised, Trained, Transcript,
+        Apply, Choice, Classes, ImageInput, Made, Normal, Reads, Recognised, Trained, Transcript,
         torch::{self, Flattened},
     },
 };
@@ -30,20 +30,34 @@ pub struct Predict {
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
     /// have that of the training images, unless these were resized. Of a network for numbers, CSV files; of one for
-    /// speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one that makes
-    /// images, nothing.
+    /// speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one for
+    /// language, text files that it goes on from; of one that makes images, nothing.
     #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
+    /// Of a network for text: what it goes on from; beside it, or instead, files with such texts. Words are told apart by
+    /// blanks.
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Of text: tokens that are written behind it.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    length: u32,
+    /// Of text: by what logits are divided before a token is drawn; 0: the likeliest token.
+    #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = temperature)]
+    temperature: f64,
+    /// Of text: draws from so many of the likeliest tokens; 0: from all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: usize,
     /// Of a network that makes images: how many; they are made of the noise of --seed, the same for every checkpoint.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     count: u16,
-    /// Of a network that makes images: which noise. A training's report has that of the training's seed.
+    /// Of text: decides what is drawn. Of made images, of which noise: a training's report has that of its seed.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
     /// class ids) and NAME-overlay.png, or for classes.tsv of a
     /// network that has one class for an image, transcripts.tsv of one for speech, translations.tsv (side
-    /// by side) and translations.txt of one for translation, made.png of one that makes images.
+    /// by side) and translations.txt of one for translation, NAME-continued.txt of one for
+    /// language, made.png of one that makes images.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
@@ -63,6 +77,11 @@ pub struct Predict {
     threads: u16,
 }
 
+fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=1e3).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 1000".to_owned())
+}
+
 /// Predicts the classes of all pixels of all images, or of the images.
 ///
 /// # Errors
@@ -70,7 +89,7 @@ pub struct Predict {
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let images = files(&arguments.images)?;
     let (mut applied, classes, fit) = network(arguments, &images)?;
-    if images.is_empty() {
+    if images.is_empty() && arguments.prompt.is_none() {
         return make(arguments, &mut *applied);
     }
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
@@ -80,6 +99,12 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     }
     if classes.sentences.is_some() {
         return translate(arguments, &images, &mut *applied);
+    }
+    if classes.text.is_some() {
+        return go_on(arguments, &images, &mut *applied);
+    }
+    if arguments.prompt.is_some() {
+        return Err(Failure::at("--prompt", "the network reads no text"));
     }
     for path in images {
         if !classes.columns.is_empty() {
@@ -147,7 +172,7 @@ fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u
 /// Images of noise, in one file.
 fn make(arguments: &Predict, applied: &mut dyn Apply) -> Result<(), Failure> {
     let Some(made) = applied.make(arguments.count.into(), arguments.seed)? else {
-        return Err(Failure::file(&arguments.weights, "its network reads images or recordings: which?"));
+        return Err(Failure::file(&arguments.weights, "its network reads images, recordings or texts: which?"));
     };
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let Made { size: [height, width], pixels } = made.tiled();
@@ -174,6 +199,25 @@ fn translate(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) ->
     }
     output::write(&arguments.out.join("translations.tsv"), table.as_bytes())?;
     output::write(&arguments.out.join("translations.txt"), alone.as_bytes())
+}
+
+/// How texts go on: that of `--prompt`, and those of files.
+fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+    let Predict { length, temperature, top_k, seed, .. } = *arguments;
+    let choice = Choice { temperature, top_k, seed };
+    let mut prompts: Vec<(String, String)> =
+        arguments.prompt.iter().map(|text| ("prompt".to_owned(), text.clone())).collect();
+    for path in files {
+        let stem = path.file_stem().map_or_else(|| "text".into(), |stem| stem.to_string_lossy());
+        prompts.push((stem.into_owned(), data::text(path)?));
+    }
+    for (name, prompt) in prompts {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let text = applied.go_on(&prompt, length, choice)?;
+        output::print(&format!("{text}\n"))?;
+        output::write(&arguments.out.join(format!("{name}-continued.txt")), text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// What becomes of images first.
@@ -255,7 +299,7 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
 }
 
 fn classes(names: Vec<String>, colours: Vec<[u8; 3]>) -> Classes {
-    Classes { names, colours, values: Vec::new(), input: None, columns: Vec::new(), sound: None, sentences: None }
+    Classes { names, colours, ..Classes::default() }
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.
@@ -285,11 +329,11 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         let entries = entries.map_err(|error| Failure::file(path, error))?;
         let image = |path: &PathBuf| {
             let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-            extension.is_some_and(|extension| ["png", "jpg", "jpeg", "wav"].contains(&extension.as_str()))
+            extension.is_some_and(|extension| ["png", "jpg", "jpeg", "wav", "txt"].contains(&extension.as_str()))
         };
         let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(image).collect();
         if found.is_empty() {
-            return Err(Failure::file(path, "no PNG, JPEG or WAV files"));
+            return Err(Failure::file(path, "no PNG, JPEG, WAV or text files"));
         }
         found.sort();
         files.extend(found);

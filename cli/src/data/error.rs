@@ -151,6 +151,8 @@ pub enum Cause {
     Option(String),
     /// A recording that cannot be used, and why.
     Sound(String),
+    /// A text that cannot be used, and why.
+    Text(String),
     /// Two images with the same stem.
     SameStem,
     /// No images, or images without pixels.
@@ -225,7 +227,7 @@ impl fmt::Display for Cause {
             Self::Classes { found, examples } => {
                 write!(f, "{found} different classes ({} …), and there may be at most 255", examples.join(", "))
             }
-            Self::Option(reason) | Self::Sound(reason) => f.write_str(reason),
+            Self::Option(reason) | Self::Sound(reason) | Self::Text(reason) => f.write_str(reason),
             Self::Label { value, known, image, row, column } => {
                 write!(f, "label {value} ")?;
                 image.map_or(Ok(()), |image| write!(f, "in image {image} "))?;

@@ -1,6 +1,6 @@
 //! How data are read: options of the command line, which a checkpoint keeps.
 
-use super::Languages;
+use super::{Languages, Tokens};
 use crate::text::as_text;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,16 @@ pub struct Reading {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,
+    /// Of text: words, between blanks, with a mark at the end of each line, or characters [default: words where <unk> stands
+    /// among them, else characters]
+    #[arg(long, value_name = "words|characters")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Tokens>,
+    /// Of text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoder; with --size paper 20 and
+    /// 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u16>,
     /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
     #[arg(long)]
     pub skip_broken: bool,
@@ -68,6 +78,8 @@ impl Default for Reading {
             label: None,
             languages: None,
             pieces: None,
+            tokens: None,
+            window: None,
             skip_broken: false,
             features: None,
             memory: MEMORY,
@@ -161,6 +173,8 @@ mod tests {
             label: Some("x".into()),
             languages: "fr-de".parse().ok(),
             pieces: Some(500),
+            tokens: Some(Tokens::Words),
+            window: Some(9),
             skip_broken: true,
             features: Some("classes.safetensors".into()),
             memory: 0,

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub struct Updates {
     /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor
     /// (--pixels) gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many
-    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.0002 for generate; 0.001 with adam
-    /// and adamw]
+    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.5 for language,
+    /// 0.0002 for generate; 0.001 with adam and adamw]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
@@ -40,7 +40,7 @@ pub struct Updates {
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never]
+    /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never; 1 for language]
     #[arg(long, value_name = "NORM", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e12))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,

@@ -72,7 +72,7 @@ impl Column {
         match self {
             Self::Score(metric) => {
                 let score = |run: &&Record| Some(metric.shown(run.metrics.as_ref()?.get(*metric)?));
-                spread(&runs.iter().filter_map(score).collect::<Vec<_>>(), 1)
+                spread(&runs.iter().filter_map(score).collect::<Vec<_>>(), metric.digits())
             }
             Self::Other((_, digits, number)) => {
                 spread(&runs.iter().filter_map(|run| number(run)).collect::<Vec<_>>(), *digits)

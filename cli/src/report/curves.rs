@@ -94,7 +94,7 @@ fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
 fn axis(metric: Metric, high: f64) -> (Axis, &'static str) {
     match metric.unit() {
         Unit::Share => (Axis::new(Scale::Percent, 0.0, (1.08 * high).min(1.0)), "%"),
-        Unit::Number => (Axis::new(Scale::Plain, 0.0, 1.08 * high), ""),
+        Unit::Number(_) => (Axis::new(Scale::Plain, 0.0, 1.08 * high), ""),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Report,
-    page::{card, section},
+    page::{card, grid, section},
     png,
     text::escape,
 };
@@ -40,6 +40,12 @@ pub fn section_of(report: &Report<'_>) -> String {
              1 − their Fréchet distance / that of always the mean image; variety the variance of their pixels, as a share \
              of that of the real ones.",
             made(report, size, &real),
+        ),
+        Samples::Continued(texts) => (
+            "Generated text",
+            "Beginnings of test texts, how they go on, and what the first seed of each method writes instead, drawn at a \
+             temperature of 0.8.",
+            written(report, &texts),
         ),
     };
     section("samples", title, lead, &content)
@@ -116,6 +122,23 @@ fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
         }
     }
     content + "</div>\n"
+}
+
+/// Of texts: a card for each beginning.
+fn written(report: &Report<'_>, texts: &[[String; 2]]) -> String {
+    let lines = |text: &str| text.lines().map(escape).collect::<Vec<_>>().join("<br>");
+    let one = |(i, [begins, goes_on]): (usize, &[String; 2])| {
+        let mut content = format!("<p><b>text</b><br>{}</p>", lines(goes_on));
+        for (method, class) in report.coloured() {
+            let texts = report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty());
+            if let Some(Transcript { text, .. }) = texts.and_then(|texts| texts.get(i)) {
+                let name = format!("<span class=\"{class}\"><i></i><b>{}</b></span>", escape(method));
+                content += &format!("<p>{name}<br>{}</p>", lines(text));
+            }
+        }
+        card(&format!("{} …", lines(begins)), &content)
+    };
+    grid("cards", &texts.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
 /// Of recordings or sentences: a row for each, a column for each method; `marked`, where what a method says is wrong.

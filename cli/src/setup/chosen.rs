@@ -18,7 +18,8 @@ pub struct Chosen {
     #[arg(long, value_enum)]
     #[serde(serialize_with = "resolved")]
     pub task: Option<Task>,
-    /// Network; without --task, it says the task too [default: segnet-basic for segnet, resnet-8 for classify]
+    /// Network; without --task, it says the task too [default: segnet-basic for segnet, resnet-8 for classify, biglstm for
+    /// language]
     #[arg(id = "network", long = "network", alias = "net", value_enum, value_name = "NETWORK")]
     #[serde(default)]
     pub net: Option<Net>,
@@ -30,8 +31,8 @@ pub struct Chosen {
     pub size: Option<Sizes>,
     /// Channels of each layer; SegNetBasic has 64. Of a network whose layers differ, about those of the first: all are in
     /// proportion, and the papers' have 64. A perceptron and towers have 8 times as many units in a layer; Deep Speech
-    /// 2 has 4 times as many, and half as many channels, at most 32; seq2seq has 8 times as many. DCGAN: of
-    /// the layers beside images [default: 16; with --size paper the paper's]
+    /// 2 has 4 times as many, and half as many channels, at most 32; seq2seq has 8 times as many, networks for language 32
+    /// and 8 times, see above. DCGAN: of the layers beside images [default: 16; with --size paper the paper's]
     #[arg(long, value_name = "N", value_parser = width)]
     pub width: Option<usize>,
 }

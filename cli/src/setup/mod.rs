@@ -54,6 +54,11 @@ For speech, WAV files of one channel and one rate:
 For translate, files of lines in two languages, line by line:
 - train.en[.gz] and train.de[.gz], and the same for val and test,
   which may be called test_NAME; or every fifth is for scores
+For language, text in UTF-8:
+- NAME.txt, or a directory with one such, whose last 5 % are for
+  scores
+- train.txt and test.txt (valid.txt), as wikitext's; without one of
+  them valid.txt stands for it
 For generate, images in the layouts of classify; their classes
 count for nothing, and images smaller than what the network makes
 lie in the middle, with black around.
@@ -73,8 +78,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet, 64 for classify and generate, 16 for speech, 32 for
-    /// translate]
+    /// Images in a batch [default: 8 for segnet, 64 for classify and generate, 16 for speech, 32 for translate; 16
+    /// windows for language]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.
@@ -100,9 +105,11 @@ impl Setup {
     /// How data are read.
     #[must_use]
     pub fn reading(&self) -> Reading {
-        let paper = self.chosen.network().ok().and_then(Network::image);
+        let network = self.chosen.network().ok();
+        let paper = network.and_then(Network::image);
+        let window = self.reading.window.or_else(|| network.and_then(Network::window));
         let crop = self.reading.crop.or_else(|| paper.and_then(|side| u16::try_from(side).ok()));
-        Reading { size: self.chosen.size.and_then(|size| size.images), crop, ..self.reading.clone() }
+        Reading { size: self.chosen.size.and_then(|size| size.images), crop, window, ..self.reading.clone() }
     }
 
     /// With a value for network, batch and device, as results and checkpoints keep them.
@@ -139,6 +146,10 @@ impl Setup {
                 return Err(Failure::at(option, "is for --task translate"));
             }
         }
+        let only = [("--tokens", self.reading.tokens.is_some()), ("--window", self.reading.window.is_some())];
+        if let Some((option, _)) = only.into_iter().find(|(_, given)| *given && self.task() != Task::Language) {
+            return Err(Failure::at(option, "is for --task language"));
+        }
         let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
         let notes = data.notes();
         notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
@@ -152,7 +163,14 @@ impl Setup {
     /// # Errors
     /// A warm-up that is as long.
     pub fn recipe(&self, iters: u64) -> Result<Recipe, Failure> {
-        self.with_usual(&self.updates).recipe(self.task().kind().lr(self.chosen.net()), iters)
+        self.recipe_of(&self.updates, iters)
+    }
+
+    /// With what the task says where nothing was said.
+    fn recipe_of(&self, updates: &Updates, iters: u64) -> Result<Recipe, Failure> {
+        let (kind, net) = (self.task().kind(), self.chosen.net());
+        let recipe = self.with_usual(updates).recipe(kind.lr(net), iters)?;
+        Ok(Recipe { clip: recipe.clip.or_else(|| kind.clip(net)), ..recipe })
     }
 
     /// With the task's update rule where none was said.
@@ -179,8 +197,7 @@ impl Setup {
     /// How weights are updated, in words, where it is not as usual.
     #[must_use]
     pub fn updated(&self, iters: u64) -> Option<String> {
-        let usual = self.with_usual(&Updates::default());
-        let usual = usual.recipe(self.task().kind().lr(self.chosen.net()), iters).ok();
+        let usual = self.recipe_of(&Updates::default(), iters).ok();
         let recipe = self.recipe(iters).ok()?;
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }

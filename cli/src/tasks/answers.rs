@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Of images, recordings or sentences. Files keep classes as numbers.
+/// Of images, recordings, sentences or texts. Files keep classes as numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answers {
     /// The class of every pixel, or of every image, one after another.
     Classes(Vec<u32>),
-    /// What is said in each recording, or what each sentence means.
+    /// What is said in each recording, what each sentence means, or how each text goes on.
     Texts(Vec<Transcript>),
     /// Images that were made.
     Made(Made),
@@ -23,7 +23,7 @@ pub struct Made {
     pub pixels: Vec<u8>,
 }
 
-/// What is said in a recording, or a sentence in another language.
+/// What is said in a recording, a sentence in another language, or how a text goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
     /// The likeliest text.

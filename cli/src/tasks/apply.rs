@@ -1,6 +1,6 @@
 //! A trained network, to be applied.
 
-use super::{Answers, Classes, Made, Network, run, torch::Flattened};
+use super::{Answers, Choice, Classes, Made, Network, run, torch::Flattened};
 use crate::{
     Failure,
     data::Element,
@@ -22,6 +22,14 @@ pub trait Apply {
     /// The device's.
     fn make(&mut self, _images: usize, _seed: u64) -> Result<Option<Made>, Failure> {
         Ok(None)
+    }
+
+    /// A text with so many tokens behind it.
+    ///
+    /// # Errors
+    /// A network for something else, a text that it cannot read, or the device's.
+    fn go_on(&mut self, _prompt: &str, _length: usize, _choice: Choice) -> Result<String, Failure> {
+        Err(Failure::at("prompt", "the network reads no text"))
     }
 }
 

@@ -7,6 +7,7 @@ mod answers;
 mod apply;
 mod classify;
 mod generate;
+mod language;
 mod layers;
 mod networks;
 mod pixels;
@@ -21,6 +22,7 @@ mod weights;
 pub use answers::{Answers, Made, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
+pub use language::Choice;
 pub use networks::{Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
@@ -29,7 +31,7 @@ pub use torch::{Reads, Recognised};
 
 use crate::{
     Failure,
-    data::{Column, Languages, Notes, Pieces, Reading},
+    data::{Column, Languages, Notes, Pieces, Reading, Tokens},
     device::Device,
     optimizer::{Recipe, Rule},
 };
@@ -52,6 +54,8 @@ pub enum Task {
     Speech,
     /// Sentences of one language to those of another: recurrent networks with attention
     Translate,
+    /// The next token of a text
+    Language,
     /// DCGAN: images like those that it is shown, made of noise
     Generate,
 }
@@ -65,6 +69,7 @@ impl Task {
             Self::Classify => &classify::Classify,
             Self::Speech => &speech::Speaking,
             Self::Translate => &translate::Translating,
+            Self::Language => &language::Language,
             Self::Generate => &generate::Generate,
         }
     }
@@ -84,6 +89,11 @@ pub trait Kind {
     /// Update rule, unless told.
     fn rule(&self) -> Rule {
         Rule::default()
+    }
+
+    /// The largest norm of gradients, unless told; none is any.
+    fn clip(&self, _: Net) -> Option<f64> {
+        None
     }
 
     /// What a comparison divides the loss by, unless told.
@@ -226,7 +236,7 @@ pub struct Opening<'a> {
 }
 
 /// What is predicted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Classes {
     /// Names; ids are positions.
     pub names: Vec<String>,
@@ -247,6 +257,9 @@ pub struct Classes {
     /// What a network for translation reads and writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentences: Option<Sentences>,
+    /// What a network for text reads; its classes are tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextInput>,
 }
 
 /// Sentences for a network.
@@ -256,6 +269,15 @@ pub struct Sentences {
     pub languages: Languages,
     /// What their words are taken apart into.
     pub pieces: [Pieces; 2],
+}
+
+/// Text for a network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextInput {
+    /// What tokens are.
+    pub tokens: Tokens,
+    /// How many it reads at a time.
+    pub window: usize,
 }
 
 /// Recordings for a network.

@@ -64,6 +64,12 @@ pub enum Net {
     #[value(name = "seq2seq-5")]
     #[serde(rename = "seq2seq-5")]
     Seq2Seq5,
+    /// language: two LSTM layers of 32 · width units, each projected to 4 · width, with sampled softmax
+    #[value(name = "biglstm")]
+    #[serde(rename = "biglstm")]
+    BigLstm,
+    /// language: a transformer decoder, three layers of 8 · width; its paper's size is the smallest GPT-2
+    Decoder,
     /// generate: DCGAN, for images of 32 × 32; its paper's size makes 64 × 64
     Dcgan,
 }
@@ -76,6 +82,7 @@ impl Net {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
+            Self::BigLstm | Self::Decoder => Task::Language,
             Self::Dcgan => Task::Generate,
             Self::Mlp
             | Self::Resnet
@@ -103,7 +110,9 @@ impl Net {
             | Self::Dcgan
             | Self::Seq2Seq1
             | Self::Seq2Seq3
-            | Self::Seq2Seq5 => return None,
+            | Self::Seq2Seq5
+            | Self::BigLstm
+            | Self::Decoder => return None,
             Self::AlexNet => Architecture::AlexNet,
             Self::Vgg16 => Architecture::Vgg16,
             Self::GoogLeNet => Architecture::GoogLeNet,
@@ -121,6 +130,8 @@ impl Net {
             // That of common implementations: the paper's own is larger than any data here.
             Self::DeepSpeech2 => Some(200),
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Some(128),
+            Self::BigLstm => Some(256),
+            Self::Decoder => Some(96),
             Self::SegnetBasic
             | Self::Segnet
             | Self::Dcgan
@@ -184,8 +195,8 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3,
-                             seq2seq-5 and dcgan are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3, seq2seq-5, biglstm,
+                             decoder and dcgan are"
         );
         Err(Failure::at("--size paper", cause))
     }
@@ -206,6 +217,35 @@ impl Network {
     #[must_use]
     pub fn image(self) -> Option<usize> {
         self.net.architecture().filter(|_| self.is_paper()).map(Architecture::image)
+    }
+
+    /// Tokens that a network for text reads at a time, unless told.
+    #[must_use]
+    pub fn window(self) -> Option<u16> {
+        Some(match self.net {
+            Net::BigLstm if self.small => 32,
+            // The paper's unrolled steps.
+            Net::BigLstm => 20,
+            Net::Decoder if self.small => 64,
+            Net::Decoder => 1024,
+            Net::Mlp
+            | Net::Resnet
+            | Net::Towers
+            | Net::AlexNet
+            | Net::Vgg16
+            | Net::GoogLeNet
+            | Net::InceptionV2
+            | Net::InceptionV3
+            | Net::ResNet18
+            | Net::ResNet50
+            | Net::SegnetBasic
+            | Net::Segnet
+            | Net::DeepSpeech2
+            | Net::Seq2Seq1
+            | Net::Seq2Seq3
+            | Net::Seq2Seq5
+            | Net::Dcgan => return None,
+        })
     }
 
     /// The name that people know it by, and its size.

@@ -90,6 +90,27 @@ pub(super) trait Task {
     /// Goes on after so many images.
     fn seek(&mut self, position: u64);
 
+    /// What a step leaves to the next, once it is done: a state that is not in the data.
+    ///
+    /// # Errors
+    /// The device's.
+    fn stepped<B: Backend<Error: 'static>>(&mut self, _: &Trainer<B>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The same as text, if there is any.
+    fn carried(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes what [`Task::carried`] gave.
+    ///
+    /// # Errors
+    /// Another text.
+    fn carry(&mut self, _: Option<&str>) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// What is predicted.
     fn classes(&self) -> Classes;
 }
@@ -245,6 +266,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         // While the device is at work.
         self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
         let outcome = self.trainer.step(gradients)?;
+        self.task.stepped(&self.trainer)?;
         let outcome = self.second(outcome)?;
         self.steps += 1;
         let ratio = self.task.ratio();
@@ -269,6 +291,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
         let mut metadata = metadata.clone();
         metadata.insert("position".to_owned(), self.position.to_string());
+        metadata.extend(self.task.carried().map(|text| ("carried".to_owned(), text)));
         let classes = serde_json::to_string(&self.task.classes());
         metadata.insert("classes".to_owned(), classes.map_err(|error| Failure::at("checkpoint", error))?);
         Ok(self.trainer.save(&metadata)?)
@@ -279,6 +302,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         let position = metadata.get("position").and_then(|position| position.parse().ok());
         self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.task.seek(self.position);
+        self.task.carry(metadata.get("carried").map(String::as_str))?;
         self.ahead = None;
         (self.first, self.steps) = (values(&self.trainer)?, 0);
         Ok(())

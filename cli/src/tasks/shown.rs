@@ -47,6 +47,8 @@ pub enum Samples {
     Sentences(Vec<[String; 2]>),
     /// Recordings, each with its name and what is said.
     Texts(Vec<[String; 2]>),
+    /// Beginnings of texts, each with how it goes on.
+    Continued(Vec<[String; 2]>),
     /// Real images, of which a network is to make the like.
     Made {
         /// Rows and columns.

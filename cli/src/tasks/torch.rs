@@ -2,7 +2,7 @@
 
 use super::{Network, Task};
 use clap::ValueEnum;
-use gradscale::{Parameters, TorchModule};
+use gradscale::{Parameters, TorchModule, models::Decoder};
 use safetensors::SafeTensors;
 
 /// A network, as the tensors of a file show it.
@@ -86,9 +86,9 @@ pub fn fill(parameters: &mut Parameters, bytes: &[u8], flattened: &[Flattened]) 
 pub type Flattened = (String, [usize; 3]);
 
 /// The module of a layer: called the same, but for the network's name. Layers that read a flattened image read it in
-/// another order there.
+/// another order there, and attention has names of its own.
 pub(super) fn module(layer: &str, flattened: &[Flattened]) -> Option<TorchModule> {
-    let module = TorchModule::named(layer.split_once('.')?.1);
+    let module = Decoder::torch(layer.split_once('.')?.1);
     Some(match flattened.iter().find(|(name, _)| name == layer) {
         Some((_, image)) => module.flattened(*image),
         None => module,

@@ -2,7 +2,9 @@
 //!
 //! Expected values are from the descriptions that came with the data, made with other programs.
 
-use gradscale_cli::data::{Classification, Pair, Parallel, Pieces, Reading, Segmentation, Split};
+use gradscale_cli::data::{
+    Classification, Corpus, Pair, Parallel, Pieces, Reading, Segmentation, Split, Tokens, Vocabulary, text,
+};
 use std::{env, path::PathBuf, time::Instant};
 
 /// Median-frequency weights of the 11 classes at full size.
@@ -173,4 +175,31 @@ fn multi30k() {
     let back = data.test.iter().filter(whole).count();
     println!("{back} of 1000 test sentences come back from their pieces");
     assert!(back >= 995, "{back}");
+}
+
+/// Tokens of published texts, by their description.
+#[test]
+fn texts() {
+    if let Some(path) = real("text/wikitext-2") {
+        let data = Corpus::load(&path, &Reading::default()).expect("text");
+        assert_eq!((data.train.len(), data.test.len()), (217_646, 245_569));
+        assert_eq!((data.vocabulary.tokens(), data.vocabulary.len()), (Tokens::Words, 13_777));
+        let unknown = data.vocabulary.number("<unk>").expect("is there");
+        assert_eq!(data.counts[unknown as usize], 11_718);
+        let test = text(&path.join("test.txt")).expect("text");
+        let words: Vec<&str> = Tokens::Words.of(&test).collect();
+        assert_eq!(words.iter().filter(|word| **word == "<unk>").count(), 15_218);
+        assert_eq!(Vocabulary::new(Tokens::Words, &words).len(), 14_143);
+        // As it was, but for blanks.
+        let again = data.vocabulary.text(&data.train);
+        let valid = text(&path.join("valid.txt")).expect("text");
+        assert!(again.split_whitespace().eq(valid.split_whitespace()));
+        assert_eq!(again.lines().count(), valid.lines().count());
+    }
+    if let Some(path) = real("text/tinyshakespeare") {
+        let data = Corpus::load(&path, &Reading::default()).expect("text");
+        assert_eq!((data.vocabulary.tokens(), data.vocabulary.len()), (Tokens::Characters, 65));
+        assert_eq!(data.train.len() + data.test.len(), 1_115_394);
+        assert_eq!(data.vocabulary.text(&data.train[..14]), "First Citizen:");
+    }
 }

@@ -11,6 +11,7 @@ mod gradients;
 mod graph;
 mod init;
 mod invariant;
+mod language;
 mod layers;
 mod logits;
 mod messages;

@@ -5,7 +5,7 @@ use crate::{
     speech::{Case, distance, floats, table, words},
 };
 use gradscale::{
-    Cpu, CrossEntropy, Init, Input, Method, Parameters, TorchModule, Trainer, Var,
+    Cpu, CrossEntropy, Init, Input, Method, Parameter, Parameters, TorchModule, Trainer, Var,
     core::{amp::Level, ops::Divisor},
     models::{Encoded, Seq2Seq},
     optim::Sgd,
@@ -193,6 +193,10 @@ fn a_length_beyond_the_places() {
     assert!(trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).is_err());
 }
 
+fn within<'t>(scores: &Parameter, lengths: Var<'t>) -> Var<'t> {
+    lengths.tape().parameter(scores).softmax_within(lengths)
+}
+
 /// Each row is a softmax over its sequence's places, all others are 0, and so are their gradients; at every level.
 #[test]
 fn a_softmax_within_the_ends() {
@@ -215,9 +219,9 @@ fn a_softmax_within_the_ends() {
         let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), method.with_level(level)).expect("a trainer");
         trainer.set_parameter("in.x", &x).expect("a parameter of that size");
         let batch = || [Input::u32([2], &[4, 2]), Input::f32([2, 2, 3, 4], &t)];
-        let weights = |lengths: Var<'_>| lengths.tape().parameter(&scores).softmax_within(lengths);
-        let found = trainer.evaluate(batch(), |[lengths, _]| weights(lengths)).expect("it fits").data;
-        let gradients = trainer.backward(batch(), |[lengths, t]| (weights(lengths) * t).sum()).expect("it fits");
+        let found = trainer.evaluate(batch(), |[lengths, _]| within(&scores, lengths)).expect("it fits").data;
+        let gradients =
+            trainer.backward(batch(), |[lengths, t]| (within(&scores, lengths) * t).sum()).expect("it fits");
         let found_gradient = trainer.gradient(&gradients, "in.x").expect("a parameter").expect("a gradient").data;
         for (what, found, right) in [("y", found, &y), ("gradient", found_gradient, &gradient)] {
             let right: Vec<f32> = right.iter().map(|&x| x as f32).collect();

@@ -3,6 +3,7 @@
 //! every site, from the first step on.
 
 mod gan;
+mod language;
 mod nets;
 mod speech;
 mod translation;
@@ -11,6 +12,7 @@ mod vision;
 use gan::gan;
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
+use language::{biglstm, decoder};
 use nets::{Setting, Trained, mlp, segnet, sequence};
 use speech::speech;
 use translation::translation;
@@ -90,6 +92,12 @@ fn networks_in_turn_are_shift_invariant() {
 #[test]
 fn translation_is_shift_invariant() {
     invariant("seq2seq", |method, setting| translation(device(), method, setting));
+}
+
+#[test]
+fn language_models_are_shift_invariant() {
+    invariant("bigLSTM", |method, setting| biglstm(device(), method, setting));
+    invariant("a decoder", |method, setting| decoder(device(), method, setting));
 }
 
 /// What is new of a larger network is where its gradients meet: under the method that is to hold alone.

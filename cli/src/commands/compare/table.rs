@@ -14,7 +14,7 @@ pub fn line(record: &Record) -> String {
     match (&record.metrics, &record.failure) {
         (Some(metrics), _) => format!(
             "{head}  {}  loss {:.4}  {} skipped  {} repeated  {:.1} s",
-            Metrics::words(metrics.judged()),
+            Metrics::words(metrics.first()),
             record.final_loss.unwrap_or(f64::NAN),
             record.skipped_steps,
             record.repeats,

@@ -58,7 +58,9 @@ impl Dataset for Labelled {
             | Net::Dcgan
             | Net::Seq2Seq1
             | Net::Seq2Seq3
-            | Net::Seq2Seq5 => {
+            | Net::Seq2Seq5
+            | Net::BigLstm
+            | Net::Decoder => {
                 if self.columns.is_empty() {
                     return Ok(());
                 }

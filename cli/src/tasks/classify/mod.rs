@@ -67,10 +67,12 @@ impl Kind for Classify {
             Net::SegnetBasic
             | Net::Segnet
             | Net::DeepSpeech2
-            | Net::Dcgan
             | Net::Seq2Seq1
             | Net::Seq2Seq3
-            | Net::Seq2Seq5 => network.words("SegNet"),
+            | Net::Seq2Seq5
+            | Net::Dcgan
+            | Net::BigLstm
+            | Net::Decoder => network.words("SegNet"),
         }
     }
 

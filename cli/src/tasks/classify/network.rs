@@ -35,7 +35,9 @@ pub const fn lr(net: Net) -> f64 {
         | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
-        | Net::Seq2Seq5 => LR,
+        | Net::Seq2Seq5
+        | Net::BigLstm
+        | Net::Decoder => LR,
     }
 }
 
@@ -162,7 +164,9 @@ pub fn network(
         | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
-        | Net::Seq2Seq5 => {
+        | Net::Seq2Seq5
+        | Net::BigLstm
+        | Net::Decoder => {
             let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))

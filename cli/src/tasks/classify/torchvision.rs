@@ -36,7 +36,9 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
         | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
-        | Net::Seq2Seq5 => return None,
+        | Net::Seq2Seq5
+        | Net::BigLstm
+        | Net::Decoder => return None,
     };
     let network = Network { net, width, small };
     Some(Recognised { task: Task::Classify, network, classes, input: Reads::Channels(channels), whole: true })

@@ -54,7 +54,9 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
-        | Net::Seq2Seq5 => settings.recipe.optimizer(ratio),
+        | Net::Seq2Seq5
+        | Net::BigLstm
+        | Net::Decoder => settings.recipe.optimizer(ratio),
     }
 }
 
@@ -175,14 +177,6 @@ impl run::Task for Learning<'_> {
 
     fn classes(&self) -> Classes {
         let (names, columns) = (self.data.classes.clone(), self.data.columns.clone());
-        Classes {
-            names,
-            colours: Vec::new(),
-            values: Vec::new(),
-            input: Some(self.net.input),
-            columns,
-            sound: None,
-            sentences: None,
-        }
+        Classes { names, input: Some(self.net.input), columns, ..Classes::default() }
     }
 }

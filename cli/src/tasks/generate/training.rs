@@ -216,15 +216,7 @@ impl run::Task for Learning<'_> {
 
     /// The images that it makes stand for those that others read.
     fn classes(&self) -> Classes {
-        Classes {
-            names: Vec::new(),
-            colours: Vec::new(),
-            values: Vec::new(),
-            input: Some(ImageInput::new(self.frame.image, [0.0, 1.0])),
-            columns: Vec::new(),
-            sound: None,
-            sentences: None,
-        }
+        Classes { input: Some(ImageInput::new(self.frame.image, [0.0, 1.0])), ..Classes::default() }
     }
 }
 

@@ -128,10 +128,7 @@ impl run::Task for Learning<'_> {
             names: self.data.classes.clone(),
             colours: self.data.colours.clone(),
             values: self.data.values.clone(),
-            input: None,
-            columns: Vec::new(),
-            sound: None,
-            sentences: None,
+            ..Classes::default()
         }
     }
 }

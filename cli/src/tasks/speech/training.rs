@@ -123,12 +123,8 @@ impl run::Task for Learning<'_> {
     fn classes(&self) -> Classes {
         Classes {
             names: self.data.letters.iter().map(char::to_string).collect(),
-            colours: Vec::new(),
-            values: Vec::new(),
-            input: None,
-            columns: Vec::new(),
             sound: Some(SoundInput { rate: self.data.rate, frequencies: self.data.frequencies }),
-            sentences: None,
+            ..Classes::default()
         }
     }
 }

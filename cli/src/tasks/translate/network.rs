@@ -30,7 +30,9 @@ pub fn sizes(network: Network) -> [usize; 2] {
         | Net::ResNet18
         | Net::ResNet50
         | Net::DeepSpeech2
-        | Net::Dcgan => 1,
+        | Net::Dcgan
+        | Net::BigLstm
+        | Net::Decoder => 1,
     };
     [8 * network.width, layers]
 }

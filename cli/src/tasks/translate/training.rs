@@ -124,13 +124,8 @@ impl run::Task for Learning<'_> {
     fn classes(&self) -> Classes {
         let Parallel { languages, pieces, .. } = self.data;
         Classes {
-            names: Vec::new(),
-            colours: Vec::new(),
-            values: Vec::new(),
-            input: None,
-            columns: Vec::new(),
-            sound: None,
             sentences: Some(Sentences { languages: languages.clone(), pieces: pieces.clone() }),
+            ..Classes::default()
         }
     }
 }

@@ -1,0 +1,47 @@
+//! Sentences that are made up: subjects and verbs agree in number across what stands between them.
+
+use crate::data::Random;
+
+/// Sentences for training, and for scores.
+pub const TRAIN: usize = 3000;
+pub const TEST: usize = 300;
+
+const NOUNS: [[&str; 2]; 8] = [
+    ["dog", "dogs"],
+    ["child", "children"],
+    ["bird", "birds"],
+    ["sailor", "sailors"],
+    ["king", "kings"],
+    ["fox", "foxes"],
+    ["poet", "poets"],
+    ["mouse", "mice"],
+];
+const VERBS: [[&str; 2]; 6] =
+    [["sees", "see"], ["follows", "follow"], ["likes", "like"], ["hears", "hear"], ["paints", "paint"], ["is", "are"]];
+const ADJECTIVES: [&str; 6] = ["small", "old", "red", "quiet", "happy", "tall"];
+const PLACES: [&str; 4] = ["near the river", "behind the house", "under the tree", "on the hill"];
+
+/// So many sentences, a line each.
+pub fn text(seed: u64, part: u64, count: usize) -> String {
+    (0..count).map(|i| sentence(&mut Random::of(&[seed, part, i as u64])) + "\n").collect()
+}
+
+fn sentence(random: &mut Random) -> String {
+    let (subject, number) = noun(random);
+    let place = if random.below(2) == 0 { format!(" {}", one(random, &PLACES)) } else { String::new() };
+    let verb = one(random, &VERBS)[number];
+    // To be is followed by what somebody is.
+    let rest = if verb == VERBS[5][number] { one(random, &ADJECTIVES).to_owned() } else { noun(random).0 };
+    format!("{subject}{place} {verb} {rest} .")
+}
+
+/// With its number: 0 or 1.
+fn noun(random: &mut Random) -> (String, usize) {
+    let number = random.below(2);
+    let adjective = if random.below(3) == 0 { format!("{} ", one(random, &ADJECTIVES)) } else { String::new() };
+    (format!("the {adjective}{}", one(random, &NOUNS)[number]), number)
+}
+
+fn one<T: Copy>(random: &mut Random, all: &[T]) -> T {
+    all[random.below(all.len())]
+}

@@ -1,0 +1,224 @@
+//! Text, one token after another.
+
+mod made_up;
+mod vocabulary;
+
+pub use vocabulary::{Tokens, Vocabulary};
+
+use super::{Cause, DataError, Notes, Reading, files::visible, name};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Tokens of a window, where nobody says.
+const WINDOW: usize = 32;
+/// What a directory must contain, for messages.
+const LAYOUT: &str =
+    "one text file (*.txt or *.tokens), or such whose names say train, valid and test, of which one may be missing";
+
+/// A text in parts, as numbers of a vocabulary.
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    /// What to call it: the last part of its path.
+    pub name: String,
+    /// All tokens.
+    pub vocabulary: Vocabulary,
+    /// How often training has each.
+    pub counts: Vec<u64>,
+    /// For training.
+    pub train: Vec<u32>,
+    /// For scores while a training goes on, if these are wanted.
+    pub validation: Option<Vec<u32>>,
+    /// For the last scores.
+    pub test: Vec<u32>,
+    /// Tokens that a network reads at a time.
+    pub window: usize,
+    /// What was found.
+    pub notes: Notes,
+}
+
+/// Text of each part, with the line that says where it is from.
+struct Parts {
+    /// Each with what to call it in an error.
+    train: (PathBuf, String),
+    validation: Option<(PathBuf, String)>,
+    test: Option<(PathBuf, String)>,
+    taken: Vec<String>,
+}
+
+impl Corpus {
+    /// Reads a text file, or a directory with one or with parts whose names say what they are for. Of one text, the first 95 %
+    /// of the tokens are for training, the others for scores, as char-rnn has them; where scores are wanted while a training
+    /// goes on, the last twentieth of training is for these. Without a part for training, the one for validation is it.
+    ///
+    /// Tokens are words, between blanks, with a mark at the end of each line, or characters.
+    ///
+    /// # Errors
+    /// A directory of another layout, a file that is not UTF-8, or is shorter than a window, or takes more memory than may be.
+    pub fn load(path: &Path, reading: &Reading) -> Result<Self, DataError> {
+        let parts = if path.is_file() { single(path)? } else { directory(path, reading)? };
+        let size = |part: &(PathBuf, String)| 4 * part.1.len() as u64;
+        let bytes: u64 =
+            [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().map(size).sum();
+        if bytes > reading.memory.saturating_mul(1_000_000) {
+            return Err(Cause::Text("may take more memory than --memory says".to_owned()).at(path));
+        }
+        Self::of(&name(path), parts, reading)
+    }
+
+    /// Sentences of a small grammar, the same for the same seed.
+    ///
+    /// # Errors
+    /// A window longer than they are.
+    pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, DataError> {
+        let part = |part: u64, count: usize| (PathBuf::from("made-up text"), made_up::text(seed, part, count));
+        let validation = reading.validation.then(|| part(2, made_up::TEST));
+        let (train, test) = (part(0, made_up::TRAIN), Some(part(1, made_up::TEST)));
+        let tokens = Some(reading.tokens.unwrap_or(Tokens::Words));
+        let reading = Reading { tokens, ..reading.clone() };
+        Self::of("made-up sentences", Parts { train, validation, test, taken: Vec::new() }, &reading)
+    }
+
+    fn of(name: &str, parts: Parts, reading: &Reading) -> Result<Self, DataError> {
+        let Parts { train, validation, test, mut taken } = parts;
+        let (tokens, why) = match reading.tokens {
+            Some(tokens) => (tokens, ""),
+            None if Tokens::Words.of(&train.1).any(|word| word == vocabulary::UNKNOWN) => {
+                (Tokens::Words, ", as <unk> stands among them (--tokens characters reads these)")
+            }
+            None => (Tokens::Characters, " (--tokens words reads these)"),
+        };
+        let all: Vec<&str> = tokens.of(&train.1).collect();
+        let (of_train, of_test) = match &test {
+            Some((_, text)) => (&all[..], tokens.of(text).collect()),
+            None => {
+                let (train, end) = without_end(&all);
+                (train, end.to_vec())
+            }
+        };
+        let (of_train, of_validation): (_, Option<Vec<&str>>) = match &validation {
+            Some((_, text)) => (of_train, Some(tokens.of(text).collect())),
+            None if reading.validation => {
+                let (train, end) = without_end(of_train);
+                let kept = format!("{} of {} tokens", end.len(), of_train.len());
+                taken.push(format!(
+                    "no validation set of its own: the end of the training text is kept from training for --eval-every, {kept}"
+                ));
+                (train, Some(end.to_vec()))
+            }
+            None => (of_train, None),
+        };
+
+        let mut vocabulary = Vocabulary::new(tokens, of_train);
+        let known = vocabulary.len();
+        let missing = |of: &[&str]| of.iter().filter(|token| vocabulary.find(token).is_none()).count();
+        let [unknown, others] = [missing(&of_test), of_validation.as_deref().map_or(0, missing)];
+        if unknown + others > 0 {
+            vocabulary.with_unknown();
+        }
+        let numbers = |of: &[&str]| of.iter().filter_map(|token| vocabulary.number(token)).collect::<Vec<u32>>();
+        let corpus = Self {
+            name: name.to_owned(),
+            counts: vocabulary.counts(of_train),
+            train: numbers(of_train),
+            validation: of_validation.as_deref().map(numbers),
+            test: numbers(&of_test),
+            window: reading.window.map_or(WINDOW, usize::from),
+            notes: Notes::default(),
+            vocabulary,
+        };
+        let mark = match tokens {
+            Tokens::Words => "words, and the ends of lines",
+            Tokens::Characters => "characters",
+        };
+        let [for_training, for_scores] = [corpus.train.len(), corpus.test.len()];
+        taken.push(format!(
+            "{name}: tokens are {mark}{why}: {for_training} for training, {known} different ones; {for_scores} for scores, \
+             of which {unknown} are others{}",
+            if unknown > 0 { " and count as <unk>" } else { "" }
+        ));
+        let parts =
+            [(&train.0, Some(&corpus.train)), (test.as_ref().map_or(&train.0, |test| &test.0), Some(&corpus.test))];
+        let of_validation = (validation.as_ref().map_or(&train.0, |part| &part.0), corpus.validation.as_ref());
+        for (path, part) in parts.into_iter().chain([of_validation]) {
+            if let Some(part) = part.filter(|part| part.len() <= corpus.window) {
+                let words = format!(
+                    "{} tokens are too few for a window of {} and the token behind it (--window)",
+                    part.len(),
+                    corpus.window
+                );
+                return Err(Cause::Text(words).at(path));
+            }
+        }
+        Ok(Self { notes: Notes { taken, left_out: Vec::new() }, ..corpus })
+    }
+
+    /// Windows of a part, each followed by a token at least.
+    #[must_use]
+    pub const fn windows(&self, part: &[u32]) -> usize {
+        part.len().saturating_sub(1) / self.window
+    }
+}
+
+/// The first 95 %, and the others.
+fn without_end<'a, 't>(all: &'a [&'t str]) -> (&'a [&'t str], &'a [&'t str]) {
+    all.split_at(all.len() - all.len() / 20)
+}
+
+/// One text.
+fn single(path: &Path) -> Result<Parts, DataError> {
+    let text = (path.to_owned(), text(path)?);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let line = format!("{name}: the first 95 % of the tokens are for training, the others for scores");
+    Ok(Parts { train: text, validation: None, test: None, taken: vec![line] })
+}
+
+fn directory(path: &Path, reading: &Reading) -> Result<Parts, DataError> {
+    let is_text = |path: &PathBuf| {
+        let end = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        path.is_file() && ["txt", "tokens"].contains(&end.as_str())
+    };
+    let files: Vec<PathBuf> = visible(path)?.into_iter().filter(is_text).collect();
+    let named = |words: &[&str]| {
+        let says = |path: &&PathBuf| {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+            stem.split(['.', '_', '-']).any(|part| words.contains(&part))
+        };
+        let mut all = files.iter().filter(says);
+        // Two of a name are none.
+        all.next().filter(|_| all.next().is_none())
+    };
+    let [train, validation, test] = [named(&["train"]), named(&["valid", "val", "validation"]), named(&["test"])];
+    let read = |path: &PathBuf| Ok((path.clone(), text(path)?));
+    let shown = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match (train, validation, test, &files[..]) {
+        (Some(train), validation, Some(test), _) => {
+            let validation = validation.filter(|_| reading.validation).map(read).transpose()?;
+            Ok(Parts { train: read(train)?, validation, test: Some(read(test)?), taken: Vec::new() })
+        }
+        (Some(train), Some(test), None, _) | (None, Some(train), Some(test), _) => {
+            let line = format!("{}: for training, {} for scores", shown(train), shown(test));
+            Ok(Parts { train: read(train)?, validation: None, test: Some(read(test)?), taken: vec![line] })
+        }
+        (_, _, _, [one]) => single(one),
+        (_, _, _, _) => Err(Cause::Layout { expected: LAYOUT, found: super::listing(path)? }.at(path)),
+    }
+}
+
+/// A file's text.
+///
+/// # Errors
+/// A file that cannot be read, is empty or is not UTF-8.
+pub fn text(path: &Path) -> Result<String, DataError> {
+    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Cause::Text(format!("not UTF-8: line {line}, byte {valid} of the file")).at(path)
+    })?;
+    if text.is_empty() {
+        return Err(Cause::Text("empty".to_owned()).at(path));
+    }
+    Ok(text)
+}

@@ -1,0 +1,83 @@
+//! What is asked of a text.
+
+use super::training::Learning;
+use crate::{
+    Failure,
+    data::{Corpus, Notes, Tokens},
+    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, weights},
+};
+use gradscale::optim::Optimizer;
+
+impl Corpus {
+    /// Whether tokens are characters.
+    pub(super) fn are_characters(&self) -> bool {
+        self.vocabulary.tokens() == Tokens::Characters
+    }
+
+    /// Perplexity of a text by how often training has each token, each counted once more, so that none is impossible.
+    pub(super) fn unigram(&self, text: &[u32]) -> f64 {
+        let all = self.counts.iter().sum::<u64>() as f64 + self.counts.len() as f64;
+        let behind = &text[1.min(text.len())..];
+        let log = |&token: &u32| ((self.counts.get(token as usize).copied().unwrap_or(0) as f64 + 1.0) / all).ln();
+        (-behind.iter().map(log).sum::<f64>() / behind.len().max(1) as f64).exp()
+    }
+}
+
+impl Dataset for Corpus {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// No classes: tokens.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// A window.
+    fn size(&self) -> [usize; 2] {
+        [1, self.window]
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [&self.train, &self.test].map(|part| self.windows(part))
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.validation.as_ref().map(|part| self.windows(part))
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of a token"
+    }
+
+    fn suits(&self, _: Net) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        settings.recipe.optimizer(settings.pixels.ratio(settings.batch * self.window))
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            weights::import(&mut parameters, file, &[])?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    /// How often each token is: no bit is saved against that.
+    fn exam(&self) -> Exam {
+        Exam { constant: 0.0, answers: None }
+    }
+
+    fn samples(&self) -> Samples {
+        let text = |tokens: &[u32]| self.vocabulary.text(tokens);
+        Samples::Continued(self.shown().map(|[prompt, truth]| [text(prompt), text(truth)]).collect())
+    }
+}

@@ -1,0 +1,157 @@
+//! Language: which token comes next, by a network of layers over time or by one of attention.
+
+mod data;
+mod network;
+mod training;
+mod writing;
+
+pub use writing::Choice;
+
+use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Trained, apply::Fill};
+use crate::{
+    Failure,
+    data::{Corpus, Reading, Vocabulary},
+    device::Work,
+};
+use gradscale::{
+    Cpu, Input, Method, Parameters, PlanRow, Trainer,
+    core::backend::Backend,
+    models::{BigLstmSize, DecoderSize},
+    optim::Sgd,
+};
+use network::{Model, network};
+use safetensors::SafeTensors;
+use std::path::Path;
+use writing::continued;
+
+/// Texts that a report shows.
+const SHOWN: usize = 6;
+/// Learning rates.
+const LR: f64 = 0.5;
+/// That of a decoder.
+const DECODER_LR: f64 = 0.1;
+/// The largest norm of gradients along which layers over time are trained.
+const CLIP: f64 = 1.0;
+
+/// The task.
+pub(super) struct Language;
+
+impl Kind for Language {
+    fn net(&self) -> Net {
+        Net::BigLstm
+    }
+
+    fn batch(&self) -> usize {
+        16
+    }
+
+    fn lr(&self, net: Net) -> f64 {
+        if net == Net::Decoder { DECODER_LR } else { LR }
+    }
+
+    fn clip(&self, _: Net) -> Option<f64> {
+        Some(CLIP)
+    }
+
+    fn divisor(&self) -> Pixels {
+        Pixels::Batch
+    }
+
+    fn examples(&self) -> &'static str {
+        "windows"
+    }
+
+    fn counted(&self, batch: usize, window: usize) -> (&'static str, usize) {
+        ("tokens", batch * window)
+    }
+
+    fn network(&self, of: Network) -> String {
+        if of.net == Net::Decoder {
+            let DecoderSize { width, heads, layers, .. } = network::decoder(of, 1);
+            format!("Decoder ({layers} layers of width {width}, {heads} heads)")
+        } else {
+            let BigLstmSize { hidden, projection, layers, .. } = network::biglstm(of);
+            format!("bigLSTM ({layers} layers of {hidden} units, projected to {projection})")
+        }
+    }
+
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        let others = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
+        let others = others.into_iter().chain([("--label", reading.label.is_some())]);
+        if let Some((option, _)) = others.into_iter().find(|(_, given)| *given) {
+            return Err(Failure::at(option, "means nothing for text"));
+        }
+        Ok(Box::new(match path {
+            Some(path) => Corpus::load(path, reading)?,
+            None => Corpus::synthetic(seed, reading)?,
+        }))
+    }
+
+    fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, model) = network(0, of, 8, 4);
+        let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+        let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
+        let batch = [Input::u32([1, 4], &[0; 4]), Input::u32([1, 4], &[0; 4])];
+        Ok(trainer.plan(batch, |[tokens, targets]| match &model {
+            Model::BigLstm(net, _) => net.logits(net.features(tokens, None).0).cross_entropy(targets),
+            Model::Decoder(net) => net.logits(tokens).cross_entropy(targets),
+        })?)
+    }
+
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+        let text = trained.classes.text;
+        let text = text.ok_or_else(|| Failure::at("checkpoint", "does not say what its network reads"))?;
+        let vocabulary = Vocabulary::named(text.tokens, trained.classes.names.clone());
+        let (mut parameters, model) = network(0, trained.network, vocabulary.len(), text.window);
+        fill(&mut parameters, &[])?;
+        let Trained { device, threads, method, .. } = trained;
+        device.open(threads, Loading { parameters, model, method, vocabulary })
+    }
+
+    /// Weights alone do not say which tokens they are for.
+    fn recognise(&self, _: &SafeTensors<'_>) -> Option<Recognised> {
+        None
+    }
+}
+
+/// A trained network before it is on its device.
+struct Loading {
+    parameters: Parameters,
+    model: Model,
+    method: Method,
+    vocabulary: Vocabulary,
+}
+
+impl Work for Loading {
+    type Output = Box<dyn Apply>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+        let Self { parameters, model, method, vocabulary } = self;
+        // Nothing is trained: the optimizer has no rate.
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
+        Ok(Box::new(Writing { trainer, model, vocabulary }))
+    }
+}
+
+struct Writing<B: Backend> {
+    trainer: Trainer<B>,
+    model: Model,
+    vocabulary: Vocabulary,
+}
+
+impl<B: Backend<Error: 'static>> Apply for Writing<B> {
+    fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Answers, Failure> {
+        Err(Failure::at("image", "the network reads text"))
+    }
+
+    fn go_on(&mut self, prompt: &str, length: usize, choice: Choice) -> Result<String, Failure> {
+        let tokens = self.vocabulary.read(prompt).map_err(|cause| Failure::at("prompt", cause))?;
+        if tokens.is_empty() {
+            return Err(Failure::at("prompt", "there is no token to go on from"));
+        }
+        let written = continued(&mut self.trainer, &self.model, std::slice::from_ref(&tokens), length, choice)?;
+        // Whatever stands between the two belongs to the text.
+        let all: Vec<u32> = tokens.iter().chain(written.iter().flatten()).copied().collect();
+        Ok(self.vocabulary.text(&all))
+    }
+}

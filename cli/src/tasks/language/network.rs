@@ -1,0 +1,208 @@
+//! Language models with first values, and windows of text for them.
+
+use crate::{
+    data::{Corpus, Order, Random},
+    tasks::{Net, Network},
+};
+use gradscale::{
+    Input, Parameters, Var,
+    data::{Candidates, LogUniform},
+    models::{BigLstm, BigLstmSize, Decoder, DecoderSize},
+    nn::Candidate,
+};
+
+/// Tokens that the paper's softmax draws for a batch.
+const DRAWN: usize = 8192;
+/// Layers and heads of a small decoder.
+const SMALL: [usize; 2] = [3, 4];
+
+/// A network of either kind.
+#[derive(Clone, Debug)]
+pub enum Model {
+    /// With how many tokens its softmax draws for a batch, if it does.
+    BigLstm(BigLstm, Option<usize>),
+    /// With nothing that goes on from one window to the next.
+    Decoder(Decoder),
+}
+
+/// How large a network of layers over time is.
+pub fn biglstm(Network { width, small, .. }: Network) -> BigLstmSize {
+    // Small ones see too little text to need dropout.
+    let size = BigLstmSize { width: 4 * width, hidden: 32 * width, projection: 4 * width, layers: 2, keep: 1.0 };
+    if small { size } else { BigLstmSize { keep: BigLstmSize::PAPER.keep, ..size } }
+}
+
+/// How large a decoder is that looks back over so many tokens.
+pub fn decoder(Network { width, small, .. }: Network, context: usize) -> DecoderSize {
+    let [layers, heads] = SMALL;
+    let size = DecoderSize { context, width: 8 * width, heads, layers, keep: 1.0 };
+    let DecoderSize { heads, layers, keep, .. } = DecoderSize::PAPER;
+    if small { size } else { DecoderSize { heads, layers, keep, ..size } }
+}
+
+/// A network with its parameters, first values by `seed`, for so many tokens and windows.
+pub fn network(seed: u64, network: Network, tokens: usize, window: usize) -> (Parameters, Model) {
+    let mut parameters = Parameters::seeded(seed);
+    let model = if network.net == Net::Decoder {
+        Model::Decoder(Decoder::new(&mut parameters.at("decoder"), tokens, decoder(network, window)))
+    } else {
+        let drawn = if network.small { 16 * network.width } else { DRAWN };
+        let net = BigLstm::new(&mut parameters.at("biglstm"), tokens, biglstm(network));
+        // Of few tokens all cost less than some would.
+        Model::BigLstm(net, (tokens > 4 * drawn).then_some(drawn))
+    };
+    (parameters, model)
+}
+
+/// Windows side by side: so many rows of so many tokens, and of those behind each.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Rows and tokens of each.
+    pub size: [usize; 2],
+    pub tokens: Vec<u32>,
+    pub targets: Vec<u32>,
+    /// What the softmax is taken over, if not all.
+    pub candidates: Option<Candidates>,
+    /// Whether each row begins without a state.
+    pub fresh: bool,
+    pub zeros: Vec<u8>,
+}
+
+impl Batch {
+    /// Of windows that begin at these tokens.
+    pub fn new(text: &[u32], starts: &[usize], window: usize) -> Self {
+        let mut batch = Self { size: [starts.len(), window], ..Self::default() };
+        for &start in starts {
+            batch.tokens.extend(&text[start..start + window]);
+            batch.targets.extend(&text[start + 1..=start + window]);
+        }
+        batch
+    }
+
+    /// With so many tokens drawn for the softmax.
+    fn drawn(mut self, count: usize, tokens: usize, random: &mut Random) -> Self {
+        self.candidates = Some(LogUniform::new(tokens).draw(random, count, &self.targets));
+        self.zeros = vec![0; self.targets.len()];
+        self
+    }
+
+    /// Tokens, and those behind them.
+    pub fn inputs(&self) -> [Input<'_>; 2] {
+        [Input::u32(self.size, &self.tokens), Input::u32(self.size, &self.targets)]
+    }
+
+    /// What the loss over some tokens takes, in the order of [`candidate`].
+    pub fn sampled<'a>(&'a self, drawn: &'a Candidates) -> [Input<'a>; 6] {
+        let (n, s) = (self.targets.len(), drawn.classes.len());
+        [
+            Input::u32([n], &self.targets),
+            Input::f32([n], &drawn.of_labels),
+            Input::u32([s], &drawn.classes),
+            Input::f32([s], &drawn.of_classes),
+            Input::u32([n], &drawn.hits),
+            Input::u8([n], &self.zeros),
+        ]
+    }
+}
+
+/// What the softmax reads behind a state, with the state that follows beside it: outputs `h` and `c`.
+pub fn features<'t>(net: &BigLstm, [tokens, h, c]: [Var<'t>; 3]) -> Var<'t> {
+    let (features, [h, c]) = net.features(tokens, Some([h, c]));
+    let _ = (h.output("h"), c.output("c"));
+    features
+}
+
+/// The values of [`Batch::sampled`].
+pub const fn candidate<'t>([labels, of_labels, classes, of_classes, hits, first]: [Var<'t>; 6]) -> Candidate<'t> {
+    Candidate { labels, of_labels, classes, of_classes, hits, first }
+}
+
+/// The batches of a training, one after another.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    seed: u64,
+    /// Rows of a batch.
+    rows: usize,
+    order: Order,
+    /// Whether each row of a batch goes on where that of the last batch ended.
+    contiguous: bool,
+    position: u64,
+}
+
+impl Windows {
+    /// Of a text for training, so many rows at a time. A network that goes on from its last state reads them one after the
+    /// other, in so many places of the text at once; any other in an order of the seed.
+    pub fn new(data: &Corpus, model: &Model, rows: usize, seed: u64) -> Self {
+        let contiguous = matches!(model, Model::BigLstm(..));
+        Self { seed, rows, order: Order::new(data.windows(&data.train), seed), contiguous, position: 0 }
+    }
+
+    /// Windows taken so far.
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on after so many.
+    pub fn seek(&mut self, position: u64) {
+        self.position = position;
+        self.order = self.order.clone().at(position);
+    }
+
+    /// The next.
+    pub fn next(&mut self, data: &Corpus, model: &Model) -> Batch {
+        let rows = self.rows.max(1);
+        let each = data.windows(&data.train) / rows;
+        let step = usize::try_from(self.position / rows as u64).unwrap_or(0).checked_rem(each).unwrap_or(0);
+        let starts: Vec<usize> = if self.contiguous {
+            (0..rows).map(|row| (row * each + step) * data.window).collect()
+        } else {
+            self.order.by_ref().take(rows).map(|sample| sample.index * data.window).collect()
+        };
+        let mut batch = Batch::new(&data.train, &starts, data.window);
+        batch.fresh = step == 0;
+        if let Model::BigLstm(_, Some(drawn)) = model {
+            // Of its place in the training: the same when a step is repeated or resumed.
+            batch = batch.drawn(*drawn, data.vocabulary.len(), &mut Random::of(&[self.seed, self.position]));
+        }
+        self.position += rows as u64;
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Reading;
+
+    fn starts(batch: &Batch) -> Vec<u32> {
+        batch.tokens.iter().step_by(batch.size[1]).copied().collect()
+    }
+
+    #[test]
+    fn rows_go_on_and_begin_anew() {
+        let reading = Reading { window: Some(4), ..Reading::default() };
+        let mut data = Corpus::synthetic(0, &reading).expect("made up");
+        data.train = (0..42).collect();
+        // Ten windows of four and the token behind: three for each of three rows.
+        let (_, model) = network(0, Network::small(Net::BigLstm, 2), 42, 4);
+        let mut windows = Windows::new(&data, &model, 3, 0);
+        let mut first = Vec::new();
+        for (step, expected) in [[0, 12, 24], [4, 16, 28], [8, 20, 32], [0, 12, 24]].iter().enumerate() {
+            let batch = windows.next(&data, &model);
+            assert_eq!((starts(&batch), batch.fresh), (expected.to_vec(), step % 3 == 0));
+            assert!(batch.targets.iter().zip(&batch.tokens).all(|(target, token)| *target == token + 1));
+            first.push(batch.candidates);
+        }
+        // Drawn anew for each step, and again for the same.
+        assert!(first[0].is_some() && first[0] != first[3]);
+        windows.seek(6);
+        let again = windows.next(&data, &model);
+        assert_eq!((starts(&again), &again.candidates), (vec![8, 20, 32], &first[2]));
+
+        let (_, model) = network(0, Network::small(Net::Decoder, 2), 42, 4);
+        let mut windows = Windows::new(&data, &model, 5, 0);
+        let mut epoch: Vec<u32> = (0..2).flat_map(|_| starts(&windows.next(&data, &model))).collect();
+        epoch.sort_unstable();
+        assert_eq!(epoch, (0..10).map(|i| 4 * i).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,233 @@
+//! A training of a language model: batches, loss, the state between batches, scores.
+
+use super::{
+    SHOWN,
+    network::{Batch, Model, Windows, candidate, features, network},
+    writing::{Choice, continued, empty},
+};
+use crate::{
+    Failure,
+    data::Corpus,
+    metrics::{Metrics, Perplexity},
+    tasks::{Answers, Classes, On, Pixels, Settings, TextInput, Transcript, run, samples},
+};
+use gradscale::{
+    CrossEntropy, Error, Gradients, Input, Parameters, Tensor, Trainer, Var, core::backend::Backend, optim::Optimizer,
+};
+
+/// Logits of one evaluation, about.
+const LOGITS: usize = 1 << 23;
+/// Rows of one evaluation, at most.
+const ROWS: usize = 32;
+/// How report's texts are written.
+const CHOICE: Choice = Choice { temperature: 0.8, top_k: 0, seed: 0 };
+
+#[derive(Debug)]
+pub struct Learning<'a> {
+    data: &'a Corpus,
+    settings: Settings,
+    model: Model,
+    windows: Windows,
+    /// What the next batch begins with, unless it begins anew: h and c of a network of layers over time.
+    state: Option<[Tensor; 2]>,
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(data: &'a Corpus, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
+        let (parameters, model) = network(seed, settings.network, data.vocabulary.len(), data.window);
+        let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch * data.window))?;
+        let windows = Windows::new(data, &model, settings.batch, seed);
+        Ok((Self { data, settings, model, windows, state: None }, parameters, optimizer))
+    }
+
+    /// What training minimises, of the mean cross-entropy.
+    fn loss<'t>(&self, mean: Var<'t>) -> Var<'t> {
+        match self.settings.pixels {
+            Pixels::Batch => mean,
+            Pixels::Fixed(divisor) => mean * ((self.settings.batch * self.data.window) as f32 / divisor as f32),
+        }
+    }
+
+    /// Rows that a text for scores is cut into, read side by side; each row from its first token on.
+    fn rows(&self, text: &[u32]) -> (usize, usize) {
+        let room = LOGITS / (self.data.window * self.data.vocabulary.len()).max(1);
+        let rows = room.clamp(1, ROWS).min(self.data.windows(text).max(1));
+        (rows, text.len().saturating_sub(1).div_ceil(rows))
+    }
+}
+
+impl run::Task for Learning<'_> {
+    type Batch = Batch;
+
+    /// What a batch begins with is known when the last one is done, so it goes from the host.
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, _: &mut Trainer<B>) -> Result<Batch, Failure> {
+        Ok(self.windows.next(self.data, &self.model))
+    }
+
+    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Batch) -> Result<Gradients, Error<B::Error>> {
+        let [tokens, targets] = batch.inputs();
+        match &self.model {
+            Model::Decoder(net) => trainer
+                .backward([tokens, targets], |[tokens, targets]| self.loss(net.logits(tokens).cross_entropy(targets))),
+            Model::BigLstm(net, _) => {
+                let zeros = empty(net, batch.size[0]);
+                let state = self.state.as_ref().filter(|_| !batch.fresh).unwrap_or(&zeros);
+                let [h, c] = state.each_ref().map(|one| Input::f32(one.shape, &one.data));
+                match &batch.candidates {
+                    None => trainer.backward([tokens, h, c, targets], |[tokens, h, c, targets]| {
+                        self.loss(net.logits(features(net, [tokens, h, c])).cross_entropy(targets))
+                    }),
+                    Some(drawn) => {
+                        let [labels, of_labels, classes, of_classes, hits, first] = batch.sampled(drawn);
+                        let all = [tokens, h, c, labels, of_labels, classes, of_classes, hits, first];
+                        trainer.backward(all, |[tokens, h, c, labels, of_labels, classes, of_classes, hits, first]| {
+                            let of = candidate([labels, of_labels, classes, of_classes, hits, first]);
+                            self.loss(net.sampled_loss(features(net, [tokens, h, c]), &of))
+                        })
+                    }
+                }
+            }
+        }
+    }
+
+    /// A state that is no number would stay so for ever.
+    fn stepped<B: Backend<Error: 'static>>(&mut self, trainer: &Trainer<B>) -> Result<(), Failure> {
+        if let Model::BigLstm(..) = self.model {
+            let state = [trainer.output("h")?, trainer.output("c")?];
+            let finite = state.iter().flat_map(|one| &one.data).all(|value| value.is_finite());
+            self.state = finite.then_some(state);
+        }
+        Ok(())
+    }
+
+    fn ratio(&self) -> f64 {
+        self.settings.pixels.ratio(self.settings.batch * self.data.window)
+    }
+
+    /// Of all tokens but the first of each row, each row from an empty memory on. The logits of the last windows' ends that
+    /// lie beyond a row do not count.
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let text = match (on, &self.data.validation) {
+            (On::Validation, Some(validation)) => validation,
+            (On::Validation | On::Test, _) => &self.data.test,
+        };
+        let (window, ignored) = (self.data.window, self.data.vocabulary.names().len());
+        let ignored = u32::try_from(ignored).unwrap_or(u32::MAX);
+        let (rows, each) = self.rows(text);
+        let (mut perplexity, mut right) = (Perplexity::default(), 0usize);
+        let mut state = match &self.model {
+            Model::BigLstm(net, _) => Some(empty(net, rows)),
+            Model::Decoder(_) => None,
+        };
+        for start in (0..each).step_by(window) {
+            let mut batch = Batch { size: [rows, window], ..Batch::default() };
+            for place in (0..rows).flat_map(|row| (start..start + window).map(move |at| (row * each + at, at))) {
+                let (at, inside) = (place.0, place.1 < each);
+                let target = text.get(at + 1).filter(|_| inside).copied();
+                batch.tokens.push(text.get(at).filter(|_| inside).copied().unwrap_or(0));
+                batch.targets.push(target.unwrap_or(ignored));
+            }
+            let counted = batch.targets.iter().filter(|&&target| target != ignored).count();
+            let options = CrossEntropy { ignore: Some(ignored), ..CrossEntropy::default() };
+            let [tokens, targets] = batch.inputs();
+            let scored = |logits: Var<'_>| {
+                let _ = logits.argmax().output("best");
+            };
+            let loss = match (&self.model, &state) {
+                (Model::BigLstm(net, _), Some(state)) => {
+                    let [h, c] = state.each_ref().map(|one| Input::f32(one.shape, &one.data));
+                    trainer.evaluate([tokens, h, c, targets], |[tokens, h, c, targets]| {
+                        let logits = net.logits(features(net, [tokens, h, c]));
+                        scored(logits);
+                        logits.cross_entropy_with(targets, &options)
+                    })?
+                }
+                (Model::BigLstm(..), None) => break,
+                (Model::Decoder(net), _) => trainer.evaluate([tokens, targets], |[tokens, targets]| {
+                    let logits = net.logits(tokens);
+                    scored(logits);
+                    logits.cross_entropy_with(targets, &options)
+                })?,
+            };
+            let best = trainer.output_integers("best")?.data;
+            right += best.iter().zip(&batch.targets).filter(|(best, target)| best == target).count();
+            if let Some(state) = &mut state {
+                *state = [trainer.output("h")?, trainer.output("c")?];
+            }
+            // The sum, over all rows; the mean of those that count.
+            let sum = loss.data.first().map_or(f64::NAN, |&loss| f64::from(loss)) * batch.targets.len() as f64;
+            perplexity.add(sum / counted.max(1) as f64, counted as u64);
+        }
+        let all = text.len().saturating_sub(1).max(1) as f64;
+        Ok(Metrics::of_tokens(&perplexity, self.data.unigram(text), self.data.are_characters(), right as f64 / all))
+    }
+
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+        let prompts: Vec<Vec<u32>> = self.data.shown().map(|[prompt, _]| prompt.to_vec()).collect();
+        let length = self.data.shown().next().map_or(0, |[_, truth]| truth.len());
+        let texts = continued(trainer, &self.model, &prompts, length, CHOICE)?;
+        let text = |tokens: &Vec<u32>| {
+            let text = self.data.vocabulary.text(tokens);
+            Transcript { greedy: text.clone(), text }
+        };
+        Ok(Answers::Texts(texts.iter().map(text).collect()))
+    }
+
+    fn position(&self) -> u64 {
+        self.windows.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.windows.seek(position);
+    }
+
+    fn carried(&self) -> Option<String> {
+        let numbers = |one: &Tensor| one.data.iter().map(|x| format!("{:08x}", x.to_bits())).collect::<String>();
+        self.state.as_ref().map(|state| state.each_ref().map(numbers).concat())
+    }
+
+    fn carry(&mut self, text: Option<&str>) -> Result<(), Failure> {
+        let wrong = || Failure::at("checkpoint", "another state between batches");
+        self.state = match (&self.model, text) {
+            (Model::Decoder(_), _) | (_, None) => None,
+            (Model::BigLstm(net, _), Some(text)) => {
+                let mut state = empty(net, self.settings.batch);
+                let places = state.iter_mut().flat_map(|one| &mut one.data);
+                let count = text.len() / 8;
+                let mut words = text.as_bytes().chunks(8);
+                let mut filled = 0;
+                for (place, word) in places.zip(&mut words) {
+                    let word = str::from_utf8(word).ok().and_then(|word| u32::from_str_radix(word, 16).ok());
+                    *place = f32::from_bits(word.ok_or_else(wrong)?);
+                    filled += 1;
+                }
+                if filled != count || filled != state.iter().map(|one| one.data.len()).sum::<usize>() {
+                    return Err(wrong());
+                }
+                Some(state)
+            }
+        };
+        Ok(())
+    }
+
+    fn classes(&self) -> Classes {
+        Classes {
+            names: self.data.vocabulary.names().to_vec(),
+            text: Some(TextInput { tokens: self.data.vocabulary.tokens(), window: self.data.window }),
+            ..Classes::default()
+        }
+    }
+}
+
+/// Test texts that a report shows: a beginning, and how it goes on.
+impl Corpus {
+    pub(super) fn shown(&self) -> impl Iterator<Item = [&[u32]; 2]> {
+        let [known, then] = if self.are_characters() { [48, 96] } else { [12, 24] };
+        let (known, then) = (known.min(self.test.len() / 2), then.min(self.test.len() / 2));
+        let last = self.test.len() - known - then;
+        samples(last + 1, SHOWN).map(move |start| {
+            let text = &self.test[start..start + known + then];
+            [&text[..known], &text[known..]]
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! A language model of recurrent layers (Jozefowicz et al. 2016).
+
+use crate::{
+    Scope, Shape, Var,
+    nn::{Candidate, Embedding, Lstm, Module, SampledSoftmax},
+};
+
+/// How large a [`BigLstm`] is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BigLstmSize {
+    /// Of a token's vector.
+    pub width: usize,
+    /// Units of a layer.
+    pub hidden: usize,
+    /// What these are projected to.
+    pub projection: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Share that training keeps of what goes into each layer and comes out of the last.
+    pub keep: f32,
+}
+
+impl BigLstmSize {
+    /// The paper's LSTM-8192-1024 of two layers. Its words are vectors of a table here, where the largest of the paper's
+    /// networks make them of letters by convolutions.
+    pub const PAPER: Self = Self { width: 1024, hidden: 8192, projection: 1024, layers: 2, keep: 0.75 };
+}
+
+/// Tokens to logits of the next: a table of vectors, LSTM layers with projection, a softmax over all tokens that training
+/// samples.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{BigLstm, BigLstmSize}, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, keep: 0.9 };
+/// let net = BigLstm::new(&mut parameters.at("net"), 50, size);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let batch = [Input::u32([2, 3], &[1, 7, 49, 0, 0, 2])];
+/// let y = trainer.evaluate(batch, |[tokens]| net.logits(net.features(tokens, None).0))?;
+/// assert_eq!(y.shape.sizes(), [2, 1, 3, 50]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BigLstm {
+    tokens: Embedding,
+    lstm: Lstm,
+    softmax: SampledSoftmax,
+    size: BigLstmSize,
+}
+
+impl BigLstm {
+    /// For so many tokens, which stand in the order of their frequency where training samples them.
+    pub fn new(scope: &mut Scope<'_>, tokens: usize, size: BigLstmSize) -> Self {
+        let BigLstmSize { width, hidden, projection, layers, keep } = size;
+        Self {
+            tokens: Embedding::new(&mut scope.at("tokens"), tokens, width),
+            lstm: Lstm::projected(&mut scope.at("lstm"), width, [hidden, projection], layers).dropout(keep),
+            softmax: SampledSoftmax::new(&mut scope.at("softmax"), projection, tokens),
+            size,
+        }
+    }
+
+    /// Shapes of a state of n sequences: h and c.
+    #[must_use]
+    pub fn state(&self, n: usize) -> [Shape; 2] {
+        let BigLstmSize { hidden, projection, layers, .. } = self.size;
+        [projection, hidden].map(|width| Shape::from([layers, n, width]))
+    }
+
+    /// From tokens, integers `[n, t]`, and a state to what the softmax reads, `[n, 1, t, projection]`, and the last state;
+    /// no state is zeros.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn features<'t>(&self, tokens: Var<'t>, state: Option<[Var<'t>; 2]>) -> (Var<'t>, [Var<'t>; 2]) {
+        let (x, state) = self.lstm.sequence(self.dropped(self.tokens.forward(tokens)), state, None);
+        (self.dropped(x), state)
+    }
+
+    fn dropped<'t>(&self, x: Var<'t>) -> Var<'t> {
+        if self.size.keep < 1.0 { x.dropout(self.size.keep) } else { x }
+    }
+
+    /// Logits of all tokens, from features.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn logits<'t>(&self, features: Var<'t>) -> Var<'t> {
+        self.softmax.forward(features)
+    }
+
+    /// Mean cross-entropy over some tokens, from features ([`SampledSoftmax::loss`]).
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn sampled_loss<'t>(&self, features: Var<'t>, of: &Candidate<'t>) -> Var<'t> {
+        self.softmax.loss(features, of)
+    }
+}

@@ -1,0 +1,270 @@
+//! A language model of self-attention (Radford et al. 2019).
+
+use crate::{
+    Init, Input, Parameter, Scope, Tensor, TorchModule, Var,
+    nn::{LayerNorm, Linear, Module, SelfAttention, Step},
+};
+
+/// Standard deviation of GPT-2's first weights, and the width that it is for: narrower networks have larger weights, so that
+/// products are as large.
+const STD: f64 = 0.02;
+const WIDTH: usize = 768;
+/// What hides a place that is not there yet: its e^x is 0 beside any other, and halves hold it.
+const HIDDEN: f32 = -3e4;
+
+/// How large a [`Decoder`] is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DecoderSize {
+    /// Places that it can look back over.
+    pub context: usize,
+    /// Of a token's vector.
+    pub width: usize,
+    /// Heads of each layer, which share the width.
+    pub heads: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Share that training keeps of tokens' vectors, and of what each layer adds to them.
+    pub keep: f32,
+}
+
+impl DecoderSize {
+    /// The smallest GPT-2.
+    pub const PAPER: Self = Self { context: 1024, width: 768, heads: 12, layers: 12, keep: 0.9 };
+}
+
+/// Tokens to logits of the next: vectors of tokens and places, layers of causal self-attention and of two linear layers
+/// with GELU, each behind a normalisation and beside what it adds to, a last normalisation. The table of tokens makes the
+/// logits too: its gradients of both uses are added.
+///
+/// Layers are called as those of PyTorch's `TransformerEncoder` of `TransformerEncoderLayer(norm_first=True,
+/// activation="gelu")`.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{Decoder, DecoderSize}, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, keep: 0.9 };
+/// let net = Decoder::new(&mut parameters.at("net"), 50, size);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Input::u32([2, 3], &[1, 7, 49, 0, 0, 2])], |[tokens]| net.logits(tokens))?;
+/// assert_eq!(y.shape.sizes(), [2, 1, 3, 50]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    name: String,
+    tokens: Parameter,
+    places: Parameter,
+    layers: Vec<Layer>,
+    norm: LayerNorm,
+    size: DecoderSize,
+}
+
+#[derive(Clone, Debug)]
+struct Layer {
+    norms: [LayerNorm; 2],
+    attention: SelfAttention,
+    linear: [Linear; 2],
+}
+
+impl Layer {
+    fn new(scope: &mut Scope<'_>, DecoderSize { width, heads, layers, .. }: DecoderSize) -> Self {
+        // What all layers add up to is about as large as a token's vector.
+        let [inside, last] = [1, 2 * layers].map(|parts| normal(width, parts));
+        let norms = ["norm1", "norm2"].map(|name| LayerNorm::new(&mut scope.at(name), width));
+        let attention = SelfAttention::with_init(&mut scope.at("self_attn"), width, heads, [inside, last]).causal();
+        let first = Linear::with_init(&mut scope.at("linear1"), width, 4 * width, inside);
+        let second = Linear::with_init(&mut scope.at("linear2"), 4 * width, width, last);
+        Self { norms, attention, linear: [first, second] }
+    }
+
+    /// What the second half of the layer makes of the first's result.
+    fn add<'t>(&self, x: Var<'t>, attended: Var<'t>, dropped: impl Fn(Var<'t>) -> Var<'t>) -> Var<'t> {
+        let x = x + dropped(attended);
+        let inside = self.linear[0].forward(self.norms[1].forward(x)).gelu();
+        x + dropped(self.linear[1].forward(inside))
+    }
+}
+
+/// Of what is one of so many parts of a sum.
+fn normal(width: usize, parts: usize) -> Init {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    let std = (STD * (WIDTH as f64 / (width.max(1) * parts.max(1)) as f64).sqrt()) as f32;
+    Init::Normal { mean: 0.0, std }
+}
+
+impl Decoder {
+    /// For so many tokens. Weights start normal with deviation 0.02·√(768 / width), those of what is added divided by
+    /// √(2·layers).
+    pub fn new(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
+        let DecoderSize { context, width, layers, .. } = size;
+        let table = |scope: &mut Scope<'_>, name: &str, rows: usize| {
+            scope.at(name).weight("weight", [rows, width], normal(width, 1))
+        };
+        Self {
+            name: scope.path().to_owned(),
+            tokens: table(scope, "tokens", tokens),
+            places: table(scope, "places", context),
+            layers: (0..layers).map(|i| Layer::new(&mut scope.at(&format!("layers.{i}")), size)).collect(),
+            norm: LayerNorm::new(&mut scope.at("norm"), width),
+            size,
+        }
+    }
+
+    /// Logits `[n, 1, t, tokens]` of the token behind each of tokens, integers `[n, t]`, from those up to it.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, more places than the context has.
+    pub fn logits<'t>(&self, tokens: Var<'t>) -> Var<'t> {
+        let (x, [context, width]) = (self.vectors(tokens), [self.size.context, self.size.width]);
+        let t = x.shape().sizes()[2];
+        let places = x.tape().parameter(&self.places).reshape([1, 1, context, width]).slice(2, 0, t);
+        let mut x = self.dropped(x + places);
+        for layer in &self.layers {
+            let attended = layer.attention.forward(layer.norms[0].forward(x));
+            x = layer.add(x, attended, |x| self.dropped(x));
+        }
+        self.of_last(x)
+    }
+
+    /// The same for one more token of each of n sequences, integers `[n]`, at the place where `cache` is: what it takes of
+    /// the tokens before is their keys and values.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn next<'t>(&self, tokens: Var<'t>, cached: &Cached<'t>) -> Var<'t> {
+        let (n, places) = (tokens.shape().len(), cached.place);
+        let x = self.vectors(tokens.reshape([n, 1]));
+        let here = x.tape().parameter(&self.places).embedding(&format!("{}.place", self.name), places);
+        let step = Step { place: places.one_hot(self.size.context), mask: cached.mask };
+        let (mut x, mut new) = (x + here, Vec::new());
+        for (i, layer) in self.layers.iter().enumerate() {
+            let past = [2 * i, 2 * i + 1].map(|part| cached.past.slice(0, part * n, n));
+            let (attended, both) = layer.attention.next(layer.norms[0].forward(x), past, &step);
+            new.extend(both);
+            x = layer.add(x, attended, |x| x);
+        }
+        if let [first, others @ ..] = &new[..] {
+            let _ = first.concat(others, 0).output(Cache::NEW);
+        }
+        self.of_last(x)
+    }
+
+    /// Where the weights of a layer are in a model of PyTorch's, whose modules are called as said above and as nothing else:
+    /// `tokens`, `places`, `layers.0`, …, `norm`. The layer is called without the network's name.
+    #[must_use]
+    pub fn torch(layer: &str) -> TorchModule {
+        let of_attention = |end: &str| layer.strip_suffix(end).filter(|name| name.ends_with("self_attn"));
+        match (of_attention(".in"), of_attention(".out")) {
+            (Some(attention), _) => TorchModule::named(attention).in_projection(),
+            (None, Some(attention)) => TorchModule::named(format!("{attention}.out_proj")),
+            (None, None) => TorchModule::named(layer),
+        }
+    }
+
+    /// Nothing yet, of n sequences.
+    #[must_use]
+    pub fn cache(&self, n: usize) -> Cache {
+        let DecoderSize { context, width, heads, layers, .. } = self.size;
+        Cache::new([2 * layers * n, heads, context, width / heads.max(1)])
+    }
+
+    fn vectors<'t>(&self, tokens: Var<'t>) -> Var<'t> {
+        tokens.tape().parameter(&self.tokens).embedding(&format!("{}.tokens", self.name), tokens)
+    }
+
+    fn dropped<'t>(&self, x: Var<'t>) -> Var<'t> {
+        if self.size.keep < 1.0 { x.dropout(self.size.keep) } else { x }
+    }
+
+    fn of_last<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let table = x.tape().parameter(&self.tokens);
+        self.norm.forward(x).linear(&format!("{}.logits", self.name), table, None)
+    }
+}
+
+/// A [`Cache`], as values of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached<'t> {
+    /// Keys and values.
+    pub past: Var<'t>,
+    /// What hides the places behind this one.
+    pub mask: Var<'t>,
+    /// This place, an integer.
+    pub place: Var<'t>,
+}
+
+/// Keys and values of the tokens so far, on the host: one more token costs one place, not all again. Memory is that of
+/// the whole context from the beginning, so that every token runs the same program.
+///
+/// ```
+/// use gradscale::{
+///     Input, Cpu, Method, Parameters, Trainer, models::{Cache, Cached, Decoder, DecoderSize}, optim::Sgd,
+/// };
+/// let mut parameters = Parameters::seeded(1);
+/// let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, keep: 0.9 };
+/// let net = Decoder::new(&mut parameters.at("net"), 50, size);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let mut cache = net.cache(1);
+/// for token in [4, 8, 15] {
+///     let [past, mask, place] = cache.inputs();
+///     let batch = [Input::u32([1], &[token]), past, mask, place];
+///     let logits = trainer.evaluate(batch, |[tokens, past, mask, place]| {
+///         net.next(tokens, &Cached { past, mask, place })
+///     })?;
+///     assert_eq!(logits.data.len(), 50);
+///     cache.push(&trainer.output(Cache::NEW)?);
+/// }
+/// assert_eq!(cache.places_left(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cache {
+    /// Layers' keys and values of all sequences, heads, places, values of a head.
+    shape: [usize; 4],
+    past: Vec<f32>,
+    mask: Vec<f32>,
+    place: [u32; 1],
+}
+
+impl Cache {
+    /// What [`Decoder::next`] gives beside logits: keys and values of the new place.
+    pub const NEW: &str = "cache.new";
+
+    fn new(shape: [usize; 4]) -> Self {
+        let mut mask = vec![HIDDEN; shape[2]];
+        mask.iter_mut().take(1).for_each(|first| *first = 0.0);
+        Self { shape, past: vec![0.0; shape.iter().product()], mask, place: [0] }
+    }
+
+    /// The three values of [`Cached`], in their order.
+    #[must_use]
+    pub fn inputs(&self) -> [Input<'_>; 3] {
+        let mask = Input::f32([1, 1, 1, self.mask.len()], &self.mask);
+        [Input::f32(self.shape, &self.past), mask, Input::u32([1], &self.place)]
+    }
+
+    /// Places that are free.
+    #[must_use]
+    pub fn places_left(&self) -> usize {
+        self.mask.iter().filter(|hidden| **hidden != 0.0).count() + usize::from(self.has_room())
+    }
+
+    fn has_room(&self) -> bool {
+        (self.place[0] as usize) < self.shape[2]
+    }
+
+    /// Takes the new place's keys and values ([`Cache::NEW`]). Where no place is left, nothing changes.
+    pub fn push(&mut self, new: &Tensor) {
+        let ([_, _, context, width], place) = (self.shape, self.place[0] as usize);
+        if !self.has_room() {
+            return;
+        }
+        for (head, values) in
+            self.past.chunks_exact_mut((context * width).max(1)).zip(new.data.chunks_exact(width.max(1)))
+        {
+            head[place * width..][..width].copy_from_slice(values);
+        }
+        self.place[0] += 1;
+        self.mask.iter_mut().skip(place + 1).take(1).for_each(|next| *next = 0.0);
+    }
+}
