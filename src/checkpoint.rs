@@ -3,7 +3,8 @@
 //! The metadata has one entry, `gradscale`: JSON, in a fixed order, so that equal contents are equal bytes. It holds the
 //! CRC-32C of every tensor. The last tensor, `checksum`, is the CRC-32C of all bytes before it, little-endian, so that
 //! the header, its length and its padding are covered too. Format 1 had no checksums, and the caller's metadata beside
-//! `gradscale`, in any order; format 2 did not say how an optimizer was set. Both can still be read.
+//! `gradscale`, in any order; format 2 did not say how an optimizer was set, format 3 has one
+//! number of steps for all its groups. All can still be read.
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned, de::IgnoredAny};
@@ -20,8 +21,10 @@ const CHECKSUM: &str = "checksum";
 const CHECKSUM_BYTES: usize = 4;
 /// What the names of weights and running statistics begin with.
 pub(crate) const MASTER: &str = "master";
-/// Raised whenever an older program could misread a newer file. 3: all settings; 2: checksums.
-const FORMAT: u32 = 3;
+/// Raised whenever an older program could misread a newer file. 4: steps of each group; 3: all settings; 2: checksums.
+const FORMAT: u32 = 4;
+/// Of a training whose groups have all had the same steps: what older programs read rightly.
+const TOGETHER: u32 = 3;
 /// The first with checksums.
 const CHECKSUMS: u32 = 2;
 
@@ -124,13 +127,16 @@ pub fn checkpoint_metadata(bytes: &[u8]) -> Result<BTreeMap<String, String>, Che
     Ok(open::<IgnoredAny>(bytes)?.metadata)
 }
 
-/// The bytes of a file with these f32 tensors: names, shapes, little-endian values.
+/// The bytes of a file with these f32 tensors: names, shapes, little-endian values. `together` says that all groups of the
+/// optimizer have had the same steps.
 pub(crate) fn write(
-    tensors: &[(String, Vec<usize>, Vec<u8>)], metadata: &BTreeMap<String, String>, training: impl Serialize,
+    tensors: &[(String, Vec<usize>, Vec<u8>)], metadata: &BTreeMap<String, String>, together: bool,
+    training: impl Serialize,
 ) -> Result<Vec<u8>, CheckpointError> {
     let unwritable = |error: &dyn fmt::Display| CheckpointError::Unwritable(error.to_string());
     let checksums = tensors.iter().map(|(name, _, bytes)| (name.clone(), crc32c::crc32c(bytes))).collect();
-    let entry = Entry { format: FORMAT, metadata: metadata.clone(), checksums, training };
+    let format = if together { TOGETHER } else { FORMAT };
+    let entry = Entry { format, metadata: metadata.clone(), checksums, training };
     let json = serde_json::to_string(&entry).map_err(|error| unwritable(&error))?;
     let mut views = Vec::new();
     for (name, shape, bytes) in tensors {

@@ -2,7 +2,7 @@
 
 use crate::metrics::{Metric, Metrics};
 use indicatif::ProgressBar;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Steps that are looked back on.
 const WINDOW: usize = 100;
@@ -10,6 +10,10 @@ const WINDOW: usize = 100;
 const SKIPS: usize = WINDOW / 10;
 /// Names in one line.
 const SHOWN: usize = 4;
+/// A loss of one of two networks below this is none: the other one has nothing to learn from.
+const NOTHING: f32 = 1e-6;
+/// Variance of made images, as a share of that of real ones, below which they are all the same.
+const VARIETY: f64 = 0.05;
 
 /// Texts are never as certain as that.
 const CERTAIN: f64 = 1.05;
@@ -22,6 +26,8 @@ pub struct Doubts {
     skips: Option<String>,
     zeros: Option<Zeros>,
     one_class: Option<String>,
+    one_image: Option<String>,
+    won: Option<String>,
     certain: Option<String>,
     unchanged: Option<String>,
     unsaid: Vec<String>,
@@ -69,8 +75,21 @@ impl Doubts {
         }
     }
 
+    /// The losses of networks that train in turn.
+    pub fn losses(&mut self, iteration: u64, skipped: bool, losses: &BTreeMap<String, Option<f32>>) {
+        let nothing = losses.iter().find(|(_, loss)| loss.is_some_and(|loss| loss.abs() < NOTHING));
+        if let (Some((name, _)), false, None) = (nothing, skipped, &self.won) {
+            self.won = Some(format!(
+                "at step {iteration} the loss of {name} is 0: it has won, and the other network learns nothing from it any \
+                 more, as with a learning rate that is too high, or gradients that are flushed to zero"
+            ));
+            self.unsaid.extend(self.won.clone());
+        }
+    }
+
     /// Scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
+        self.variety(iteration, metrics);
         let known = self.certain.take();
         let perplexity = metrics.get(Metric::Perplexity).filter(|perplexity| *perplexity < CERTAIN);
         self.certain = perplexity.map(|perplexity| {
@@ -103,6 +122,21 @@ impl Doubts {
         }
     }
 
+    /// Of images that a network makes.
+    fn variety(&mut self, iteration: u64, metrics: &Metrics) {
+        let before = self.one_image.take();
+        let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < VARIETY);
+        let Some(variety) = variety else { return };
+        self.one_image = Some(format!(
+            "after {iteration} steps all images that are made are nearly the same ({:.1} % of the variance of real ones): too \
+             few steps, or the generator has collapsed, as with a learning rate that is too high",
+            100.0 * variety
+        ));
+        if before.is_none() {
+            self.unsaid.extend(self.one_image.clone());
+        }
+    }
+
     /// At the end, parameters that are as they were at the beginning.
     pub fn weights(&mut self, unchanged: &[String]) {
         let before = self.unchanged.take();
@@ -131,9 +165,9 @@ impl Doubts {
 
     /// All of them.
     pub fn all(&self) -> Vec<String> {
-        let all =
-            [self.zeros(), self.skips.clone(), self.one_class.clone(), self.certain.clone(), self.unchanged.clone()];
-        all.into_iter().flatten().collect()
+        let all = [&self.skips, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
+        let all = std::iter::once(self.zeros()).chain(all.map(Clone::clone));
+        all.flatten().collect()
     }
 
     /// Those that nobody has been told yet.
@@ -152,6 +186,10 @@ pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn made(variety: f64) -> Metrics {
+        Metrics::of_made(1.0, 2.0, variety)
+    }
 
     fn metrics(only: Option<u32>) -> Metrics {
         Metrics::default().always(only)
@@ -238,5 +276,34 @@ mod tests {
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);
         assert!(doubts.all().is_empty());
+    }
+
+    #[test]
+    fn made_images_that_are_all_the_same() {
+        let mut doubts = Doubts::new(&[]);
+        doubts.score(10, &made(0.3));
+        assert!(doubts.all().is_empty());
+        for variety in [0.01, f64::NAN] {
+            doubts.score(20, &made(variety));
+            assert!(doubts.all()[0].starts_with("after 20 steps all images that are made are nearly the same ("));
+        }
+        assert_eq!(doubts.news().len(), 1);
+        doubts.score(30, &made(0.3));
+        assert!(doubts.all().is_empty());
+    }
+
+    #[test]
+    fn a_network_that_has_won() {
+        let losses = |d: f32| BTreeMap::from([("D".to_owned(), Some(d)), ("G".to_owned(), Some(9.0))]);
+        let mut doubts = Doubts::new(&[]);
+        doubts.losses(1, false, &losses(0.5));
+        // A step that was skipped says nothing.
+        doubts.losses(2, true, &losses(0.0));
+        doubts.losses(3, false, &BTreeMap::from([("D".to_owned(), None)]));
+        assert!(doubts.all().is_empty());
+        doubts.losses(4, false, &losses(0.0));
+        doubts.losses(5, false, &losses(0.0));
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        assert!(one.starts_with("at step 4 the loss of D is 0: it has won, "), "{one}");
     }
 }

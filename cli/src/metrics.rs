@@ -35,6 +35,12 @@ pub enum Metric {
     Perplexity,
     /// Bits that a character takes, where tokens are characters.
     BitsPerCharacter,
+    /// Of made images, 1 − their Fréchet distance from real ones / that of always the mean image.
+    Nearness,
+    /// Variance of made images' pixels, as a share of that of real ones.
+    Variety,
+    /// Fréchet distance of the features of made images from those of real ones.
+    FrechetDistance,
     /// Share of all pixels, or answers of two towers, that is right.
     GlobalAccuracy,
     /// Share of recordings or sentences whose likeliest text is right.
@@ -93,6 +99,9 @@ impl Metric {
             Self::BitsSaved => ("bits saved", Judged, Share, 1.0),
             Self::Perplexity => ("perplexity", Beside, Number(2), 1.0),
             Self::BitsPerCharacter => ("bits per character", Beside, Number(3), 0.0),
+            Self::Nearness => ("nearness", Judged, Share, 1.0),
+            Self::Variety => ("variety", Beside, Share, 1.0),
+            Self::FrechetDistance => ("Fréchet distance", Beside, Number(4), 0.0),
             Self::GlobalAccuracy => ("global accuracy", Detail, Share, 1.0),
             Self::WholeTexts => ("all right", Detail, Share, 1.0),
             Self::CerGreedy => ("character errors (greedy)", Detail, Share, 0.0),
@@ -274,6 +283,13 @@ impl Metrics {
         let found = Some(precision.detections() as u64);
         let means = Self::new([(Metric::Map, eleven), (Metric::MapArea, area)]);
         Self { class_map: precision.area(), found, ..means.always(only) }
+    }
+
+    /// Of made images: their distance from real ones, that of always the mean image, and how much they vary.
+    #[must_use]
+    pub fn of_made(distance: f64, constant: f64, variety: f64) -> Self {
+        let nearness = 1.0 - distance / constant;
+        Self::new([(Metric::Nearness, nearness), (Metric::Variety, variety), (Metric::FrechetDistance, distance)])
     }
 
     /// Whether all texts were the same.

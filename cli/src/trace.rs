@@ -265,7 +265,9 @@ impl Writer {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn push_repeated(&mut self, iteration: u64, attempts: &[Attempt]) -> Result<(), Failure> {
+    pub fn push_repeated<'a>(
+        &mut self, iteration: u64, attempts: impl IntoIterator<Item = &'a Attempt>,
+    ) -> Result<(), Failure> {
         for attempt in attempts {
             let mut operands: BTreeMap<&str, &Operands> = attempt.operands().collect();
             let seen = attempt.sites().map(|(name, next, row)| Seen::of(name, row, next, operands.remove(name)));

@@ -66,6 +66,8 @@ pub(crate) struct Shared<'a> {
     pub prefix: &'a str,
     /// Whether to keep every buffer to the end of the step.
     pub keep: bool,
+    /// The share that running statistics keep, where each call of a layer counts by itself.
+    pub each_call: Option<f32>,
     /// Where the first inputs lie, if not in buffers of the program.
     pub given: &'a [Option<Buf>],
 }
@@ -263,7 +265,7 @@ impl Compiler<'_, '_> {
         }
         for (id, node) in self.trace.nodes.iter().enumerate() {
             self.needs_gradient[id] = match &node.work {
-                Work::Input(_) => false,
+                Work::Input(_) | Work::Frozen(_) => false,
                 Work::Parameter(p) => self.shared.parameters[*p].role == Role::Weight,
                 Work::Operator(operator) => {
                     operator.is_differentiable() && node.inputs.iter().any(|&input| self.needs_gradient[input])

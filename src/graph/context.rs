@@ -1,11 +1,11 @@
 //! What an operator sees while a trace is compiled: its node, what it reads, and what it may emit.
 
-use super::{Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Purpose, Rule, Target, Value, cast};
+use super::{Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, Target, Value, cast, unary};
 use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
-    ops::Flow,
+    ops::{Flow, Unary},
     stats::Detail,
 };
 
@@ -103,8 +103,9 @@ impl Context<'_, '_, '_> {
         self.compiler.saved[self.id] = Some(value);
     }
 
-    /// Where running statistics of a batch are added up until the update.
-    pub fn running(&mut self, running: usize, len: usize) -> Target {
+    /// Emits what a batch says of running statistics: they are added up until the update, or, where each call counts by
+    /// itself, what has become of them waits for it.
+    pub fn follow(&mut self, running: usize, len: usize, of_batch: impl FnOnce(Target) -> Operation) {
         let purpose = self.purpose();
         let known = self.compiler.statistics.iter_mut().find(|(id, _)| *id == running);
         let add = known.is_some() || purpose == Purpose::Train { later: true };
@@ -112,7 +113,24 @@ impl Context<'_, '_, '_> {
             Some((_, calls)) => *calls += 1,
             None => self.compiler.statistics.push((running, 1)),
         }
-        Target { add, ..Target::keep(Value::single(Fixed::part(running, purpose.statistics()), len), Slot::ONE) }
+        let waiting = Fixed::part(running, purpose.statistics());
+        let y = Target::keep(Value::single(waiting, len), Slot::ONE);
+        let keep = match (self.compiler.shared.each_call, purpose) {
+            (Some(keep), Purpose::Train { .. }) => keep,
+            (Some(_) | None, _) => return self.emit(of_batch(Target { add, ..y })),
+        };
+        let times = |a: f32| Unary::Affine { a, b: 0.0 };
+        let of_batch = self.emit_temporary(len, Slot::ONE, of_batch);
+        if add {
+            // No launch reads where it writes.
+            let kept = self.emit_temporary(len, Slot::ONE, |y| unary(times(keep), waiting, y));
+            self.emit(unary(Unary::Id, kept, y));
+        } else {
+            self.emit(unary(times(keep), Fixed::part(running, Part::Master), y));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        let rest = (1.0 - f64::from(keep)) as f32;
+        self.emit(unary(times(rest), of_batch, Target { add: true, ..y }));
     }
 }
 

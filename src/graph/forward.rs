@@ -29,7 +29,7 @@ impl Compiler<'_, '_> {
             }
             match &node.work {
                 Work::Input(_) => self.input(id)?,
-                Work::Parameter(p) => {
+                Work::Parameter(p) | Work::Frozen(p) => {
                     self.values[id] = Some(Value::single(Fixed::part(*p, Part::Master), node.shape.len()));
                 }
                 Work::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
@@ -51,7 +51,7 @@ impl Compiler<'_, '_> {
     /// A node's value to be read in a precision. Half is read as it is where f32 is wanted: the cast is exact, and
     /// the site behind it lies where its gradient is stored.
     pub(super) fn operand(&mut self, node: usize, want: Option<Precision>) -> Result<Value, TraceError> {
-        if let (Work::Parameter(p), Some(Precision::Half)) = (&self.trace.nodes[node].work, want) {
+        if let (Work::Parameter(p) | Work::Frozen(p), Some(Precision::Half)) = (&self.trace.nodes[node].work, want) {
             if !self.halves.contains(p) {
                 self.halves.push(*p);
             }

@@ -67,7 +67,7 @@ pub(crate) fn plan(
             Work::Input(DType::U8 | DType::U32) => {}
             Work::Input(DType::F32) if are_coordinates(trace, id) => precision[id] = Some(Precision::Single),
             Work::Input(DType::F32 | DType::F16) => precision[id] = Some(settings.data),
-            Work::Parameter(_) => precision[id] = Some(settings.parameters),
+            Work::Parameter(_) | Work::Frozen(_) => precision[id] = Some(settings.parameters),
             Work::Operator(operator) if operator.gives_integers() => {}
             Work::Operator(operator) => {
                 let no_source = [operator.integers(), operator.coordinates()];
@@ -78,7 +78,7 @@ pub(crate) fn plan(
                     .filter(|&(i, _)| !no_source.contains(&Some(i)) && !operator.lengths().contains(&i));
                 let sources = inside.map(|(_, &input)| match &trace.nodes[input].work {
                     Work::Input(_) => Input::Data,
-                    Work::Parameter(_) => Input::Parameter,
+                    Work::Parameter(_) | Work::Frozen(_) => Input::Parameter,
                     Work::Operator(operator) if operator.gives_integers() => Input::Data,
                     Work::Operator(_) => Input::Node(rows[input]),
                 });

@@ -20,6 +20,8 @@ use std::{
 pub(crate) enum Work {
     Input(DType),
     Parameter(usize),
+    /// A parameter that is a constant here.
+    Frozen(usize),
     Operator(Arc<dyn Operator>),
 }
 
@@ -27,9 +29,9 @@ impl PartialEq for Work {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Input(one), Self::Input(two)) => one == two,
-            (Self::Parameter(one), Self::Parameter(two)) => one == two,
+            (Self::Parameter(one), Self::Parameter(two)) | (Self::Frozen(one), Self::Frozen(two)) => one == two,
             (Self::Operator(one), Self::Operator(two)) => one.same(&**two),
-            (Self::Input(_) | Self::Parameter(_) | Self::Operator(_), _) => false,
+            (Self::Input(_) | Self::Parameter(_) | Self::Frozen(_) | Self::Operator(_), _) => false,
         }
     }
 }
@@ -48,7 +50,7 @@ impl Node {
     pub fn operator(&self) -> Option<&dyn Operator> {
         match &self.work {
             Work::Operator(operator) => Some(&**operator),
-            Work::Input(_) | Work::Parameter(_) => None,
+            Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => None,
         }
     }
 
@@ -87,7 +89,7 @@ impl Trace {
         let node = |hash: u64, node: &Node| {
             let work = match node.work {
                 Work::Input(dtype) => dtype as usize,
-                Work::Parameter(number) => number,
+                Work::Parameter(number) | Work::Frozen(number) => number,
                 Work::Operator(_) => node.op as usize,
             };
             let hash = mix(mix(hash, work), node.inputs.len());
@@ -102,9 +104,13 @@ impl Trace {
 pub struct Tape {
     trace: RefCell<Trace>,
     names: RefCell<HashMap<&'static str, u32>>,
-    /// The node of each parameter that was used.
-    parameter_nodes: RefCell<HashMap<usize, usize>>,
+    /// The node of each parameter that was used, and whether it was frozen there.
+    parameter_nodes: RefCell<HashMap<(usize, bool), usize>>,
     training: bool,
+    /// Whether parameters are constants now.
+    frozen: Cell<bool>,
+    /// Whether running statistics stay as they are now.
+    still: Cell<bool>,
     /// Whose parameters a network may use.
     owner: Owner,
     /// How many there are.
@@ -130,8 +136,8 @@ pub struct Var<'t> {
 impl Tape {
     pub(crate) fn new(training: bool, owner: Owner, parameters: usize) -> Self {
         let (trace, names, parameter_nodes) = Default::default();
-        let (foreign, failed) = Default::default();
-        Self { trace, names, parameter_nodes, training, owner, parameters, foreign, failed }
+        let (frozen, still, foreign, failed) = Default::default();
+        Self { trace, names, parameter_nodes, training, frozen, still, owner, parameters, foreign, failed }
     }
 
     /// Whether this is a training step; layers that behave otherwise in evaluation ask this.
@@ -145,17 +151,61 @@ impl Tape {
     /// One of other [`crate::Parameters`] than the trainer's makes the step an error.
     pub fn parameter(&self, parameter: &Parameter) -> Var<'_> {
         self.check(parameter);
+        let frozen = self.frozen.get();
         let write = || {
             self.push(Node {
                 name: format!("parameter{}", parameter.id),
                 op: Op::Reshape,
-                work: Work::Parameter(parameter.id),
+                work: if frozen { Work::Frozen(parameter.id) } else { Work::Parameter(parameter.id) },
                 inputs: Vec::new(),
                 shape: parameter.shape,
             })
         };
-        let id = *self.parameter_nodes.borrow_mut().entry(parameter.id).or_insert_with(write);
+        let id = *self.parameter_nodes.borrow_mut().entry((parameter.id, frozen)).or_insert_with(write);
         Var { tape: self, id }
+    }
+
+    /// Parameters that `network` reads are constants there: they get no gradient from it, and a step whose loss depends on
+    /// them nowhere else leaves them, and what the optimizer keeps of them, as they are. Gradients of its input flow
+    /// through it. So one network trains another: a generator's loss is what a discriminator says, which does not learn
+    /// from it. Running statistics follow the batches as ever; see [`Tape::with_still_statistics`].
+    ///
+    /// ```
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Adam};
+    /// let mut parameters = Parameters::seeded(0);
+    /// let generator = Linear::new(&mut parameters.at("generator"), 1, 2);
+    /// let critic = Linear::new(&mut parameters.at("critic"), 2, 1);
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Adam::new(0.1), Method::mixed())?;
+    /// let before = trainer.parameters()?;
+    /// let gradients = trainer.backward_of("generator", [Input::f32([3, 1], &[1.0, 2.0, 3.0])], |[noise]| {
+    ///     let made = generator.forward(noise);
+    ///     made.tape().frozen(|| critic.forward(made)).mean()
+    /// })?;
+    /// trainer.step(gradients)?;
+    /// let moved: Vec<String> = trainer.parameters()?.into_iter().zip(before)
+    ///     .filter(|(now, before)| now.1.data != before.1.data).map(|((name, _), _)| name).collect();
+    /// assert_eq!(moved, ["generator.weight", "generator.bias"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn frozen<T>(&self, network: impl FnOnce() -> T) -> T {
+        let before = self.frozen.replace(true);
+        let result = network();
+        self.frozen.set(before);
+        result
+    }
+
+    /// Running statistics of `network` stay as they are, though in training each batch is normalised by its own: for a pass
+    /// that another program of the same iteration makes too, so that its batch counts once.
+    pub fn with_still_statistics<T>(&self, network: impl FnOnce() -> T) -> T {
+        let before = self.still.replace(true);
+        let result = network();
+        self.still.set(before);
+        result
+    }
+
+    /// Whether running statistics follow the batch of an operator that is written now.
+    pub(crate) fn keeps_statistics(&self) -> bool {
+        self.training && !self.still.get()
     }
 
     /// Zeros, stored as a batch's data is, without a gradient: a state to begin with.
@@ -291,7 +341,7 @@ impl<'t> Var<'t> {
     pub(crate) fn operator(self) -> Option<Arc<dyn Operator>> {
         match &self.tape.trace.borrow().nodes[self.id].work {
             Work::Operator(operator) => Some(operator.clone()),
-            Work::Input(_) | Work::Parameter(_) => None,
+            Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod alexnet;
 mod biglstm;
+mod dcgan;
 mod decoder;
 mod deepspeech;
 mod googlenet;
@@ -21,6 +22,7 @@ mod vision;
 
 pub use alexnet::AlexNet;
 pub use biglstm::{BigLstm, BigLstmSize};
+pub use dcgan::{Dcgan, Discriminator, GanSize, Generator};
 pub use decoder::{Cache, Cached, Decoder, DecoderSize};
 pub use deepspeech::DeepSpeech;
 pub use googlenet::GoogLeNet;

@@ -27,11 +27,16 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// eps 1e-5.
+    /// eps 1e-5, scales from 1.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self::with_init(scope, channels, Init::Constant(1.0))
+    }
+
+    /// eps 1e-5, scales from other values.
+    pub fn with_init(scope: &mut Scope<'_>, channels: usize, scale: Init) -> Self {
         Self {
             name: scope.path().to_owned(),
-            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
+            scale: scope.weight("scale", [channels], scale),
             shift: scope.weight("shift", [channels], Init::Constant(0.0)),
             running: scope.statistics("running", channels),
             eps: 1e-5,

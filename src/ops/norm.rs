@@ -69,6 +69,8 @@ impl<'t> Var<'t> {
             }
             let p = if running.is_some() && !self.tape().training() { p.given() } else { p };
             running.into_iter().for_each(|running| self.tape().check(running));
+            // Behind a scope that keeps them still, a batch is normalised by its own alone.
+            let running = running.filter(|_| p.is_given() || self.tape().keeps_statistics());
             let norm = Normalise { p, running: running.map(|running| running.id) };
             Ok(self.then_named(name.to_owned(), op, norm, affine, self.shape()))
         })
@@ -107,8 +109,7 @@ impl Operator for Normalise {
             let factors = at.constant(factors);
             let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Broadcast::All);
             let p = p.map_err(|error| node.error(error))?;
-            let y = at.running(running, 2 * groups);
-            at.emit(Operation::Binary { p, a: saved.buf, b: factors, y });
+            at.follow(running, 2 * groups, |y| Operation::Binary { p, a: saved.buf, b: factors, y });
         }
         Ok(())
     }

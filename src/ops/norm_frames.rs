@@ -32,7 +32,8 @@ impl<'t> Var<'t> {
                 return Err(mismatch(name, lengths.shape(), self.shape()));
             }
             self.tape().check(running);
-            let norm = NormFrames { p: p.given(), running: running.id };
+            let running = self.tape().keeps_statistics().then_some(running.id);
+            let norm = NormFrames { p: p.given(), running };
             Ok(self.then_named(name.to_owned(), Op::BatchNorm, norm, &[scale, shift, lengths], self.shape()))
         })
     }
@@ -42,7 +43,7 @@ impl<'t> Var<'t> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct NormFrames {
     p: Norm,
-    running: usize,
+    running: Option<usize>,
 }
 
 /// What both passes need.
@@ -120,7 +121,7 @@ impl Operator for NormFrames {
         let saved = self.both(at, [mean, variance])?;
         at.save(saved);
         at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
-        if at.purpose().is_training() {
+        if let Some(running) = self.running.filter(|_| at.purpose().is_training()) {
             // The running variance is the unbiased one, as PyTorch's: divided by n − 1, of one value by 1.
             let (fewer, one) = (Unary::Affine { a: 1.0, b: -1.0 }, at.constant(vec![1.0]));
             let fewer = at.emit_temporary(1, Slot::ONE, |y| unary(fewer, frames.count, y));
@@ -128,8 +129,7 @@ impl Operator for NormFrames {
             let count = at.emit_temporary(1, Slot::ONE, |y| Operation::Binary { p: most, a: fewer, b: one, y });
             let unbiased = self.mean(at, ReduceOp::SumSquares, centred, count, Slot::ONE)?;
             let both = self.both(at, [mean, unbiased])?;
-            let y = at.running(self.running, both.len);
-            at.emit(unary(Unary::Id, both.buf, y));
+            at.follow(running, both.len, |y| unary(Unary::Id, both.buf, y));
         }
         Ok(())
     }

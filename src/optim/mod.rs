@@ -19,13 +19,12 @@ use std::sync::Arc;
 /// Tensors that a rule may keep for each weight.
 pub(crate) const MOST_STATES: usize = 4;
 
-/// Hyperparameters on the device: the share that running statistics keep, Adam's two corrections, two numbers that
-/// never change, then the learning rate of each group.
+/// Hyperparameters on the device: the share that running statistics keep, two numbers that never change, then the learning
+/// rate of each group, then Adam's two corrections of each.
 const KEEP: Hyperparameter = Hyperparameter(0);
-const CORRECTIONS: [Hyperparameter; 2] = [Hyperparameter(1), Hyperparameter(2)];
-const ZERO: Hyperparameter = Hyperparameter(3);
-const MINUS_ONE: Hyperparameter = Hyperparameter(4);
-const RATES: usize = 5;
+const ZERO: Hyperparameter = Hyperparameter(1);
+const MINUS_ONE: Hyperparameter = Hyperparameter(2);
+const RATES: usize = 3;
 
 /// Parameters with a learning rate and weight decay of their own.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,7 +151,8 @@ impl Optimizer {
 
     /// The parameters of the part of the network called `prefix` (or that one parameter) get a learning rate and a
     /// weight decay of their own: `block1` claims `block1.weight`, and not `block10.weight`. The first group that fits
-    /// counts. A group that no parameter fits is an error of [`Trainer::new`](crate::Trainer::new).
+    /// counts. A group that no parameter fits is an error of [`Trainer::new`](crate::Trainer::new). Adam's corrections and
+    /// the schedule go by the steps that a group takes part in: those whose loss depends on one of its parameters.
     #[must_use]
     pub fn group(mut self, prefix: &str, lr: f64, decay: f32) -> Self {
         self.groups.push(Group { prefix: prefix.to_owned(), lr, decay });
@@ -256,25 +256,33 @@ impl Optimizer {
         self.set_rates = (!saved.is_empty()).then(|| saved.iter().copied().map(f64::from_bits).collect());
     }
 
-    /// Hyperparameters of the step that comes after `step` others. The schedule is asked once.
-    pub(crate) fn hyperparameters(&self, step: u64, keep: f32) -> Vec<f32> {
-        let mut hyperparameters = vec![keep, 1.0, 1.0, 0.0, -1.0];
+    /// Hyperparameters of the coming step, before which each group had so many. The schedule is asked once for groups
+    /// that go together.
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    pub(crate) fn hyperparameters(&self, steps: &[u64], keep: f32) -> Vec<f32> {
+        let mut hyperparameters = vec![keep, 0.0, -1.0];
+        let mut asked: Vec<(u64, f64)> = Vec::new();
+        for (group, &step) in steps.iter().enumerate() {
+            let factor = asked.iter().find(|(known, _)| *known == step).map(|(_, factor)| *factor);
+            let factor = factor.unwrap_or_else(|| {
+                let factor = self.schedule.factor(step);
+                asked.push((step, factor));
+                factor
+            });
+            hyperparameters.push((self.rates(group).0 * factor) as f32);
+        }
         if let Rule::Adam(Adam { betas, .. }) | Rule::AdamW(AdamW { betas, .. }) = self.rule {
-            let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
-            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-            for (Hyperparameter(hyperparameter), beta) in CORRECTIONS.into_iter().zip(betas) {
-                hyperparameters[usize::from(hyperparameter)] = (1.0 - f64::from(beta).powi(t)) as f32;
+            for &step in steps {
+                let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
+                hyperparameters.extend(betas.map(|beta| (1.0 - f64::from(beta).powi(t)) as f32));
             }
         }
-        let factor = self.schedule.factor(step);
-        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        hyperparameters.extend((0..self.group_count()).map(|group| (self.rates(group).0 * factor) as f32));
         hyperparameters
     }
 
     /// The learning rates of all groups among hyperparameters.
-    pub(crate) fn rates_of(hyperparameters: &[f32]) -> &[f32] {
-        &hyperparameters[RATES..]
+    pub(crate) fn rates_of<'a>(&self, hyperparameters: &'a [f32]) -> &'a [f32] {
+        &hyperparameters[RATES..RATES + self.group_count()]
     }
 
     /// Whether all numbers make sense.
@@ -293,13 +301,10 @@ impl Optimizer {
 
     /// The launch of a group; a rule of one's own has none.
     pub(crate) fn descriptor(&self, group: usize) -> Result<Option<Descriptor>, ShapeError> {
-        let lr = Hyperparameter(u16::try_from(RATES + group).map_err(|_| ShapeError::TooLarge)?);
-        let adam = |betas: [f32; 2], eps: f32, decoupled: bool| ops::Rule::Adam {
-            beta: betas,
-            eps,
-            correction: CORRECTIONS,
-            decoupled,
-        };
+        let number = |at: usize| u16::try_from(RATES + at).map(Hyperparameter).map_err(|_| ShapeError::TooLarge);
+        let (lr, corrections) = (number(group)?, self.group_count() + 2 * group);
+        let correction = [number(corrections)?, number(corrections + 1)?];
+        let adam = |beta: [f32; 2], eps: f32, decoupled: bool| ops::Rule::Adam { beta, eps, correction, decoupled };
         let rule = match self.rule {
             Rule::Sgd(Sgd { momentum, nesterov, .. }) => ops::Rule::Sgd { momentum, nesterov },
             Rule::Adam(Adam { betas, eps, .. }) => adam(betas, eps, false),

@@ -30,6 +30,9 @@ struct Saved {
     /// Attempts at the coming step that failed already.
     #[serde(default)]
     failed: u32,
+    /// Steps of each group of the optimizer, where they differ: in a step that trains one of several networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<u64>,
     /// Learning rates that were set since, bits of f64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rates: Vec<u64>,
@@ -101,11 +104,13 @@ impl<B: Backend> Trainer<B> {
                 tensors.push((name, definition.shape.sizes().to_vec(), bytes));
             }
         }
+        let together = self.steps.iter().all(|&steps| steps == self.counters.taken);
         let saved = Saved {
             taken: self.counters.taken,
             seed: self.counters.seed,
             in_a_row: self.counters.skips.in_a_row(),
             failed: self.counters.failed,
+            groups: if together { Vec::new() } else { self.steps.clone() },
             rates: self.optimizer.saved_rates(),
             settings: Some(self.configured()),
             loss_scale: match self.sites.scaling() {
@@ -116,7 +121,7 @@ impl<B: Backend> Trainer<B> {
             half_weight_gradients: false,
             sites: self.sites.save(),
         };
-        checkpoint::write(&tensors, metadata, saved).map_err(Error::Checkpoint)
+        checkpoint::write(&tensors, metadata, together, saved).map_err(Error::Checkpoint)
     }
 
     /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
@@ -133,7 +138,8 @@ impl<B: Backend> Trainer<B> {
             checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         let loss_scale = self.check_settings(&saved)?;
-        if !saved.rates.is_empty() && saved.rates.len() != self.optimizer.group_count() {
+        let groups = self.optimizer.group_count();
+        if [saved.rates.len(), saved.groups.len()].iter().any(|&len| len != 0 && len != groups) {
             return Err(wrong("made by another optimizer: its groups are others".to_owned()));
         }
         // All is read and checked before anything is written.
@@ -160,6 +166,7 @@ impl<B: Backend> Trainer<B> {
         }
         self.refresh_halves().map_err(Error::Device)?;
         (self.counters.taken, self.counters.seed) = (saved.taken, saved.seed);
+        self.steps = if saved.groups.is_empty() { vec![saved.taken; groups] } else { saved.groups };
         self.counters.skips.restore(saved.in_a_row);
         self.counters.failed = saved.failed;
         // Gradients from before are those of other weights.
@@ -183,7 +190,7 @@ impl<B: Backend> Trainer<B> {
 
     /// What this training was told.
     fn configured(&self) -> Settings {
-        let super::Settings { policy, layers, weight_gradients, momentum, .. } = &self.settings;
+        let super::Settings { policy, layers, weight_gradients, momentum, each_call, .. } = &self.settings;
         let method = Method {
             amp: policy.clone(),
             layers: layers.clone(),
@@ -192,6 +199,9 @@ impl<B: Backend> Trainer<B> {
         };
         let mut trainer = Configuration::default();
         trainer.set_single("statistics kept", *momentum);
+        if *each_call {
+            trainer.set("statistics of", "each call");
+        }
         Settings { method: method::configuration(&method), optimizer: self.optimizer.configuration(), trainer }
     }
 

@@ -70,7 +70,7 @@ impl<B: Backend> Trainer<B> {
         let batch = self.checked(batch)?;
         let trace = self.trace(batch.kinds(), true, net)?;
         let program = self.program(&trace, Purpose::Statistics, "")?;
-        let (hyperparameters, detail) = (self.optimizer.hyperparameters(self.counters.taken, keep), Detail::None);
+        let (hyperparameters, detail) = (self.optimizer.hyperparameters(&self.steps, keep), Detail::None);
         let (hyperparameters, detail) = (
             std::mem::replace(&mut self.hyperparameters, hyperparameters),
             std::mem::replace(&mut self.detail, detail),

@@ -5,7 +5,6 @@ use crate::{
     Error, InputType, Inputs, TraceError, Var,
     error::TraceErrorKind,
     graph::{Fixed, Part, Purpose, Tape, Trace, Work},
-    optim::Optimizer,
 };
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -117,9 +116,9 @@ impl<B: Backend> Trainer<B> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
         self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
-        let hyperparameters = self.optimizer.hyperparameters(self.counters.taken, self.settings.momentum);
+        let hyperparameters = self.optimizer.hyperparameters(&self.steps, self.settings.momentum);
         if let Some(&wrong) =
-            Optimizer::rates_of(&hyperparameters).iter().find(|rate| !(**rate >= 0.0 && rate.is_finite()))
+            self.optimizer.rates_of(&hyperparameters).iter().find(|rate| !(**rate >= 0.0 && rate.is_finite()))
         {
             return Err(Error::Optimizer(ShapeError::Value(wrong)));
         }
@@ -163,7 +162,13 @@ impl<B: Backend> Trainer<B> {
             match gradients.statistics.iter_mut().find(|(known, _)| *known == id) {
                 Some((_, all)) => *all += calls,
                 None => {
-                    self.clear_gradient(id).map_err(Error::Device)?;
+                    // What each call follows is there from the first; what is added up begins with zeros.
+                    let begun = if self.settings.each_call {
+                        self.convert(id, Part::Master, Part::Gradient)
+                    } else {
+                        self.clear_gradient(id)
+                    };
+                    begun.map_err(Error::Device)?;
                     gradients.statistics.push((id, calls));
                 }
             }

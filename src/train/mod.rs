@@ -98,6 +98,8 @@ pub struct Trainer<B: Backend> {
     optimizer: Optimizer,
     sites: Sites,
     counters: Counters,
+    /// Steps that each group of the optimizer took part in.
+    steps: Vec<u64>,
     /// Hyperparameters of the step in progress.
     hyperparameters: Vec<f32>,
     /// What the rows of the step in progress hold.
@@ -131,6 +133,8 @@ struct Settings {
     keep: bool,
     /// Share of running statistics that stays.
     momentum: f32,
+    /// Whether they follow each call of a layer by itself.
+    each_call: bool,
     /// The least that every step observes.
     least: Detail,
 }
@@ -189,9 +193,11 @@ impl<B: Backend> Trainer<B> {
             weight_gradients: method.weight_gradients,
             keep: false,
             momentum: 0.9,
+            each_call: false,
             least: Detail::Counts,
         };
-        let hyperparameters = optimizer.hyperparameters(0, settings.momentum);
+        let steps = vec![0; optimizer.group_count()];
+        let hyperparameters = optimizer.hyperparameters(&steps, settings.momentum);
         let exec =
             Executor::new(device, parameters.fixed(), sites.len(), hyperparameters.len()).map_err(Error::Device)?;
         let mut trainer = Self {
@@ -201,6 +207,7 @@ impl<B: Backend> Trainer<B> {
             optimizer,
             sites,
             counters: Counters { taken: 0, seed: 0, skips: SkipLimit::new(SKIPS), failed: 0 },
+            steps,
             hyperparameters,
             detail: Detail::Counts,
             last: None,
@@ -231,6 +238,15 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub const fn with_statistics_kept(mut self, share: f32) -> Self {
         self.settings.momentum = share;
+        self
+    }
+
+    /// Running statistics follow each call of a layer, and each micro-batch, one after the other, as PyTorch's do. Unless
+    /// told, those of a step are taken for one batch: the mean over its calls and micro-batches counts once. It is to be
+    /// told before the first step.
+    #[must_use]
+    pub const fn with_statistics_of_each_call(mut self) -> Self {
+        self.settings.each_call = true;
         self
     }
 

@@ -24,14 +24,15 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Vec<Operation>, Error<B::Error>> {
         let Some(rule) = self.optimizer.own_rule().cloned() else { return Ok(Vec::new()) };
         let (group, len, states) = (self.parameters.groups[id], self.parameters.len(id), rule.states());
-        let numbers = rule.numbers(self.counters.taken).len();
+        let numbers = rule.numbers(self.steps[group]).len();
         let trace = self.own_trace(&*rule, id, numbers)?;
         // The inputs, in the order in which they are traced.
         let gradient = clipping.is_none().then_some(Fixed::part(id, Part::Gradient));
         let mut given = vec![Some(Fixed::part(id, Part::Master)), gradient];
         given.extend(STATES.into_iter().take(states).map(|part| Some(Fixed::part(id, part))));
-        let first = self.optimizer.group_count();
-        given.extend([group].into_iter().chain(first..first + numbers).map(|number| Some(Buf::Number(number))));
+        // The rates of all groups, then the first number of all, then the second.
+        let groups = self.optimizer.group_count();
+        given.extend((0..=numbers).map(|number| Some(Buf::Number(number * groups + group))));
         let program = self.own_program(&trace, &given)?;
 
         let mut operations = Vec::new();
@@ -96,6 +97,7 @@ impl<B: Backend> Trainer<B> {
             constants: &mut self.exec.constants,
             prefix: "",
             keep: false,
+            each_call: None,
             given,
         };
         let mut program = compile(trace, Purpose::Update, &mut shared)?;
@@ -106,8 +108,11 @@ impl<B: Backend> Trainer<B> {
     /// The learning rates and numbers of the coming step, for a rule of one's own.
     pub(super) fn write_numbers(&mut self) -> Result<(), Error<B::Error>> {
         let Some(rule) = self.optimizer.own_rule() else { return Ok(()) };
-        let rates = Optimizer::rates_of(&self.hyperparameters).iter().copied();
-        let numbers: Vec<f32> = rates.chain(rule.numbers(self.counters.taken)).collect();
+        let of_groups: Vec<Vec<f32>> = self.steps.iter().map(|&steps| rule.numbers(steps)).collect();
+        let least = of_groups.iter().map(Vec::len).min().unwrap_or(0);
+        let rates = self.optimizer.rates_of(&self.hyperparameters).iter().copied();
+        let numbers: Vec<f32> =
+            rates.chain((0..least).flat_map(|i| of_groups.iter().map(move |numbers| numbers[i]))).collect();
         if self.numbers.len() > numbers.len() {
             let (before, now) = (self.numbers.len(), numbers.len());
             let words = format!("the rule gives fewer numbers than before: {now}, not {before}, rates counted");

@@ -62,6 +62,12 @@ impl ParameterSet {
         Ok(Self { owner: parameters.owner, all: parameters.all, infos, groups })
     }
 
+    /// Those that are trained.
+    pub fn weights(&self) -> impl Iterator<Item = usize> {
+        let weight = |(id, info): (usize, &ParameterInfo)| (info.role == Role::Weight).then_some(id);
+        self.infos.iter().enumerate().filter_map(weight)
+    }
+
     /// The number of a parameter.
     pub fn find<E>(&self, name: &str) -> Result<usize, Error<E>> {
         let found = self.all.iter().position(|one| one.name == name);

@@ -27,6 +27,7 @@ impl<B: Backend> Trainer<B> {
             constants: &mut self.exec.constants,
             prefix: &prefix,
             keep: self.settings.keep,
+            each_call: self.settings.each_call.then_some(self.settings.momentum),
             given: &[],
         };
         let program = compile(trace, purpose, &mut shared);

@@ -55,6 +55,12 @@ impl<B: Backend> Trainer<B> {
         let skipped = match finished {
             Finished::Stepped | Finished::Repeat(_) => {
                 self.counters.taken += 1;
+                for (group, steps) in self.steps.iter_mut().enumerate() {
+                    // A group without a weight has nothing to count by, and goes with the others.
+                    let steps_now = |id: usize| self.parameters.groups[id] == group;
+                    let takes_part = gradients.contributes.iter().any(|&id| steps_now(id));
+                    *steps += u64::from(takes_part || !self.parameters.weights().any(steps_now));
+                }
                 None
             }
             Finished::Skipped(blame, cause) => {

@@ -102,7 +102,16 @@ impl<B: Backend> Trainer<B> {
                 operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
             }
         }
-        operations.extend(self.statistics(&update.statistics, Part::Gradient, guard).map_err(Error::Device)?);
+        if self.settings.each_call {
+            let p = Optimizer::replacing();
+            let of = |&(id, _): &(usize, u32)| self.updated(id, Part::Gradient, p.states());
+            let parameters: Vec<Updated> = update.statistics.iter().map(of).collect();
+            if !parameters.is_empty() {
+                operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
+            }
+        } else {
+            operations.extend(self.statistics(&update.statistics, Part::Gradient, guard).map_err(Error::Device)?);
+        }
         if self.level() == Level::O3 {
             let round = |&id: &usize| converted(id, self.parameters.len(id), Part::Half, Part::Master);
             operations.extend(weights.iter().map(round));

@@ -8,7 +8,7 @@ use crate::{
     drawing::{LIKELY, framed},
     output,
     tasks::{
-        Apply, Choice, Classes, ImageInput, Normal, Reads, Recognised, Task, Trained, Transcript, colour,
+        Apply, Choice, Classes, ImageInput, Made, Normal, Reads, Recognised, Task, Trained, Transcript, colour,
         torch::{self, Flattened},
     },
 };
@@ -32,8 +32,8 @@ pub struct Predict {
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
     /// have that of the training images, unless these were resized; for detect any. Of a network for numbers, CSV files; of one for
     /// speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one for
-    /// language, text files that it goes on from.
-    #[arg(value_name = "IMAGES", required_unless_present = "prompt")]
+    /// language, text files that it goes on from; of one that makes images, nothing.
+    #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
     /// Of a network for text: what it goes on from; beside it, or instead, files with such texts. Words are told apart by
     /// blanks.
@@ -48,7 +48,10 @@ pub struct Predict {
     /// Of text: draws from so many of the likeliest tokens; 0: from all.
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: usize,
-    /// Of text: decides what is drawn.
+    /// Of a network that makes images: how many; they are made of the noise of --seed, the same for every checkpoint.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    count: u16,
+    /// Of text: decides what is drawn. Of made images, of which noise: a training's report has that of its seed.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
@@ -56,7 +59,7 @@ pub struct Predict {
     /// network that has one class for an image, transcripts.tsv of one for speech, boxes.tsv (in pixels) with
     /// NAME-boxes.png of one for detect, translations.tsv (side
     /// by side) and translations.txt of one for translation, NAME-continued.txt of one for
-    /// language.
+    /// language, made.png of one that makes images.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
@@ -88,6 +91,9 @@ fn temperature(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let images = files(&arguments.images)?;
     let (mut applied, classes, fit) = network(arguments, &images)?;
+    if images.is_empty() && arguments.prompt.is_none() {
+        return make(arguments, &mut *applied);
+    }
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let mut table = String::new();
     if fit.boxes {
@@ -166,6 +172,19 @@ fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u
         }
     }
     output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
+}
+
+/// Images of noise, in one file.
+fn make(arguments: &Predict, applied: &mut dyn Apply) -> Result<(), Failure> {
+    let Some(made) = applied.make(arguments.count.into(), arguments.seed)? else {
+        return Err(Failure::file(&arguments.weights, "its network reads images, recordings or texts: which?"));
+    };
+    fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
+    let Made { size: [height, width], pixels } = made.tiled();
+    let path = arguments.out.join("made.png");
+    let picture = Picture { height, width, pixels: Vec::new() };
+    output::write(&path, &png(&path, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
+    output::print(&format!("{}: {} images\n", path.display(), arguments.count))
 }
 
 /// What sentences of files mean in the other language: side by side, and the translations alone.
@@ -276,6 +295,8 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
     if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {
         classes.input = Some(ImageInput::new([side, side, channels], [0.0, 1.0]));
         (size, fit) = (Some([side, side, channels]), Fit { middle: true, ..fit });
+    } else if let Reads::Noise(image) = recognised.input {
+        classes.input = Some(ImageInput::new(image, [0.0, 1.0]));
     } else if recognised.whole {
         // All images must have the size of the first.
         let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
@@ -303,6 +324,7 @@ fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
 fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
     let (path, text) = match table {
+        None if count == 0 => return Ok(classes(Vec::new(), Vec::new())),
         Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
         None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
     };
@@ -312,7 +334,11 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     if names.len() != count {
         return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
     }
-    Ok(Classes { names, colours, ..Classes::default() })
+    Ok(classes(names, colours))
+}
+
+fn classes(names: Vec<String>, colours: Vec<[u8; 3]>) -> Classes {
+    Classes { names, colours, ..Classes::default() }
 }
 
 /// The pixels of a picture as a network for one size takes them: of grey images, one value each.

@@ -4,7 +4,7 @@ use super::{Languages, Tokens};
 use crate::text::as_text;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 /// Options for all kinds of data.
 #[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
@@ -51,6 +51,11 @@ pub struct Reading {
     /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
     #[arg(long)]
     pub skip_broken: bool,
+    /// For generate: a checkpoint of `gradscale train --task classify` on the same data. Made and real images are compared
+    /// by its answers [default: by their pixels]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<PathBuf>,
     /// Data that take more memory than so many megabytes stay on disk and are read again for every batch. Results do
     /// not depend on it.
     #[arg(long, value_name = "MB", default_value_t = MEMORY)]
@@ -76,6 +81,7 @@ impl Default for Reading {
             tokens: None,
             window: None,
             skip_broken: false,
+            features: None,
             memory: MEMORY,
             validation: false,
         }
@@ -170,6 +176,7 @@ mod tests {
             tokens: Some(Tokens::Words),
             window: Some(9),
             skip_broken: true,
+            features: Some("classes.safetensors".into()),
             memory: 0,
             validation: true,
         };

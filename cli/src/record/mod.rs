@@ -20,6 +20,7 @@ use gradscale::{
     core::{solve::LimitedBy, stats::Stats},
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One method, one seed.
 #[derive(Debug, Serialize)]
@@ -45,6 +46,9 @@ pub struct Record {
     #[serde(default)]
     pub doubts: Vec<String>,
     pub loss: Vec<f32>,
+    /// The losses of networks that train in turn, by name; along with `loss`, which is their sum.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<String, Vec<Option<f32>>>,
     pub skipped_at: Vec<u64>,
     /// Steps with repeats.
     #[cfg_attr(test, serde(default))]
@@ -211,6 +215,9 @@ pub struct Entry {
     pub iteration: u64,
     #[serde(deserialize_with = "or_nan")]
     pub loss: f32,
+    /// Of networks that train in turn, the loss of each by its name; none that is no number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<String, Option<f32>>,
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Event>,

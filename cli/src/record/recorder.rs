@@ -8,7 +8,7 @@ use crate::{
     tasks::{Answers, On},
 };
 use gradscale::{MemoryReport, SiteReport, StepOutcome};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Points of the time series of a site, about.
 const SAMPLES: u64 = 100;
@@ -42,6 +42,7 @@ impl Recorder {
             failure: None,
             doubts: Vec::new(),
             loss: Vec::new(),
+            losses: BTreeMap::new(),
             skipped_at: Vec::new(),
             repeated_at: Vec::new(),
             events: Vec::new(),
@@ -66,9 +67,11 @@ impl Recorder {
         iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
     }
 
-    /// A step that has been done; its sites are kept if it is `sampled`.
+    /// A step that has been done, with the losses of its networks where it has several; its sites are kept if it is
+    /// `sampled`.
     pub fn step(
-        &mut self, iteration: u64, outcome: &StepOutcome, seconds: f64, sites: &[SiteReport<'_>], sampled: bool,
+        &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]), seconds: f64,
+        sites: &[SiteReport<'_>], sampled: bool,
     ) -> Entry {
         let mut points = Vec::new();
         for site in sites {
@@ -84,7 +87,9 @@ impl Recorder {
         });
         let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), sites)).collect();
         let (loss, scores, validation) = (outcome.loss, None, None);
-        let entry = Entry { iteration, loss, seconds, skipped, repeated, scores, validation, sites: points };
+        let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
+        let losses = losses.collect();
+        let entry = Entry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites: points };
         self.add(&entry);
         entry
     }
@@ -103,6 +108,13 @@ impl Recorder {
     fn add(&mut self, entry: &Entry) {
         let record = &mut self.record;
         record.loss.push(entry.loss);
+        for (name, loss) in &entry.losses {
+            let all = record.losses.entry(name.clone()).or_default();
+            // Of steps whose log was lost nothing is known.
+            all.resize(record.loss.len() - 1, None);
+            all.push(*loss);
+        }
+        self.doubts.losses(entry.iteration, entry.skipped.is_some(), &entry.losses);
         record.seconds += entry.seconds;
         self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_ref().map(|event| event.said.as_str()));
         record.doubts = self.doubts.all();

@@ -6,6 +6,7 @@ use super::{
     page::{card, grid, legend, section},
     plot::{Plot, Rows},
     series::{extent, mean_and_spread, raw, smooth, some},
+    text::escape,
 };
 use crate::{
     metrics::{Metric, Unit},
@@ -16,7 +17,17 @@ use std::collections::BTreeSet;
 
 /// The section.
 pub fn section_of(report: &Report<'_>) -> String {
-    let mut cards = vec![card("<b>Loss</b> of the training steps", &loss(report))];
+    let networks: BTreeSet<&String> = report.runs.iter().flat_map(|run| run.losses.keys()).collect();
+    let of = if networks.is_empty() { "" } else { ", of both networks together" };
+    let title = format!("<b>Loss</b> of the training steps{of}");
+    let mut cards = vec![card(&title, &loss(report, |run| run.loss.clone()))];
+    for name in networks {
+        let of_network = |run: &Record| {
+            let losses = run.losses.get(name).into_iter().flatten();
+            losses.map(|loss| loss.unwrap_or(f32::NAN)).collect()
+        };
+        cards.push(card(&format!("<b>Loss of {}</b>", escape(name)), &loss(report, of_network)));
+    }
     let several = report.runs.iter().any(|run| run.scores.len() > 1);
     let taken = report.runs.iter().flat_map(|run| &run.scores).flat_map(|score| score.metrics.iter());
     let metrics: BTreeSet<Metric> = taken.map(|(metric, _)| metric).collect();
@@ -43,8 +54,9 @@ fn loss_of(report: &Report<'_>) -> &'static str {
     report.data.loss_of()
 }
 
-fn loss(report: &Report<'_>) -> String {
-    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&run.loss))).collect();
+/// One of the losses of each run.
+fn loss(report: &Report<'_>, of: impl Fn(&Record) -> Vec<f32>) -> String {
+    let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&of(run)))).collect();
     let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));
     // A loss that runs away would leave nothing to see of the others.
     let first = mean_and_spread(smoothed.iter().filter_map(|(_, loss)| loss.first().copied()));
@@ -53,7 +65,7 @@ fn loss(report: &Report<'_>) -> String {
     let mut plot = Plot::new(steps(report), y, "training step", loss_of(report));
     for (method, class) in report.coloured() {
         for run in report.of(method) {
-            plot.line(&format!("raw {class}"), &raw(&run.loss));
+            plot.line(&format!("raw {class}"), &raw(&of(run)));
         }
     }
     for (method, class) in report.coloured() {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     drawing::framed,
-    tasks::{BoxedSample, Found, Samples, Transcript, colour},
+    tasks::{BoxedSample, Found, Made, Samples, Transcript, colour},
 };
 
 /// The section.
@@ -36,6 +36,13 @@ pub fn section_of(report: &Report<'_>) -> String {
             "Test sentences, their translations by people, and those by the first seed of each method: by beam search, and, \
              in brackets, word by word where that says something else.",
             texts(report, ["source", "reference"], &pairs, false),
+        ),
+        Samples::Made { size, real } => (
+            "Made images",
+            "Real images of the test set, and what the first seed of each method makes of the same noise. Nearness is \
+             1 − their Fréchet distance / that of always the mean image; variety the variance of their pixels, as a share \
+             of that of the real ones.",
+            made(report, size, &real),
         ),
         Samples::Continued(texts) => (
             "Generated text",
@@ -122,6 +129,23 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
             }
         }
         content += &picture(png::colours(pixels, size), &caption, name(*truth));
+    }
+    content + "</div>\n"
+}
+
+/// Real images and those of each method, side by side.
+fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
+    let tiled = |made: &Made| {
+        let tiles = made.tiled();
+        png::colours(&tiles.pixels, tiles.size)
+    };
+    let real = Made { size, pixels: real.to_vec() };
+    let mut content = "<div class=\"sample\">".to_owned() + &picture(tiled(&real), "<b>real</b>", "real");
+    for (method, class) in report.coloured() {
+        if let Some(made) = report.of(method).find_map(|run| run.samples.made()) {
+            let caption = format!("<span class=\"{class}\"><i></i>{}</span>", escape(method));
+            content += &picture(tiled(made), &caption, method);
+        }
     }
     content + "</div>\n"
 }

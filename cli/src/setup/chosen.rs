@@ -32,7 +32,7 @@ pub struct Chosen {
     /// Channels of each layer; SegNetBasic has 64. Of a network whose layers differ, about those of the first: all are in
     /// proportion, and the papers' have 64. A perceptron and towers have 8 times as many units in a layer; Deep Speech
     /// 2 has 4 times as many, and half as many channels, at most 32; seq2seq has 8 times as many, networks for language 32
-    /// and 8 times, see above [default: 16; with --size paper the paper's]
+    /// and 8 times, see above. DCGAN: of the layers beside images [default: 16; with --size paper the paper's]
     #[arg(long, value_name = "N", value_parser = width)]
     pub width: Option<usize>,
 }

@@ -63,6 +63,9 @@ For detect, pictures with boxes in PASCAL VOC's layout:
 - Annotations/NAME.xml and JPEGImages/NAME.jpg, in the directory or
   in one folder of it; ImageSets/Main/{train,val,trainval,test}.txt
   list the names, or every fifth is for scores
+For generate, images in the layouts of classify; their classes
+count for nothing, and images smaller than what the network makes
+lie in the middle, with black around.
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -79,8 +82,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: Reading,
-    /// Images in a batch [default: 8 for segnet and detect, 64 for classify, 16 for speech, 32 for translate;
-    /// 16 windows for language]
+    /// Images in a batch [default: 8 for segnet and detect, 64 for classify and generate, 16 for speech, 32 for
+    /// translate; 16 windows for language]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// How weights are updated.
@@ -170,8 +173,20 @@ impl Setup {
     /// With what the task says where nothing was said.
     fn recipe_of(&self, updates: &Updates, iters: u64) -> Result<Recipe, Failure> {
         let (kind, net) = (self.task().kind(), self.chosen.net());
-        let recipe = updates.recipe(kind.lr(net), iters)?;
+        let recipe = self.with_usual(updates).recipe(kind.lr(net), iters)?;
         Ok(Recipe { clip: recipe.clip.or_else(|| kind.clip(net)), ..recipe })
+    }
+
+    /// With the task's update rule where none was said.
+    fn with_usual(&self, updates: &Updates) -> Updates {
+        let kind = self.task().kind();
+        let (rule, lr) = (kind.rule(), kind.lr(self.chosen.net()));
+        match updates.optimizer {
+            None if rule != Rule::default() => {
+                Updates { optimizer: Some(rule), lr: updates.lr.or(Some(lr)), ..updates.clone() }
+            }
+            None | Some(_) => updates.clone(),
+        }
     }
 
     /// What a run of so many steps depends on.
@@ -208,7 +223,7 @@ impl Setup {
         };
         let ratio = number as f64 / own as f64;
         let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };
-        let makes_up = match self.updates.optimizer.unwrap_or_default() {
+        let makes_up = match self.with_usual(&self.updates).optimizer.unwrap_or_default() {
             Rule::Sgd { .. } => "the learning rate",
             Rule::Adam(_) | Rule::AdamW(_) => "Adam's eps",
         };

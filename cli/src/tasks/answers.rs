@@ -12,6 +12,17 @@ pub enum Answers {
     Texts(Vec<Transcript>),
     /// What is found in each picture.
     Boxes(Vec<Vec<Found>>),
+    /// Images that were made.
+    Made(Made),
+}
+
+/// Images of one size, that a network has made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Rows and columns.
+    pub size: [usize; 2],
+    /// R G B of one image after another.
+    pub pixels: Vec<u8>,
 }
 
 /// What is said in a recording, a sentence in another language, or how a text goes on.
@@ -34,6 +45,27 @@ pub struct Found {
     pub corners: [f32; 4],
 }
 
+impl Made {
+    /// One image of all, side by side in rows of eight, or of as many as have 256 columns.
+    #[must_use]
+    pub fn tiled(&self) -> Self {
+        const ACROSS: usize = 8;
+        const COLUMNS: usize = 256;
+        let [height, width] = self.size;
+        let row = 3 * width;
+        let count = self.pixels.len() / (height * row).max(1);
+        let across = (COLUMNS / width.max(1)).clamp(1, ACROSS).min(count.max(1));
+        let down = count.div_ceil(across);
+        let mut pixels = vec![0; down * height * across * row];
+        for (i, line) in self.pixels.chunks_exact(row.max(1)).enumerate() {
+            let (image, y) = (i / height, i % height);
+            let at = ((image / across * height + y) * across + image % across) * row;
+            pixels[at..at + row].copy_from_slice(line);
+        }
+        Self { size: [down * height, across * width], pixels }
+    }
+}
+
 impl Answers {
     /// Nothing was asked.
     pub const NONE: Self = Self::Classes(Vec::new());
@@ -43,7 +75,7 @@ impl Answers {
     pub fn classes(&self) -> &[u32] {
         match self {
             Self::Classes(classes) => classes,
-            Self::Texts(_) | Self::Boxes(_) => &[],
+            Self::Texts(_) | Self::Boxes(_) | Self::Made(_) => &[],
         }
     }
 
@@ -51,7 +83,7 @@ impl Answers {
     #[must_use]
     pub fn texts(&self) -> &[Transcript] {
         match self {
-            Self::Classes(_) | Self::Boxes(_) => &[],
+            Self::Classes(_) | Self::Boxes(_) | Self::Made(_) => &[],
             Self::Texts(texts) => texts,
         }
     }
@@ -60,8 +92,17 @@ impl Answers {
     #[must_use]
     pub fn boxes(&self) -> &[Vec<Found>] {
         match self {
-            Self::Classes(_) | Self::Texts(_) => &[],
+            Self::Classes(_) | Self::Texts(_) | Self::Made(_) => &[],
             Self::Boxes(boxes) => boxes,
+        }
+    }
+
+    /// Images that were made, if they are such.
+    #[must_use]
+    pub const fn made(&self) -> Option<&Made> {
+        match self {
+            Self::Made(made) => Some(made),
+            Self::Classes(_) | Self::Texts(_) | Self::Boxes(_) => None,
         }
     }
 }

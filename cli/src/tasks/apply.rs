@@ -1,6 +1,6 @@
 //! A trained network, to be applied.
 
-use super::{Answers, Choice, Classes, Network, run, torch::Flattened};
+use super::{Answers, Choice, Classes, Made, Network, run, torch::Flattened};
 use crate::{
     Failure,
     data::Element,
@@ -15,6 +15,14 @@ pub trait Apply {
     /// # Errors
     /// An image that the network cannot take, or the device's.
     fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure>;
+
+    /// So many images of the noise of a seed, by a network that makes images; other networks make none.
+    ///
+    /// # Errors
+    /// The device's.
+    fn make(&mut self, _images: usize, _seed: u64) -> Result<Option<Made>, Failure> {
+        Ok(None)
+    }
 
     /// A text with so many tokens behind it.
     ///

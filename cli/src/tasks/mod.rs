@@ -7,6 +7,7 @@ mod answers;
 mod apply;
 mod classify;
 mod detect;
+mod generate;
 mod language;
 mod layers;
 mod networks;
@@ -19,7 +20,7 @@ pub mod torch;
 mod translate;
 mod weights;
 
-pub use answers::{Answers, Found, Transcript};
+pub use answers::{Answers, Found, Made, Transcript};
 pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
 pub use detect::colour;
@@ -34,7 +35,7 @@ use crate::{
     Failure,
     data::{Column, Languages, Notes, Pieces, Reading, Tokens},
     device::Device,
-    optimizer::Recipe,
+    optimizer::{Recipe, Rule},
 };
 use clap::ValueEnum;
 use gradscale::{Method, PlanRow, optim::Optimizer};
@@ -59,6 +60,8 @@ pub enum Task {
     Language,
     /// Boxes around what is in pictures: SSD-300 or SSD-512
     Detect,
+    /// DCGAN: images like those that it is shown, made of noise
+    Generate,
 }
 
 impl Task {
@@ -72,6 +75,7 @@ impl Task {
             Self::Translate => &translate::Translating,
             Self::Language => &language::Language,
             Self::Detect => &detect::Detecting,
+            Self::Generate => &generate::Generate,
         }
     }
 }
@@ -84,8 +88,13 @@ pub trait Kind {
     /// Images in a batch, unless told.
     fn batch(&self) -> usize;
 
-    /// Learning rate of SGD, unless told.
+    /// Learning rate, unless told: of [`Kind::rule`].
     fn lr(&self, net: Net) -> f64;
+
+    /// Update rule, unless told.
+    fn rule(&self) -> Rule {
+        Rule::default()
+    }
 
     /// The largest norm of gradients, unless told; none is any.
     fn clip(&self, _: Net) -> Option<f64> {

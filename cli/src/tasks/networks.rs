@@ -78,6 +78,8 @@ pub enum Net {
     #[value(name = "ssd-512")]
     #[serde(rename = "ssd-512")]
     Ssd512,
+    /// generate: DCGAN, for images of 32 × 32; its paper's size makes 64 × 64
+    Dcgan,
 }
 
 impl Net {
@@ -90,6 +92,7 @@ impl Net {
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
             Self::BigLstm | Self::Decoder => Task::Language,
             Self::Ssd300 | Self::Ssd512 => Task::Detect,
+            Self::Dcgan => Task::Generate,
             Self::Mlp
             | Self::Resnet
             | Self::Towers
@@ -113,6 +116,7 @@ impl Net {
             | Self::SegnetBasic
             | Self::Segnet
             | Self::DeepSpeech2
+            | Self::Dcgan
             | Self::Seq2Seq1
             | Self::Seq2Seq3
             | Self::Seq2Seq5
@@ -141,6 +145,7 @@ impl Net {
             Self::Decoder => Some(96),
             Self::SegnetBasic
             | Self::Segnet
+            | Self::Dcgan
             | Self::AlexNet
             | Self::Vgg16
             | Self::GoogLeNet
@@ -203,7 +208,7 @@ impl Network {
         }
         let cause = format!(
             "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3, seq2seq-5, biglstm, decoder, ssd-300 and ssd-512 are"
+                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3, seq2seq-5, biglstm, decoder, ssd-300, ssd-512 and dcgan are"
         );
         Err(Failure::at("--size paper", cause))
     }
@@ -252,7 +257,8 @@ impl Network {
             | Net::Seq2Seq3
             | Net::Seq2Seq5
             | Net::Ssd300
-            | Net::Ssd512 => return None,
+            | Net::Ssd512
+            | Net::Dcgan => return None,
         })
     }
 

@@ -1,5 +1,7 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
+mod unchanged;
+
 use super::{Answers, Classes};
 use crate::{
     Failure,
@@ -16,6 +18,7 @@ use gradscale::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use unchanged::only_decayed;
 
 /// Images that scores are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +51,26 @@ pub(super) trait Task {
     /// Images on disk that can no longer be read, or the device's.
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Self::Batch, Failure>;
 
+    /// What a trainer is told before the first step.
+    fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {
+        trainer
+    }
+
     /// Forward and backward pass of a batch.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
+
+    /// Of two networks that train in turn, the backward pass of the second, after the first one's step; the batch ends at
+    /// this position in the data.
+    fn second<B: Backend>(
+        &self, _trainer: &mut Trainer<B>, _position: u64,
+    ) -> Option<Result<Gradients, Error<B::Error>>> {
+        None
+    }
+
+    /// What the losses of both are called.
+    fn losses(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// By what the loss of a step is multiplied to be that of a pixel, or an image.
     fn ratio(&self) -> f64;
@@ -102,6 +123,9 @@ pub trait Run {
     /// Too many skips in a row, or the device's.
     fn step(&mut self) -> Result<StepOutcome, Failure>;
 
+    /// The losses of the last step by name, where it had several: their sum is that of the step.
+    fn losses(&self) -> Vec<(&'static str, f32)>;
+
     /// Scores on those images; without images for validation, on the test images.
     ///
     /// # Errors
@@ -139,7 +163,7 @@ pub trait Run {
     fn operands(&self) -> Vec<(&str, &Operands)>;
 
     /// The attempts of the last step that were repeated, if operands are kept.
-    fn attempts(&self) -> &[Attempt];
+    fn attempts(&self) -> Vec<&Attempt>;
 
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
@@ -188,13 +212,46 @@ struct Training<B: Backend, T: Task> {
     first: BTreeMap<String, Vec<f32>>,
     /// Steps since.
     steps: u64,
+    /// Of the last step, what the first of two networks did.
+    first_turn: FirstTurn,
+    /// Its losses, as many as there are networks.
+    losses: Vec<f32>,
+}
+
+/// What the first of two networks that train in turn has observed, before the second one's step takes its place.
+#[derive(Debug, Default)]
+struct FirstTurn {
+    operands: Vec<(String, Operands)>,
+    attempts: Vec<Attempt>,
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
     fn new(device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method) -> Result<Self, Failure> {
-        let trainer = Trainer::new(device, parameters, optimizer, method)?;
+        let trainer = task.begin(Trainer::new(device, parameters, optimizer, method)?);
         let first = values(&trainer)?;
-        Ok(Self { task, trainer, ahead: None, position: 0, first, steps: 0 })
+        let (first_turn, losses) = Default::default();
+        Ok(Self { task, trainer, ahead: None, position: 0, first, steps: 0, first_turn, losses })
+    }
+
+    /// The step of the second network, if there is one, as a part of that of the first.
+    fn second(&mut self, first: StepOutcome) -> Result<StepOutcome, Failure> {
+        if self.task.losses().is_empty() {
+            return Ok(first);
+        }
+        self.first_turn = FirstTurn {
+            operands: self.trainer.operands().map(|(name, operands)| (name.to_owned(), operands.clone())).collect(),
+            attempts: self.trainer.attempts().to_vec(),
+        };
+        let Some(gradients) = self.task.second(&mut self.trainer, self.position) else { return Ok(first) };
+        let second = self.trainer.step(gradients?)?;
+        self.losses = vec![first.loss, second.loss];
+        Ok(StepOutcome {
+            loss: first.loss + second.loss,
+            skipped: first.skipped.or(second.skipped),
+            repeated: [first.repeated, second.repeated].concat(),
+            gradient_norm: first.gradient_norm.or(second.gradient_norm),
+            below_eps: [first.below_eps, second.below_eps].concat(),
+        })
     }
 }
 
@@ -210,10 +267,17 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
         let outcome = self.trainer.step(gradients)?;
         self.task.stepped(&self.trainer)?;
+        let outcome = self.second(outcome)?;
         self.steps += 1;
+        let ratio = self.task.ratio();
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let loss = (f64::from(outcome.loss) * self.task.ratio()) as f32;
-        Ok(StepOutcome { loss, ..outcome })
+        let of_one = |loss: f32| (f64::from(loss) * ratio) as f32;
+        self.losses.iter_mut().for_each(|loss| *loss = of_one(*loss));
+        Ok(StepOutcome { loss: of_one(outcome.loss), ..outcome })
+    }
+
+    fn losses(&self) -> Vec<(&'static str, f32)> {
+        self.task.losses().iter().copied().zip(self.losses.iter().copied()).collect()
     }
 
     fn evaluate(&mut self, on: On) -> Result<Metrics, Failure> {
@@ -257,11 +321,12 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn operands(&self) -> Vec<(&str, &Operands)> {
-        self.trainer.operands().collect()
+        let before = self.first_turn.operands.iter().map(|(name, operands)| (name.as_str(), operands));
+        before.chain(self.trainer.operands()).collect()
     }
 
-    fn attempts(&self) -> &[Attempt] {
-        self.trainer.attempts()
+    fn attempts(&self) -> Vec<&Attempt> {
+        self.first_turn.attempts.iter().chain(self.trainer.attempts()).collect()
     }
 
     fn memory(&self) -> MemoryReport {
@@ -283,25 +348,6 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 /// Of all parameters, by name.
 fn values<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, Vec<f32>>, Failure> {
     Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, tensor.data)).collect())
-}
-
-/// Whether values are what they were, but for one factor below 1, to the roundings of so many steps. Weight decay leaves
-/// that where gradients are zero. Of a single value nothing can be told but that it is the same.
-fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
-    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    if bits(first) == bits(now) {
-        return true;
-    }
-    let sum = |terms: &[f32]| terms.iter().zip(first).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-    let factor = sum(now) / sum(first);
-    // Two roundings a step: of what decays, and of the difference.
-    #[expect(clippy::cast_precision_loss, reason = "a bound")]
-    let bound = steps as f64 * f64::from(f32::EPSILON);
-    let near = |(&first, &now): (&f32, &f32)| {
-        let expected = factor * f64::from(first);
-        (f64::from(now) - expected).abs() <= bound * f64::from(first).abs()
-    };
-    first.len() > 1 && (0.0..1.0).contains(&factor) && first.iter().zip(now).all(near)
 }
 
 /// The likeliest class of every pixel, or image; images are [n, h, w, channels].
@@ -346,27 +392,4 @@ pub(super) fn best<B: Backend<Error: 'static>>(
 /// Numbers from their bytes.
 pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::only_decayed;
-
-    #[test]
-    fn decay_is_told_from_learning() {
-        let first = [0.5, -0.25, 1e-3, 0.0, 0.125];
-        let decayed: Vec<f32> =
-            first.iter().map(|&value| (0..60).fold(value, |value, _| value - 0.1 * (5e-4 * value))).collect();
-        assert!(only_decayed(&first, &first, 1) && only_decayed(&first, &decayed, 60));
-        let mut learned = decayed.clone();
-        learned[2] *= 1.001;
-        assert!(!only_decayed(&first, &learned, 60));
-        learned.clone_from(&decayed);
-        learned[3] = 1e-9;
-        assert!(!only_decayed(&first, &learned, 60), "from zero nothing decays");
-        let grown = first.map(|value| 1.01 * value);
-        assert!(!only_decayed(&first, &grown, 60), "decay makes nothing larger");
-        assert!(!only_decayed(&[0.5], &[0.4], 60), "one value");
-        assert!(!only_decayed(&first, &[f32::NAN; 5], 60));
-    }
 }

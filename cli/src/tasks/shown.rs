@@ -51,6 +51,13 @@ pub enum Samples {
     Texts(Vec<[String; 2]>),
     /// Beginnings of texts, each with how it goes on.
     Continued(Vec<[String; 2]>),
+    /// Real images, of which a network is to make the like.
+    Made {
+        /// Rows and columns.
+        size: [usize; 2],
+        /// R G B of one image after another.
+        real: Vec<u8>,
+    },
     /// Each with boxes.
     Boxes {
         /// Names of the classes.

@@ -27,6 +27,8 @@ pub enum Reads {
     Channels(usize),
     /// So many values, whatever their order in an image.
     Values(usize),
+    /// Noise, of which it makes images of so many rows, columns and channels.
+    Noise([usize; 3]),
 }
 
 impl Recognised {
@@ -55,6 +57,7 @@ impl Recognised {
             Reads::Channels(channels) => channels,
             Reads::Values(values) if values == height * width => 1,
             Reads::Values(values) if values == 3 * height * width => 3,
+            Reads::Noise(_) => return Err("the network makes images, and reads none".to_owned()),
             Reads::Values(values) => return Err(format!("{height} × {width}, and the network reads {values} values")),
         };
         match channels {

@@ -2,18 +2,25 @@
 
 use super::torch::{self, Flattened};
 use crate::{Failure, output};
-use gradscale::{CheckpointError, LoadError, Parameters};
+use gradscale::{CheckpointError, LoadError, Parameters, TorchModule};
 use std::{fs, path::Path};
 
 /// Takes what a file has for layers of the same names, and says what it did: a checkpoint, which must have all of them,
 /// or a PyTorch model.
 pub(super) fn import(parameters: &mut Parameters, file: Option<&Path>, flattened: &[Flattened]) -> Result<(), Failure> {
+    import_by(parameters, file, |layer| torch::module(layer, flattened))
+}
+
+/// The same, where layers are called otherwise in a PyTorch model.
+pub(super) fn import_by(
+    parameters: &mut Parameters, file: Option<&Path>, modules: impl Fn(&str) -> Option<TorchModule>,
+) -> Result<(), Failure> {
     let Some(path) = file else { return Ok(()) };
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
     let imported = match parameters.load(&bytes) {
         Ok(imported) => imported,
         Err(LoadError::Checkpoint(CheckpointError::Foreign | CheckpointError::Unreadable(_))) => {
-            let imported = parameters.import_torch(&bytes, |layer| torch::module(layer, flattened));
+            let imported = parameters.import_torch(&bytes, modules);
             imported.map_err(|error| Failure::file(path, error))?
         }
         Err(error) => return Err(Failure::file(path, error)),

@@ -3,6 +3,7 @@
 //! every site, from the first step on.
 
 mod detection;
+mod gan;
 mod language;
 mod nets;
 mod speech;
@@ -10,6 +11,7 @@ mod translation;
 mod vision;
 
 use detection::ssd;
+use gan::gan;
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
 use language::{biglstm, decoder};
@@ -85,6 +87,11 @@ fn speech_is_shift_invariant() {
 }
 
 #[test]
+fn networks_in_turn_are_shift_invariant() {
+    invariant("DCGAN", |method, setting| gan(device(), method, setting));
+}
+
+#[test]
 fn translation_is_shift_invariant() {
     invariant("seq2seq", |method, setting| translation(device(), method, setting));
 }
@@ -145,7 +152,7 @@ fn a_repeated_step_draws_anew() {
 #[test]
 fn f32_is_shift_invariant() {
     let method = Method::fp32();
-    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>, translation::<Cpu>] {
+    for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>, translation::<Cpu>, gan::<Cpu>] {
         let plain = train(device(), &method, Setting { shift: 0, recording: false });
         let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
         assert_eq!(difference(&plain, &shifted), None);

@@ -106,7 +106,9 @@ fn train(
                 return Ok(recorder.failed(&error));
             }
         };
-        let mut entry = recorder.step(iteration, &outcome, start.elapsed().as_secs_f64(), &run.sites(), sampled);
+        let seconds = start.elapsed().as_secs_f64();
+        let losses = run.losses();
+        let mut entry = recorder.step(iteration, (&outcome, &losses), seconds, &run.sites(), sampled);
         doubts::say(bar, &about, &recorder.news());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;

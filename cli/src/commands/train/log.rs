@@ -124,6 +124,7 @@ impl Read {
             let entry = Entry {
                 iteration: step,
                 loss: known.map_or(f32::NAN, |known| known.loss),
+                losses: BTreeMap::new(),
                 seconds: 0.0,
                 skipped: known.is_some_and(|known| known.skipped).then(|| Event::from_sentence(reason)),
                 repeated: Vec::new(),
@@ -183,6 +184,7 @@ mod tests {
             Entry {
                 iteration,
                 loss,
+                losses: BTreeMap::new(),
                 seconds: 0.25,
                 skipped,
                 repeated: Vec::new(),

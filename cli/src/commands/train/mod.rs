@@ -40,7 +40,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "memory", "amp", "keep_f32", "half"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -207,7 +207,8 @@ impl Training<'_> {
         // Asked for once, so that the log of this step and its checkpoint agree.
         let signal = self.signals.received().filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
-        let mut entry = self.recorder.step(iteration, &outcome, seconds, &self.run.sites(), sampled);
+        let losses = self.run.losses();
+        let mut entry = self.recorder.step(iteration, (&outcome, &losses), seconds, &self.run.sites(), sampled);
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);

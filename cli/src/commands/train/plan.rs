@@ -84,10 +84,9 @@ impl Plan {
         plan.setup = self.setup.resolved()?;
         plan.setup.updates = self.setup.recipe(self.iters())?.said();
         let setup = &mut plan.setup;
-        setup.data = match &setup.data {
-            Some(data) => Some(data.canonicalize().map_err(|error| Failure::file(data, error))?),
-            None => None,
-        };
+        for path in [&mut setup.data, &mut setup.reading.features].into_iter().flatten() {
+            *path = path.canonicalize().map_err(|error| Failure::file(&*path, error))?;
+        }
         plan.iters = Some(self.iters());
         plan.checkpoint_every = Some(self.checkpoint_every());
         plan.threads = Some(self.threads.unwrap_or(0));

@@ -77,6 +77,9 @@ impl Writer {
             summary = std::mem::take(&mut summary).message(SUMMARY_VALUE, &value);
         };
         scalar("train/loss", f64::from(entry.loss));
+        for (name, loss) in &entry.losses {
+            loss.iter().for_each(|&loss| scalar(&format!("train/loss/{name}"), f64::from(loss)));
+        }
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);

@@ -55,6 +55,7 @@ impl Dataset for Labelled {
             | Net::SegnetBasic
             | Net::Segnet
             | Net::DeepSpeech2
+            | Net::Dcgan
             | Net::Seq2Seq1
             | Net::Seq2Seq3
             | Net::Seq2Seq5

@@ -7,6 +7,7 @@ mod towers;
 mod training;
 
 pub use network::Classifier;
+pub(super) use network::network;
 
 use super::{
     Apply, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
@@ -18,7 +19,7 @@ use crate::{
     data::{Labelled, Reading},
 };
 use gradscale::{CrossEntropy, Method, PlanRow, models::Architecture};
-use network::{lr, network};
+use network::lr;
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -69,6 +70,7 @@ impl Kind for Classify {
             | Net::Seq2Seq1
             | Net::Seq2Seq3
             | Net::Seq2Seq5
+            | Net::Dcgan
             | Net::BigLstm
             | Net::Decoder
             | Net::Ssd300

@@ -32,6 +32,7 @@ pub const fn lr(net: Net) -> f64 {
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
+        | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
         | Net::Seq2Seq5
@@ -162,6 +163,7 @@ pub fn network(
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
+        | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
         | Net::Seq2Seq5

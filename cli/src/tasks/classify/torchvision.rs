@@ -33,6 +33,7 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
+        | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
         | Net::Seq2Seq5

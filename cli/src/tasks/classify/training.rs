@@ -51,6 +51,7 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
         | Net::SegnetBasic
         | Net::Segnet
         | Net::DeepSpeech2
+        | Net::Dcgan
         | Net::Seq2Seq1
         | Net::Seq2Seq3
         | Net::Seq2Seq5

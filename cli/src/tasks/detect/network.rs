@@ -39,7 +39,8 @@ pub const fn size(net: Net) -> Option<SsdSize> {
         | Net::Seq2Seq3
         | Net::Seq2Seq5
         | Net::BigLstm
-        | Net::Decoder => None,
+        | Net::Decoder
+        | Net::Dcgan => None,
     }
 }
 

@@ -30,6 +30,7 @@ pub fn sizes(network: Network) -> [usize; 2] {
         | Net::ResNet18
         | Net::ResNet50
         | Net::DeepSpeech2
+        | Net::Dcgan
         | Net::BigLstm
         | Net::Decoder
         | Net::Ssd300

@@ -1,0 +1,107 @@
+//! What is asked of the images that a generator is to make.
+
+use super::{
+    features::Features,
+    frame::coloured,
+    network::optimizer,
+    training::{Learning, SHOWN},
+};
+use crate::{
+    Failure,
+    data::{Labelled, Notes, Reading},
+    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+};
+use gradscale::{TorchModule, optim::Optimizer};
+use std::path::Path;
+
+/// Images, whose classes count for nothing, and how they are compared with made ones.
+#[derive(Debug)]
+pub struct Gallery {
+    pub data: Labelled,
+    pub features: Features,
+}
+
+impl Gallery {
+    /// Of a directory, or made up.
+    ///
+    /// # Errors
+    /// A directory without images; a file of [`Reading::features`] that is no classifier for them.
+    pub fn load(path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Self, Failure> {
+        let mut data = match path {
+            Some(path) => Labelled::load(path, reading)?,
+            None => Labelled::synthetic(seed).cropped(reading),
+        };
+        if !data.columns.is_empty() {
+            return Err(Failure::at(&data.name, "rows of numbers, and a generator makes images"));
+        }
+        data.validation = data.validation.filter(|_| reading.validation);
+        let size = [data.train.height, data.train.width, data.train.channels];
+        let features = Features::new(reading.features.as_deref(), size)?;
+        data.notes.taken.push(format!("{}: {}", data.name, features.words(size)));
+        Ok(Self { data, features })
+    }
+
+    /// Rows, columns, channels of an image.
+    pub const fn image(&self) -> [usize; 3] {
+        [self.data.train.height, self.data.train.width, self.data.train.channels]
+    }
+}
+
+impl Dataset for Gallery {
+    fn name(&self) -> &str {
+        &self.data.name
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.data.notes
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.data.classes
+    }
+
+    fn size(&self) -> [usize; 2] {
+        [self.data.train.height, self.data.train.width]
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.data.train.count, self.data.test.count]
+    }
+
+    fn validation_count(&self) -> Option<usize> {
+        self.data.validation.as_ref().map(|part| part.count)
+    }
+
+    fn loss_of(&self) -> &'static str {
+        "loss of an image"
+    }
+
+    fn suits(&self, _: Net) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
+        optimizer(settings)
+    }
+
+    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+        let Opening { device, threads, settings, method, seed, weights: file } = opening;
+        run::start((device, threads), method, move || {
+            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
+            // A PyTorch file of both networks, called as here.
+            weights::import_by(&mut parameters, file, |layer| Some(TorchModule::named(layer)))?;
+            Ok((task, parameters, optimizer))
+        })
+    }
+
+    /// Always the mean image is as far from the real ones as where nearness begins.
+    fn exam(&self) -> Exam {
+        Exam { constant: 0.0, answers: None }
+    }
+
+    fn samples(&self) -> Samples {
+        let (test, [height, width, channels]) = (&self.data.test, self.image());
+        let image = |image| test.image(image).ok().map(|bytes| coloured(&bytes, channels));
+        Samples::Made { size: [height, width], real: samples(test.count, SHOWN).filter_map(image).flatten().collect() }
+    }
+}

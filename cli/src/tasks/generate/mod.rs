@@ -1,0 +1,140 @@
+//! Generation: DCGAN, two networks that train in turn, one to make images and one to tell them from real ones.
+
+mod data;
+mod features;
+mod frame;
+mod frechet;
+mod network;
+mod training;
+
+use super::{
+    Answers, Apply, Dataset, ImageInput, Kind, Made, Net, Network, Pixels, Reads, Recognised, Task, Trained,
+    apply::Fill, torch,
+};
+use crate::{Failure, data::Reading, device::Work, optimizer::Rule};
+use data::Gallery;
+use frame::{Frame, coloured};
+use gradscale::{
+    Cpu, Input, Method, Parameters, PlanRow, Trainer,
+    core::backend::Backend,
+    models::{Dcgan, GanSize, Generator},
+    optim::Sgd,
+};
+use network::{LR, Noise, RULE, network, size};
+use safetensors::SafeTensors;
+use std::path::Path;
+
+/// The task.
+pub(super) struct Generate;
+
+impl Kind for Generate {
+    fn net(&self) -> Net {
+        Net::Dcgan
+    }
+
+    fn batch(&self) -> usize {
+        64
+    }
+
+    fn lr(&self, _: Net) -> f64 {
+        LR
+    }
+
+    fn rule(&self) -> Rule {
+        RULE
+    }
+
+    fn divisor(&self) -> Pixels {
+        Pixels::Batch
+    }
+
+    fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
+        ("images", batch)
+    }
+
+    fn network(&self, network: Network) -> String {
+        network.words("DCGAN")
+    }
+
+    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        Ok(Box::new(Gallery::load(path, reading, seed)?))
+    }
+
+    /// Of the generator's step, which goes through both networks.
+    fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+        let (parameters, net) = network(0, of, 3);
+        let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+        let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
+        let each = size(of).noise;
+        let noise = vec![0.0; 2 * each];
+        Ok(trainer.plan([Input::f32([2, 1, 1, each], &noise)], |[noise]| net.generator_loss(noise))?)
+    }
+
+    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+        let input = trained.classes.input;
+        let ImageInput { size: image, .. } =
+            input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
+        let (mut parameters, size) = (Parameters::seeded(0), size(trained.network));
+        let generator = Generator::new(&mut parameters.at(Dcgan::NAMES[0]), image[2], size);
+        fill(&mut parameters, &[])?;
+        let frame = Frame::new(image, size.side())?;
+        let Trained { device, threads, method, .. } = trained;
+        device.open(threads, Loading { parameters, generator, method, size, frame })
+    }
+
+    /// The generator of PyTorch's example.
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
+        let found = |place: usize, small: bool| {
+            let [first, last] = torch::sizes(file, "main.0.weight", &format!("main.{place}.weight"));
+            let (&[noise, inner, 4, 4], &[width, channels, 4, 4]) = (&first[..], &last[..]) else { return None };
+            let network = Network { net: Net::Dcgan, width, small };
+            let of = size(network);
+            let fits =
+                noise == of.noise && width > 0 && inner == width << (of.levels - 1) && [1, 3].contains(&channels);
+            let input = Reads::Noise([of.side(), of.side(), channels]);
+            fits.then_some(Recognised { task: Task::Generate, network, classes: 0, input, whole: false })
+        };
+        found(12, false).or_else(|| found(9, true))
+    }
+}
+
+/// A trained network before it is on its device.
+struct Loading {
+    parameters: Parameters,
+    generator: Generator,
+    method: Method,
+    size: GanSize,
+    frame: Frame,
+}
+
+impl Work for Loading {
+    type Output = Box<dyn Apply>;
+
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+        let Self { parameters, generator, method, size, frame } = self;
+        // Nothing is trained: the optimizer has no rate.
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
+        Ok(Box::new(Making { trainer, generator, size, frame }))
+    }
+}
+
+struct Making<B: Backend> {
+    trainer: Trainer<B>,
+    generator: Generator,
+    size: GanSize,
+    frame: Frame,
+}
+
+impl<B: Backend<Error: 'static>> Apply for Making<B> {
+    fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Answers, Failure> {
+        Err(Failure::at("images", "the network makes images, and reads none: leave them out"))
+    }
+
+    /// Of the noise of this seed: the same for every checkpoint.
+    fn make(&mut self, images: usize, seed: u64) -> Result<Option<Made>, Failure> {
+        let noise = Noise::Shown.draw(seed, images, self.size.noise);
+        let made = training::make(&mut self.trainer, &self.generator, &self.frame, &noise, self.size.noise)?;
+        let [height, width, channels] = self.frame.image;
+        Ok(Some(Made { size: [height, width], pixels: coloured(&made, channels) }))
+    }
+}

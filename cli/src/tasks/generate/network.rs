@@ -1,0 +1,72 @@
+//! DCGAN with first values, noise for it, and its optimizer.
+
+use crate::{
+    Failure,
+    data::Random,
+    optimizer::{Moments, Recipe, Rule},
+    tasks::{Network, Settings},
+};
+use gradscale::{
+    Parameters,
+    models::{Dcgan, GanSize},
+    optim::Optimizer,
+};
+
+/// Both losses, the discriminator's first: what sites and curves are called by.
+pub const LOSSES: [&str; 2] = ["D", "G"];
+/// Learning rate of Adam (Radford et al. 2016, section 4).
+pub const LR: f64 = 2e-4;
+/// The paper's rule: Adam with β₁ = ½.
+pub const RULE: Rule = Rule::Adam(Moments { betas: [0.5, 0.999], eps: 1e-8 });
+
+/// Which noise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noise {
+    /// Of the batch that ends at this position in the data.
+    Batch(u64),
+    /// Of images for scores, and of those to be looked at: the same at every time of a training.
+    Scores,
+    Shown,
+}
+
+impl Noise {
+    /// For so many images: standard normal numbers.
+    pub fn draw(self, seed: u64, images: usize, each: usize) -> Vec<f32> {
+        let mut random = match self {
+            Self::Batch(position) => Random::of(&[seed, 20, position]),
+            Self::Scores => Random::of(&[seed, 21]),
+            Self::Shown => Random::of(&[seed, 22]),
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+        (0..images * each).map(|_| random.normal() as f32).collect()
+    }
+}
+
+/// How large both networks are.
+pub const fn size(network: Network) -> GanSize {
+    let Network { width, small, .. } = network;
+    if small { GanSize::small(width) } else { GanSize { width, ..GanSize::PAPER } }
+}
+
+/// Both with their parameters, first values by `seed`.
+pub fn network(seed: u64, network: Network, channels: usize) -> (Parameters, Dcgan) {
+    let mut parameters = Parameters::seeded(seed);
+    let net = Dcgan::new(&mut parameters, channels, size(network));
+    (parameters, net)
+}
+
+/// One group for each network, so that the steps of one do not count for the other.
+///
+/// # Errors
+/// See [`Recipe::optimizer`].
+pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
+    let (recipe, ratio) = (&settings.recipe, settings.pixels.ratio(settings.batch));
+    let Recipe { lr, rule, .. } = *recipe;
+    let (lr, decay) = match rule {
+        Rule::Sgd { .. } => (lr * ratio, recipe.decay(ratio)),
+        Rule::Adam(_) => (lr, recipe.decay(ratio)),
+        Rule::AdamW(_) => (lr, recipe.decay(1.0)),
+    };
+    let optimizer = recipe.optimizer(ratio)?;
+    Ok(Dcgan::NAMES.into_iter().fold(optimizer, |optimizer, name| optimizer.group(name, lr, decay)))
+}

@@ -1,0 +1,234 @@
+//! A training of DCGAN: batches, both losses, the distance of what is made from what is real.
+
+use super::{
+    data::Gallery,
+    frame::{Frame, coloured},
+    frechet::Normal,
+    network::{LOSSES, Noise, network, optimizer, size},
+};
+use crate::{
+    Failure,
+    data::{Classification, Order, Sample},
+    metrics::Metrics,
+    tasks::{Answers, Classes, ImageInput, Made, On, Pixels, Settings, run, samples},
+};
+use gradscale::{
+    Error, Gradients, Input, Parameters, Prefetched, Trainer, Var,
+    core::backend::Backend,
+    models::{Dcgan, GanSize, Generator},
+    nn::Module,
+    optim::Optimizer,
+};
+use std::cell::OnceCell;
+
+/// Images that a report shows.
+pub const SHOWN: usize = 64;
+/// Images that scores are of, at most: as many made as real ones.
+const SCORED: usize = 2000;
+/// Images made in one go.
+const CHUNK: usize = 100;
+
+/// What is known of the real images that scores are of.
+#[derive(Debug)]
+struct Real {
+    count: usize,
+    features: Normal,
+    /// Distance of always the mean of the training images.
+    constant: f64,
+    /// Sum of the variances of all pixels.
+    spread: f64,
+}
+
+#[derive(Debug)]
+pub struct Learning<'a> {
+    gallery: &'a Gallery,
+    settings: Settings,
+    net: Dcgan,
+    size: GanSize,
+    frame: Frame,
+    order: Order,
+    seed: u64,
+    real: [OnceCell<Real>; 2],
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(gallery: &'a Gallery, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
+        let (image, size) = (gallery.image(), size(settings.network));
+        let frame = Frame::new(image, size.side())?;
+        let (parameters, net) = network(seed, settings.network, image[2]);
+        let (order, optimizer) = (Order::new(gallery.data.train.count, seed), optimizer(&settings)?);
+        Ok((Self { gallery, settings, net, size, frame, order, seed, real: Default::default() }, parameters, optimizer))
+    }
+
+    /// A loss that is a mean, or divided by another number of images.
+    fn divided<'t>(&self, loss: Var<'t>) -> Var<'t> {
+        match self.settings.pixels {
+            Pixels::Batch => loss,
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            Pixels::Fixed(_) => loss.scale((1.0 / self.settings.pixels.ratio(self.settings.batch)) as f32),
+        }
+    }
+
+    /// The real images that scores are of, once.
+    fn real(&self, on: On) -> Result<&Real, Failure> {
+        let data = &self.gallery.data;
+        let (place, part) = match (on, &data.validation) {
+            (On::Validation, Some(validation)) => (0, validation),
+            (On::Validation | On::Test, _) => (1, &data.test),
+        };
+        if self.real[place].get().is_none() {
+            let real = self.looked_at(part)?;
+            self.real[place].set(real).ok();
+        }
+        self.real[place].get().ok_or_else(|| Failure::at(on, "no images"))
+    }
+
+    fn looked_at(&self, part: &Classification) -> Result<Real, Failure> {
+        let (gallery, image) = (self.gallery, self.frame.image);
+        let collected = |part: &Classification| -> Result<Vec<u8>, Failure> {
+            let mut bytes = Vec::new();
+            for i in samples(part.count, SCORED) {
+                bytes.extend_from_slice(&part.image(i)?);
+            }
+            Ok(bytes)
+        };
+        let (images, training) = (collected(part)?, collected(&gallery.data.train)?);
+        let too_few = || Failure::at(&gallery.data.name, "one image, and a distance takes two");
+        let features = Normal::of(&gallery.features.of(&images, image)?, gallery.features.count(image));
+        let features = features.ok_or_else(too_few)?;
+        let mean = gallery.features.of(&mean(&training, image.iter().product()), image)?;
+        let constant = Normal::point(&mean).distance(&features);
+        let count = images.len() / image.iter().product::<usize>().max(1);
+        Ok(Real { count, features, constant, spread: spread(&images, image.iter().product()) })
+    }
+
+    /// Made images, as those of the data are, of this noise.
+    fn make<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, noise: &[f32]) -> Result<Vec<u8>, Failure> {
+        make(trainer, &self.net.generator, &self.frame, noise, self.size.noise)
+    }
+}
+
+/// Made images, with running statistics.
+pub fn make<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &Generator, frame: &Frame, noise: &[f32], each: usize,
+) -> Result<Vec<u8>, Failure> {
+    let (mut images, square) = (Vec::new(), frame.side * frame.side * frame.image[2]);
+    for part in noise.chunks(CHUNK * each) {
+        let z = Input::f32([part.len() / each, 1, 1, each], part);
+        let made = trainer.evaluate([z], |[z]| net.forward(z))?;
+        images.extend(made.data.chunks_exact(square).flat_map(|square| frame.take(square)));
+    }
+    Ok(images)
+}
+
+/// The mean of images of so many bytes.
+fn mean(images: &[u8], bytes: usize) -> Vec<u8> {
+    let count = (images.len() / bytes.max(1)).max(1) as u64;
+    let sum = |at: usize| images[at..].iter().step_by(bytes).map(|&value| u64::from(value)).sum::<u64>();
+    (0..bytes).map(|at| u8::try_from((sum(at) + count / 2) / count).unwrap_or(u8::MAX)).collect()
+}
+
+/// The sum of the variances of all values of images of so many bytes.
+fn spread(images: &[u8], bytes: usize) -> f64 {
+    let of = |at: usize| {
+        let values = || images[at..].iter().step_by(bytes).map(|&value| f64::from(value));
+        let count = values().count() as f64;
+        let mean = values().sum::<f64>() / count;
+        values().map(|value| (value - mean).powi(2)).sum::<f64>() / count
+    };
+    (0..bytes).map(of).sum()
+}
+
+/// Bytes as the network has them.
+fn pixels(x: Var<'_>) -> Var<'_> {
+    x.affine(1.0 / 127.5, -1.0)
+}
+
+impl run::Task for Learning<'_> {
+    type Batch = Prefetched<2>;
+
+    /// Running statistics of the discriminator follow all three batches of an iteration, as PyTorch's do.
+    fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {
+        trainer.with_statistics_of_each_call()
+    }
+
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
+        let (count, side, channels) = (self.settings.batch, self.frame.side, self.frame.image[2]);
+        let chosen: Vec<Sample> = self.order.by_ref().take(count).collect();
+        let mut images = Vec::with_capacity(count * side * side * channels);
+        for image in self.gallery.data.train.batch(&chosen) {
+            self.frame.place(&image?, &mut images);
+        }
+        let noise = Noise::Batch(self.order.position()).draw(self.seed, count, self.size.noise);
+        let noise = Input::f32([count, 1, 1, self.size.noise], &noise);
+        Ok(trainer.prefetch([Input::u8([count, side, side, channels], &images), noise])?)
+    }
+
+    /// The discriminator's.
+    fn backward<B: Backend>(
+        &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let net = &self.net;
+        trainer.backward_of(LOSSES[0], batch, |[x, noise]| self.divided(net.discriminator_loss(pixels(x), noise)))
+    }
+
+    fn losses(&self) -> &'static [&'static str] {
+        &LOSSES
+    }
+
+    /// The generator's, of the same noise.
+    fn second<B: Backend>(
+        &self, trainer: &mut Trainer<B>, position: u64,
+    ) -> Option<Result<Gradients, Error<B::Error>>> {
+        let (count, each) = (self.settings.batch, self.size.noise);
+        let noise = Noise::Batch(position).draw(self.seed, count, each);
+        let batch = [Input::f32([count, 1, 1, each], &noise)];
+        Some(trainer.backward_of(LOSSES[1], batch, |[noise]| self.divided(self.net.generator_loss(noise))))
+    }
+
+    fn ratio(&self) -> f64 {
+        self.settings.pixels.ratio(self.settings.batch)
+    }
+
+    fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
+        let (gallery, image, real) = (self.gallery, self.frame.image, self.real(on)?);
+        let made = self.make(trainer, &Noise::Scores.draw(self.seed, real.count, self.size.noise))?;
+        let features = gallery.features.of(&made, image)?;
+        let features = Normal::of(&features, gallery.features.count(image));
+        let distance = features.map_or(f64::INFINITY, |features| features.distance(&real.features));
+        let variety = spread(&made, image.iter().product()) / real.spread;
+        Ok(Metrics::of_made(distance, real.constant, variety))
+    }
+
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+        let made = self.make(trainer, &Noise::Shown.draw(self.seed, SHOWN, self.size.noise))?;
+        let [height, width, channels] = self.frame.image;
+        Ok(Answers::Made(Made { size: [height, width], pixels: coloured(&made, channels) }))
+    }
+
+    fn position(&self) -> u64 {
+        self.order.position()
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.order = self.order.clone().at(position);
+    }
+
+    /// The images that it makes stand for those that others read.
+    fn classes(&self) -> Classes {
+        Classes { input: Some(ImageInput::new(self.frame.image, [0.0, 1.0])), ..Classes::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_and_spreads() {
+        let images = [0, 10, 4, 10, 2, 11];
+        assert_eq!(mean(&images, 2), [2, 10]);
+        assert!((spread(&images, 2) - (8.0 / 3.0 + 2.0 / 9.0)).abs() < 1e-12);
+        assert_eq!(spread(&[7; 12], 4).to_bits(), 0.0f64.to_bits());
+    }
+}

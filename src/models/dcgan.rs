@@ -1,0 +1,205 @@
+//! DCGAN (Radford et al. 2016) as PyTorch's examples have it.
+
+use crate::{
+    Init, Scope, Var,
+    nn::{BatchNorm, Conv2d, ConvTranspose2d, Module},
+};
+
+/// Rows and columns of the smallest images between the networks' layers.
+const LEAST: usize = 4;
+/// Kernels of all layers.
+const KERNEL: usize = 4;
+/// What is left of negative values in the discriminator.
+const SLOPE: f32 = 0.2;
+/// First weights of convolutions, and scales of normalisations.
+const WEIGHTS: Init = Init::Normal { mean: 0.0, std: 0.02 };
+const SCALES: Init = Init::Normal { mean: 1.0, std: 0.02 };
+
+/// How large the networks are.
+///
+/// ```
+/// use gradscale::models::GanSize;
+/// assert_eq!(GanSize::PAPER.side(), 64);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GanSize {
+    /// Numbers of noise that an image is made of.
+    pub noise: usize,
+    /// Channels of the layer beside the images, in either network; every layer further has twice as many.
+    pub width: usize,
+    /// How often a side is doubled from 4 pixels on.
+    pub levels: u32,
+}
+
+impl GanSize {
+    /// That of the paper and of PyTorch's example: images of 64 × 64.
+    pub const PAPER: Self = Self { noise: 100, width: 64, levels: 4 };
+
+    /// For images of 32 × 32: one level fewer.
+    #[must_use]
+    pub const fn small(width: usize) -> Self {
+        Self { width, levels: 3, ..Self::PAPER }
+    }
+
+    /// Rows and columns of images.
+    #[must_use]
+    pub const fn side(self) -> usize {
+        LEAST << self.levels
+    }
+
+    /// Channels of the layer whose images are so often halved.
+    const fn channels(self, halved: u32) -> usize {
+        self.width << (halved - 1)
+    }
+}
+
+/// Noise `[n, 1, 1, noise]` to images `[n, side, side, channels]` in −1 … 1. Layers are called as PyTorch's example has
+/// them, `main.0` and so on.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    name: String,
+    /// Each with its place; the last has no normalisation.
+    layers: Vec<(usize, ConvTranspose2d, Option<BatchNorm>)>,
+}
+
+impl Generator {
+    /// First weights as in the paper: normal with deviation 0.02, around 1 for the scales of normalisations.
+    pub fn new(scope: &mut Scope<'_>, channels: usize, size: GanSize) -> Self {
+        let mut layers = Vec::new();
+        let mut from = size.noise;
+        for level in 0..=size.levels {
+            let (place, last) = (3 * level as usize, level == size.levels);
+            let to = if last { channels } else { size.channels(size.levels - level) };
+            let mut at = scope.at(&format!("main.{place}"));
+            let conv = ConvTranspose2d::with_init(&mut at, from, to, KERNEL, WEIGHTS);
+            let conv = if level == 0 { conv } else { conv.stride(2).pad(1) };
+            let norm = (!last).then(|| BatchNorm::with_init(&mut scope.at(&format!("main.{}", place + 1)), to, SCALES));
+            layers.push((place, conv, norm));
+            from = to;
+        }
+        Self { name: scope.path().to_owned(), layers }
+    }
+}
+
+impl Module for Generator {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        self.layers.iter().fold(x, |x, (place, conv, norm)| {
+            let x = conv.forward(x);
+            let named = |x: Var<'t>, place: usize| x.named(&format!("{}.main.{place}", self.name));
+            match norm {
+                Some(norm) => named(norm.forward(x).relu(), place + 2),
+                None => named(x.tanh(), place + 1),
+            }
+        })
+    }
+}
+
+/// Images `[n, side, side, channels]` to a logit each, `[n, 1, 1, 1]`: positive where it takes them for real. Layers are
+/// called as PyTorch's example has them.
+#[derive(Clone, Debug)]
+pub struct Discriminator {
+    name: String,
+    /// Each with its place; the first has no normalisation.
+    layers: Vec<(usize, Conv2d, Option<BatchNorm>)>,
+    last: Conv2d,
+}
+
+impl Discriminator {
+    /// First weights as those of [`Generator::new`].
+    pub fn new(scope: &mut Scope<'_>, channels: usize, size: GanSize) -> Self {
+        let mut layers = Vec::new();
+        let mut from = channels;
+        for level in 0..size.levels {
+            let (place, to) = ((3 * level as usize).saturating_sub(1), size.channels(level + 1));
+            let mut at = scope.at(&format!("main.{place}"));
+            let conv = Conv2d::with_init(&mut at, from, to, KERNEL, WEIGHTS).stride(2).pad([1; 2]);
+            let norm =
+                (level > 0).then(|| BatchNorm::with_init(&mut scope.at(&format!("main.{}", place + 1)), to, SCALES));
+            layers.push((place, conv, norm));
+            from = to;
+        }
+        let place = 3 * size.levels as usize - 1;
+        let last = Conv2d::with_init(&mut scope.at(&format!("main.{place}")), from, 1, KERNEL, WEIGHTS).pad([0; 2]);
+        Self { name: scope.path().to_owned(), layers, last }
+    }
+}
+
+impl Module for Discriminator {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let x = self.layers.iter().fold(x, |x, (place, conv, norm)| {
+            let x = conv.forward(x);
+            let (x, place) = norm.as_ref().map_or((x, place + 1), |norm| (norm.forward(x), place + 2));
+            x.leaky_relu(SLOPE).named(&format!("{}.main.{place}", self.name))
+        });
+        self.last.forward(x)
+    }
+}
+
+/// Both networks with their losses. They train in turn, each by a step of its own: both are parameters of one trainer, and
+/// groups of its optimizer ([`crate::optim::Optimizer::group`]), whose steps count apart.
+///
+/// ```
+/// use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::{Dcgan, GanSize}, optim::{Adam, Optimizer}};
+/// let mut parameters = Parameters::seeded(1);
+/// let net = Dcgan::new(&mut parameters, 1, GanSize { noise: 2, width: 1, levels: 1 });
+/// let adam = Adam { betas: [0.5, 0.999], ..Adam::new(2e-4) };
+/// let optimizer = Optimizer::from(adam).group("generator", 2e-4, 0.0).group("discriminator", 2e-4, 0.0);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, Method::mixed())?.with_statistics_of_each_call();
+/// let (images, noise) = ([0.5; 3 * 8 * 8], [0.1, -0.2, 0.3, 0.4, -0.5, 0.6]);
+/// let (x, z) = (Input::f32([3, 8, 8, 1], &images), Input::f32([3, 1, 1, 2], &noise));
+/// let gradients = trainer.backward_of("D", [x, z], |[x, z]| net.discriminator_loss(x, z))?;
+/// trainer.step(gradients)?;
+/// let gradients = trainer.backward_of("G", [z], |[z]| net.generator_loss(z))?;
+/// trainer.step(gradients)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dcgan {
+    /// What makes images.
+    pub generator: Generator,
+    /// What tells them from real ones.
+    pub discriminator: Discriminator,
+}
+
+impl Dcgan {
+    /// The names of both networks, with which those of their parameters begin.
+    pub const NAMES: [&str; 2] = ["generator", "discriminator"];
+
+    /// For images of so many channels.
+    pub fn new(parameters: &mut crate::Parameters, channels: usize, size: GanSize) -> Self {
+        let [generator, discriminator] = Self::NAMES;
+        Self {
+            generator: Generator::new(&mut parameters.at(generator), channels, size),
+            discriminator: Discriminator::new(&mut parameters.at(discriminator), channels, size),
+        }
+    }
+
+    /// −ln D(x) − ln(1 − D(G(z))), the mean of each: what the discriminator minimises. The generator is frozen there, and
+    /// its running statistics are left to its own step, which has the same noise.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn discriminator_loss<'t>(&self, images: Var<'t>, noise: Var<'t>) -> Var<'t> {
+        let tape = images.tape();
+        // First, as real images come first in PyTorch's example.
+        let real = self.discriminator.forward(images);
+        let made = tape.frozen(|| tape.with_still_statistics(|| self.generator.forward(noise)));
+        taken_for(real, 1.0) + taken_for(self.discriminator.forward(made), 0.0)
+    }
+
+    /// −ln D(G(z)): what the generator minimises. The discriminator is frozen there; its running statistics follow this
+    /// batch too, as PyTorch's do.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn generator_loss<'t>(&self, noise: Var<'t>) -> Var<'t> {
+        let made = self.generator.forward(noise);
+        taken_for(made.tape().frozen(|| self.discriminator.forward(made)), 1.0)
+    }
+}
+
+/// Binary cross-entropy of logits that should all say so.
+fn taken_for(logits: Var<'_>, real: f32) -> Var<'_> {
+    let zeros = logits.tape().zeros(logits.shape());
+    logits.bce_with_logits(if real == 0.0 { zeros } else { zeros.affine(0.0, real) })
+}
