@@ -261,6 +261,16 @@ mod tests {
     }
 
     #[test]
+    fn no_box_is_found() {
+        let mut doubts = Doubts::new(&["cat".into()]);
+        doubts.score(10, &Metrics { found: Some(0), ..metrics(None) });
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        assert!(one.starts_with("after 10 steps no box is found in any picture: too few steps"), "{one}");
+        doubts.score(20, &Metrics { found: Some(3), ..metrics(None) });
+        assert!(doubts.all().is_empty());
+    }
+
+    #[test]
     fn a_later_score_takes_back() {
         let mut doubts = Doubts::new(&["cat".into(), "dog".into()]);
         doubts.score(10, &metrics(Some(1)));

@@ -38,7 +38,7 @@ mod tests {
     fn a_frame_and_nothing_else() {
         let found = |score, corners| Found { class: 1, score, corners };
         let boxes = [found(0.9, [0.25, 0.25, 1.0, 1.0]), found(0.1, [0.0, 0.0, 1.0, 1.0])];
-        let drawn = framed(&[7; 48], [4, 4], &boxes, |class| [class as u8; 3]);
+        let drawn = framed(&[7; 48], [4, 4], &boxes, |class| [u8::try_from(class).expect("small"); 3]);
         let marked: Vec<usize> = (0..16).filter(|i| drawn[3 * i] == 1).collect();
         assert_eq!(marked, [5, 6, 7, 9, 11, 13, 14, 15]);
         // Corners that are no numbers draw nothing.

@@ -248,6 +248,7 @@ mod tests {
             for truth in &shown.truths {
                 let [left, top, right, bottom] = truth.corners;
                 assert!(0.0 <= left && left < right && right <= 1.0 && 0.0 <= top && top < bottom && bottom <= 1.0);
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "inside of a picture")]
                 let at = |share: f32| ((share * side as f32) as usize).min(side - 1);
                 let place = 3 * (at(0.5 * (top + bottom)) * side + at(0.5 * (left + right)));
                 let [r, g, b] = shown.pixels[place..place + 3] else { panic!("three") };

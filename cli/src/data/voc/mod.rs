@@ -253,7 +253,7 @@ impl Found {
             return Err(Cause::Missing(format!("{name} is in a list of pictures")).at(xml));
         }
         let image = |end: &&str| root.join("JPEGImages").join(format!("{name}.{end}"));
-        let image = ["jpg", "jpeg", "JPG", "png"].iter().map(|end| image(end)).find(|path| path.is_file());
+        let image = ["jpg", "jpeg", "JPG", "png"].iter().map(image).find(|path| path.is_file());
         let missing = || {
             Cause::Missing(format!("{} is there", xml.display()))
                 .at(root.join("JPEGImages").join(format!("{name}.jpg")))
