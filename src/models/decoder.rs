@@ -205,9 +205,9 @@ pub struct Cached<'t> {
 /// let net = Decoder::new(&mut parameters.at("net"), 50, size);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let mut cache = net.cache(1);
-/// for token in [4, 8, 15] {
+/// for token in [[4], [8], [15]] {
 ///     let [past, mask, place] = cache.inputs();
-///     let batch = [Input::u32([1], &[token]), past, mask, place];
+///     let batch = [Input::u32([1], &token), past, mask, place];
 ///     let logits = trainer.evaluate(batch, |[tokens, past, mask, place]| {
 ///         net.next(tokens, &Cached { past, mask, place })
 ///     })?;

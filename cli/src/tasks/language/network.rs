@@ -184,7 +184,7 @@ mod tests {
         let mut data = Corpus::synthetic(0, &reading).expect("made up");
         data.train = (0..42).collect();
         // Ten windows of four and the token behind: three for each of three rows.
-        let (_, model) = network(0, Network::small(Net::BigLstm, 2), 42, 4);
+        let (_, model) = network(0, Network::small(Net::BigLstm, 2), 200, 4);
         let mut windows = Windows::new(&data, &model, 3, 0);
         let mut first = Vec::new();
         for (step, expected) in [[0, 12, 24], [4, 16, 28], [8, 20, 32], [0, 12, 24]].iter().enumerate() {

@@ -22,10 +22,10 @@ pub struct Choice {
 impl Choice {
     /// One token by these logits.
     fn of(self, logits: &[f32], random: &mut Random) -> u32 {
-        let mut all: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|&x| f64::from(x))).collect();
-        // What is no number comes last.
-        let value = |x: f64| if x.is_nan() { f64::NEG_INFINITY } else { x };
-        all.sort_by(|a, b| value(b.1).total_cmp(&value(a.1)));
+        // What is no number is never drawn.
+        let value = |&x: &f32| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) };
+        let mut all: Vec<(u32, f64)> = (0..).zip(logits.iter().map(value)).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let most = all.first().map_or(0.0, |&(_, x)| x);
         if self.temperature > 0.0 {
             let kept = if self.top_k == 0 { all.len() } else { self.top_k.min(all.len()) };
