@@ -1,0 +1,45 @@
+//! Networks that find boxes.
+
+use super::{Predict, png};
+use crate::{
+    Failure,
+    data::Picture,
+    drawing::{LIKELY, framed},
+    output,
+    tasks::{Apply, Classes, colour},
+};
+use image::ExtendedColorType;
+use std::{fmt::Write, path::PathBuf};
+
+/// What is in pictures: boxes drawn on each, and all of them in a table.
+pub(super) fn look(
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes,
+) -> Result<(), Failure> {
+    let mut table = "image\tclass\tscore\tleft\ttop\tright\tbottom\n".to_owned();
+    for path in files {
+        let picture = Picture::read(path, None)?;
+        let size = [picture.height, picture.width];
+        let answers = applied.predict([size[0], size[1], 3], &picture.pixels)?;
+        let found = answers.boxes().first().map_or(&[][..], |found| found);
+        let mut counts = vec![0usize; classes.names.len()];
+        for one in found {
+            let name = classes.names.get(one.class as usize).map_or("?", String::as_str);
+            let [left, right] = [0, 2].map(|i| one.corners[i] * size[1] as f32);
+            let [top, bottom] = [1, 3].map(|i| one.corners[i] * size[0] as f32);
+            let place = format!("{left:.1}\t{top:.1}\t{right:.1}\t{bottom:.1}");
+            writeln!(table, "{}\t{name}\t{:.4}\t{place}", path.display(), one.score).ok();
+            if let (true, Some(count)) = (one.score >= LIKELY, counts.get_mut(one.class as usize)) {
+                *count += 1;
+            }
+        }
+        let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
+        let drawn = arguments.out.join(format!("{name}-boxes.png"));
+        let pixels = framed(&picture.pixels, size, found, colour);
+        output::write(&drawn, &png(&drawn, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
+        let counted = classes.names.iter().zip(&counts).filter(|(_, count)| **count > 0);
+        let words: Vec<String> = counted.map(|(name, count)| format!("{count} × {name}")).collect();
+        let words = if words.is_empty() { "nothing likely".to_owned() } else { words.join(", ") };
+        output::print(&format!("{}: {words}\n", drawn.display()))?;
+    }
+    output::write(&arguments.out.join("boxes.tsv"), table.as_bytes())
+}

@@ -1,0 +1,70 @@
+//! Networks that have one class for an image, or for a row of numbers.
+
+use super::{Predict, network::Fit};
+use crate::{
+    Failure,
+    data::{self, Picture},
+    output,
+    tasks::{Answers, Apply, Classes},
+};
+use std::{fmt::Write, path::PathBuf};
+
+/// The class of each row of tables.
+pub(super) fn rows(
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes,
+) -> Result<(), Failure> {
+    let mut table = String::new();
+    for path in files {
+        for (row, numbers) in data::rows(path, &classes.columns)?.iter().enumerate() {
+            let (class, name) = told(&applied.predict([1, classes.columns.len(), 1], numbers)?, classes);
+            writeln!(table, "{}:{}\t{class}\t{name}", path.display(), row + 1).ok();
+        }
+    }
+    write(arguments, &table)
+}
+
+/// The class of each image, of which the network reads this size.
+pub(super) fn images(
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes, (size, fit): ([usize; 3], Fit),
+) -> Result<(), Failure> {
+    let mut table = String::new();
+    for path in files {
+        let mut picture = Picture::read(path, fit.resized)?;
+        if fit.middle {
+            picture = picture.middle(size[0]);
+        }
+        let pixels = fitting(&picture, size).map_err(|cause| Failure::file(path, cause))?;
+        let (class, name) = told(&applied.predict(size, &pixels)?, classes);
+        writeln!(table, "{}\t{class}\t{name}", path.display()).ok();
+        output::print(&format!("{}: {name}\n", path.display()))?;
+    }
+    write(arguments, &table)
+}
+
+/// The first class, and its name.
+fn told<'a>(answers: &Answers, classes: &'a Classes) -> (usize, &'a str) {
+    let class = answers.classes().first().map_or(0, |&class| class as usize);
+    (class, classes.names.get(class).map_or("?", String::as_str))
+}
+
+fn write(arguments: &Predict, table: &str) -> Result<(), Failure> {
+    if table.is_empty() {
+        return Ok(());
+    }
+    output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
+}
+
+/// The pixels of a picture as a network for one size takes them: of grey images, one value each.
+fn fitting(picture: &Picture, [height, width, channels]: [usize; 3]) -> Result<Vec<u8>, String> {
+    if [picture.height, picture.width] != [height, width] {
+        let (found, expected) = ((picture.height, picture.width), (height, width));
+        return Err(format!("{} × {}, and the network takes {} × {}", found.0, found.1, expected.0, expected.1));
+    }
+    if channels == 3 {
+        return Ok(picture.pixels.clone());
+    }
+    // Luma of ITU-R BT.601, in 1000ths; of grey images, the grey.
+    let luma =
+        |pixel: &[u8]| (299 * u32::from(pixel[0]) + 587 * u32::from(pixel[1]) + 114 * u32::from(pixel[2])) / 1000;
+    Ok(picture.pixels.chunks_exact(3).map(|pixel| u8::try_from(luma(pixel)).unwrap_or(u8::MAX)).collect())
+}

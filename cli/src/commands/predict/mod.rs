@@ -1,0 +1,152 @@
+//! `gradscale predict`: a trained network on files of one's own.
+
+mod boxes;
+mod classes;
+mod made;
+mod network;
+mod pixels;
+mod texts;
+
+use crate::{Failure, data::Picture, device::Device};
+use clap::Args;
+use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// `gradscale predict`.
+#[derive(Clone, Debug, Args)]
+pub struct Predict {
+    /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict, whose modules are
+    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). It is applied
+    /// in f32.
+    #[arg(value_name = "WEIGHTS")]
+    weights: PathBuf,
+    /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
+    /// have that of the training images, unless these were resized; for detect any. Of a network for numbers, CSV files;
+    /// of one for speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one for
+    /// language, text files that it goes on from; of one that makes images, nothing.
+    #[arg(value_name = "IMAGES")]
+    images: Vec<PathBuf>,
+    /// Of a network for text: what it goes on from; beside it, or instead, files with such texts. Words are told apart by
+    /// blanks.
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Of text: tokens that are written behind it.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    length: u32,
+    /// Of text: by what logits are divided before a token is drawn; 0: the likeliest token.
+    #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = temperature)]
+    temperature: f64,
+    /// Of text: draws from so many of the likeliest tokens; 0: from all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: usize,
+    /// Of a network that makes images: how many; they are made of the noise of --seed, the same for every checkpoint.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    count: u16,
+    /// Of text: decides what is drawn. Of made images, of which noise: a training's report has that of its seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
+    /// class ids) and NAME-overlay.png; for classes.tsv of a network that has one class for an image, transcripts.tsv of one
+    /// for speech, boxes.tsv (in pixels) with NAME-boxes.png of one for detect, translations.tsv (side by side) and
+    /// translations.txt of one for translation, NAME-continued.txt of one for language, made.png of one that makes images.
+    #[arg(long, value_name = "DIR", default_value = "predictions")]
+    out: PathBuf,
+    /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
+    /// Of a PyTorch model: what is subtracted from its images, of values from 0 to 1; one number, or one for each channel.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
+    mean: Vec<f32>,
+    /// Of a PyTorch model: what they are divided by then; one number, or one for each channel.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    std: Vec<f32>,
+    /// Where to run.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: Device,
+    /// Threads of the CPU; 0: one for each core.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
+    threads: u16,
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=1e3).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 1000".to_owned())
+}
+
+/// Applies the network to all files, or has it make images.
+///
+/// # Errors
+/// A checkpoint or a file that cannot be used, results that cannot be written.
+pub fn run(arguments: &Predict) -> Result<(), Failure> {
+    let files = files(&arguments.images)?;
+    let (mut applied, classes, fit) = network::network(arguments, &files)?;
+    let applied = &mut *applied;
+    if files.is_empty() && arguments.prompt.is_none() {
+        return made::make(arguments, applied);
+    }
+    fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
+    if classes.text.is_some() {
+        return texts::go_on(arguments, &files, applied);
+    }
+    if arguments.prompt.is_some() {
+        return Err(Failure::at("--prompt", "the network reads no text"));
+    }
+    if fit.boxes {
+        return boxes::look(arguments, &files, applied, &classes);
+    }
+    if let Some(sound) = classes.sound {
+        return texts::hear(arguments, &files, applied, sound.rate);
+    }
+    if classes.sentences.is_some() {
+        return texts::translate(arguments, &files, applied);
+    }
+    if !classes.columns.is_empty() {
+        return classes::rows(arguments, &files, applied, &classes);
+    }
+    match classes.input {
+        Some(input) => classes::images(arguments, &files, applied, &classes, (input.size, fit)),
+        None => pixels::label(arguments, &files, applied, &classes, fit.resized),
+    }
+}
+
+/// Files as they are named, and all images of directories.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries.map_err(|error| Failure::file(path, error))?;
+        let image = |path: &PathBuf| {
+            let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+            extension.is_some_and(|extension| ["png", "jpg", "jpeg", "wav", "txt"].contains(&extension.as_str()))
+        };
+        let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(image).collect();
+        if found.is_empty() {
+            return Err(Failure::file(path, "no PNG, JPEG, WAV or text files"));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    // Results are named after the files.
+    let mut stems: Vec<_> = files.iter().map(|path| path.file_stem()).collect();
+    stems.sort();
+    if let Some(twice) = stems.windows(2).find(|pair| pair[0] == pair[1]).and_then(|pair| pair[0]) {
+        return Err(Failure::at(twice.to_string_lossy(), "two images of this name would overwrite each other"));
+    }
+    Ok(files)
+}
+
+fn png(path: &Path, data: &[u8], picture: &Picture, colour: ExtendedColorType) -> Result<Vec<u8>, Failure> {
+    let side = |size: usize| u32::try_from(size).map_err(|error| Failure::file(path, error));
+    let mut bytes = Vec::new();
+    let encoder = PngEncoder::new(&mut bytes);
+    let done = encoder.write_image(data, side(picture.width)?, side(picture.height)?, colour);
+    done.map_err(|error| Failure::file(path, error))?;
+    Ok(bytes)
+}

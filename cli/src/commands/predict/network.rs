@@ -1,0 +1,102 @@
+//! The network of a file, ready to be applied.
+
+use super::Predict;
+use crate::{
+    Failure,
+    commands::train::checkpoints::Found,
+    data::{self, Picture, Size},
+    tasks::{
+        Apply, Classes, ImageInput, Normal, Reads, Recognised, Task, Trained,
+        torch::{self, Flattened},
+    },
+};
+use gradscale::{CheckpointError, Method, checkpoint_metadata};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What becomes of images first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Fit {
+    pub resized: Option<Size>,
+    /// Whether their middle is taken.
+    pub middle: bool,
+    /// Whether boxes are found in it.
+    pub boxes: bool,
+}
+
+/// A network, ready; what it tells apart; what becomes of images.
+pub(super) type Ready = (Box<dyn Apply>, Classes, Fit);
+
+/// The network of a file of either kind.
+pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
+    let path = &arguments.weights;
+    let failed = |cause: String| Failure::file(path, cause);
+    let (device, threads) = (arguments.device, usize::from(arguments.threads));
+    let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
+    if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
+        let found = Found::new(path, bytes)?;
+        let (plan, classes) = (found.plan()?, found.classes()?);
+        let (network, method) = (plan.setup.chosen.network()?, plan.method()?);
+        let fill = |parameters: &mut gradscale::Parameters, _: &[Flattened]| {
+            parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
+        };
+        // Images with one class each are resized or cut as those for scores were.
+        let (reading, whole) = (plan.setup.reading(), classes.input.is_some());
+        let boxes = plan.setup.task() == Task::Detect;
+        let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some(), boxes };
+        let trained = Trained { device, threads, network, classes: &classes, method, normal: None };
+        return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, fit));
+    }
+    let recognised = Recognised::of(&bytes).map_err(failed)?;
+    let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
+    let (mut size, mut fit) = (None, Fit { boxes: recognised.task == Task::Detect, ..Fit::default() });
+    if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {
+        classes.input = Some(ImageInput::new([side, side, channels], [0.0, 1.0]));
+        (size, fit) = (Some([side, side, channels]), Fit { middle: true, ..fit });
+    } else if let Reads::Noise(image) = recognised.input {
+        classes.input = Some(ImageInput::new(image, [0.0, 1.0]));
+    } else if recognised.whole {
+        // All images must have the size of the first.
+        let first = images.first().ok_or_else(|| failed("no images".to_owned()))?;
+        let picture = Picture::read(first, None)?;
+        let image = recognised.image([picture.height, picture.width]).map_err(|cause| Failure::file(first, cause))?;
+        classes.input = Some(ImageInput::new(image, [0.0, 1.0]));
+        size = Some(image);
+    }
+    for (option, numbers) in [("--mean", &arguments.mean), ("--std", &arguments.std)] {
+        let fits = [1, size.map_or(3, |[_, _, channels]| channels)].contains(&numbers.len());
+        if !fits || numbers.iter().any(|number| !number.is_finite() || option == "--std" && *number <= 0.0) {
+            return Err(Failure::at(option, "must be one number, or one for each channel; deviations are positive"));
+        }
+    }
+    let normal = Some(Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
+    let (network, method) = (recognised.network, Method::fp32());
+    let fill = |parameters: &mut gradscale::Parameters, flattened: &[Flattened]| {
+        torch::fill(parameters, &bytes, flattened).map_err(failed)
+    };
+    let trained = Trained { device, threads, network, classes: &classes, method, normal };
+    Ok((recognised.task.kind().apply(trained, &fill)?, classes, fit))
+}
+
+/// Names and colours of so many classes, from a table or by their numbers.
+fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
+    let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
+    let (path, text) = match table {
+        None if count == 0 => return Ok(classes(Vec::new(), Vec::new())),
+        Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
+        None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
+    };
+    let parsed = data::Classes::parse(&text);
+    let parsed = parsed.map_err(|(line, cause)| Failure::file(path, format!("line {line}: {cause}")))?;
+    let data::Classes { names, colours, .. } = parsed;
+    if names.len() != count {
+        return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
+    }
+    Ok(classes(names, colours))
+}
+
+fn classes(names: Vec<String>, colours: Vec<[u8; 3]>) -> Classes {
+    Classes { names, colours, ..Classes::default() }
+}

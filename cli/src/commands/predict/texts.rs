@@ -1,0 +1,69 @@
+//! Networks whose answers are texts.
+
+use super::Predict;
+use crate::{
+    Failure,
+    data::{self, Sound, Spectra},
+    output,
+    tasks::{Apply, Choice, Transcript},
+};
+use std::{fmt::Write, path::PathBuf};
+
+/// What is said in recordings: both texts of each.
+pub(super) fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u32) -> Result<(), Failure> {
+    let spectra = Spectra::new(rate).map_err(|cause| Failure::file(&arguments.weights, cause))?;
+    let mut table = "recording\ttext\tgreedy\n".to_owned();
+    for path in files {
+        let sound = Sound::read(path)?;
+        if sound.rate != rate {
+            let cause = format!("{} samples in a second, and the network hears {rate}", sound.rate);
+            return Err(Failure::file(path, cause));
+        }
+        let numbers: Vec<u8> = spectra.of(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let frequencies = spectra.frequencies();
+        let answers = applied.predict([numbers.len() / 4 / frequencies, frequencies, 1], &numbers)?;
+        for Transcript { text, greedy } in answers.texts() {
+            writeln!(table, "{}\t{text}\t{greedy}", path.display()).ok();
+            output::print(&format!("{}: {text}\n", path.display()))?;
+        }
+    }
+    output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
+}
+
+/// What sentences of files mean in the other language: side by side, and the translations alone.
+pub(super) fn translate(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (mut table, mut alone) = ("file\tline\tsource\ttranslation\tgreedy\n".to_owned(), String::new());
+    for path in files {
+        let sources = data::lines(path)?;
+        let text = sources.iter().map(|source| plain(source) + "\n").collect::<String>();
+        let answers = applied.predict([sources.len(), 1, 1], text.as_bytes());
+        let answers = answers.map_err(|failure| Failure::file(path, failure))?;
+        for (i, (source, Transcript { text, greedy })) in sources.iter().zip(answers.texts()).enumerate() {
+            writeln!(table, "{}\t{}\t{}\t{text}\t{greedy}", path.display(), i + 1, plain(source)).ok();
+            writeln!(alone, "{text}").ok();
+            output::print(&format!("{}\n  → {text}\n", plain(source)))?;
+        }
+    }
+    output::write(&arguments.out.join("translations.tsv"), table.as_bytes())?;
+    output::write(&arguments.out.join("translations.txt"), alone.as_bytes())
+}
+
+/// How texts go on: that of `--prompt`, and those of files.
+pub(super) fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+    let Predict { length, temperature, top_k, seed, .. } = *arguments;
+    let choice = Choice { temperature, top_k, seed };
+    let mut prompts: Vec<(String, String)> =
+        arguments.prompt.iter().map(|text| ("prompt".to_owned(), text.clone())).collect();
+    for path in files {
+        let stem = path.file_stem().map_or_else(|| "text".into(), |stem| stem.to_string_lossy());
+        prompts.push((stem.into_owned(), data::text(path)?));
+    }
+    for (name, prompt) in prompts {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let text = applied.go_on(&prompt, length, choice)?;
+        output::print(&format!("{text}\n"))?;
+        output::write(&arguments.out.join(format!("{name}-continued.txt")), text.as_bytes())?;
+    }
+    Ok(())
+}
