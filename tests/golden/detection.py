@@ -335,8 +335,9 @@ def paper(names):
         print(f"{name}: {sum(one.numel() for one in model.parameters())} parameters; answers and loss off by {answers:.1e} of "
               f"the largest, gradients by {mine:.1e} of the largest of all, where PyTorch's own f32 has {theirs:.1e}",
               flush=True)
-        # Where a rounding of f32 turns a ReLU or the choice of a pooling, PyTorch's own f32 is off too: then no more.
-        right = right and answers <= 1e-5 and mine <= max(1e-5, 3.0 * theirs)
+        # Where a rounding of f32 turns a ReLU or the choice of a pooling, which happens in images so large, single terms of
+        # gradients are others, and PyTorch's own f32 is off too: then not much more.
+        right = right and answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
     return right
 
 
