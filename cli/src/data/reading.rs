@@ -38,8 +38,8 @@ pub struct Reading {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,
-    /// Of text: words, between blanks, with a mark at the end of each line, or characters [default: words where <unk> stands
-    /// among them, else characters]
+    /// Of text: words, between blanks, with a mark at the end of each line, or characters [default: words where unknown ones
+    /// are marked as in wikitext, else characters]
     #[arg(long, value_name = "words|characters")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
