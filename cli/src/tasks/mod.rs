@@ -25,7 +25,7 @@ pub use apply::{Apply, Fill, Normal, Trained};
 pub use classify::Classifier;
 pub use detect::colour;
 pub use language::Choice;
-pub use networks::{Net, Network};
+pub use networks::{ClassifyNet, Net, Network};
 pub use pixels::Pixels;
 pub use run::{On, Run};
 pub use shown::{BoxedSample, Exam, Samples, samples};

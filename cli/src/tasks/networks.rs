@@ -106,14 +106,21 @@ impl Net {
         }
     }
 
-    /// The library's network for images with one class each, if it is one.
+    /// Which classifier it is, if it is one.
     #[must_use]
-    pub const fn architecture(self) -> Option<Architecture> {
+    pub const fn classifier(self) -> Option<ClassifyNet> {
         Some(match self {
-            Self::Mlp
-            | Self::Resnet
-            | Self::Towers
-            | Self::SegnetBasic
+            Self::Mlp => ClassifyNet::Mlp,
+            Self::Resnet => ClassifyNet::Resnet,
+            Self::Towers => ClassifyNet::Towers,
+            Self::AlexNet => ClassifyNet::Vision(Architecture::AlexNet),
+            Self::Vgg16 => ClassifyNet::Vision(Architecture::Vgg16),
+            Self::GoogLeNet => ClassifyNet::Vision(Architecture::GoogLeNet),
+            Self::InceptionV2 => ClassifyNet::Vision(Architecture::InceptionV2),
+            Self::InceptionV3 => ClassifyNet::Vision(Architecture::InceptionV3),
+            Self::ResNet18 => ClassifyNet::Vision(Architecture::ResNet18),
+            Self::ResNet50 => ClassifyNet::Vision(Architecture::ResNet50),
+            Self::SegnetBasic
             | Self::Segnet
             | Self::DeepSpeech2
             | Self::Dcgan
@@ -124,14 +131,16 @@ impl Net {
             | Self::Decoder
             | Self::Ssd300
             | Self::Ssd512 => return None,
-            Self::AlexNet => Architecture::AlexNet,
-            Self::Vgg16 => Architecture::Vgg16,
-            Self::GoogLeNet => Architecture::GoogLeNet,
-            Self::InceptionV2 => Architecture::InceptionV2,
-            Self::InceptionV3 => Architecture::InceptionV3,
-            Self::ResNet18 => Architecture::ResNet18,
-            Self::ResNet50 => Architecture::ResNet50,
         })
+    }
+
+    /// The library's network for images with one class each, if it is one.
+    #[must_use]
+    pub const fn architecture(self) -> Option<Architecture> {
+        match self.classifier() {
+            Some(ClassifyNet::Vision(architecture)) => Some(architecture),
+            Some(ClassifyNet::Mlp | ClassifyNet::Resnet | ClassifyNet::Towers) | None => None,
+        }
     }
 
     /// The width that it has in its paper, if it is of one.
@@ -173,6 +182,19 @@ impl From<Architecture> for Net {
     }
 }
 
+/// Networks for one class each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassifyNet {
+    /// A perceptron.
+    Mlp,
+    /// ResNet-8.
+    Resnet,
+    /// Two towers.
+    Towers,
+    /// The library's, for images.
+    Vision(Architecture),
+}
+
 /// As on the command line.
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,10 +228,9 @@ impl Network {
         if let Some(width) = net.paper_width() {
             return Ok(Self { net, width, small: false });
         }
-        let cause = format!(
-            "{net} is of no paper; alexnet, vgg-16, googlenet, inception-v2, inception-v3, resnet-18, \
-                             resnet-50, segnet-basic, segnet, deep-speech-2, seq2seq-1, seq2seq-3, seq2seq-5, biglstm, decoder, ssd-300, ssd-512 and dcgan are"
-        );
+        let papers = Net::value_variants().iter().filter(|net| net.paper_width().is_some());
+        let papers = papers.map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let cause = format!("{net} is of no paper; these are: {papers}");
         Err(Failure::at("--size paper", cause))
     }
 
@@ -234,32 +255,14 @@ impl Network {
     /// Tokens that a network for text reads at a time, unless told.
     #[must_use]
     pub fn window(self) -> Option<u16> {
-        Some(match self.net {
-            Net::BigLstm if self.small => 32,
+        match (self.net == Net::Decoder, self.small) {
+            (_, _) if self.net.task() != Task::Language => None,
+            (false, true) => Some(32),
             // The paper's unrolled steps.
-            Net::BigLstm => 20,
-            Net::Decoder if self.small => 64,
-            Net::Decoder => 1024,
-            Net::Mlp
-            | Net::Resnet
-            | Net::Towers
-            | Net::AlexNet
-            | Net::Vgg16
-            | Net::GoogLeNet
-            | Net::InceptionV2
-            | Net::InceptionV3
-            | Net::ResNet18
-            | Net::ResNet50
-            | Net::SegnetBasic
-            | Net::Segnet
-            | Net::DeepSpeech2
-            | Net::Seq2Seq1
-            | Net::Seq2Seq3
-            | Net::Seq2Seq5
-            | Net::Ssd300
-            | Net::Ssd512
-            | Net::Dcgan => return None,
-        })
+            (false, false) => Some(20),
+            (true, true) => Some(64),
+            (true, false) => Some(1024),
+        }
     }
 
     /// The name that people know it by, and its size.

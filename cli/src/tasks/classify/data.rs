@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure,
     data::{Labelled, Notes},
-    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{ClassifyNet, Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
 };
 use gradscale::optim::Optimizer;
 
@@ -42,34 +42,13 @@ impl Dataset for Labelled {
 
     /// Rows of numbers are not for networks for images.
     fn suits(&self, net: Net) -> Result<(), Failure> {
-        match net {
-            Net::Mlp | Net::Towers => Ok(()),
-            Net::Resnet
-            | Net::AlexNet
-            | Net::Vgg16
-            | Net::GoogLeNet
-            | Net::InceptionV2
-            | Net::InceptionV3
-            | Net::ResNet18
-            | Net::ResNet50
-            | Net::SegnetBasic
-            | Net::Segnet
-            | Net::DeepSpeech2
-            | Net::Dcgan
-            | Net::Seq2Seq1
-            | Net::Seq2Seq3
-            | Net::Seq2Seq5
-            | Net::BigLstm
-            | Net::Decoder
-            | Net::Ssd300
-            | Net::Ssd512 => {
-                if self.columns.is_empty() {
-                    return Ok(());
-                }
-                let cause = format!("{} has rows of numbers, which are for mlp, not for {net}", self.name);
-                Err(Failure::at("--network", cause))
-            }
+        match net.classifier() {
+            Some(ClassifyNet::Mlp | ClassifyNet::Towers) => return Ok(()),
+            Some(ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None if self.columns.is_empty() => return Ok(()),
+            Some(ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None => {}
         }
+        let cause = format!("{} has rows of numbers, which are for mlp, not for {net}", self.name);
+        Err(Failure::at("--network", cause))
     }
 
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {

@@ -10,7 +10,7 @@ pub use network::Classifier;
 pub(super) use network::network;
 
 use super::{
-    Apply, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
+    Apply, ClassifyNet, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
     apply::{Fill, loaded},
     layers, torch,
 };
@@ -53,28 +53,20 @@ impl Kind for Classify {
     }
 
     fn network(&self, network: Network) -> String {
-        match network.net {
-            Net::Resnet => network.words("ResNet-8"),
-            Net::Mlp => format!("A perceptron (two layers of {} units)", UNITS * network.width),
-            Net::Towers => "Two towers, losses 2⁴⁶ apart,".to_owned(),
-            Net::AlexNet => network.words("AlexNet"),
-            Net::Vgg16 => network.words("VGG-16"),
-            Net::GoogLeNet => network.words("GoogLeNet"),
-            Net::InceptionV2 => network.words("Inception v2"),
-            Net::InceptionV3 => network.words("Inception v3"),
-            Net::ResNet18 => network.words("ResNet-18"),
-            Net::ResNet50 => network.words("ResNet-50"),
-            Net::SegnetBasic
-            | Net::Segnet
-            | Net::DeepSpeech2
-            | Net::Seq2Seq1
-            | Net::Seq2Seq3
-            | Net::Seq2Seq5
-            | Net::Dcgan
-            | Net::BigLstm
-            | Net::Decoder
-            | Net::Ssd300
-            | Net::Ssd512 => network.words("SegNet"),
+        match network.net.classifier() {
+            Some(ClassifyNet::Resnet) => network.words("ResNet-8"),
+            Some(ClassifyNet::Mlp) => format!("A perceptron (two layers of {} units)", UNITS * network.width),
+            Some(ClassifyNet::Towers) => "Two towers, losses 2⁴⁶ apart,".to_owned(),
+            Some(ClassifyNet::Vision(architecture)) => network.words(match architecture {
+                Architecture::AlexNet => "AlexNet",
+                Architecture::Vgg16 => "VGG-16",
+                Architecture::GoogLeNet => "GoogLeNet",
+                Architecture::InceptionV2 => "Inception v2",
+                Architecture::InceptionV3 => "Inception v3",
+                Architecture::ResNet18 => "ResNet-18",
+                Architecture::ResNet50 => "ResNet-50",
+            }),
+            None => network.words(&network.net.to_string()),
         }
     }
 

@@ -3,11 +3,11 @@
 use super::towers::{self, Towers};
 use crate::{
     Failure,
-    tasks::{ImageInput, Net, Network, torch::Flattened},
+    tasks::{ClassifyNet, ImageInput, Net, Network, torch::Flattened},
 };
 use gradscale::{
     CrossEntropy, Parameter, Parameters, Var,
-    models::{Mlp, ResNet, Vision},
+    models::{Architecture, Mlp, ResNet, Vision},
     nn::Module,
 };
 
@@ -18,28 +18,11 @@ const PLAIN_LR: f64 = 0.01;
 
 /// Learning rate of SGD, unless told.
 pub const fn lr(net: Net) -> f64 {
-    match net {
-        Net::Towers => towers::LR,
+    match net.classifier() {
+        Some(ClassifyNet::Towers) => towers::LR,
         // Without batch norm a larger one lets them diverge.
-        Net::AlexNet | Net::Vgg16 => PLAIN_LR,
-        Net::Mlp
-        | Net::Resnet
-        | Net::GoogLeNet
-        | Net::InceptionV2
-        | Net::InceptionV3
-        | Net::ResNet18
-        | Net::ResNet50
-        | Net::SegnetBasic
-        | Net::Segnet
-        | Net::DeepSpeech2
-        | Net::Dcgan
-        | Net::Seq2Seq1
-        | Net::Seq2Seq3
-        | Net::Seq2Seq5
-        | Net::BigLstm
-        | Net::Decoder
-        | Net::Ssd300
-        | Net::Ssd512 => LR,
+        Some(ClassifyNet::Vision(Architecture::AlexNet | Architecture::Vgg16)) => PLAIN_LR,
+        Some(ClassifyNet::Mlp | ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None => LR,
     }
 }
 
@@ -140,38 +123,21 @@ pub fn network(
 ) -> Result<(Parameters, Classifier), Failure> {
     let mut parameters = Parameters::seeded(seed);
     let ([height, columns, channels], hidden) = (input.size, 8 * width);
-    let built = match net {
-        Net::Mlp => {
+    let chosen = net.classifier().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
+    let built = match chosen {
+        ClassifyNet::Mlp => {
             let sizes = [height * columns * channels, hidden, hidden, classes];
             Built::Mlp(Mlp::new(&mut parameters.at("mlp"), &sizes))
         }
-        Net::Resnet => {
+        ClassifyNet::Resnet => {
             let mut scope = parameters.at("resnet");
             Built::Resnet(Box::new(ResNet::new(&mut scope, channels, width, 1, classes)))
         }
-        Net::Towers => {
+        ClassifyNet::Towers => {
             let values = height * columns * channels;
             Built::Towers(Box::new(Towers::new(&mut parameters.at("towers"), values, hidden, classes)))
         }
-        Net::AlexNet
-        | Net::Vgg16
-        | Net::GoogLeNet
-        | Net::InceptionV2
-        | Net::InceptionV3
-        | Net::ResNet18
-        | Net::ResNet50
-        | Net::SegnetBasic
-        | Net::Segnet
-        | Net::DeepSpeech2
-        | Net::Dcgan
-        | Net::Seq2Seq1
-        | Net::Seq2Seq3
-        | Net::Seq2Seq5
-        | Net::BigLstm
-        | Net::Decoder
-        | Net::Ssd300
-        | Net::Ssd512 => {
-            let architecture = net.architecture().ok_or_else(|| Failure::at(net, "is not for --task classify"))?;
+        ClassifyNet::Vision(architecture) => {
             let scale = Network { net, width, small }.scale();
             Built::Vision(architecture.build(&mut parameters.at(NAME), channels, scale, classes))
         }

@@ -9,7 +9,7 @@ use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
     metrics::{Confusion, Metric, Metrics, TopK},
-    tasks::{Answers, Classes, ImageInput, Net, On, Settings, run, samples, torch::Flattened},
+    tasks::{Answers, Classes, ClassifyNet, ImageInput, On, Settings, run, samples, torch::Flattened},
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, Trainer, core::backend::Backend, optim::Optimizer,
@@ -37,28 +37,11 @@ fn best(logits: &[f32], classes: usize) -> Vec<u32> {
 /// See [`crate::optimizer::Recipe::optimizer`] and [`towers::optimizer`].
 pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
     let ratio = settings.pixels.ratio(settings.batch);
-    match settings.network.net {
-        Net::Towers => towers::optimizer(&settings.recipe, ratio),
-        Net::Mlp
-        | Net::Resnet
-        | Net::AlexNet
-        | Net::Vgg16
-        | Net::GoogLeNet
-        | Net::InceptionV2
-        | Net::InceptionV3
-        | Net::ResNet18
-        | Net::ResNet50
-        | Net::SegnetBasic
-        | Net::Segnet
-        | Net::DeepSpeech2
-        | Net::Dcgan
-        | Net::Seq2Seq1
-        | Net::Seq2Seq3
-        | Net::Seq2Seq5
-        | Net::BigLstm
-        | Net::Decoder
-        | Net::Ssd300
-        | Net::Ssd512 => settings.recipe.optimizer(ratio),
+    match settings.network.net.classifier() {
+        Some(ClassifyNet::Towers) => towers::optimizer(&settings.recipe, ratio),
+        Some(ClassifyNet::Mlp | ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None => {
+            settings.recipe.optimizer(ratio)
+        }
     }
 }
 

@@ -18,30 +18,11 @@ pub const MEANS: [f32; 3] = [0.482_35, 0.458_82, 0.407_84];
 pub const DEVIATION: f32 = 0.25;
 
 /// Which SSD a network is.
-pub const fn size(net: Net) -> Option<SsdSize> {
-    match net {
-        Net::Ssd300 => Some(SsdSize::Ssd300),
-        Net::Ssd512 => Some(SsdSize::Ssd512),
-        Net::Mlp
-        | Net::Resnet
-        | Net::Towers
-        | Net::AlexNet
-        | Net::Vgg16
-        | Net::GoogLeNet
-        | Net::InceptionV2
-        | Net::InceptionV3
-        | Net::ResNet18
-        | Net::ResNet50
-        | Net::SegnetBasic
-        | Net::Segnet
-        | Net::DeepSpeech2
-        | Net::Seq2Seq1
-        | Net::Seq2Seq3
-        | Net::Seq2Seq5
-        | Net::BigLstm
-        | Net::Decoder
-        | Net::Dcgan => None,
-    }
+pub fn size(net: Net) -> Option<SsdSize> {
+    [(Net::Ssd300, SsdSize::Ssd300), (Net::Ssd512, SsdSize::Ssd512)]
+        .into_iter()
+        .find(|(known, _)| *known == net)
+        .map(|(_, size)| size)
 }
 
 /// A detector for bytes `[n, side, side, 3]`.

@@ -13,29 +13,8 @@ const PLACES: usize = 8;
 
 /// Units of a layer, and layers of encoder and decoder.
 pub fn sizes(network: Network) -> [usize; 2] {
-    let layers = match network.net {
-        Net::Seq2Seq1 => 1,
-        Net::Seq2Seq3 => 3,
-        Net::Seq2Seq5 => 5,
-        Net::SegnetBasic
-        | Net::Segnet
-        | Net::Mlp
-        | Net::Resnet
-        | Net::Towers
-        | Net::AlexNet
-        | Net::Vgg16
-        | Net::GoogLeNet
-        | Net::InceptionV2
-        | Net::InceptionV3
-        | Net::ResNet18
-        | Net::ResNet50
-        | Net::DeepSpeech2
-        | Net::Dcgan
-        | Net::BigLstm
-        | Net::Decoder
-        | Net::Ssd300
-        | Net::Ssd512 => 1,
-    };
+    let deep = [(Net::Seq2Seq3, 3), (Net::Seq2Seq5, 5)];
+    let layers = deep.into_iter().find(|(net, _)| *net == network.net).map_or(1, |(_, layers)| layers);
     [8 * network.width, layers]
 }
 
