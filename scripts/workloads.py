@@ -15,7 +15,6 @@ import statistics
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-METHODS = ["fp32", "fp16", "fixed:8", "dynamic", "gs"]
 SEEDS = [0, 1, 2]
 MICIKEVICIUS = "Micikevicius et al. 2018"
 ZHAO = "Zhao et al. 2020"
@@ -24,9 +23,10 @@ ZHAO = "Zhao et al. 2020"
 class Workload:
     """A network with its data, and what the papers say of it."""
 
-    def __init__(self, network, family, data, options, differs, figures):
+    def __init__(self, network, family, data, options, differs, figures, fixed="fixed:8"):
         self.network, self.family, self.data, self.options = network, family, data, options.split()
         self.differs, self.figures = differs, figures
+        self.methods = ["fp32", "fp16", fixed, "dynamic", "gs"]
 
 
 CLASSIFIED = "CIFAR-10's first 10 000 images at 32 × 32 for ILSVRC's at 224 × 224, narrower layers, few steps"
@@ -64,12 +64,12 @@ WORKLOADS = [
              [("character errors %", MICIKEVICIUS, "English: fp32 2.20, mixed precision 1.99; Mandarin: 15.82 and 15.01")]),
     Workload("seq2seq-1", "translation", "text/multi30k-en-de", "--iters 400 --batch 64 --optimizer adamw --lr 0.004",
              "29 000 captions for WMT15, English to German for English to French, one layer of 128 units for three or five of 1024",
-             [("perplexity", MICIKEVICIUS, "with a loss scale as fp32, without a slight degradation")]),
+             [("perplexity", MICIKEVICIUS, "with a loss scale as fp32, without a slight degradation")], "fixed:128"),
     Workload("biglstm", "language", "text/tinyshakespeare", "--iters 250 --optimizer adamw --lr 0.003",
              "characters of Shakespeare for a billion words, so that no classes are drawn; 512 → 64 units for 8192 → 1024",
-             [("perplexity", MICIKEVICIUS, "fp16 diverges after 300 000 steps, with a loss scale of 128 it is as fp32")]),
+             [("perplexity", MICIKEVICIUS, "fp16 diverges after 300 000 steps, with a loss scale of 128 it is as fp32")], "fixed:128"),
     Workload("decoder", "language", "text/tinyshakespeare", "--iters 250 --optimizer adamw --lr 0.003",
-             "neither paper has it: the second calls it future work", []),
+             "neither paper has it: the second calls it future work", [], "fixed:128"),
     Workload("dcgan", "generation", "fashion-mnist", "--iters 500",
              "garments of 28 × 28 for faces of 64 × 64; the paper compares by eye",
              [("images", MICIKEVICIUS, "fp32 and mixed precision look alike; no scale was needed")]),
@@ -124,7 +124,7 @@ def section(workload, directory):
     scores = heads[1:heads.index("flushed at worst %")]
     columns = ["method", *scores, "flushed at the worst site %", "zero before %", "skipped", "repeated", "scales at the end", "ms per step"]
     lines = [f"### {said.splitlines()[0].removeprefix('# ')}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for method in METHODS:
+    for method in workload.methods:
         of = [run for run in runs if run["method"] == method]
         row = rows.get(method)
         if not of or row is None:
@@ -138,10 +138,70 @@ def section(workload, directory):
     return "\n".join(lines)
 
 
+def scored(results, network, method, key):
+    """A score of each finished seed."""
+    path = results / network / "results.json"
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    return [run["metrics"][key] for run in runs if run["method"] == method and run["metrics"]]
+
+
+def compared(results, network, key, methods, factor=100):
+    """Scores of methods, in words, or none."""
+    all_of = {method: [factor * value for value in scored(results, network, method, key)] for method in methods}
+    if not all(len(values) == len(SEEDS) for values in all_of.values()):
+        return None, all_of
+    return "; ".join(f"{method} {spread(values)}" for method, values in all_of.items()), all_of
+
+
+def equal(a, b):
+    """Whether chance explains the difference of two means over three seeds each: Student's t, 4 degrees of freedom, 5 %."""
+    pooled = ((statistics.variance(a) + statistics.variance(b)) / 2) ** 0.5
+    return abs(statistics.mean(a) - statistics.mean(b)) <= 2.776 * pooled * (2 / len(a)) ** 0.5
+
+
+def claims(results):
+    """What the papers observed, beside what is observed here."""
+    rows = []
+
+    def row(claim, network, key, methods, verdict, factor=100):
+        said, values = compared(results, network, key, methods, factor)
+        rows.append((claim, network, said or "not trained", verdict(values) if said else "–"))
+
+    half = lambda values, method: statistics.mean(values[method]) < statistics.mean(values["fp32"]) / 2
+    row("SSD diverges in FP16, and a loss scale of 8 saves it: 76.9 % in f32, diverged, 77.1 % (" + MICIKEVICIUS + ")", "ssd-300", "map",
+        ["fp32", "fp16", "fixed:8"], lambda v: "reproduced" if half(v, "fp16") and not half(v, "fixed:8") else "not at this size: FP16 "
+        + ("is as f32" if equal(v["fp32"], v["fp16"]) else "differs from f32 and does not diverge"))
+    path = results / "ssd-300" / "results.json"
+    runs = [run for run in json.loads(path.read_text())["runs"] if run["method"] == "fp16"] if path.exists() else []
+    pairs = [(lost * (100 - zero) / 100, zero) for run in runs for lost, zero in [flushed(run)] if lost is not None]
+    said = f"{spread([lost for lost, _ in pairs])} %; {spread([zero for _, zero in pairs])} % are zero" if pairs else "not trained"
+    rows.append(("Of SSD's activation gradients FP16 makes 31 % zero; 66.8 % are zero in f32 (" + MICIKEVICIUS + ")", "ssd-300", said,
+                 "at the end of this training, at its cast sites" if pairs else "–"))
+    row("Gradient scaling is above a dynamic loss scale for SSD-300, batch 8: 76.35 to 69.26 % (" + ZHAO + ")", "ssd-300", "map", ["dynamic", "gs", "fp32"],
+        lambda v: "not told apart" if equal(v["dynamic"], v["gs"]) else "reproduced" if statistics.mean(v["gs"]) > statistics.mean(v["dynamic"]) else "refuted here")
+    row("The same for SSD-512, batch 8: 79.24 to 75.33 % (" + ZHAO + ")", "ssd-512", "map", ["dynamic", "gs", "fp32"],
+        lambda v: "not told apart" if equal(v["dynamic"], v["gs"]) else "reproduced" if statistics.mean(v["gs"]) > statistics.mean(v["dynamic"]) else "refuted here")
+    alike = lambda method: lambda v: "reproduced" if equal(v["fp32"], v[method]) else "FP16 differs by more than chance"
+    row("DeepSpeech 2 in FP16 is on par: 2.20 and 1.99 % (" + MICIKEVICIUS + ")", "deep-speech-2", "cer", ["fp32", "fp16"], alike("fp16"))
+    row("bigLSTM needs a loss scale of 128: without one FP16 diverges after 300 000 steps (" + MICIKEVICIUS + ")", "biglstm", "perplexity",
+        ["fp32", "fp16", "fixed:128"], lambda v: "not within these steps: FP16 is as f32" if equal(v["fp32"], v["fp16"]) else "FP16 differs by more than chance", 1)
+    row("Translation degrades slightly without a loss scale (" + MICIKEVICIUS + ")", "seq2seq-1", "bleu", ["fp32", "fp16", "fixed:128"],
+        lambda v: "not told apart" if equal(v["fp32"], v["fp16"]) else "FP16 differs by more than chance", 1)
+    for network, theirs in [("alexnet", "56.77 and 56.93 %"), ("vgg-16", "65.40 and 65.43 %"), ("googlenet", "68.33 and 68.43 %"), ("inception-v2", "70.03 and 70.02 %"),
+                            ("inception-v3", "73.85 and 74.13 %"), ("resnet-50", "75.92 and 76.04 %")]:
+        row(f"{network} needs no loss scale: {theirs} ({MICIKEVICIUS})", network, "top_1", ["fp32", "fp16"], alike("fp16"))
+    row("ResNet-18: all within 0.7 points, gradient scaling best by 0.05 (" + ZHAO + ")", "resnet-18", "top_1", ["fp32", "fp16", "fixed:8", "dynamic", "gs"],
+        lambda v: "all are alike" if all(equal(v["fp32"], v[method]) for method in v) else "some differ by more than chance")
+    row("DCGAN needs no loss scale; compared by eye (" + MICIKEVICIUS + ")", "dcgan", "nearness", ["fp32", "fp16"], alike("fp16"))
+    lines = ["## What the papers observed", "", "Equal means that the spread over three seeds explains the difference (Student's t, 5 %).", "",
+             "| claim | here, with | score | verdict |", "|---|---|---|---|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
 def command(workload, program, data="DATA", out=None):
     """The command line of a comparison."""
     parts = [program, "compare", "--network", workload.network, "--data", f"{data}/{workload.data}", *workload.options, "--threads", 1]
-    parts += ["--methods", ",".join(METHODS), "--seeds", ",".join(map(str, SEEDS))]
+    parts += ["--methods", ",".join(workload.methods), "--seeds", ",".join(map(str, SEEDS))]
     return " ".join(map(str, parts)) if out is None else [*map(str, parts), "--out", str(out)]
 
 
@@ -162,6 +222,7 @@ Written by `scripts/workloads.py`. Networks of both papers, each trained by five
             family = workload.family
             text += f"\n## {family.capitalize()}\n"
         text += "\n" + section(workload, directory)
+    text += "\n" + claims(results)
     if missing:
         text += f"\nNot trained: {', '.join(missing)}.\n"
     (ROOT / "docs/workloads.md").write_text(text)
