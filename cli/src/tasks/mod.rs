@@ -49,6 +49,7 @@ use std::{fmt, path::Path};
 pub enum Task {
     /// A class for every pixel: `SegNetBasic`, or SegNet in full
     #[default]
+    #[value(help = "A class for every pixel: SegNetBasic, or SegNet in full")]
     Segnet,
     /// A class for every image, or row of numbers
     Classify,

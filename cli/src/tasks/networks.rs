@@ -29,7 +29,7 @@ pub enum Net {
     #[serde(rename = "vgg-16")]
     Vgg16,
     /// classify: `GoogLeNet` (Inception v1) with its heads for training
-    #[value(name = "googlenet")]
+    #[value(name = "googlenet", help = "classify: GoogLeNet (Inception v1) with its heads for training")]
     #[serde(rename = "googlenet")]
     GoogLeNet,
     /// classify: Inception with batch norm
@@ -45,6 +45,7 @@ pub enum Net {
     #[serde(rename = "resnet-50")]
     ResNet50,
     /// segnet: four levels of 7 × 7 convolutions of width channels; `SegNetBasic` has 64
+    #[value(help = "segnet: four levels of 7 × 7 convolutions of width channels; SegNetBasic has 64")]
     SegnetBasic,
     /// segnet: VGG-16's convolutions with batch norm, and their mirror
     Segnet,

@@ -1,10 +1,12 @@
 //! Random changes to valid files: each is read or refused, and nothing panics.
 
 use crate::{
-    files::{gzip, idx, photographs, png, put},
+    files::{folder, gzip, idx, photographs, png, put, rgb},
     load,
 };
-use gradscale_cli::data::{Classification, Idx};
+use gradscale_cli::data::{Boxed, Classification, Corpus, DataError, Idx, Parallel, Reading};
+use std::{fs, path::Path};
+use tempfile::TempDir;
 
 /// Pseudo-random numbers, each below its argument.
 fn numbers() -> impl FnMut(usize) -> usize {
@@ -110,4 +112,66 @@ fn mutated_image_files_are_read_or_refused() {
     }
     println!("of 2000 mutated image files {read} were read and {refused} refused");
     assert!(refused > 500);
+}
+
+/// A file of a data set is changed at random again and again: what is refused is named, in one line.
+fn mutated<T>(
+    dir: &TempDir, names: &[&str], rounds: usize, load: impl Fn(&Path) -> Result<T, DataError>,
+) -> [usize; 2] {
+    let files = names.iter().map(|name| fs::read(dir.path().join(name)).expect("a file")).collect::<Vec<_>>();
+    let mut random = numbers();
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..rounds {
+        let (name, file) = (names[round % names.len()], &files[round % names.len()]);
+        let mut bytes = file.clone();
+        mutate(&mut bytes, &mut random);
+        put(dir, name, &bytes);
+        match load(dir.path()) {
+            Ok(_) => read += 1,
+            Err(error) => {
+                refused += 1;
+                assert!(error.path().starts_with(dir.path()), "{error}");
+                assert!(!error.to_string().chars().any(char::is_control), "{error}");
+            }
+        }
+        put(dir, name, file);
+    }
+    println!("of {rounds} mutated files {read} were read and {refused} refused: {names:?}");
+    [read, refused]
+}
+
+#[test]
+fn mutated_annotations_are_read_or_refused() {
+    // The remark has room for changes that leave it an annotation.
+    let xml = format!(
+        "<annotation><size><width>3</width><height>2</height></size><!--{}-->\n<object><name>a</name>\n<bndbox>\
+         <xmin>1</xmin><ymin>1</ymin>\n<xmax>3</xmax><ymax>2</ymax></bndbox></object></annotation>",
+        "remark ".repeat(200)
+    );
+    let dir = folder(&[]);
+    for i in 0..5 {
+        put(&dir, &format!("JPEGImages/{i}.png"), &rgb());
+        put(&dir, &format!("Annotations/{i}.xml"), xml.as_bytes());
+    }
+    assert!(Boxed::load(dir.path(), &Reading::default()).is_ok());
+    let [read, refused] = mutated(&dir, &["Annotations/1.xml"], 600, |path| Boxed::load(path, &Reading::default()));
+    assert!(read > 20 && refused > 300);
+}
+
+#[test]
+fn mutated_texts_are_read_or_refused() {
+    let dir = folder(&[]);
+    let line = |i: usize| format!("the {} is {}\n", ["sun", "moon", "star"][i % 3], ["red", "round", "far"][i % 2]);
+    let text: String = (0..60).map(line).collect();
+    for name in ["train.en", "train.de", "test.en", "test.de"] {
+        put(&dir, name, text.as_bytes());
+    }
+    let reading = Reading { pieces: Some(64), ..Reading::default() };
+    assert!(Parallel::load(dir.path(), &reading).is_ok());
+    let [read, refused] = mutated(&dir, &["train.en", "test.de"], 300, |path| Parallel::load(path, &reading));
+    assert!(read > 20 && refused > 20);
+    let dir = folder(&[("train.txt", text.as_bytes()), ("test.txt", text.as_bytes())]);
+    let [read, refused] =
+        mutated(&dir, &["train.txt", "test.txt"], 1_000, |path| Corpus::load(path, &Reading::default()));
+    assert!(read > 20 && refused > 20);
 }
