@@ -1,35 +1,17 @@
 //! Images with one class each: training, comparing, resuming, predicting.
 
 mod checkpoint;
+mod command;
 
+use command::{done, gradscale, last, saved};
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
-
-fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
-    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-fn done(directory: &Path, arguments: &[&str]) -> String {
-    let (code, out, error) = gradscale(directory, arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {error}");
-    out
-}
 
 /// The last log line's score.
 fn right(directory: &Path) -> f64 {
-    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
-    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
-    last["scores"]["top_1"].as_f64().expect("a score")
-}
-
-fn saved(directory: &Path, iteration: u64) -> PathBuf {
-    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
+    last(directory)["scores"]["top_1"].as_f64().expect("a score")
 }
 
 #[test]

@@ -1,41 +1,10 @@
 //! Images that are made: training, comparing, resuming, making them, and what cannot be used.
 
 mod checkpoint;
+mod command;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
-    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-fn done(directory: &Path, arguments: &[&str]) -> String {
-    let (code, out, error) = gradscale(directory, arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {error}");
-    out
-}
-
-/// The one line that the program says.
-fn refused(directory: &Path, arguments: &[&str]) -> String {
-    let (code, _, error) = gradscale(directory, arguments);
-    assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
-    error.trim().to_owned()
-}
-
-fn lines(directory: &Path) -> Vec<serde_json::Value> {
-    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-}
-
-fn saved(directory: &Path, iteration: u64) -> PathBuf {
-    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
-}
+use command::{done, log, refused, saved};
+use std::{fs, path::Path};
 
 const SMALL: [&str; 7] = ["train", "--task", "generate", "--width", "2", "--batch", "8"];
 
@@ -46,7 +15,7 @@ fn it_comes_nearer_to_digits_that_are_made_up() {
     let settings =
         ["--width", "8", "--batch", "16", "--iters", "300", "--lr", "0.001", "--eval-every", "100", "--out", "run"];
     done(at, &[&["train", "--task", "generate"], &settings[..]].concat());
-    let log = lines(&at.join("run"));
+    let log = log(&at.join("run"));
     let last = &log.last().expect("a line")["scores"];
     println!("{last}");
     let number = |name: &str| last[name].as_f64().expect("a number");
@@ -80,7 +49,7 @@ fn resumed_it_is_the_same_training_and_makes_the_same_images() {
         // But for the trace, which is a setting.
         let read = |name: &str| checkpoint::state(&saved(&at.join(name), 7));
         assert!(read(&whole) == read(&broken), "{method}: a resumed training differs from the unbroken one");
-        let losses = |name: &str| lines(&at.join(name)).iter().map(|line| line["losses"].clone()).collect::<Vec<_>>();
+        let losses = |name: &str| log(&at.join(name)).iter().map(|line| line["losses"].clone()).collect::<Vec<_>>();
         assert_eq!(losses(&whole), losses(&broken));
         let make = |name: &str, step: u64, out: &str| {
             let weights = saved(Path::new(name), step);
@@ -146,7 +115,7 @@ fn a_classifier_tells_what_pixels_do_not() {
     // Other pixels: means of grey values are at most 1 each, logits are not.
     let pixels = done(at, &[&SMALL[..], &["--iters", "2", "--out", "pixels"]].concat());
     assert!(pixels.contains("images are compared by their pixels"), "{pixels}");
-    let distance = |name: &str| lines(&at.join(name))[1]["scores"]["frechet_distance"].as_f64().expect("a number");
+    let distance = |name: &str| log(&at.join(name))[1]["scores"]["frechet_distance"].as_f64().expect("a number");
     assert!(distance("run") > 0.0 && distance("run") != distance("pixels"));
     // A resume finds it from wherever it is started.
     fs::create_dir(at.join("elsewhere")).expect("a directory");

@@ -1,41 +1,10 @@
 //! Language models: training, comparing, resuming, going on with a text, and what is wrong with data.
 
 mod checkpoint;
+mod command;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
-    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-fn done(directory: &Path, arguments: &[&str]) -> String {
-    let (code, out, error) = gradscale(directory, arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {error}");
-    out
-}
-
-/// The one line that the program says.
-fn refused(directory: &Path, arguments: &[&str]) -> String {
-    let (code, _, error) = gradscale(directory, arguments);
-    assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
-    error.trim().to_owned()
-}
-
-fn last(directory: &Path) -> serde_json::Value {
-    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
-    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
-}
-
-fn saved(directory: &Path, iteration: u64) -> PathBuf {
-    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
-}
+use command::{done, last, refused, saved};
+use std::{fs, path::Path};
 
 /// So many words, of which the first are the most frequent.
 fn words(count: usize, seed: usize) -> String {

@@ -3,42 +3,11 @@
 #![allow(clippy::cast_possible_truncation, reason = "test data is small and known")]
 
 mod checkpoint;
+mod command;
 
+use command::{done, gradscale, last, refused, saved};
 use hound::{SampleFormat, WavSpec, WavWriter};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
-    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-fn done(directory: &Path, arguments: &[&str]) -> String {
-    let (code, out, error) = gradscale(directory, arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {error}");
-    out
-}
-
-/// The one line that the program says.
-fn refused(directory: &Path, arguments: &[&str]) -> String {
-    let (code, _, error) = gradscale(directory, arguments);
-    assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
-    error.trim().to_owned()
-}
-
-fn last(directory: &Path) -> serde_json::Value {
-    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
-    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
-}
-
-fn saved(directory: &Path, iteration: u64) -> PathBuf {
-    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
-}
+use std::{fs, path::Path};
 
 fn wav(path: &Path, rate: u32, channels: u16, samples: &[i16]) {
     let spec = WavSpec { channels, sample_rate: rate, bits_per_sample: 16, sample_format: SampleFormat::Int };

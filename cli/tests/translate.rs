@@ -1,44 +1,11 @@
 //! Sentences in two languages: training, comparing, resuming, predicting, and what is wrong with data.
 
 mod checkpoint;
+mod command;
 
+use command::{done, gradscale, last, refused, saved};
 use flate2::{Compression, write::GzEncoder};
-use std::{
-    fmt::Write as _,
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
-    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-fn done(directory: &Path, arguments: &[&str]) -> String {
-    let (code, out, error) = gradscale(directory, arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {error}");
-    out
-}
-
-/// The one line that the program says.
-fn refused(directory: &Path, arguments: &[&str]) -> String {
-    let (code, _, error) = gradscale(directory, arguments);
-    assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
-    error.trim().to_owned()
-}
-
-fn last(directory: &Path) -> serde_json::Value {
-    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
-    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
-}
-
-fn saved(directory: &Path, iteration: u64) -> PathBuf {
-    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
-}
+use std::{fmt::Write as _, fs, io::Write as _, path::Path};
 
 const WORDS: [[&str; 2]; 6] =
     [["red", "rot"], ["dog", "Hund"], ["house", "Haus"], ["and", "und"], ["two", "zwei"], ["runs", "läuft"]];

@@ -21,8 +21,6 @@ All tensors are n h w c: images NHWC, weights [out, kh, kw, in], sequences [n, 1
 """
 
 import math
-import os
-import sys
 import zlib
 
 import torch
@@ -30,17 +28,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.ops import roi_align
 
-TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine.txt")
-LINES = []
-
-
-def write(case, key, tensor, digits=8):
-    shape = " ".join(str(size) for size in tensor.shape)
-    if tensor.dtype == torch.int64:
-        values = " ".join(str(x) for x in tensor.flatten().tolist())
-    else:
-        values = " ".join(f"{x:.{digits}g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
-    LINES.append(f"{case}\t{key}\t{shape}\t{values}")
+from shared.rows import LINES, draw, finish, write
 
 
 def add(case, compute, shapes, spread=1.0, const=None, index=None):
@@ -329,34 +317,4 @@ def half_weights():
             write(case, f"grad.{name}", (gradient.double() / 2.0**exponent).reshape(1, 1, outs, -1), digits=9)
 
 
-def same(one, two):
-    """Whether two tables hold the same numbers, but for an f32 rounding."""
-    if len(one) != len(two):
-        return False
-    for a, b in zip(one, two):
-        (*names, a), (*others, b) = a.split("\t"), b.split("\t")
-        if names != others or len(a.split()) != len(b.split()):
-            return False
-        for x, y in zip(a.split(), b.split()):
-            if x != y and abs(float(x) - float(y)) > 2**-22 * abs(float(x)) + 1e-12:
-                return False
-    return True
-
-
-def main():
-    torch.set_default_dtype(torch.float64)
-    for part in [products, functions, norms, images, moves, sequences, losses, half_weights, first_values]:
-        part()
-    if "--check" in sys.argv:
-        stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]
-        if not same(stored, LINES):
-            sys.exit("engine.txt is not what this script computes")
-        print(f"{len(LINES)} rows agree")
-        return
-    with open(TARGET, "w", encoding="utf-8") as out:
-        out.write("# Written by engine.py, which says what the columns are.\n")
-        out.writelines(line + "\n" for line in LINES)
-    print(f"{len(LINES)} rows, {os.path.getsize(TARGET)} bytes")
-
-
-main()
+finish(__file__, [products, functions, norms, images, moves, sequences, losses, half_weights, first_values])

@@ -19,8 +19,6 @@ and PyTorch's names, behind `generator.` and `discriminator.`.
 """
 
 import copy
-import os
-import sys
 import zlib
 
 import numpy as np
@@ -28,19 +26,7 @@ import scipy.linalg
 import torch
 from torch import nn
 
-TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gan.txt")
-LINES = []
-
-
-def write(case, key, tensor):
-    shape = " ".join(str(size) for size in tensor.shape)
-    values = " ".join(f"{x:.8g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
-    LINES.append(f"{case}\t{key}\t{shape}\t{values}")
-
-
-def draw(*shape, spread=1.0):
-    """Few digits, so that all are f32 and the file is small."""
-    return torch.randint(-32, 33, shape) / 32.0 * spread
+from shared.rows import LINES, draw, finish, write
 
 
 def generator(noise, width, channels, levels):
@@ -192,31 +178,4 @@ def frechet():
         LINES.append(f"frechet {name}\ty\t1\t{distance:.10g}")
 
 
-def same(one, two):
-    """Whether two tables hold the same numbers, but for an f32 rounding."""
-    if len(one) != len(two):
-        return False
-    for a, b in zip(one, two):
-        (*names, a), (*others, b) = a.split("\t"), b.split("\t")
-        if names != others or len(a.split()) != len(b.split()):
-            return False
-        for x, y in zip(a.split(), b.split()):
-            if x != y and abs(float(x) - float(y)) > 2**-22 * abs(float(x)) + 1e-8:
-                return False
-    return True
-
-
-def main():
-    torch.set_default_dtype(torch.float64)
-    for part in [small, paper, frechet]:
-        part()
-    if "--check" in sys.argv:
-        stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]
-        if not same(stored, LINES):
-            sys.exit("gan.txt is not what this script computes")
-        return
-    with open(TARGET, "w", encoding="utf-8") as file:
-        file.write(f"# written by gan.py, torch {torch.__version__}, scipy {scipy.__version__}\n" + "\n".join(LINES) + "\n")
-
-
-main()
+finish(__file__, [small, paper, frechet], scipy, least=1e-8)

@@ -18,29 +18,12 @@ separated by tabs. Parameters have PyTorch's names, after state_dict.; gradient.
             cross-entropy
 """
 
-import os
-import sys
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "language.txt")
-LINES = []
-
-
-def write(case, key, tensor):
-    shape = " ".join(str(size) for size in tensor.shape)
-    if tensor.dtype == torch.int64:
-        values = " ".join(str(x) for x in tensor.flatten().tolist())
-    else:
-        values = " ".join(f"{x:.8g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
-    LINES.append(f"{case}\t{key}\t{shape}\t{values}")
-
-
-def draw(*shape, spread=1.0):
-    """Few digits, so that all are f32 and the file is small."""
-    return torch.randint(-32, 33, shape) / 32.0 * spread
+from shared.rows import draw, finish, write
 
 
 def redrawn(net, spread=0.5):
@@ -131,31 +114,4 @@ def decoder():
     keep("decoder", net, loss, tokens=tokens, targets=targets, logits=logits)
 
 
-def same(one, two):
-    """Whether two tables hold the same numbers, but for an f32 rounding."""
-    if len(one) != len(two):
-        return False
-    for a, b in zip(one, two):
-        (*names, a), (*others, b) = a.split("\t"), b.split("\t")
-        if names != others or len(a.split()) != len(b.split()):
-            return False
-        for x, y in zip(a.split(), b.split()):
-            if x != y and abs(float(x) - float(y)) > 2**-22 * abs(float(x)) + 1e-12:
-                return False
-    return True
-
-
-def main():
-    torch.set_default_dtype(torch.float64)
-    for part in [lstm, biglstm, decoder]:
-        part()
-    if "--check" in sys.argv:
-        stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]
-        if not same(stored, LINES):
-            sys.exit("language.txt is not what this script computes")
-        return
-    with open(TARGET, "w", encoding="utf-8") as file:
-        file.write(f"# written by language.py, torch {torch.__version__}\n" + "\n".join(LINES) + "\n")
-
-
-main()
+finish(__file__, [lstm, biglstm, decoder])

@@ -17,8 +17,6 @@ separated by tabs.
   cer ...       jiwer's character error rate over five texts, 5, meant/said|meant/said ...
 """
 
-import os
-import sys
 import zlib
 
 import jiwer
@@ -26,22 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "speech.txt")
-LINES = []
-
-
-def write(case, key, tensor):
-    shape = " ".join(str(size) for size in tensor.shape)
-    if tensor.dtype == torch.int64:
-        values = " ".join(str(x) for x in tensor.flatten().tolist())
-    else:
-        values = " ".join(f"{x:.8g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
-    LINES.append(f"{case}\t{key}\t{shape}\t{values}")
-
-
-def draw(*shape, spread=1.0):
-    """Few digits, so that all are f32 and the file is small."""
-    return torch.randint(-32, 33, shape) / 32.0 * spread
+from shared.rows import LINES, draw, finish, write
 
 
 def ctc(case, logits, targets, frames, letters, blank=0):
@@ -198,35 +181,4 @@ def error_rates():
         LINES.append(f"cer {number}\t{jiwer.cer(meant, said):.17g}\t5\t{pairs}")
 
 
-def same(one, two):
-    """Whether two tables hold the same numbers, but for an f32 rounding."""
-    if len(one) != len(two):
-        return False
-    for a, b in zip(one, two):
-        (*names, a), (*others, b) = a.split("\t"), b.split("\t")
-        if names != others or len(a.split()) != len(b.split()):
-            return False
-        if names[0].startswith("cer"):
-            if a != b:
-                return False
-            continue
-        for x, y in zip(a.split(), b.split()):
-            if x != y and abs(float(x) - float(y)) > 2**-22 * abs(float(x)) + 1e-12:
-                return False
-    return True
-
-
-def main():
-    torch.set_default_dtype(torch.float64)
-    for part in [alignments, networks, spectrogram, error_rates]:
-        part()
-    if "--check" in sys.argv:
-        stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]
-        if not same(stored, LINES):
-            sys.exit("speech.txt is not what this script computes")
-        return
-    with open(TARGET, "w", encoding="utf-8") as file:
-        file.write(f"# written by speech.py, torch {torch.__version__}\n" + "\n".join(LINES) + "\n")
-
-
-main()
+finish(__file__, [alignments, networks, spectrogram, error_rates], exact=["cer"])

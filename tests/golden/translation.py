@@ -17,7 +17,6 @@ separated by tabs.
   words ..      a text, -, its words as sacrebleu's tokenisation 13a has them
 """
 
-import os
 import sys
 
 import sacrebleu
@@ -26,17 +25,7 @@ import torch.nn.functional as F
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from torch import nn
 
-TARGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "translation.txt")
-LINES = []
-
-
-def write(case, key, tensor):
-    shape = " ".join(str(size) for size in tensor.shape)
-    if tensor.dtype == torch.int64:
-        values = " ".join(str(x) for x in tensor.flatten().tolist())
-    else:
-        values = " ".join(f"{x:.8g}" for x in tensor.detach().to(torch.float32).flatten().tolist())
-    LINES.append(f"{case}\t{key}\t{shape}\t{values}")
+from shared.rows import LINES, draw, finish, write
 
 
 class Attention(nn.Module):
@@ -154,40 +143,12 @@ def scores():
         LINES.append(f"words {number}\t{one}\t-\t{Tokenizer13a()(escaped(one).rstrip())}")
 
 
-def same(one, two):
-    """Whether two tables hold the same numbers, but for an f32 rounding."""
-    if len(one) != len(two):
-        return False
-    for a, b in zip(one, two):
-        if a.startswith(("bleu", "words")):
-            if a != b:
-                return False
-            continue
-        (*names, a), (*others, b) = a.split("\t"), b.split("\t")
-        if names != others or len(a.split()) != len(b.split()):
-            return False
-        for x, y in zip(a.split(), b.split()):
-            if x != y and abs(float(x) - float(y)) > 2**-22 * abs(float(x)) + 1e-12:
-                return False
-    return True
-
-
 def main():
-    torch.set_default_dtype(torch.float64)
     if "--bleu" in sys.argv:
         meant, said = ([line.rstrip("\n") for line in open(path, encoding="utf-8")] for path in sys.argv[2:4])
         print(sacrebleu.corpus_bleu(said, [meant]).score)
         return
-    networks()
-    scores()
-    if "--check" in sys.argv:
-        stored = open(TARGET, encoding="utf-8").read().splitlines()[1:]
-        if not same(stored, LINES):
-            sys.exit("translation.txt is not what this script computes")
-        return
-    with open(TARGET, "w", encoding="utf-8") as file:
-        file.write(f"# written by translation.py, torch {torch.__version__}, sacrebleu {sacrebleu.__version__}\n"
-                   + "\n".join(LINES) + "\n")
+    finish(__file__, [networks, scores], sacrebleu, exact=["bleu", "words"])
 
 
 main()

@@ -1,0 +1,47 @@
+//! The program, as people call it in a directory.
+
+#![allow(dead_code, reason = "not all programs that share this file need all of it")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Exit code, standard output, standard error.
+pub fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
+    let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// What it says, where all goes well.
+pub fn done(directory: &Path, arguments: &[&str]) -> String {
+    let (code, out, error) = gradscale(directory, arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {error}");
+    out
+}
+
+/// The one line that it says of what is wrong.
+pub fn refused(directory: &Path, arguments: &[&str]) -> String {
+    let (code, _, error) = gradscale(directory, arguments);
+    assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
+    error.trim().to_owned()
+}
+
+/// The log of a training, a value for each step.
+pub fn log(directory: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Its last step.
+pub fn last(directory: &Path) -> serde_json::Value {
+    log(directory).pop().expect("a line")
+}
+
+/// A checkpoint.
+pub fn saved(directory: &Path, iteration: u64) -> PathBuf {
+    directory.join(format!("checkpoint-{iteration:06}.safetensors"))
+}
