@@ -91,14 +91,18 @@ def worst_site(run):
 
 
 def flushed(run):
-    """Of all gradients of the last sample, those that were not zero and became so; and those that were zero. Both in percent."""
+    """Of all gradients of each site's last histogram, those that were not zero and became so; and those that were zero. Both
+    in percent. A site that had only zeros has no histogram."""
     nonzero = zeros = lost = 0
     for site in run["sites"]:
-        if site["histogram"]:
-            count, share = sum(site["histogram"]["counts"]), site["zeros"][-1]
-            nonzero += count
-            zeros += count * share / (1 - share)
-            lost += count * site["gamma_measured"][-1]
+        histogram = site["histogram"]
+        if not histogram:
+            continue
+        at = site["iteration"].index(histogram["iteration"])
+        count, share = sum(histogram["counts"]), site["zeros"][at]
+        nonzero += count
+        zeros += count * share / (1 - share)
+        lost += count * site["gamma_measured"][at]
     return (100 * lost / nonzero, 100 * zeros / (nonzero + zeros)) if nonzero else (None, None)
 
 
@@ -106,6 +110,12 @@ def scales(runs):
     """From the least to the greatest exponent of a site at the end."""
     last = [site["alpha"][-1] for run in runs for site in run["sites"]]
     return f"2^{min(last)} … 2^{max(last)}" if last else "–"
+
+
+def finished(results, workload):
+    """Whether a comparison has come to its end: it writes what it has after each training."""
+    path = results / workload.network / "results.json"
+    return path.exists() and len(json.loads(path.read_text())["runs"]) == len(workload.methods) * len(SEEDS)
 
 
 def rows_of(table):
@@ -122,7 +132,7 @@ def section(workload, directory):
     heads = rows[None]
     # Scores stand before what scaling did.
     scores = heads[1:heads.index("flushed at worst %")]
-    columns = ["method", *scores, "flushed at the worst site %", "zero before %", "skipped", "repeated", "scales at the end", "ms per step"]
+    columns = ["method", *scores, "flushed at the worst site %", "zero before %", "skipped", "repeated", "scales at the end"]
     lines = [f"### {said.splitlines()[0].removeprefix('# ')}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for method in workload.methods:
         of = [run for run in runs if run["method"] == method]
@@ -131,7 +141,7 @@ def section(workload, directory):
             continue
         cell = lambda head: row[heads.index(head)]
         numbers = [spread([worst_site(run) for run in of], 3), spread([flushed(run)[1] for run in of])]
-        lines.append("| " + " | ".join([method, *map(cell, scores), *numbers, cell("skipped"), cell("repeated"), scales(of), cell("ms per step")]) + " |")
+        lines.append("| " + " | ".join([method, *map(cell, scores), *numbers, cell("skipped"), cell("repeated"), scales(of)]) + " |")
     lines += ["", *(line for line in said.splitlines() if line.startswith("- ")), ""]
     lines += [f"{who}: {what} ({score})." for score, who, what in workload.figures]
     lines += [f"What differs: {workload.differs}.", "", f"<sub>`{command(workload, 'gradscale')}`: {said.strip().splitlines()[-1]}</sub>", ""]
@@ -169,8 +179,8 @@ def claims(results):
 
     half = lambda values, method: statistics.mean(values[method]) < statistics.mean(values["fp32"]) / 2
     row("SSD diverges in FP16, and a loss scale of 8 saves it: 76.9 % in f32, diverged, 77.1 % (" + MICIKEVICIUS + ")", "ssd-300", "map",
-        ["fp32", "fp16", "fixed:8"], lambda v: "reproduced" if half(v, "fp16") and not half(v, "fixed:8") else "not at this size: FP16 "
-        + ("is as f32" if equal(v["fp32"], v["fp16"]) else "differs from f32 and does not diverge"))
+        ["fp32", "fp16", "fixed:8"], lambda v: "reproduced" if half(v, "fp16") and not half(v, "fixed:8") else "not at this size: FP16 does not diverge"
+        + (", and is not told apart from f32" if equal(v["fp32"], v["fp16"]) else ""))
     path = results / "ssd-300" / "results.json"
     runs = [run for run in json.loads(path.read_text())["runs"] if run["method"] == "fp16"] if path.exists() else []
     pairs = [(lost * (100 - zero) / 100, zero) for run in runs for lost, zero in [flushed(run)] if lost is not None]
@@ -209,13 +219,13 @@ def page(results):
     """docs/workloads.md, all of it."""
     text = """# All workloads of the papers
 
-Written by `scripts/workloads.py`. Networks of both papers, each trained by five methods from the same weights, order and noise, over three seeds; mean ± standard deviation. They are narrow and trained for minutes on two cores: levels do not compare with the papers', what becomes of a method does. *Flushed at the worst site*: of the gradients that were not zero at the cast where most were lost, the share that FP16 made zero, mean over the training. *Zero before*: of all gradients at all casts, the share that was zero before it was cast, at the end. Time per step is of one thread on a machine that did other work too.
+Written by `scripts/workloads.py`. Networks of both papers, each trained by five methods from the same weights, order and noise, over three seeds; mean ± standard deviation. They are narrow and trained for minutes on two cores: levels do not compare with the papers', what becomes of a method does. *Flushed at the worst site*: of the gradients that were not zero at the cast where most were lost, the share that FP16 made zero, mean over the training. *Zero before*: of all gradients at all casts, the share that was zero before it was cast, at the end.
 """
     missing = []
     family = None
     for workload in WORKLOADS:
         directory = results / workload.network
-        if not (directory / "results.json").exists():
+        if not finished(results, workload):
             missing.append(workload.network)
             continue
         if workload.family != family:
@@ -246,7 +256,7 @@ def main():
         program = pathlib.Path(shutil.copy(pathlib.Path(target, "release", "gradscale"), asked.results)).resolve()
         for workload in WORKLOADS:
             out = asked.results / workload.network
-            if (out / "results.json").exists() or asked.only and workload.network not in asked.only:
+            if finished(asked.results, workload) or asked.only and workload.network not in asked.only:
                 continue
             # What ended early is begun again.
             shutil.rmtree(out, ignore_errors=True)
