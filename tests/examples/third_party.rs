@@ -1,6 +1,6 @@
 //! A backend of somebody else's, in one file: what has to be written, and how the suite is run on it.
 //!
-//! It keeps everything in f32 with f16 as storage, does the cast, element-wise functions and matrix products, and
+//! It keeps everything in f32 with f16 as storage, does the cast, functions of one and of two numbers and matrix products, and
 //! answers *unsupported* to the other operators. The suite lists those; nothing else is asked.
 //!
 //! `cargo run --release -p gradscale-conformance --example third_party -- --skip all_f32_down`
@@ -10,7 +10,7 @@ use gradscale_core::{
         Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, Error, ErrorKind, Launch, OnDevice, Slot, Store,
     },
     cast::{Round, f16_from_f32},
-    ops::{At, Gemm, Unary},
+    ops::{At, Binary, Gemm, Unary},
     scale::Factor,
     stats::{Convention, Detail, FlushRule, Stats},
 };
@@ -136,7 +136,7 @@ impl Backend for Tiny {
         Ok(())
     }
 
-    fn table(&self, slots: u16, _dials: u16) -> Result<Table, ErrorKind> {
+    fn table(&self, slots: u16, _hyperparameters: u16) -> Result<Table, ErrorKind> {
         let slots = usize::from(slots);
         Ok(Table { exponents: vec![0; slots], seed: 0, detail: Detail::Moments, rows: Mutex::new(vec![EMPTY; slots]) })
     }
@@ -161,6 +161,7 @@ impl Backend for Tiny {
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => unary(op, len, x, y),
+            Launch::Binary { p, a, b, y } => binary(&p, a, b, y),
             Launch::Gemm { p, a, b, bias, y } => gemm(&p, a, b, bias, y),
             other => return Err(ErrorKind::unsupported(other.name())),
         }
@@ -172,6 +173,16 @@ fn unary(op: Unary, len: u32, x: &Memory, y: Store<'_, Tiny>) {
     let seed = y.table.seed;
     let one = |index: u32| (index as usize, op.eval(x.get(index as usize), At { seed, index }));
     store(y, (0..len).map(one));
+}
+
+fn binary(p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Tiny>) {
+    let (seed, [rows, cols]) = (y.table.seed, p.shape());
+    let at = |index: u32| a.get(index as usize);
+    let one = |index: u32| {
+        let other = b.get(p.b_index(index) as usize);
+        (index as usize, p.op().eval(at(index), other, At { seed, index }))
+    };
+    store(y, (0..rows * cols).map(one));
 }
 
 fn gemm(p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Tiny>) {
@@ -190,5 +201,5 @@ fn gemm(p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Ti
 }
 
 fn main() {
-    gradscale_conformance::main("tiny", &["memory", "table", "store", "cast", "gemm"], || Ok(Tiny))
+    gradscale_conformance::main("tiny", &["memory", "table", "store", "cast", "unary", "binary", "gemm"], || Ok(Tiny))
 }
