@@ -161,11 +161,13 @@ pub trait Dataset: fmt::Debug {
     /// What the loss is of: an image, or a pixel.
     fn loss_of(&self) -> &'static str;
 
-    /// That a network can take it.
+    /// That a network of its task can take it.
     ///
     /// # Errors
     /// Data of another kind.
-    fn suits(&self, net: Net) -> Result<(), Failure>;
+    fn suits(&self, _net: Net) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// The optimizer.
     ///

@@ -2,16 +2,11 @@
 
 mod unchanged;
 
-use super::{Answers, Classes};
-use crate::{
-    Failure,
-    data::Element,
-    device::{Device, Work},
-    metrics::Metrics,
-};
+use super::{Answers, Classes, Opening, Settings, torch, weights};
+use crate::{Failure, data::Element, device::Work, metrics::Metrics};
 use gradscale::{
-    Attempt, Error, Gradients, Input, MemoryReport, Method, Operands, Parameters, SiteReport, StepOutcome, Trainer,
-    Var,
+    Attempt, Error, Gradients, Input, MemoryReport, Method, Operands, Parameters, SiteReport, StepOutcome, TorchModule,
+    Trainer, Var,
     core::{backend::Backend, stats::Detail},
     nn::Module,
     optim::Optimizer,
@@ -50,6 +45,11 @@ pub(super) trait Task {
     /// # Errors
     /// Images on disk that can no longer be read, or the device's.
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Self::Batch, Failure>;
+
+    /// A layer as a PyTorch model has it, if such a model can have it.
+    fn module(&self, layer: &str) -> Option<TorchModule> {
+        torch::module(layer, &[])
+    }
 
     /// What a trainer is told before the first step.
     fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {
@@ -176,11 +176,17 @@ pub trait Run {
     fn unchanged(&self) -> Result<Vec<String>, Failure>;
 }
 
-/// A training on its device; `begin` makes what it begins with, once there is one.
+/// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one, and
+/// parameters take the weights that it is opened with.
 pub(super) fn start<'a, T: Task + 'a>(
-    (device, threads): (Device, usize), method: Method,
-    begin: impl FnOnce() -> Result<(T, Parameters, Optimizer), Failure>,
+    opening: Opening<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
+    let Opening { device, threads, settings, method, seed, weights: file } = opening;
+    let begin = move || {
+        let (task, mut parameters, optimizer) = begin(settings, seed)?;
+        weights::import(&mut parameters, file, |layer| task.module(layer))?;
+        Ok((task, parameters, optimizer))
+    };
     device.open(threads, Start { begin, method, kept: PhantomData })
 }
 

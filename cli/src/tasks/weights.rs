@@ -1,18 +1,12 @@
 //! First weights from another training.
 
-use super::torch::{self, Flattened};
 use crate::{Failure, output};
 use gradscale::{CheckpointError, LoadError, Parameters, TorchModule};
 use std::{fs, path::Path};
 
 /// Takes what a file has for layers of the same names, and says what it did: a checkpoint, which must have all of them,
-/// or a PyTorch model.
-pub(super) fn import(parameters: &mut Parameters, file: Option<&Path>, flattened: &[Flattened]) -> Result<(), Failure> {
-    import_by(parameters, file, |layer| torch::module(layer, flattened))
-}
-
-/// The same, where layers are called otherwise in a PyTorch model.
-pub(super) fn import_by(
+/// or a PyTorch model, which has them as `modules` says.
+pub(super) fn import(
     parameters: &mut Parameters, file: Option<&Path>, modules: impl Fn(&str) -> Option<TorchModule>,
 ) -> Result<(), Failure> {
     let Some(path) = file else { return Ok(()) };

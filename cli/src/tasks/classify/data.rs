@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure,
     data::{Labelled, Notes},
-    tasks::{ClassifyNet, Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{ClassifyNet, Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -56,12 +56,7 @@ impl Dataset for Labelled {
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, &task.flattened())?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     fn exam(&self) -> Exam {

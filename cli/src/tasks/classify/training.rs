@@ -9,10 +9,11 @@ use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
     metrics::{Confusion, Metric, Metrics, TopK},
-    tasks::{Answers, Classes, ClassifyNet, ImageInput, On, Settings, run, samples, torch::Flattened},
+    tasks::{Answers, Classes, ClassifyNet, ImageInput, On, Settings, run, samples, torch},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, Trainer, core::backend::Backend, optim::Optimizer,
+    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, core::backend::Backend,
+    optim::Optimizer,
 };
 
 /// Images of one evaluation, at most.
@@ -65,15 +66,14 @@ impl<'a> Learning<'a> {
         let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
         Ok((task, parameters, optimizer))
     }
-
-    /// Layers that read a flattened image.
-    pub fn flattened(&self) -> Vec<Flattened> {
-        self.net.flattened()
-    }
 }
 
 impl run::Task for Learning<'_> {
     type Batch = Prefetched<2>;
+
+    fn module(&self, layer: &str) -> Option<TorchModule> {
+        torch::module(layer, &self.net.flattened())
+    }
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
         self.images.clear();

@@ -1,10 +1,10 @@
 //! What is asked of pictures with boxes.
 
-use super::{SHOWN, network::size, training::Learning};
+use super::{SHOWN, training::Learning};
 use crate::{
     Failure,
     data::{Boxed, Notes, Pictured},
-    tasks::{BoxedSample, Dataset, Exam, Found, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{BoxedSample, Dataset, Exam, Found, Opening, Run, Samples, Settings, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -41,22 +41,12 @@ impl Dataset for Boxed {
         "loss of a matched box"
     }
 
-    fn suits(&self, net: Net) -> Result<(), Failure> {
-        let other = || Failure::at(format_args!("--network {net}"), "is not for --task detect");
-        size(net).map(drop).ok_or_else(other)
-    }
-
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch))
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, &[])?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     /// Who finds nothing has nothing right.

@@ -9,9 +9,9 @@ use super::{
 use crate::{
     Failure,
     data::{Labelled, Notes, Reading},
-    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
 };
-use gradscale::{TorchModule, optim::Optimizer};
+use gradscale::optim::Optimizer;
 use std::path::Path;
 
 /// Images, whose classes count for nothing, and how they are compared with made ones.
@@ -76,22 +76,12 @@ impl Dataset for Gallery {
         "loss of an image"
     }
 
-    fn suits(&self, _: Net) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
         optimizer(settings)
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            // A PyTorch file of both networks, called as here.
-            weights::import_by(&mut parameters, file, |layer| Some(TorchModule::named(layer)))?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     /// Always the mean image is as far from the real ones as where nearness begins.

@@ -13,7 +13,7 @@ use crate::{
     tasks::{Answers, Classes, ImageInput, Made, On, Pixels, Settings, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Input, Parameters, Prefetched, Trainer, Var,
+    Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, Var,
     core::backend::Backend,
     models::{Dcgan, GanSize, Generator},
     nn::Module,
@@ -146,6 +146,11 @@ fn pixels(x: Var<'_>) -> Var<'_> {
 
 impl run::Task for Learning<'_> {
     type Batch = Prefetched<2>;
+
+    /// A PyTorch file of both networks, called as here.
+    fn module(&self, layer: &str) -> Option<TorchModule> {
+        Some(TorchModule::named(layer))
+    }
 
     /// Running statistics of the discriminator follow all three batches of an iteration, as PyTorch's do.
     fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {

@@ -4,7 +4,7 @@ use super::training::Learning;
 use crate::{
     Failure,
     data::{Corpus, Notes, Tokens},
-    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, weights},
+    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run},
 };
 use gradscale::optim::Optimizer;
 
@@ -54,21 +54,12 @@ impl Dataset for Corpus {
         "loss of a token"
     }
 
-    fn suits(&self, _: Net) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch * self.window))
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, &[])?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     /// How often each token is: no bit is saved against that.

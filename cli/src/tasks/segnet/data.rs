@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure,
     data::{Notes, Segmentation},
-    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -43,21 +43,12 @@ impl Dataset for Segmentation {
         "loss of a pixel"
     }
 
-    fn suits(&self, _: Net) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
         optimizer(settings, self)
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, &[])?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     /// The class that is always answered has its share as intersection over union, the others none.

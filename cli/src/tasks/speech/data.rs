@@ -5,7 +5,7 @@ use crate::{
     Failure,
     data::{Notes, Speech},
     metrics::ErrorRate,
-    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
 };
 use gradscale::optim::Optimizer;
 use std::collections::BTreeSet;
@@ -44,21 +44,12 @@ impl Dataset for Speech {
         "loss of a recording"
     }
 
-    fn suits(&self, _: Net) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch))
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, &[])?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     /// The text that is nearest to all others.

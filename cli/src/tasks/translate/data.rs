@@ -5,7 +5,7 @@ use crate::{
     Failure,
     data::{Notes, Parallel},
     metrics::Bleu,
-    tasks::{Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples, weights},
+    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -44,21 +44,12 @@ impl Dataset for Parallel {
         "loss of a piece"
     }
 
-    fn suits(&self, _: Net) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch * self.size()[0]))
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        let Opening { device, threads, settings, method, seed, weights: file } = opening;
-        run::start((device, threads), method, move || {
-            let (task, mut parameters, optimizer) = Learning::new(self, settings, seed)?;
-            weights::import(&mut parameters, file, &[])?;
-            Ok((task, parameters, optimizer))
-        })
+        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
     }
 
     /// The best of some sentences.
