@@ -1,6 +1,6 @@
 //! Strided copies.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
@@ -61,10 +61,12 @@ fn is_wide(dims: &[Dim], starts: [i64; 2]) -> bool {
     })
 }
 
-impl<D: Driver> Device<D> {
-    pub(crate) fn run_copy(&self, p: &Strided, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+impl Cuda {
+    pub(crate) fn run_copy(&self, p: &Strided, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let [x_len, y_len] = p.reach().map(|len| len as usize);
-        let (count, blocks) = self.dense(p.count() as usize);
+        let words = x.dtype() == DType::U32 && y.y.dtype() == DType::U32;
+        let kernel = if words { &kernels::COPY_WORDS } else { &kernels::COPY };
+        let (count, blocks) = self.dense(kernel, p.count() as usize)?;
         let (dims, starts) = in_order(p);
         let mut params = CopyParams {
             y: self.store(y, y_len, blocks)?,
@@ -82,8 +84,6 @@ impl<D: Driver> Device<D> {
         for (dim, d) in dims.iter().rev().zip((0..MAX_DIMS).rev()) {
             (params.lens[d], params.x_steps[d], params.y_steps[d]) = (dim.len, wrapped(dim.x), wrapped(dim.y));
         }
-        let words = x.dtype() == DType::U32 && y.y.dtype() == DType::U32;
-        let kernel = if words { &kernels::COPY_WORDS } else { &kernels::COPY };
         // SAFETY: x and y hold all places that the descriptor reaches.
         unsafe { self.launch(kernel, blocks, &params) }
     }

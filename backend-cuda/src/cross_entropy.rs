@@ -1,6 +1,6 @@
 //! Softmax and cross-entropy.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, CrossEntropyArgs, DType, Store},
@@ -43,7 +43,7 @@ struct CrossEntropyVjpParams {
 const THREADS: u32 = 256;
 
 /// Addresses of logits, labels and weights.
-fn operands<D: Driver>(p: &CrossEntropy, x: CrossEntropyArgs<&Memory<D>>) -> [u64; 3] {
+fn operands(p: &CrossEntropy, x: CrossEntropyArgs<&Memory>) -> [u64; 3] {
     let [rows, classes] = p.shape().map(|size| size as usize);
     assert!(matches!(x.labels.dtype(), DType::U8 | DType::U32), "labels are integers");
     [
@@ -58,15 +58,15 @@ fn ignored(p: &CrossEntropy) -> [u32; 2] {
     p.ignored().map_or([0, 0], |label| [1, label])
 }
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     pub(crate) fn run_cross_entropy(
-        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>,
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let [logits, labels, weights] = operands(p, x);
         // A few classes for each thread.
         let lanes = classes.div_ceil(4).clamp(1, 32).next_power_of_two();
-        let blocks = rows.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors());
+        let blocks = self.filling(&kernels::CROSS_ENTROPY, rows.div_ceil(THREADS / lanes))?;
         let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let params = CrossEntropyParams {
             out: out.holds(2 + rows as usize).of(DType::F32),
@@ -90,11 +90,11 @@ impl<D: Driver> Device<D> {
     }
 
     pub(crate) fn run_cross_entropy_vjp(
-        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory<D>>, out: &Memory<D>, g: &Memory<D>, dx: &Store<'_, Self>,
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let n = (rows * classes) as usize;
-        let (len, blocks) = self.dense(n);
+        let (len, blocks) = self.dense(&kernels::CROSS_ENTROPY_VJP, n)?;
         let [logits, labels, weights] = operands(p, x);
         let params = CrossEntropyVjpParams {
             dx: self.store(dx, n, blocks)?,

@@ -1,6 +1,6 @@
 //! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use};
+use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{CtcArgs, DType},
@@ -26,9 +26,9 @@ struct CtcParams {
     unused: u32,
 }
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     pub(crate) fn run_ctc(
-        &self, p: &Ctc, x: CtcArgs<&Memory<D>>, losses: &Memory<D>, gradient: Option<&Memory<D>>,
+        &self, p: &Ctc, x: CtcArgs<&Memory>, losses: &Memory, gradient: Option<&Memory>,
     ) -> Result<(), Error> {
         let shape @ [batch, frames, classes] = p.logits();
         let (rows, states) = (batch * frames, Ctc::states(p.letters()));
@@ -36,7 +36,7 @@ impl<D: Driver> Device<D> {
         let numbers = rows as usize + batch as usize;
         let at = self.scratch(Use::Work, 4 * (numbers + 2 * rows as usize * states as usize))?;
         let len = (rows * classes) as usize;
-        let words = |memory: &Memory<D>, len: u32| memory.holds(len as usize).of(DType::U32);
+        let words = |memory: &Memory, len: u32| memory.holds(len as usize).of(DType::U32);
         let params = CtcParams {
             logits: x.logits.holds(len).at(),
             targets: words(x.targets, batch * p.letters()),

@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    driver::Driver,
+    gpu::{Gpu, GpuRecording},
     kernels::Kernel,
     memory::Memory,
     scratch::{Scratch, Use},
@@ -23,23 +23,23 @@ use std::{
     },
 };
 
-/// A device behind a driver.
+/// An NVIDIA GPU as a device.
 #[derive(Debug)]
-pub struct Device<D: Driver> {
-    driver: Arc<D>,
-    scratch: Mutex<Scratch<D>>,
+pub struct Cuda {
+    gpu: Arc<Gpu>,
+    scratch: Mutex<Scratch>,
     groups: bool,
-    /// By module: whether it has been seen to be right on this device.
-    pub(crate) proven: Mutex<HashMap<&'static str, bool>>,
+    /// By module: whether it has been seen to be right on this device, and if not, what was seen.
+    pub(crate) proven: Mutex<HashMap<&'static str, Result<(), String>>>,
     recording: AtomicBool,
 }
 
-impl<D: Driver> Device<D> {
-    /// The device of a driver.
-    pub fn with_driver(driver: D) -> Self {
-        let groups = driver.arch() == 90;
+impl Cuda {
+    /// The device of a GPU.
+    pub(crate) fn on(gpu: Gpu) -> Self {
+        let groups = gpu.arch() == 90;
         Self {
-            driver: Arc::new(driver),
+            gpu: Arc::new(gpu),
             scratch: Mutex::default(),
             groups,
             proven: Mutex::default(),
@@ -54,11 +54,12 @@ impl<D: Driver> Device<D> {
         Self { groups: false, ..self }
     }
 
-    /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right:
-    /// where one was not, another is taken.
+    /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right: if
+    /// not, why. Another is taken in place of one that was not.
     #[must_use]
-    pub fn proven(&self) -> BTreeMap<&'static str, bool> {
-        self.proven.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(&name, &right)| (name, right)).collect()
+    pub fn proven(&self) -> BTreeMap<&'static str, Result<(), String>> {
+        let proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        proven.iter().map(|(&name, proof)| (name, proof.clone())).collect()
     }
 
     /// Whether launches are kept, not run.
@@ -71,27 +72,33 @@ impl<D: Driver> Device<D> {
         self.groups
     }
 
-    /// The driver.
+    /// The GPU.
     #[must_use]
-    pub fn driver(&self) -> &D {
-        &self.driver
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
     /// Memory for the time of an operator.
     pub(crate) fn scratch(&self, what: Use, bytes: usize) -> Result<u64, Error> {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).get(&self.driver, what, bytes)
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).get(&self.gpu, what, bytes)
     }
 
-    /// Length and blocks of an operator with so many dense results: as many blocks as the device holds at once.
-    pub(crate) fn dense(&self, len: usize) -> (u32, [u32; 3]) {
+    /// Length and blocks of a kernel with so many dense results.
+    pub(crate) fn dense(&self, kernel: &'static Kernel, len: usize) -> Result<(u32, [u32; 3]), Error> {
         let len = u32::try_from(len).expect("fewer than 2^32 elements, as descriptors say");
-        (len, [len.div_ceil(8 * 256).min(8 * self.driver.multiprocessors()), 1, 1])
+        Ok((len, [self.filling(kernel, len.div_ceil(8 * 256))?, 1, 1]))
+    }
+
+    /// Blocks of a kernel that would have work for `most`: no more than the device holds at once, so that all end
+    /// together.
+    pub(crate) fn filling(&self, kernel: &'static Kernel, most: u32) -> Result<u32, Error> {
+        Ok(most.min(self.gpu.resident(kernel)?))
     }
 
     /// Launches a kernel; nothing if it has no blocks.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Gpu::launch`].
     pub(crate) unsafe fn launch<P: NoUninit>(
         &self, kernel: &'static Kernel, blocks: [u32; 3], params: &P,
     ) -> Result<(), Error> {
@@ -99,47 +106,42 @@ impl<D: Driver> Device<D> {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        unsafe { self.driver.launch(kernel, blocks, params) }
+        unsafe { self.gpu.launch(kernel, blocks, params) }
     }
 }
 
-impl<D: Driver> Backend for Device<D> {
-    type Buffer = Memory<D>;
-    type Table = Table<D>;
-    type Recording = D::Recording;
+impl Backend for Cuda {
+    type Buffer = Memory;
+    type Table = Table;
+    type Recording = GpuRecording;
     type Error = Error;
 
     fn caps(&self) -> Caps<'_> {
         // `cvt.rn.f16.f32` keeps subnormals, and kernels are compiled without flush to zero.
-        Caps {
-            name: self.driver.name(),
-            flush: FlushRule::Nearest,
-            f32_subnormals: true,
-            max_buffer: self.driver.memory(),
-        }
+        Caps { name: self.gpu.name(), flush: FlushRule::Nearest, f32_subnormals: true, max_buffer: self.gpu.memory() }
     }
 
     fn scratch_peak(&self) -> Option<u64> {
         Some(self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take_peak())
     }
 
-    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory<D>, Error> {
-        Memory::new(&self.driver, dtype, len)
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
+        Memory::new(&self.gpu, dtype, len)
     }
 
-    fn write(&self, src: Data<'_>, dst: &mut Memory<D>) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
         let at = dst.holds(src.len()).of(src.dtype());
         // SAFETY: `dst` holds as many elements of that type.
-        unsafe { self.driver.copy_in(bytes_of(src), at) }
+        unsafe { self.gpu.copy_in(bytes_of(src), at) }
     }
 
-    fn prefetch(&self, src: Data<'_>, dst: &mut Memory<D>) -> Done<Self> {
+    fn prefetch(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
         let at = dst.holds(src.len()).of(src.dtype());
         // SAFETY: as above.
-        unsafe { self.driver.copy_beside(bytes_of(src), at) }
+        unsafe { self.gpu.copy_beside(bytes_of(src), at) }
     }
 
-    async fn read(&self, src: &Memory<D>, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
         let at = src.holds(dst.len()).of(dst.dtype());
         let bytes: &mut [u8] = match dst {
             DataMut::F32(dst) => cast_slice_mut(dst),
@@ -148,20 +150,20 @@ impl<D: Driver> Backend for Device<D> {
             DataMut::U32(dst) => cast_slice_mut(dst),
         };
         // SAFETY: `src` holds as many elements of that type.
-        unsafe { self.driver.copy_out(&mut [(at, bytes)]) }
+        unsafe { self.gpu.copy_out(&mut [(at, bytes)]) }
     }
 
-    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table<D>, Error> {
-        Table::new(&self.driver, slots, hyperparameters)
+    fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, Error> {
+        Table::new(&self.gpu, slots, hyperparameters)
     }
 
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table<D>) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
         table.upload(control, clear)?;
-        self.driver.mark()
+        self.gpu.mark()
     }
 
     async fn collect(
-        &self, table: &Table<D>, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory<D>], values: &mut [f32],
+        &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
     ) -> Done<Self> {
         let (at, len) = table.place_of(&rows);
         let mut bytes = vec![0; len];
@@ -170,23 +172,23 @@ impl<D: Driver> Backend for Device<D> {
         parts.extend(scalars.map(|(value, scalar)| (scalar.holds(1).of(DType::F32), cast_slice_mut(value))));
         parts.retain(|(_, part)| !part.is_empty());
         // SAFETY: these rows are in the table, and scalars have a first element.
-        unsafe { self.driver.copy_out(&mut parts)? };
+        unsafe { self.gpu.copy_out(&mut parts)? };
         table.understand(&rows, &bytes, out)
     }
 
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<D::Recording>, Error> {
-        self.driver.start_recording()?;
+    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<GpuRecording>, Error> {
+        self.gpu.start_recording()?;
         self.recording.store(true, Relaxed);
         let result = work();
         self.recording.store(false, Relaxed);
-        let recording = self.driver.stop_recording();
+        let recording = self.gpu.stop_recording();
         result?;
         recording.map(Some)
     }
 
-    fn repeat(&self, step: &D::Recording) -> Done<Self> {
+    fn repeat(&self, step: &GpuRecording) -> Done<Self> {
         // SAFETY: the trait's promise: buffers and table still live. Scratch memory lives as long as the device.
-        unsafe { self.driver.repeat(step) }
+        unsafe { self.gpu.repeat(step) }
     }
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {

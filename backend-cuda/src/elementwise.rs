@@ -1,6 +1,6 @@
 //! Element by element: unary and binary functions, sums of several sources.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Slot, Store},
@@ -71,27 +71,25 @@ struct SumParams {
     len: u32,
 }
 
-impl<D: Driver> Device<D> {
-    pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+impl Cuda {
+    pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let n = len as usize;
         self.unary_at(op, x.holds(n).at(), x.kind(), n, y)
     }
 
     /// A unary function of `n` elements of a type at an address.
     pub(crate) fn unary_at(&self, op: Unary, x: u64, kind: u32, n: usize, y: &Store<'_, Self>) -> Result<(), Error> {
-        let (len, blocks) = self.dense(n);
+        let (len, blocks) = self.dense(&kernels::UNARY, n)?;
         let y = self.store(y, n, blocks)?;
         let params = UnaryParams { y, x, kind, len, f: Function::of(op) };
         // SAFETY: x and y hold `len` elements.
         unsafe { self.launch(&kernels::UNARY, blocks, &params) }
     }
 
-    pub(crate) fn run_binary(
-        &self, p: &Binary, a: &Memory<D>, b: &Memory<D>, y: &Store<'_, Self>,
-    ) -> Result<(), Error> {
+    pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let [rows, cols] = p.shape();
         let n = (rows * cols) as usize;
-        let (len, blocks) = self.dense(n);
+        let (len, blocks) = self.dense(&kernels::BINARY, n)?;
         // What is plain takes no part in a gradient.
         let f = Function::of(if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id });
         let params = BinaryParams {
@@ -109,11 +107,9 @@ impl<D: Driver> Device<D> {
         unsafe { self.launch(&kernels::BINARY, blocks, &params) }
     }
 
-    pub(crate) fn run_sum(
-        &self, len: u32, terms: &[Scaled<&Memory<D>, Slot>], y: Store<'_, Self>,
-    ) -> Result<(), Error> {
+    pub(crate) fn run_sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Result<(), Error> {
         let n = len as usize;
-        let (len, blocks) = self.dense(n);
+        let (len, blocks) = self.dense(&kernels::SUM, n)?;
         // The terms are brought to the exponent of the sum; the store itself does not scale.
         let y = Store { from: y.to, ..y };
         let store = self.store(&y, n, blocks)?;

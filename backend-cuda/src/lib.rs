@@ -15,7 +15,6 @@ mod copy;
 mod cross_entropy;
 mod ctc;
 mod device;
-pub mod driver;
 mod elementwise;
 mod error;
 mod gpu;
@@ -34,11 +33,8 @@ mod scratch;
 mod store;
 mod table;
 
-pub use device::Device;
+pub use device::Cuda;
 pub use error::Error;
 pub use gpu::{Gpu, GpuRecording, nvrtc};
 pub use memory::Memory;
 pub use table::Table;
-
-/// An NVIDIA GPU as a device.
-pub type Cuda = Device<Gpu>;

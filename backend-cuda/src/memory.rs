@@ -1,25 +1,25 @@
 //! Buffers.
 
-use crate::{Error, driver::Driver};
+use crate::{Error, gpu::Gpu};
 use gradscale_core::backend::{Buffer, DType};
 use std::sync::Arc;
 
 /// Device memory of one type.
 #[derive(Debug)]
-pub struct Memory<D: Driver> {
-    driver: Arc<D>,
+pub struct Memory {
+    gpu: Arc<Gpu>,
     at: u64,
     dtype: DType,
     len: usize,
 }
 
-impl<D: Driver> Memory<D> {
-    pub(crate) fn new(driver: &Arc<D>, dtype: DType, len: usize) -> Result<Self, Error> {
+impl Memory {
+    pub(crate) fn new(gpu: &Arc<Gpu>, dtype: DType, len: usize) -> Result<Self, Error> {
         let bytes = (len as u64).saturating_mul(dtype.size() as u64);
-        let room = usize::try_from(bytes).ok().filter(|_| bytes <= driver.memory());
+        let room = usize::try_from(bytes).ok().filter(|_| bytes <= gpu.memory());
         // Some byte, so that every buffer has an address.
-        let at = driver.alloc(room.ok_or(Error::OutOfMemory { bytes })?.max(1))?;
-        Ok(Self { driver: driver.clone(), at, dtype, len })
+        let at = gpu.alloc(room.ok_or(Error::OutOfMemory { bytes })?.max(1))?;
+        Ok(Self { gpu: gpu.clone(), at, dtype, len })
     }
 
     /// The address of its first element.
@@ -46,14 +46,14 @@ impl<D: Driver> Memory<D> {
     }
 }
 
-impl<D: Driver> Drop for Memory<D> {
+impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the address is this buffer's alone; whoever repeats a recording keeps its buffers alive.
-        unsafe { self.driver.free(self.at) }
+        unsafe { self.gpu.free(self.at) }
     }
 }
 
-impl<D: Driver> Buffer for Memory<D> {
+impl Buffer for Memory {
     fn dtype(&self) -> DType {
         self.dtype
     }

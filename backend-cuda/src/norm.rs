@@ -4,8 +4,7 @@
 //! take one launch: a block or a part of one keeps a group.
 
 use crate::{
-    Device, Error,
-    driver::Driver,
+    Cuda, Error,
     kernels::{self, Kernel},
     memory::Memory,
     scratch::Use,
@@ -178,7 +177,7 @@ fn size(p: &Norm) -> f32 {
     p.size() as f32
 }
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     fn room(&self, bytes: u64) -> Result<u64, Error> {
         self.scratch(Use::Work, usize::try_from(bytes).map_err(|_| Error::OutOfMemory { bytes })?)
     }
@@ -188,14 +187,14 @@ impl<D: Driver> Device<D> {
         let len = p.groups();
         let params = InversesParams { variances: saved + 4 * u64::from(len), inverses, len, eps: p.eps() };
         // SAFETY: both hold as many numbers as there are groups.
-        unsafe { self.launch(&kernels::NORM_INVERSES, self.dense(len as usize).1, &params) }
+        unsafe { self.launch(&kernels::NORM_INVERSES, self.dense(&kernels::NORM_INVERSES, len as usize)?.1, &params) }
     }
 
     pub(crate) fn run_norm(
-        &self, p: &Norm, x: &Memory<D>, affine: Option<[&Memory<D>; 2]>, saved: &Memory<D>, y: &Store<'_, Self>,
+        &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &Memory, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
-        let (len, dense) = self.dense(shape.len());
+        let (len, dense) = self.dense(&kernels::NORM_APPLY, shape.len())?;
         let x_at = x.holds(shape.len()).at();
         let saved = saved.holds(2 * total as usize).of(DType::F32);
         let numbers =
@@ -217,7 +216,7 @@ impl<D: Driver> Device<D> {
         };
         if shape.groups != 0 && !p.is_given() {
             let lanes = lanes(&shape, p.size());
-            let blocks = [total.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors()), 1, 1];
+            let blocks = [self.filling(&kernels::NORM_GROUPS, total.div_ceil(THREADS / lanes))?, 1, 1];
             let params = params(self.store(y, shape.len(), blocks)?, 0, lanes);
             // SAFETY: all operands hold what the descriptor says.
             return unsafe { self.launch(&kernels::NORM_GROUPS, blocks, &params) };
@@ -255,7 +254,7 @@ impl<D: Driver> Device<D> {
 
     /// Sums by channel, of parts of the pixels.
     fn columns(
-        &self, kernel: &'static Kernel, shape: &Layout, columns: &Columns, [x, dy]: [&Memory<D>; 2],
+        &self, kernel: &'static Kernel, shape: &Layout, columns: &Columns, [x, dy]: [&Memory; 2],
         [means, inverses]: [u64; 2], sums: u64,
     ) -> Result<(), Error> {
         let params = ColumnsParams {
@@ -274,11 +273,11 @@ impl<D: Driver> Device<D> {
     }
 
     pub(crate) fn run_norm_vjp(
-        &self, p: &Norm, x: NormSaved<&Memory<D>>, dy: &Memory<D>, dx: &Store<'_, Self>,
+        &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: &Store<'_, Self>,
         affine: Option<&[Store<'_, Self>; 2]>,
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
-        let (len, dense) = self.dense(shape.len());
+        let (len, dense) = self.dense(&kernels::NORM_VJP_APPLY, shape.len())?;
         let channels = shape.channels;
         let saved = x.saved.holds(2 * total as usize).of(DType::F32);
         let scale = x.weight.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
@@ -327,7 +326,7 @@ impl<D: Driver> Device<D> {
         }
         if fused {
             let lanes = lanes(&shape, p.size());
-            let blocks = [total.div_ceil(THREADS / lanes).min(8 * self.driver().multiprocessors()), 1, 1];
+            let blocks = [self.filling(&kernels::NORM_VJP_GROUPS, total.div_ceil(THREADS / lanes))?, 1, 1];
             let params = params(self.store(dx, shape.len(), blocks)?, 0, [0, 0], lanes);
             // SAFETY: all operands hold what the descriptor says.
             unsafe { self.launch(&kernels::NORM_VJP_GROUPS, blocks, &params)? };

@@ -2,8 +2,7 @@
 //! a recorded launch needs no memory of its own for them.
 
 use crate::{
-    Device, Error, Table,
-    driver::Driver,
+    Cuda, Error, Table,
     kernels::{self, LIST_PIECE, LIST_TENSORS},
     memory::Memory,
     scratch::Use,
@@ -80,16 +79,11 @@ fn small(n: usize) -> u32 {
     u32::try_from(n).expect("fewer than 2^32 elements")
 }
 
-impl<D: Driver> Device<D> {
-    /// Blocks for so many pieces of tensors.
-    fn blocks_for(&self, pieces: u32) -> u32 {
-        pieces.min(8 * self.driver().multiprocessors())
-    }
-
-    pub(crate) fn run_global_norm(&self, grads: &[&Memory<D>], norm: &Memory<D>) -> Result<(), Error> {
-        let grads: Vec<&Memory<D>> = grads.iter().copied().filter(|grad| grad.len() != 0).collect();
+impl Cuda {
+    pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &Memory) -> Result<(), Error> {
+        let grads: Vec<&Memory> = grads.iter().copied().filter(|grad| grad.len() != 0).collect();
         let launches = grads.len().div_ceil(LIST_TENSORS);
-        let most = launches * 8 * self.driver().multiprocessors() as usize;
+        let most = launches * self.filling(&kernels::GLOBAL_NORM, u32::MAX)? as usize;
         let sums = self.scratch(Use::Work, 8 * most)?;
         let mut sum = 0;
         for grads in grads.chunks(LIST_TENSORS) {
@@ -101,7 +95,7 @@ impl<D: Driver> Device<D> {
                 pieces += len.div_ceil(LIST_PIECE);
             }
             let params = GlobalNormParams { sums, pieces, count: small(grads.len()), sum, unused: 0, tensors };
-            let blocks = self.blocks_for(pieces);
+            let blocks = self.filling(&kernels::GLOBAL_NORM, pieces)?;
             // SAFETY: the tensors are as long as the list says, and there is room for the sum of each block.
             unsafe { self.launch(&kernels::GLOBAL_NORM, [blocks, 1, 1], &params)? };
             sum += blocks;
@@ -112,8 +106,7 @@ impl<D: Driver> Device<D> {
     }
 
     pub(crate) fn run_optimize(
-        &self, p: &Optimizer, table: &Table<D>, guard: Range<u16>, norm: Option<&Memory<D>>,
-        params: &mut [Param<'_, Memory<D>>],
+        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
     ) -> Result<(), Error> {
         let lr = table.hyperparameter(p.lr());
         let [max_value, max_norm] = p.limits();
@@ -144,7 +137,7 @@ impl<D: Driver> Device<D> {
             }
             Rule::Ema { keep } => step.correction = [table.hyperparameter(keep); 2],
         }
-        let mut params: Vec<&mut Param<'_, Memory<D>>> = params.iter_mut().filter(|param| param.len != 0).collect();
+        let mut params: Vec<&mut Param<'_, Memory>> = params.iter_mut().filter(|param| param.len != 0).collect();
         for params in params.chunks_mut(LIST_TENSORS) {
             (step.pieces, step.count) = (0, small(params.len()));
             for (entry, param) in step.parameters.iter_mut().zip(params) {
@@ -159,8 +152,9 @@ impl<D: Driver> Device<D> {
                 };
                 step.pieces += small(n).div_ceil(LIST_PIECE);
             }
+            let blocks = [self.filling(&kernels::OPTIMIZE, step.pieces)?, 1, 1];
             // SAFETY: all tensors are as long as their gradients; rows, hyperparameters and norm are there.
-            unsafe { self.launch(&kernels::OPTIMIZE, [self.blocks_for(step.pieces), 1, 1], &step)? };
+            unsafe { self.launch(&kernels::OPTIMIZE, blocks, &step)? };
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error,
-    driver::{Driver, TensorMap, Tiled, Windows},
+    gpu::{Gpu, TensorMap, Tiled, Windows},
     kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
 };
 use bytemuck::{Pod, Zeroable};
@@ -186,18 +186,18 @@ impl Plan {
     }
 
     /// What the copy engine needs to know of both operands, which lie at these addresses.
-    pub fn maps<D: Driver>(&self, driver: &D, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
+    pub fn maps(&self, gpu: &Gpu, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
         let Kind::Convolution(pass) = self.kind else {
             let [a, b] = self.boxes(tile, at);
-            return Ok([driver.tensor_map(&a)?, driver.tensor_map(&b)?]);
+            return Ok([gpu.tensor_map(&a)?, gpu.tensor_map(&b)?]);
         };
         let windows = |at, pixels| {
             let moving = self.windows.expect("a convolution that the copy engine can bring");
-            driver.window_map(&Windows { at, pixels, ..moving })
+            gpu.window_map(&Windows { at, pixels, ..moving })
         };
         let matrices = |at, sizes: [u32; 3], tile| {
             let row = 2 * u64::from(sizes[0]);
-            driver.tensor_map(&Tiled { at, sizes, strides: [row, row * u64::from(sizes[1])], tile })
+            gpu.tensor_map(&Tiled { at, sizes, strides: [row, row * u64::from(sizes[1])], tile })
         };
         let ConvParams { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
         let taps = kernel[0] * kernel[1];

@@ -1,8 +1,7 @@
 //! Pooling and unpooling.
 
 use crate::{
-    Device, Error,
-    driver::Driver,
+    Cuda, Error,
     kernels::{self, Kernel},
     memory::Memory,
     store::StoreParams,
@@ -30,15 +29,13 @@ struct PoolParams {
     max: u32,
 }
 
-impl<D: Driver> Device<D> {
-    pub(crate) fn run_pool(
-        &self, p: &Pool, x: &Memory<D>, at: Option<&Memory<D>>, y: &Store<'_, Self>,
-    ) -> Result<(), Error> {
+impl Cuda {
+    pub(crate) fn run_pool(&self, p: &Pool, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>) -> Result<(), Error> {
         self.windows(&kernels::POOL, p, [p.x(), p.y()], x, at, y)
     }
 
     pub(crate) fn run_unpool(
-        &self, p: &Pool, way: GatherScatter, x: &Memory<D>, at: Option<&Memory<D>>, y: &Store<'_, Self>,
+        &self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         assert!(p.op() == PoolOp::Average || at.is_some(), "unpooling needs offsets");
         match (way, p.op()) {
@@ -49,11 +46,11 @@ impl<D: Driver> Device<D> {
     }
 
     fn windows(
-        &self, kernel: &'static Kernel, p: &Pool, shapes: [[u32; 4]; 2], x: &Memory<D>, at: Option<&Memory<D>>,
+        &self, kernel: &'static Kernel, p: &Pool, shapes: [[u32; 4]; 2], x: &Memory, at: Option<&Memory>,
         y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [from, to] = shapes.map(|shape| shape.into_iter().product::<u32>() as usize);
-        let (len, blocks) = self.dense(to);
+        let (len, blocks) = self.dense(kernel, to)?;
         let [_, rows, cols, channels] = p.y();
         let offsets = p.y().into_iter().product::<u32>() as usize;
         let at = at.filter(|_| p.op() == PoolOp::Max);

@@ -1,8 +1,8 @@
 //! Matrix products and convolutions.
 
 use crate::{
-    Device, Error,
-    driver::{Driver, TensorMap},
+    Cuda, Error,
+    gpu::TensorMap,
     kernels::{BULK, BULK_CONVOLUTIONS, BULK_TILES, FINISH, GROUP, Kernel, TILES},
     memory::Memory,
     plan::{ConvParams, Kind, Plan, Steps},
@@ -61,6 +61,23 @@ pub(crate) struct Choice {
     pub bulk: bool,
 }
 
+impl Choice {
+    /// The ways of matrices by TMA, as [`BULK_TILES`].
+    pub fn bulk_matrices(kind: Kind) -> [Self; 2] {
+        [0, 1].map(|i| Self { kernel: &BULK[kind.index()][i], tile: BULK_TILES[i], bulk: true })
+    }
+
+    /// The ways of a convolution by warpgroups, by TMA and without, in the first two of [`TILES`].
+    pub fn convolutions_by_groups(kind: Kind) -> [Self; 4] {
+        let of = |kernels: &'static [[Kernel; 2]; 3], i: usize, bulk| Self {
+            kernel: &kernels[kind.index()][i],
+            tile: TILES[i],
+            bulk,
+        };
+        [of(&BULK_CONVOLUTIONS, 0, true), of(&BULK_CONVOLUTIONS, 1, true), of(&GROUP, 0, false), of(&GROUP, 1, false)]
+    }
+}
+
 /// Results of the plain kernel's block along each side.
 const PLAIN_TILE: [u32; 2] = [64, 64];
 /// Longest sum of one block: tensor cores cut what does not fit, so that long sums of one sign drift.
@@ -68,15 +85,15 @@ const LONGEST: u32 = 4096;
 /// Shortest part of a sum worth a block.
 const SHORTEST: u32 = 256;
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     pub(crate) fn run_gemm(
-        &self, p: &Gemm, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: &Store<'_, Self>,
+        &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         self.run_product(&Plan::gemm(p), a, b, bias, y, None)
     }
 
     pub(crate) fn run_conv(
-        &self, p: &Conv2d, pass: Pass, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: &Store<'_, Self>,
+        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         // a is what gives the rows of the result.
         let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
@@ -85,8 +102,7 @@ impl<D: Driver> Device<D> {
 
     /// `by`: the way to compute, if it is not to be chosen.
     fn run_product(
-        &self, plan: &Plan, a: &Memory<D>, b: &Memory<D>, bias: Option<&Memory<D>>, y: &Store<'_, Self>,
-        by: Option<Choice>,
+        &self, plan: &Plan, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>, by: Option<Choice>,
     ) -> Result<(), Error> {
         let ([m, n, k], batch) = (plan.mnk, plan.batch);
         if m == 0 || n == 0 || batch == 0 {
@@ -103,7 +119,7 @@ impl<D: Driver> Device<D> {
         let results = m as usize * n as usize * batch as usize;
         let (splits, depth) = self.parts(k, tiles, results, operands);
         // With the copy engine each multiprocessor has one block, which goes from tile to tile.
-        let most = if choice.bulk { self.driver().multiprocessors() } else { u32::MAX };
+        let most = if choice.bulk { self.gpu().multiprocessors() } else { u32::MAX };
         let blocks = [(tiles * splits).min(most), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
         let part = if splits > 1 { self.scratch(Use::Work, splits as usize * results * 4)? } else { 0 };
@@ -130,14 +146,14 @@ impl<D: Driver> Device<D> {
         // leave a matrix are cut.
         unsafe {
             if choice.bulk {
-                let maps = plan.maps(self.driver(), choice.tile, [params.a, params.b])?;
+                let maps = plan.maps(self.gpu(), choice.tile, [params.a, params.b])?;
                 self.launch(choice.kernel, blocks, &BulkParams { maps, product: params, unused: [0; 2] })?;
             } else {
                 self.launch(choice.kernel, blocks, &params)?;
             }
         }
         if splits > 1 {
-            let (_, blocks) = self.dense(results);
+            let (_, blocks) = self.dense(&FINISH, results)?;
             params.y = self.store(y, plan.lens[3], blocks)?;
             // SAFETY: as above.
             unsafe { self.launch(&FINISH, blocks, &params)? };
@@ -161,15 +177,14 @@ impl<D: Driver> Device<D> {
         match plan.kind {
             _ if !self.has_groups() => {}
             Kind::Convolution(_) => {
-                let of =
-                    |kernels: &'static [Kernel; 2], bulk| kernels.get(i).map(|kernel| Choice { kernel, bulk, ..here });
-                best = plan.windows.filter(|_| !empty).and_then(|_| of(&BULK_CONVOLUTIONS[plan.kind.index()], true));
-                better = of(&GROUP[plan.kind.index()], false);
+                let ways = Choice::convolutions_by_groups(plan.kind);
+                let (by_tma, by_threads) = ways.split_at(2);
+                best = plan.windows.filter(|_| !empty).and_then(|_| by_tma.get(i).copied());
+                better = by_threads.get(i).copied();
             }
             Kind::Matrices(_) if m > 64 && n > 64 && !empty && plan.has_boxes() => {
-                let large = n > 128 && plan.tiles(BULK_TILES[0]) >= self.driver().multiprocessors();
-                let i = usize::from(!large);
-                best = Some(Choice { kernel: &BULK[plan.kind.index()][i], tile: BULK_TILES[i], bulk: true });
+                let large = n > 128 && plan.tiles(BULK_TILES[0]) >= self.gpu().multiprocessors();
+                best = Some(Choice::bulk_matrices(plan.kind)[usize::from(!large)]);
             }
             Kind::Matrices(_) => {}
         }
@@ -183,7 +198,7 @@ impl<D: Driver> Device<D> {
 
     /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the simplest.
     pub(crate) fn run_twice(
-        &self, kind: Kind, choice: Choice, [a, b]: [&Memory<D>; 2], y: [Store<'_, Self>; 2],
+        &self, kind: Kind, choice: Choice, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {
         let plan = match kind {
             Kind::Matrices(_) => Plan::gemm(&proof::gemm(kind)?),
@@ -196,7 +211,7 @@ impl<D: Driver> Device<D> {
 
     /// The tile: the largest that is not mostly empty and fills the device.
     fn tile(&self, plan: &Plan) -> usize {
-        let (enough, [m, n, _]) = (self.driver().multiprocessors(), plan.mnk);
+        let (enough, [m, n, _]) = (self.gpu().multiprocessors(), plan.mnk);
         match (m > 64, n > 64) {
             (true, true) if plan.tiles(TILES[0]) >= enough => 0,
             (true, _) if plan.tiles(TILES[1]) >= enough => 1,
@@ -207,14 +222,14 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// In how many parts a sum is cut, and their length: so that the device is full and no sum is too long, as far as
+    /// In how many parts a sum is cut, and their length: so that no sum is too long, and the device is full as far as
     /// memory for the parts goes, which is little beside the operands.
     fn parts(&self, k: u32, tiles: u32, results: usize, operands: usize) -> (u32, u32) {
         let room = (operands / 16).max(256 << 10) / (4 * results);
         let most = u32::try_from(room).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST));
-        let wish = (2 * self.driver().multiprocessors() / tiles).max(k.div_ceil(LONGEST));
-        // Whole stages of the kernels.
-        let depth = k.div_ceil(wish.min(most).max(1)).next_multiple_of(64).max(64);
+        let wish = (2 * self.gpu().multiprocessors() / tiles).min(most).max(k.div_ceil(LONGEST)).max(1);
+        // Whole stages of the kernels: a multiple of 64, as is the longest.
+        let depth = k.div_ceil(wish).next_multiple_of(64).max(64);
         (k.div_ceil(depth).max(1), depth)
     }
 }

@@ -2,7 +2,7 @@
 //! itself, before the kernel is used for the first time. Where it is not, or does not compile, the one for all
 //! architectures is taken.
 
-use crate::{Device, Error, driver::Driver, plan::Kind, product::Choice};
+use crate::{Cuda, Error, plan::Kind, product::Choice};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},
@@ -56,29 +56,79 @@ fn numbers(len: usize, seed: u32) -> Vec<f16> {
     (0..len).map(|_| next()).collect()
 }
 
-impl<D: Driver> Device<D> {
+/// The first difference between results and statistics of a kernel and of the simplest one, and how many there are.
+fn same([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(), String> {
+    let differ = |&at: &usize| here[at].to_bits() != there[at].to_bits();
+    if let Some(at) = (0..here.len()).find(differ) {
+        let count = (0..here.len()).filter(differ).count();
+        let (got, want) = (here[at], there[at]);
+        return Err(format!(
+            "{count} of {} results differ, the first at {at}: {got} where {want} is right",
+            here.len()
+        ));
+    }
+    if row.counts() != wanted.counts() {
+        return Err(format!("counts {:?} where {:?} are right", row.counts(), wanted.counts()));
+    }
+    if row.bins() != wanted.bins() {
+        return Err("another histogram".into());
+    }
+    Ok(())
+}
+
+/// Every way to compute that one architecture alone has, with a product that it is for.
+fn own_ways() -> impl Iterator<Item = (Kind, Choice)> {
+    let matrices = [false, true].map(|b| [false, true].map(|a| Kind::Matrices([a, b])));
+    let bulk = matrices.into_iter().flatten().flat_map(|kind| Choice::bulk_matrices(kind).map(move |way| (kind, way)));
+    let convolutions = Pass::ALL.map(Kind::Convolution).into_iter();
+    bulk.chain(convolutions.flat_map(|kind| Choice::convolutions_by_groups(kind).map(move |way| (kind, way))))
+}
+
+impl Cuda {
+    /// The modules for this device's architecture alone: products by warpgroups on an sm_90, which are proven on the
+    /// device before they are used.
+    #[must_use]
+    pub fn own_modules(&self) -> Vec<&'static str> {
+        if self.has_groups() { own_ways().map(|(_, way)| way.kernel.module.name).collect() } else { vec![] }
+    }
+
+    /// Whether one of them is right on this device, results and statistics. A kernel that hangs hangs this: prove it in
+    /// a process that somebody ends.
+    ///
+    /// # Errors
+    /// What is wrong: the first difference, or what the compiler or the driver said.
+    pub fn prove_module(&self, name: &str) -> Result<(), String> {
+        let way = own_ways().find(|(_, way)| way.kernel.module.name == name);
+        let (kind, way) = way.ok_or_else(|| format!("no module for one architecture is called {name}"))?;
+        self.is_proven(kind, way).map_err(|error| error.to_string())?;
+        self.proven().remove(name).unwrap_or_else(|| Err("a step is recorded, in which nothing can be proven".into()))
+    }
+
     /// Whether a kernel has given the bits of the simplest one, results and statistics. While a step is recorded
     /// nothing runs: what has not been seen by then does not count.
     pub(crate) fn is_proven(&self, kind: Kind, choice: Choice) -> Result<bool, Error> {
         let name = choice.kernel.module.name;
-        let known = self.proven.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        let known = self.proven.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Result::is_ok);
         match known {
             Some(right) => Ok(right),
             None if self.is_recording() => Ok(false),
             None => {
-                let right = match self.prove(kind, choice) {
-                    // A device that is lost is lost for all; what does not compile is not used.
-                    Err(error @ Error::Driver { lost: true, .. }) => return Err(error),
-                    Err(_) => false,
-                    Ok(right) => right,
+                let proof = match self.prove(kind, choice) {
+                    // A device that is lost is lost for all, and one that has no room for this may have some later.
+                    Err(error @ (Error::Driver { lost: true, .. } | Error::OutOfMemory { .. })) => return Err(error),
+                    // What does not compile is not used.
+                    Err(error) => Err(error.to_string()),
+                    Ok(proof) => proof,
                 };
-                self.proven.lock().unwrap_or_else(PoisonError::into_inner).insert(name, right);
+                let right = proof.is_ok();
+                self.proven.lock().unwrap_or_else(PoisonError::into_inner).insert(name, proof);
                 Ok(right)
             }
         }
     }
 
-    fn prove(&self, kind: Kind, choice: Choice) -> Result<bool, Error> {
+    /// Whether it gives the same, and if not, what differs.
+    fn prove(&self, kind: Kind, choice: Choice) -> Result<Result<(), String>, Error> {
         let [a_len, b_len, y_len] = match kind {
             Kind::Matrices(_) => gemm(kind)?.lens().map(|len| len as usize),
             Kind::Convolution(pass) => {
@@ -112,8 +162,6 @@ impl<D: Driver> Device<D> {
         block_on(self.read(&plain, DataMut::F16(&mut results[1])))?;
         let mut rows = [Stats::new(Convention::FP16, 0, Detail::None); 2];
         block_on(self.collect(&table, slots[0].0..slots[1].0 + 1, &mut rows, &[], &mut []))?;
-        let [here, there] = &results;
-        let same = here.iter().zip(there).all(|(a, b)| a.to_bits() == b.to_bits());
-        Ok(same && rows[0].counts() == rows[1].counts() && rows[0].bins() == rows[1].bins())
+        Ok(same(&results, &rows))
     }
 }

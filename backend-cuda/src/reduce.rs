@@ -1,6 +1,6 @@
 //! Reductions along one axis.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
@@ -56,8 +56,8 @@ fn part(shape: [u32; 3], lanes: u32) -> u32 {
     shape[1].div_ceil(parts).max(1).next_multiple_of(8)
 }
 
-impl<D: Driver> Device<D> {
-    pub(crate) fn run_reduce(&self, p: &Reduce, x: &Memory<D>, y: &Store<'_, Self>) -> Result<(), Error> {
+impl Cuda {
+    pub(crate) fn run_reduce(&self, p: &Reduce, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let shape @ [outer, len, inner] = p.shape();
         if p.op() == ReduceOp::ArgMax {
             assert!(matches!(y.y.dtype(), DType::U8 | DType::U32), "indices are stored as integers");
@@ -66,7 +66,7 @@ impl<D: Driver> Device<D> {
         let lanes = lanes(shape);
         let part = part(shape, lanes);
         let parts = len.div_ceil(part).max(1);
-        let blocks = [(tiles(shape, lanes) * parts).min(8 * self.driver().multiprocessors()), 1, 1];
+        let blocks = [self.filling(&kernels::REDUCE, tiles(shape, lanes) * parts)?, 1, 1];
         let store = self.store(y, results as usize, blocks)?;
         #[expect(clippy::cast_precision_loss, reason = "as the mean of f32 is defined")]
         let divisor = len as f32;

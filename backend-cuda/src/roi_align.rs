@@ -1,6 +1,6 @@
 //! Boxes of images, resampled to one size.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
@@ -25,9 +25,9 @@ struct RoiAlignParams {
     unused: u32,
 }
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     pub(crate) fn run_roi_align(
-        &self, p: &RoiAlign, way: GatherScatter, x: &Memory<D>, boxes: &Memory<D>, y: &Store<'_, Self>,
+        &self, p: &RoiAlign, way: GatherScatter, x: &Memory, boxes: &Memory, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [images, height, width, channels] = p.x();
         let [count, rows, columns, _] = p.y();
@@ -36,7 +36,7 @@ impl<D: Driver> Device<D> {
             GatherScatter::Gather => (&kernels::ROI_ALIGN, pixels, bins),
             GatherScatter::Scatter => (&kernels::ROI_ALIGN_VJP, bins, pixels),
         };
-        let (len, blocks) = self.dense(to);
+        let (len, blocks) = self.dense(kernel, to)?;
         let params = RoiAlignParams {
             y: self.store(y, to, blocks)?,
             x: x.holds(from).at(),

@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::{Device, Error, driver::Driver, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
@@ -24,17 +24,17 @@ struct RowsParams {
     unused: u32,
 }
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     pub(crate) fn run_rows(
-        &self, p: &Rows, way: GatherScatter, x: &Memory<D>, index: &Memory<D>, y: &Store<'_, Self>,
+        &self, p: &Rows, way: GatherScatter, x: &Memory, index: &Memory, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let (count, table, row) = (p.count(), p.table(), p.width());
-        let [mut from, mut to] = [table, count];
-        if way == GatherScatter::Scatter {
-            (from, to) = (to, from);
-        }
+        let (kernel, from, to) = match way {
+            GatherScatter::Gather => (&kernels::ROWS_GATHER, table, count),
+            GatherScatter::Scatter => (&kernels::ROWS_SCATTER, count, table),
+        };
         let n = (to * row) as usize;
-        let (len, blocks) = self.dense(n);
+        let (len, blocks) = self.dense(kernel, n)?;
         let mut params = RowsParams {
             y: self.store(y, n, blocks)?,
             x: x.holds((from * row) as usize).at(),
@@ -51,17 +51,18 @@ impl<D: Driver> Device<D> {
         };
         if way == GatherScatter::Gather {
             // SAFETY: x, the indices and y hold what the descriptor says; the kernel follows no index beyond the table.
-            return unsafe { self.launch(&kernels::ROWS_GATHER, blocks, &params) };
+            return unsafe { self.launch(kernel, blocks, &params) };
         }
         let words = 2 * table as usize + count as usize;
         params.head = self.scratch(Use::Work, 4 * words)?;
         params.tail = params.head + 4 * u64::from(table);
         params.next = params.tail + 4 * u64::from(table);
+        let (_, clearing) = self.dense(&kernels::ROWS_CLEAR, table as usize)?;
         // SAFETY: as above, and the scratch memory holds all lists.
         unsafe {
-            self.launch(&kernels::ROWS_CLEAR, self.dense(table as usize).1, &params)?;
+            self.launch(&kernels::ROWS_CLEAR, clearing, &params)?;
             self.launch(&kernels::ROWS_LINK, [1, 1, 1], &params)?;
-            self.launch(&kernels::ROWS_SCATTER, blocks, &params)
+            self.launch(kernel, blocks, &params)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Memory for the time of an operator. Operators run one after the other, so each use has one piece, which grows and
 //! stays: a recording may use it for ever. What was outgrown is kept for recordings that know it.
 
-use crate::{Error, driver::Driver, memory::Memory};
+use crate::{Error, gpu::Gpu, memory::Memory};
 use gradscale_core::backend::DType;
 use std::sync::Arc;
 
@@ -18,31 +18,31 @@ pub enum Use {
 
 /// The pieces.
 #[derive(Debug)]
-pub struct Scratch<D: Driver> {
-    pieces: [Option<Memory<D>>; 3],
-    outgrown: Vec<Memory<D>>,
+pub struct Scratch {
+    pieces: [Option<Memory>; 3],
+    outgrown: Vec<Memory>,
     /// Largest amount since the last look.
     peak: u64,
 }
 
-impl<D: Driver> Default for Scratch<D> {
+impl Default for Scratch {
     fn default() -> Self {
         Self { pieces: [None, None, None], outgrown: vec![], peak: 0 }
     }
 }
 
-impl<D: Driver> Scratch<D> {
+impl Scratch {
     /// At least so many bytes.
-    pub fn get(&mut self, driver: &Arc<D>, what: Use, bytes: usize) -> Result<u64, Error> {
+    pub fn get(&mut self, gpu: &Arc<Gpu>, what: Use, bytes: usize) -> Result<u64, Error> {
         use gradscale_core::backend::Buffer;
         let piece = &mut self.pieces[what as usize];
         if piece.as_ref().is_none_or(|piece| piece.len() < bytes) {
             // Twice as much as before, so that it soon ends.
             let least = piece.as_ref().map_or(4096, |piece| 2 * piece.len());
-            let new = Memory::new(driver, DType::U8, bytes.max(least))?;
+            let new = Memory::new(gpu, DType::U8, bytes.max(least))?;
             if let Use::Done = what {
                 // SAFETY: so long is the piece.
-                unsafe { driver.zero(new.at(), new.len())? };
+                unsafe { gpu.zero(new.at(), new.len())? };
             }
             self.outgrown.extend(piece.replace(new));
         }

@@ -1,6 +1,6 @@
 //! The store of an operator as kernels take it.
 
-use crate::{Device, Error, driver::Driver, scratch::Use};
+use crate::{Cuda, Error, scratch::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Store};
 
@@ -29,7 +29,7 @@ impl StoreParams {
     }
 }
 
-impl<D: Driver> Device<D> {
+impl Cuda {
     /// The store of a kernel of so many blocks, into a buffer of at least `len` elements.
     pub(crate) fn store(&self, y: &Store<'_, Self>, len: usize, blocks: [u32; 3]) -> Result<StoreParams, Error> {
         let blocks: u64 = blocks.into_iter().map(u64::from).product();

@@ -5,7 +5,7 @@
 //! | first | a control: [`Control::words`] |
 //! | then, from an even word on | rows |
 
-use crate::{Error, driver::Driver, memory::Memory};
+use crate::{Error, gpu::Gpu, memory::Memory};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Control, DType, Hyperparameter, Slot},
@@ -15,21 +15,21 @@ use std::sync::Arc;
 
 /// Everything that changes from step to step.
 #[derive(Debug)]
-pub struct Table<D: Driver> {
-    driver: Arc<D>,
-    memory: Memory<D>,
+pub struct Table {
+    gpu: Arc<Gpu>,
+    memory: Memory,
     exponents: Vec<i32>,
     hyperparameters: usize,
 }
 
-impl<D: Driver> Table<D> {
-    pub(crate) fn new(driver: &Arc<D>, slots: u16, hyperparameters: u16) -> Result<Self, Error> {
+impl Table {
+    pub(crate) fn new(gpu: &Arc<Gpu>, slots: u16, hyperparameters: u16) -> Result<Self, Error> {
         let (slots, hyperparameters) = (usize::from(slots), usize::from(hyperparameters));
-        let memory = Memory::new(driver, DType::U32, rows_at(slots, hyperparameters) + slots * WORDS)?;
-        let mut table = Self { driver: driver.clone(), memory, exponents: vec![0; slots], hyperparameters };
+        let memory = Memory::new(gpu, DType::U32, rows_at(slots, hyperparameters) + slots * WORDS)?;
+        let mut table = Self { gpu: gpu.clone(), memory, exponents: vec![0; slots], hyperparameters };
         let all = table.rows_at() + slots * WORDS;
         // SAFETY: the memory has that many words.
-        unsafe { driver.zero(table.memory.at(), 4 * all)? };
+        unsafe { gpu.zero(table.memory.at(), 4 * all)? };
         let (exponents, values) = (vec![0; slots], vec![0.0; hyperparameters]);
         let control = Control { exponents: &exponents, hyperparameters: &values, seed: 0, detail: Detail::Moments };
         table.upload(&control, 0..0)?;
@@ -49,9 +49,9 @@ impl<D: Driver> Table<D> {
         assert!(rows == 0 || usize::from(clear.end) <= self.exponents.len(), "rows of the table");
         // SAFETY: the table is as long as its parts, and the rows are its own.
         unsafe {
-            self.driver.copy_in(&bytes, self.memory.at())?;
+            self.gpu.copy_in(&bytes, self.memory.at())?;
             if rows != 0 {
-                self.driver.zero(row(clear.start), 4 * rows * WORDS)?;
+                self.gpu.zero(row(clear.start), 4 * rows * WORDS)?;
             }
         }
         Ok(())

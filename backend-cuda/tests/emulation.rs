@@ -1,11 +1,12 @@
-//! The conformance suite on the kernels' own text and the whole of the backend, with the CPU in place of a GPU.
+//! The conformance suite on the kernels' own text and the whole of the backend, with emulated libraries in place of
+//! NVIDIA's.
 //!
 //! `GRADSCALE_EMULATED_ARCH=75` runs what older devices run.
 
-mod host;
+mod emulated;
 
 fn main() {
     let arch = std::env::var("GRADSCALE_EMULATED_ARCH").ok().and_then(|arch| arch.parse().ok()).unwrap_or(80);
     // Two multiprocessors: the suite's tensors are small, and each of its blocks is to have work for several rounds.
-    gradscale_conformance::main("emulated cuda", gradscale_conformance::OPERATORS, || host::Host::open(arch, 2))
+    gradscale_conformance::main("emulated cuda", gradscale_conformance::OPERATORS, || emulated::open(arch, 2))
 }

@@ -1,133 +1,12 @@
-//! Every tile of every kind of product, on every way to bring operands, not only those that a device would choose: the
-//! reference backend's results, bit for bit, on integers.
+//! Every tile of every kind of product, on every way to bring operands, not only those that a device would choose, with
+//! the instructions of three generations.
 
-mod host;
+mod emulated;
+mod products;
 
-use gradscale_conformance::Reference;
-use gradscale_core::{
-    backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
-    ops::{Conv2d, Gemm, Pass, ShapeError},
-    stats::{Convention, Detail, Stats},
-};
-use gradscale_cuda::{
-    Cuda, Device,
-    driver::Driver,
-    kernels::{BULK, BULK_CONVOLUTIONS, CONVOLUTIONS, GROUP, MATRICES},
-};
-use half::f16;
-use pollster::block_on;
+use emulated::Emulated;
+use gradscale_cuda::kernels::{BULK, BULK_CONVOLUTIONS, CONVOLUTIONS, GROUP, MATRICES};
 use std::collections::BTreeSet;
-
-/// One product.
-#[derive(Clone, Copy, Debug)]
-enum Work {
-    Gemm(Gemm),
-    Conv(Conv2d, Pass),
-}
-
-/// Small integers, the same for every device.
-fn numbers(len: usize, seed: u32) -> Vec<f16> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        f16::from_f32((state >> 24) as f32 % 7.0 - 3.0)
-    };
-    (0..len).map(|_| next()).collect()
-}
-
-fn product(shape: [u32; 4]) -> usize {
-    shape.into_iter().product::<u32>() as usize
-}
-
-/// The results, as halves and their row.
-fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::Error> {
-    let [a_len, b_len, y_len] = match work {
-        Work::Gemm(p) => p.lens().map(|len| len as usize),
-        Work::Conv(p, Pass::Forward) => [product(p.x()), product(p.w()), product(p.y())],
-        Work::Conv(p, Pass::Data) => [product(p.y()), product(p.w()), product(p.x())],
-        Work::Conv(p, Pass::Weight) => [product(p.x()), product(p.y()), product(p.w())],
-    };
-    let load = |len, seed| {
-        let mut buffer = device.alloc(DType::F16, len)?;
-        device.write(Data::F16(&numbers(len, seed)), &mut buffer)?;
-        Ok::<_, B::Error>(buffer)
-    };
-    let (a, b, mut y) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?);
-    let mut table = device.table(3, 0)?;
-    let control = Control { exponents: &[0, 0, -3], hyperparameters: &[], seed: 0, detail: Detail::Full };
-    device.upload(&control, 0..3, &mut table)?;
-    let store = Store::site(Slot::ONE, Slot(2), &table, &mut y);
-    match work {
-        Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: store })?,
-        Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias: None, y: store })?,
-    }
-    let mut values = vec![f16::ZERO; y_len];
-    block_on(device.read(&y, DataMut::F16(&mut values)))?;
-    let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    block_on(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
-    Ok((values, rows[0]))
-}
-
-/// Shapes that want each tile, and operands that are not aligned.
-fn shapes() -> Result<Vec<Work>, ShapeError> {
-    let mut all = vec![];
-    for [m, n, k] in
-        [[136, 144, 72], [264, 392, 136], [136, 104, 200], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]]
-    {
-        let p = Gemm::new(m, n, k)?;
-        all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?].map(Work::Gemm));
-    }
-    // Channels in and out; images of 7 × 5 pixels or 2 × 3.
-    for [c, o, large] in
-        [[72, 136, 1], [136, 72, 1], [8, 16, 1], [16, 8, 0], [72, 72, 0], [8, 72, 0], [5, 7, 0], [136, 8, 1]]
-    {
-        let x = if large == 1 { [2, 7, 5, c] } else { [2, 2, 3, c] };
-        let p = Conv2d::padded(x, o, [3, 3], [1, 1])?;
-        all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
-    }
-    for [c, o] in [[40, 136], [16, 24]] {
-        let pointwise = Conv2d::new([2, 7, 5, c], o, [1, 1])?;
-        all.extend(Pass::ALL.map(|pass| Work::Conv(pointwise, pass)));
-    }
-    // What the copy engine brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
-    let bulk = [
-        Conv2d::padded([3, 7, 5, 64], 136, [3, 3], [1, 1])?,
-        Conv2d::padded([2, 9, 8, 128], 192, [3, 5], [1, 2])?.stride([2, 3])?,
-        Conv2d::padded([1, 13, 12, 64], 192, [2, 3], [2, 3])?.dilation([3, 2])?,
-        Conv2d::padded([2, 9, 8, 128], 384, [1, 3], [0, 1])?.groups(2)?,
-        Conv2d::new([2, 10, 9, 192], 64, [2, 2])?,
-        Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
-    ];
-    all.extend(bulk.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
-    // And what it cannot: nothing.
-    let nothing = [
-        Conv2d::padded([0, 6, 6, 64], 128, [3, 3], [1, 1])?,
-        Conv2d::padded([2, 12, 12, 0], 128, [3, 3], [1, 1])?,
-        Conv2d::padded([2, 12, 12, 128], 0, [3, 3], [1, 1])?,
-        Conv2d::padded([9, 0, 12, 64], 128, [1, 1], [1, 1])?,
-    ];
-    all.extend(nothing.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
-    all.push(Work::Gemm(Gemm::new(136, 144, 0)?));
-    let strided = Conv2d::padded([2, 9, 8, 32], 48, [3, 3], [1, 1])?.stride([2, 2])?.groups(2)?;
-    all.extend(Pass::ALL.map(|pass| Work::Conv(strided, pass)));
-    Ok(all)
-}
-
-/// All shapes on a device; where results differ from the reference, panics.
-fn check<D: Driver>(device: &Device<D>) {
-    let name = device.caps().name.to_owned();
-    for work in shapes().expect("valid shapes") {
-        let (values, row) = results(device, work).expect("runs");
-        let (want, want_row) = results(&Reference::default(), work).expect("runs");
-        let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
-        assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.proven());
-        assert_eq!(row.counts(), want_row.counts(), "{name}, {work:?}");
-        // A row into which nothing was stored has no histogram.
-        if !values.is_empty() {
-            assert_eq!(row.bins(), want_row.bins(), "{name}, {work:?}");
-        }
-    }
-}
 
 #[test]
 fn every_tile_of_every_product() {
@@ -136,50 +15,35 @@ fn every_tile_of_every_product() {
     let groups: Vec<_> = bulk.chain(GROUP.as_flattened()).collect();
     for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &groups)] {
         // With one multiprocessor the largest tile that fits is taken.
-        let device = match host::Host::open(arch, 1) {
-            Ok(device) => device,
+        let emulated = match Emulated::new(arch, 1) {
+            Ok(emulated) => emulated,
             Err(reason) => {
                 println!("SKIPPED: {reason}");
                 return;
             }
         };
-        check(&device);
-        let used: BTreeSet<_> = device.driver().used().into_iter().collect();
+        let device = emulated.open().expect("a device");
+        products::check(&device);
+        let used: BTreeSet<_> = emulated.used().into_iter().collect();
         let unused: Vec<_> =
-            kernels.iter().map(|kernel| kernel.module.name).filter(|name| !used.contains(name)).collect();
+            kernels.iter().map(|kernel| kernel.module.name).filter(|&name| !used.contains(name)).collect();
         assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
-        assert!(device.proven().values().all(|right| *right), "{:?}", device.proven());
+        assert!(device.proven().values().all(Result::is_ok), "{:?}", device.proven());
     }
 }
 
 /// Kernels for one architecture that do not do there what they should are not used.
 #[test]
 fn what_is_wrong_on_a_device_is_not_used() {
-    match host::Host::open_broken(90, 1, Some("bulk_gemm_t")) {
-        Ok(device) => {
-            check(&device);
-            let wrong: Vec<_> = device.proven().into_iter().filter(|(_, right)| !right).map(|(name, _)| name).collect();
+    match Emulated::new(90, 1) {
+        Ok(emulated) => {
+            emulated.fail("broken=bulk_gemm_t");
+            let device = emulated.open().expect("a device");
+            products::check(&device);
+            let wrong: Vec<_> =
+                device.proven().into_iter().filter(|(_, proof)| proof.is_err()).map(|(name, _)| name).collect();
             assert!(!wrong.is_empty() && wrong.iter().all(|name| name.starts_with("bulk_gemm_t")), "{wrong:?}");
         }
         Err(reason) => println!("SKIPPED: {reason}"),
-    }
-}
-
-/// The same shapes on hardware: here it is seen whether wgmma and the copy engine read what this project thinks they do.
-#[test]
-fn on_a_gpu() {
-    match Cuda::open(0) {
-        Ok(device) => {
-            check(&device.without_warpgroups());
-            let device = Cuda::open(0).expect("as before");
-            check(&device);
-            println!("kernels for this architecture alone: {:?}", device.proven());
-            assert!(device.proven().values().all(|right| *right), "{:?}", device.proven());
-        }
-        Err(reason) => {
-            let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
-            assert!(!required, "a device is required: {reason}");
-            println!("SKIPPED: {reason}");
-        }
     }
 }

@@ -28,8 +28,17 @@ impl<B: Backend> Trainer<B> {
 
     fn run_placed(&mut self, program: usize, clear: Range<u16>) -> Result<(), Error<B::Error>> {
         // Evaluation in between changes nothing about a training.
-        if let Purpose::Train { .. } = self.exec.program(program).purpose {
-            self.counters.seed += 1;
+        let trains = u64::from(matches!(self.exec.program(program).purpose, Purpose::Train { .. }));
+        self.counters.seed += trains;
+        let ran = self.run_sent(program, clear);
+        // What failed may be tried again, with the same seed.
+        self.counters.seed -= if ran.is_err() { trains } else { 0 };
+        ran
+    }
+
+    fn run_sent(&mut self, program: usize, clear: Range<u16>) -> Result<(), Error<B::Error>> {
+        if self.halves_are_behind {
+            self.refresh_halves().map_err(Error::Device)?;
         }
         let first = !clear.is_empty();
         self.ran = Some(program);

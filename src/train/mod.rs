@@ -110,6 +110,8 @@ pub struct Trainer<B: Backend> {
     stands: Option<usize>,
     /// The program that ran last, as long as its outputs stand in memory.
     ran: Option<usize>,
+    /// Whether weights were written whose half copies were not.
+    halves_are_behind: bool,
     /// Updates, each with the number of its list in the executor.
     updates: Vec<(Update, usize)>,
     /// Numbers of a rule of one's own that are on the device.
@@ -213,6 +215,7 @@ impl<B: Backend> Trainer<B> {
             last: None,
             stands: None,
             ran: None,
+            halves_are_behind: false,
             updates: Vec::new(),
             numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },

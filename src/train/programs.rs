@@ -76,8 +76,9 @@ impl<B: Backend> Trainer<B> {
         self.exec.fit_table(self.sites.len(), self.hyperparameters.len())
     }
 
-    /// Half copies after masters were written.
+    /// Half copies after masters were written. Where the device fails at one, the next program tries again.
     pub(super) fn refresh_halves(&mut self) -> Result<(), B::Error> {
+        self.halves_are_behind = true;
         for id in 0..self.parameters.all.len() {
             if self.exec.has(Fixed::part(id, Part::Half)) {
                 self.convert(id, Part::Master, Part::Half)?;
@@ -86,6 +87,7 @@ impl<B: Backend> Trainer<B> {
                 }
             }
         }
+        self.halves_are_behind = false;
         Ok(())
     }
 }

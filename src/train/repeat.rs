@@ -104,7 +104,10 @@ impl<B: Backend> Trainer<B> {
         &mut self, gradients: &Gradients, repeatable: bool, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         self.tickets.serial += 1;
-        let clips = self.update(gradients)?;
+        let clips = self.update(gradients).inspect_err(|_| {
+            // Nothing was updated: whoever tries again finds the same seed of dropout.
+            self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
+        })?;
         let before = self.counters.failed.saturating_add(u32::try_from(failed.0.len()).unwrap_or(u32::MAX));
         let (finished, read) = self.finish(gradients, clips, (before, repeatable))?;
         let Finished::Repeat(blame) = finished else {

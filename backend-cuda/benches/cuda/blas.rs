@@ -68,7 +68,7 @@ impl Product {
             let one = Self { handle, what, layouts, algorithm, workspace };
             let run = || one.run(device, addresses);
             if run().is_ok()
-                && let Ok(seconds) = device.driver().seconds(|| run().and_then(|()| run()))
+                && let Ok(seconds) = device.gpu().seconds(|| run().and_then(|()| run()))
                 && best.as_ref().is_none_or(|(least, _)| seconds < *least)
             {
                 best = Some((seconds, algorithm));
@@ -106,7 +106,7 @@ impl Product {
                 &raw const self.algorithm,
                 pointer(self.workspace).cast_mut(),
                 WORKSPACE,
-                device.driver().stream().cast(),
+                device.gpu().stream().cast(),
             )
             .map_err(failed)
         }

@@ -26,7 +26,7 @@ pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
     let (from, to) = (bench.normal(DType::F32, len)?, device.alloc(DType::F32, len)?);
     let run = |_| {
         // SAFETY: both are that long.
-        unsafe { result::memcpy_dtod_async(to.at(), from.at(), 4 * len, device.driver().stream()) }
+        unsafe { result::memcpy_dtod_async(to.at(), from.at(), 4 * len, device.gpu().stream()) }
             .map_err(|error| Error::Driver { doing: "copy", name: format!("{error:?}"), lost: false })
     };
     let times = bench.medians(vec![Box::new(run)])?;

@@ -74,7 +74,8 @@ fn warpgroups(device: &Cuda, words: Vec<String>) -> Result<String, gradscale_cud
     let mut bench = Bench::new(&device, words);
     products::gemm(&mut bench)?;
     products::conv(&mut bench)?;
-    let wrong: Vec<_> = proven.iter().filter(|(_, right)| !**right).map(|(name, _)| *name).collect();
+    let wrong: Vec<_> =
+        proven.iter().filter_map(|(name, proof)| Some(format!("{name}: {}", proof.as_ref().err()?))).collect();
     let text = format!("\nOf {} kernels for sm_90a those that were wrong, and not used: {wrong:?}\n", proven.len());
     Ok(format!("{text}\nProducts without them, by mma.sync:\n{}", bench.table()))
 }

@@ -4,7 +4,7 @@ use gradscale_core::{
     backend::{Backend, Control, DType, Data},
     stats::Detail,
 };
-use gradscale_cuda::{Cuda, Error, Gpu, Memory, Table, driver::Driver};
+use gradscale_cuda::{Cuda, Error, Memory, Table};
 use half::f16;
 use std::fmt::Write;
 
@@ -59,7 +59,7 @@ impl<'a> Bench<'a> {
     /// Median seconds of one piece of each work. All are recorded with as many pieces as take some milliseconds; then
     /// they take turns.
     pub fn medians(&self, works: Vec<Work<'_>>) -> Result<Vec<f64>, Error> {
-        let gpu = self.device.driver();
+        let gpu = self.device.gpu();
         let mut recorded = vec![];
         for mut work in works {
             // Compiles, allocates, and tells how long it takes.
@@ -79,7 +79,7 @@ impl<'a> Bench<'a> {
     }
 
     /// A table that observes so much.
-    pub fn sites(&self, detail: Detail) -> Result<Table<Gpu>, Error> {
+    pub fn sites(&self, detail: Detail) -> Result<Table, Error> {
         let mut table = self.device.table(4, 2)?;
         let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[1e-6, 0.9], seed: 1, detail };
         self.device.upload(&control, 0..4, &mut table)?;
@@ -87,7 +87,7 @@ impl<'a> Bench<'a> {
     }
 
     /// About normal numbers.
-    pub fn normal(&self, dtype: DType, len: usize) -> Result<Memory<Gpu>, Error> {
+    pub fn normal(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
         // A period of some thousands is random enough for the wires, and soon made.
         let mut state = 9u64;
         let mut unit = || {
@@ -114,7 +114,7 @@ impl<'a> Bench<'a> {
 
     /// Whether so many bytes fit, with some to spare.
     pub fn fits(&self, bytes: u64) -> bool {
-        bytes < self.device.driver().memory() / 10 * 8
+        bytes < self.device.gpu().memory() / 10 * 8
     }
 }
 

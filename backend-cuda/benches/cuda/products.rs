@@ -124,7 +124,7 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
             let y = RefCell::new(device.alloc(y_type, len(result))?);
             let (on, off) = (bench.sites(Detail::Counts)?, bench.sites(Detail::None)?);
             let run = |table| {
-                let (a, b, y): (&Memory<_>, &Memory<_>, _) = (&a, &b, &y);
+                let (a, b, y): (&Memory, &Memory, _) = (&a, &b, &y);
                 move |_: usize| {
                     let mut y = y.borrow_mut();
                     device.launch(Launch::Conv {

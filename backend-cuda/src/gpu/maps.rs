@@ -1,6 +1,6 @@
-//! What the copy engine is told of tensors of halves: lines of 128 bytes with exchanged pieces, zeros outside.
+//! What the TMA engine is told of tensors of halves: lines of 128 bytes with exchanged pieces, zeros outside.
 
-use crate::driver::{TensorMap, Tiled, Windows};
+use bytemuck::{Pod, Zeroable};
 use core::ffi::c_void;
 use cudarc::driver::{
     DriverError,
@@ -12,6 +12,64 @@ use cudarc::driver::{
         CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B as EXCHANGED,
     },
 };
+
+/// Matrices of halves, one behind the other, as the TMA engine is to see them: sizes and the box's sides innermost first.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiled {
+    /// The first element's address, a multiple of 16.
+    pub at: u64,
+    /// Elements of a row, rows, matrices.
+    pub sizes: [u32; 3],
+    /// Bytes from row to row and from matrix to matrix, multiples of 16.
+    pub strides: [u64; 2],
+    /// Elements of a row (64), rows and matrices (at most 256) of a box.
+    pub tile: [u32; 3],
+}
+
+/// Images of halves with windows moving over them, as the TMA engine is to see them: [c, w, h, n], 64 channels and
+/// `pixels` windows at a time. Pairs are of columns and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// The first element's address, a multiple of 16.
+    pub at: u64,
+    /// Channels (a multiple of 64), columns, rows, images.
+    pub sizes: [u32; 4],
+    /// Where the first window begins, before it is moved by a tap: -128 … 127.
+    pub first: [i32; 2],
+    /// How many there are.
+    pub counts: [u32; 2],
+    /// Pixels from one to the next, at most 8.
+    pub step: [u32; 2],
+    /// Windows in a box, at most 1024.
+    pub pixels: u32,
+}
+
+impl Windows {
+    /// Where the last window begins, from the last pixel.
+    #[must_use]
+    pub fn last(&self) -> [i64; 2] {
+        [0, 1].map(|d| {
+            let way = i64::from(self.counts[d].saturating_sub(1)) * i64::from(self.step[d]);
+            i64::from(self.first[d]) + way + 1 - i64::from(self.sizes[d + 1])
+        })
+    }
+
+    /// Whether the TMA engine can count so far, with taps of these reaches.
+    #[must_use]
+    pub fn fits(&self, reach: [u32; 2]) -> bool {
+        let byte = |place: i64| i8::try_from(place).is_ok();
+        self.sizes[0].is_multiple_of(64)
+            && self.first.iter().all(|&place| byte(i64::from(place)))
+            && self.last().into_iter().all(byte)
+            && self.step.iter().all(|&step| step <= 8)
+            && reach.iter().all(|&reach| reach < 256)
+    }
+}
+
+/// The same in the TMA engine's own words (PTX ISA, "Tensors").
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct TensorMap(pub [u64; 16]);
 
 /// Matrices.
 ///

@@ -1,42 +1,51 @@
-//! CUDA's driver.
+//! CUDA's driver: memory, launches, recordings. One stream of work, in which everything runs in the order of the calls,
+//! and copies beside it.
 
-mod beside;
-mod landing;
+mod context;
 mod maps;
 pub mod nvrtc;
+mod readback;
+mod recording;
+mod staging;
+mod upload;
 
-use crate::{
-    Error,
-    driver::{Driver, TensorMap, Tiled, Windows},
-    kernels::Kernel,
-};
-use beside::Beside;
+pub use maps::{TensorMap, Tiled, Windows};
+pub use recording::GpuRecording;
+
+use crate::{Error, kernels::Kernel};
 use bytemuck::NoUninit;
+use context::Context;
 use core::ffi::c_void;
 use cudarc::driver::{
     DriverError,
-    result::{self, ctx, device, event, function, graph, module, primary_ctx, stream},
+    result::{self, device, event, function, module, stream},
     sys,
 };
-use landing::Landing;
+use readback::PinnedReadback;
+use staging::Staging;
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use upload::UploadStream;
+
+/// Bytes that are copied at once, at most, in the order of the work: numbers of a step are far below, and of weights the
+/// host waits for what goes before.
+const MOST: usize = 4 << 20;
 
 /// An NVIDIA GPU.
 #[derive(Debug)]
 pub struct Gpu {
-    device: sys::CUdevice,
-    context: sys::CUcontext,
+    context: Arc<Context>,
     stream: sys::CUstream,
     name: String,
     arch: u32,
     multiprocessors: u32,
     memory: u64,
     loaded: Mutex<Loaded>,
-    landing: Landing,
-    beside: Beside,
+    staging: Mutex<Staging>,
+    readback: PinnedReadback,
+    upload: UploadStream,
 }
 
 /// Modules and functions by name.
@@ -44,7 +53,15 @@ pub struct Gpu {
 struct Loaded {
     modules: HashMap<&'static str, sys::CUmodule>,
     /// By module and entry.
-    functions: HashMap<(&'static str, &'static str), sys::CUfunction>,
+    functions: HashMap<(&'static str, &'static str), Function>,
+}
+
+/// A kernel on this device.
+#[derive(Clone, Copy, Debug)]
+struct Function {
+    handle: sys::CUfunction,
+    /// Blocks that a multiprocessor holds at once.
+    resident: u32,
 }
 
 // SAFETY: the driver's functions may be called from every thread; each call below first makes the context current.
@@ -52,28 +69,8 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above; what changes is behind a lock.
 unsafe impl Sync for Gpu {}
 
-/// A recorded step.
-#[derive(Debug)]
-pub struct GpuRecording {
-    context: sys::CUcontext,
-    graph: sys::CUgraph,
-    launches: sys::CUgraphExec,
-}
-
-// SAFETY: as for the device.
-unsafe impl Send for GpuRecording {}
-// SAFETY: repeating it goes through the device.
-unsafe impl Sync for GpuRecording {}
-
-impl Drop for GpuRecording {
-    fn drop(&mut self) {
-        // SAFETY: both were made for this recording.
-        unsafe {
-            ctx::set_current(self.context).ok();
-            graph::exec_destroy(self.launches).ok();
-            graph::destroy(self.graph).ok();
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An error of the driver.
@@ -92,6 +89,8 @@ fn failed(doing: &'static str) -> impl Fn(DriverError) -> Error {
                 | code::CUDA_ERROR_HARDWARE_STACK_ERROR
                 | code::CUDA_ERROR_ECC_UNCORRECTABLE
                 | code::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                | code::CUDA_ERROR_ASSERT
+                | code::CUDA_ERROR_UNKNOWN
         );
         let name = error.error_name().map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into());
         Error::Driver { doing, name, lost }
@@ -112,7 +111,7 @@ impl crate::Cuda {
     /// [`Error::NoLibrary`] without NVIDIA's driver or run-time compiler, [`Error::NoDevice`], [`Error::TooOld`], and
     /// the driver's.
     pub fn open(ordinal: usize) -> Result<Self, Error> {
-        let device = Self::with_driver(Gpu::open(ordinal)?);
+        let device = Self::on(Gpu::open(ordinal)?);
         let without = std::env::var_os("GRADSCALE_WARPGROUPS").is_some_and(|value| value == "0");
         Ok(if without { device.without_warpgroups() } else { device })
     }
@@ -155,18 +154,15 @@ impl Gpu {
         }
         let multiprocessors = get(attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
         let model = device::get_name(device).map_err(failed("describe a device"))?;
-        // SAFETY: the device is there; its context is released when this is dropped.
-        let (context, memory, stream, beside) = unsafe {
-            let context = primary_ctx::retain(device).map_err(failed("open a device"))?;
-            ctx::set_current(context).map_err(failed("open a device"))?;
-            let memory = device::total_mem(device).map_err(failed("describe a device"))?;
-            let stream = stream::create(stream::StreamKind::NonBlocking).map_err(failed("open a device"))?;
-            (context, memory, stream, Beside::new().map_err(failed("open a device"))?)
-        };
+        let context = Arc::new(Context::retain(device)?);
+        context.enter()?;
+        // SAFETY: the device is there.
+        let memory = unsafe { device::total_mem(device) }.map_err(failed("describe a device"))?;
+        let upload = UploadStream::new().map_err(failed("open a device"))?;
+        let stream = stream::create(stream::StreamKind::NonBlocking).map_err(failed("open a device"))?;
         let name = format!("CUDA {ordinal}, {model}, sm_{arch}, {multiprocessors} multiprocessors");
         let memory = memory as u64;
         Ok(Self {
-            device,
             context,
             stream,
             name,
@@ -174,8 +170,9 @@ impl Gpu {
             multiprocessors,
             memory,
             loaded: Mutex::default(),
-            landing: Landing::default(),
-            beside,
+            staging: Mutex::new(Staging::new(MOST)),
+            readback: PinnedReadback::default(),
+            upload,
         })
     }
 
@@ -207,18 +204,17 @@ impl Gpu {
         }
     }
 
-    /// Every call to the driver may come from another thread.
     fn enter(&self) -> Result<(), Error> {
-        // SAFETY: the context lives as long as this.
-        unsafe { ctx::set_current(self.context) }.map_err(failed("enter a device"))
+        self.context.enter()
     }
 
-    fn function(&self, kernel: &'static Kernel) -> Result<sys::CUfunction, Error> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&function) = loaded.functions.get(&(kernel.module.name, kernel.entry)) {
+    /// A kernel, loaded and compiled first where it is new.
+    fn function(&self, kernel: &'static Kernel) -> Result<Function, Error> {
+        let mut loaded = lock(&self.loaded);
+        let name = kernel.module.name;
+        if let Some(&function) = loaded.functions.get(&(name, kernel.entry)) {
             return Ok(function);
         }
-        let name = kernel.module.name;
         let code = match loaded.modules.get(name) {
             Some(&code) => code,
             None => {
@@ -232,40 +228,64 @@ impl Gpu {
         };
         let entry = std::ffi::CString::new(kernel.entry).unwrap_or_default();
         // SAFETY: the module is loaded and is never unloaded before this is dropped.
-        let function = unsafe { module::get_function(code, entry) }.map_err(failed("find a kernel"))?;
-        // More than 48 KiB must be asked for.
-        if kernel.module.shared > 48 << 10 {
-            let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function was found above.
-            unsafe { function::set_function_attribute(function, most, kernel.module.shared.cast_signed()) }
-                .map_err(failed("prepare a kernel"))?;
+        let handle = unsafe { module::get_function(code, entry) }.map_err(failed("find a kernel"))?;
+        let (threads, shared) = (kernel.module.threads, kernel.module.shared);
+        let mut resident = 0;
+        // More than 48 KiB must be asked for, a kernel's own static part included.
+        let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function was found above; the number is this function's own.
+        unsafe {
+            function::set_function_attribute(handle, most, shared.cast_signed()).map_err(failed("prepare a kernel"))?;
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &raw mut resident,
+                handle,
+                threads.cast_signed(),
+                shared as usize,
+            )
+            .result()
+            .map_err(failed("prepare a kernel"))?;
         }
+        let function = Function { handle, resident: u32::try_from(resident).unwrap_or(0).max(1) };
         loaded.functions.insert((name, kernel.entry), function);
         Ok(function)
     }
-}
 
-// SAFETY: cuMemAlloc aligns to 256 bytes at least.
-unsafe impl Driver for Gpu {
-    type Recording = GpuRecording;
+    /// Blocks of a kernel that the device holds at once: as many as there should be of one whose blocks go from element
+    /// to element. Compiles it first where it is new.
+    ///
+    /// # Errors
+    /// [`Error::Compile`], and the driver's.
+    pub(crate) fn resident(&self, kernel: &'static Kernel) -> Result<u32, Error> {
+        self.enter()?;
+        Ok(self.function(kernel)?.resident * self.multiprocessors)
+    }
 
-    fn name(&self) -> &str {
+    /// For people.
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    fn arch(&self) -> u32 {
+    /// Compute capability, as in `sm_80`.
+    pub(crate) fn arch(&self) -> u32 {
         self.arch
     }
 
-    fn multiprocessors(&self) -> u32 {
+    /// Blocks run on so many multiprocessors.
+    pub(crate) fn multiprocessors(&self) -> u32 {
         self.multiprocessors
     }
 
-    fn memory(&self) -> u64 {
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    fn alloc(&self, bytes: usize) -> Result<u64, Error> {
+    /// Memory with any content.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and the driver's.
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<u64, Error> {
         self.enter()?;
         // SAFETY: the caller writes before it reads.
         unsafe { result::malloc_sync(bytes) }.map_err(|error| match error.0 {
@@ -274,7 +294,11 @@ unsafe impl Driver for Gpu {
         })
     }
 
-    unsafe fn free(&self, at: u64) {
+    /// Frees memory after the work already enqueued.
+    ///
+    /// # Safety
+    /// `at` comes from [`Self::alloc`], and nothing enqueued later uses it.
+    pub(crate) unsafe fn free(&self, at: u64) {
         // SAFETY: the caller's promise. Nobody hears of an error here; the next call has it too.
         unsafe {
             self.enter().ok();
@@ -287,39 +311,84 @@ unsafe impl Driver for Gpu {
         }
     }
 
-    unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: the caller's promise. From pageable memory the driver has read all of `src` on return.
-        unsafe { result::memcpy_htod_async(dst, src, self.stream) }.map_err(failed("copy to the device"))
-    }
-
-    fn mark(&self) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: the stream lives, in the current context.
-        unsafe { self.beside.mark(self.stream) }.map_err(failed("mark a step"))
-    }
-
-    unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+    /// Copies to the device; `src` may be reused on return.
+    ///
+    /// # Safety
+    /// Device memory from `dst` on is as long as `src`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives, in the current context.
-        unsafe { self.beside.copy_in(self.stream, src, dst) }.map_err(failed("copy to the device"))
+        unsafe { lock(&self.staging).copy_in(src, dst, self.stream) }.map_err(failed("copy to the device"))
     }
 
-    unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
+    /// What is enqueued before this comes before every later [`Self::copy_beside`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn mark(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream lives, in the current context.
+        unsafe { self.upload.mark(self.stream) }.map_err(failed("mark a step"))
+    }
+
+    /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
+    /// memory. Whatever is enqueued later comes after it. `src` may be reused on return.
+    ///
+    /// # Safety
+    /// As [`Self::copy_in`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the caller's promise; the stream lives, in the current context.
+        unsafe { self.upload.copy_in(self.stream, src, dst) }.map_err(failed("copy to the device"))
+    }
+
+    /// Copies to the host, each part from its address, and waits, once for all.
+    ///
+    /// # Safety
+    /// Device memory from each address on is as long as its part.
+    ///
+    /// # Errors
+    /// The driver's, also those of earlier work.
+    pub(crate) unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the context is current.
-        unsafe { self.landing.copy_out(self.stream, parts) }.map_err(failed("copy from the device"))
+        unsafe { self.readback.copy_out(self.stream, parts) }.map_err(failed("copy from the device"))?;
+        // It waited for all that went before.
+        lock(&self.staging).arrived();
+        Ok(())
     }
 
-    unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
+    /// Fills with zeros.
+    ///
+    /// # Safety
+    /// Device memory from `at` on has `bytes` bytes.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise.
         unsafe { result::memset_d8_async(at, 0, bytes, self.stream) }.map_err(failed("fill memory"))
     }
 
-    unsafe fn launch<P: NoUninit>(&self, kernel: &'static Kernel, blocks: [u32; 3], params: &P) -> Result<(), Error> {
+    /// Launches a kernel; compiles it first where it is new.
+    ///
+    /// # Safety
+    /// `params` are laid out as what the kernel takes (`repr(C)`), and all memory it names is there and as long as the kernel expects.
+    ///
+    /// # Errors
+    /// [`Error::Compile`], and the driver's.
+    pub(crate) unsafe fn launch<P: NoUninit>(
+        &self, kernel: &'static Kernel, blocks: [u32; 3], params: &P,
+    ) -> Result<(), Error> {
         self.enter()?;
-        let function = self.function(kernel)?;
+        let function = self.function(kernel)?.handle;
         let mut arguments = [(&raw const *params).cast::<c_void>().cast_mut()];
         let [x, y, z] = blocks;
         let (threads, shared) = (kernel.module.threads, kernel.module.shared);
@@ -330,17 +399,29 @@ unsafe impl Driver for Gpu {
         }
     }
 
-    fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
+    /// What kernels hand to the copy engine.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
         self.enter()?;
         maps::tiled(tensor).map_err(failed("describe a matrix"))
     }
 
-    fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
+    /// The same for pixels.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
         self.enter()?;
         maps::windows(windows).map_err(failed("describe windows"))
     }
 
-    fn start_recording(&self) -> Result<(), Error> {
+    /// From here on launches are kept, not run.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn start_recording(&self) -> Result<(), Error> {
         self.enter()?;
         // Relaxed: other streams and threads may do as they like.
         // SAFETY: the stream lives.
@@ -348,42 +429,46 @@ unsafe impl Driver for Gpu {
             .map_err(failed("start a recording"))
     }
 
-    fn stop_recording(&self) -> Result<GpuRecording, Error> {
+    /// The launches since the start.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn stop_recording(&self) -> Result<GpuRecording, Error> {
         self.enter()?;
-        // SAFETY: the stream lives; the graph is destroyed with the recording, or here.
-        unsafe {
-            let kept = stream::end_capture(self.stream).map_err(failed("end a recording"))?;
-            match graph::instantiate(kept, sys::CUgraphInstantiate_flags(0)) {
-                Ok(launches) => Ok(GpuRecording { context: self.context, graph: kept, launches }),
-                Err(error) => {
-                    graph::destroy(kept).ok();
-                    Err(failed("end a recording")(error))
-                }
-            }
-        }
+        // SAFETY: the stream lives, in this context, and records.
+        unsafe { GpuRecording::end(&self.context, self.stream) }
     }
 
-    unsafe fn repeat(&self, recording: &GpuRecording) -> Result<(), Error> {
+    /// Runs a recording.
+    ///
+    /// # Safety
+    /// All memory that its launches name still lives.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) unsafe fn repeat(&self, recording: &GpuRecording) -> Result<(), Error> {
         self.enter()?;
-        // SAFETY: the recording is whole; its memory lives, as the caller says.
-        unsafe { graph::launch(recording.launches, self.stream) }.map_err(failed("repeat a step"))
+        // SAFETY: the caller's promise; the stream lives.
+        unsafe { recording.repeat(self.stream) }
     }
 }
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        self.enter().ok();
         let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: all of these were made by this device, whose buffers and recordings are gone, and are used no more.
+        let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: all of these were made by this device, whose buffers are gone, and are used no more: what a recording
+        // keeps is never repeated.
         unsafe {
-            ctx::set_current(self.context).ok();
             stream::synchronize(self.stream).ok();
             for (_, code) in loaded.modules.drain() {
                 module::unload(code).ok();
             }
-            self.beside.free();
-            self.landing.free();
+            staging.free();
+            self.upload.free();
+            self.readback.free();
             stream::destroy(self.stream).ok();
-            primary_ctx::release(self.device).ok();
         }
     }
 }

@@ -1,4 +1,4 @@
-// The host twin of `src/kernels/ptx.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
+// The host twin of `../../src/kernels/ptx.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
 // a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
 // lanes, exact to the bit.
 //
@@ -267,6 +267,9 @@ static inline void copy_arrives(u32 last_group) {
 
 #define KERNEL(name, Params)                                                                       \
     static void name##_on_host(const Params& p);                                                          \
+    extern "C" {                                                                                          \
+    __attribute__((visibility("default"))) u32 name##_parameter_bytes = sizeof(Params);                   \
+    }                                                                                                     \
     extern "C" __attribute__((visibility("default"))) void name(const u32* blocks, u32 shared_bytes,      \
                                                                 const void* with) {                       \
         machine::launch([](const void* with) { name##_on_host(*static_cast<const Params*>(with)); }, blocks, \

@@ -1,5 +1,4 @@
-//! Where small reads land: memory of the host that the device writes to by itself. Into other memory each copy would
-//! wait.
+//! Small reads go to memory of the host that the device writes to by itself. Into other memory each copy would wait.
 
 use cudarc::driver::{
     DriverError,
@@ -16,17 +15,17 @@ const MOST: usize = 1 << 20;
 
 /// [`MOST`] bytes of pinned memory, from the first read on.
 #[derive(Debug)]
-pub struct Landing {
+pub struct PinnedReadback {
     at: Mutex<*mut u8>,
 }
 
-impl Default for Landing {
+impl Default for PinnedReadback {
     fn default() -> Self {
         Self { at: Mutex::new(null_mut()) }
     }
 }
 
-impl Landing {
+impl PinnedReadback {
     /// Copies parts from their addresses, and waits once for all.
     ///
     /// # Safety
@@ -38,7 +37,7 @@ impl Landing {
         let total: usize = parts.iter().map(|(_, part)| part.len()).sum();
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller's promise; every part is complete when the stream is, for which this waits also after an
-        // error. What lands is as long as all parts.
+        // error. What is read is as long as all parts.
         unsafe {
             if total > MOST {
                 let copied = parts.iter_mut().try_for_each(|(src, part)| result::memcpy_dtoh_async(part, *src, stream));

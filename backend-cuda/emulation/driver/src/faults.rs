@@ -1,0 +1,61 @@
+//! What can go wrong with a device, by a text such as `oom=17,maps,broken=wgmma`.
+
+/// The faults of a device.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// `oom=N`: the N-th allocation from now on finds no memory, device memory or pinned.
+    pub out_of_memory_in: Option<u64>,
+    /// `maps`: no tensor map is made.
+    pub maps: bool,
+    /// `broken=PREFIX`: kernels of modules whose names begin so do nothing.
+    pub broken: Option<String>,
+    /// `hang=PREFIX`: they never end.
+    pub hang: Option<String>,
+    /// `lost=PREFIX`: the device is lost when one runs.
+    pub lost: Option<String>,
+    /// `unloadable=PREFIX`: they are not loaded.
+    pub unloadable: Option<String>,
+}
+
+impl Faults {
+    /// The faults of a text; of an empty one none.
+    ///
+    /// # Errors
+    /// What is not understood.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut faults = Self::default();
+        for fault in text.split(',').filter(|fault| !fault.is_empty()) {
+            let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
+            let value = value.to_owned();
+            match name {
+                "oom" => {
+                    let count = value.parse().map_err(|_| format!("{fault}: which allocation?"))?;
+                    faults.out_of_memory_in = Some(count);
+                }
+                "maps" => faults.maps = true,
+                "broken" => faults.broken = Some(value),
+                "hang" => faults.hang = Some(value),
+                "lost" => faults.lost = Some(value),
+                "unloadable" => faults.unloadable = Some(value),
+                other => return Err(format!("{other}: no fault is called so")),
+            }
+        }
+        Ok(faults)
+    }
+
+    /// Whether this allocation is the one that fails.
+    pub fn allocation_fails(&mut self) -> bool {
+        let Some(left) = &mut self.out_of_memory_in else { return false };
+        *left = left.saturating_sub(1);
+        let fails = *left == 0;
+        if fails {
+            self.out_of_memory_in = None;
+        }
+        fails
+    }
+}
+
+/// Whether a module is one of those that a fault names.
+pub fn names(fault: Option<&String>, module: &str) -> bool {
+    fault.is_some_and(|prefix| module.starts_with(prefix.as_str()))
+}

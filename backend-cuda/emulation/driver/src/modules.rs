@@ -1,0 +1,210 @@
+//! Modules, which are libraries of the host, and their kernels.
+
+use crate::{
+    Status,
+    contexts::done,
+    faults::names,
+    state::{Handle, State, forbidden, state},
+    status,
+    streams::Work,
+};
+use core::{
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    time::Duration,
+};
+use libloading::Library;
+use std::sync::Arc;
+
+/// How an image of the emulated compiler begins; the path of a library follows, and a zero.
+const IMAGE: &[u8] = b"EMULATED ";
+/// Blocks that a multiprocessor is said to hold of any kernel.
+const RESIDENT: c_int = 2;
+/// Bytes of shared memory that a launch may ask for unprepared: the limit is 48 KiB with what a kernel has beside, which
+/// nobody knows here.
+const UNPREPARED: u32 = 32 << 10;
+
+/// A loaded module.
+#[derive(Debug)]
+pub struct Module {
+    pub context: Handle,
+    name: String,
+    library: Arc<Library>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug)]
+pub struct Function {
+    pub module: Handle,
+    entry: Entry,
+    /// Bytes of its parameters.
+    parameters: usize,
+    /// Bytes of shared memory that launches may ask for.
+    shared: u32,
+}
+
+/// A launch that is still to run.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    function: Handle,
+    blocks: [u32; 3],
+    shared: u32,
+    /// Aligned as parameters are.
+    parameters: Arc<[u64]>,
+    /// Start and id of each block of memory that they name.
+    named: Arc<[(u64, u64)]>,
+}
+
+type Entry = unsafe extern "C" fn(blocks: *const u32, shared: u32, parameters: *const u64);
+
+impl Launch {
+    /// The blocks that it names.
+    pub fn named(&self) -> impl Iterator<Item = u64> {
+        self.named.iter().map(|&(_, id)| id)
+    }
+}
+
+impl State {
+    fn function(&self, handle: Handle) -> &Function {
+        self.functions.get(&handle).unwrap_or_else(|| forbidden("a kernel of a module that was unloaded"))
+    }
+
+    /// Runs a kernel to its end.
+    pub fn run_kernel(&mut self, launch: &Launch, context: Handle) -> Result<(), Status> {
+        let function = self.function(launch.function).clone();
+        let module = self.modules[&function.module].name.clone();
+        for (start, id) in launch.named.iter() {
+            if self.memory.get(start).is_none_or(|block| block.id != *id) {
+                forbidden(&format!("a kernel of {module} runs on memory that was freed"));
+            }
+        }
+        let ordinal = self.contexts[&context].device;
+        let device = &mut self.devices[ordinal];
+        let faults = &device.faults;
+        if names(faults.hang.as_ref(), &module) {
+            loop {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+        }
+        if names(faults.lost.as_ref(), &module) {
+            return Err(status::LAUNCH_FAILED);
+        }
+        if !names(faults.broken.as_ref(), &module) {
+            // SAFETY: the library that has the entry is loaded, and whoever launched it vouched for its parameters.
+            unsafe { (function.entry)(launch.blocks.as_ptr(), launch.shared, launch.parameters.as_ptr()) };
+        }
+        device.used.insert(module);
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_void) -> Status {
+    let mut state = state();
+    done(state.entered().and_then(|context| {
+        // SAFETY: an image is at least as long as its beginning, and ends with a zero if it begins so.
+        let path = unsafe {
+            if core::slice::from_raw_parts(image.cast::<u8>(), IMAGE.len()) != IMAGE {
+                return Err(status::INVALID_IMAGE);
+            }
+            CStr::from_ptr(image.cast::<c_char>().add(IMAGE.len()))
+        };
+        let path = path.to_string_lossy();
+        // SAFETY: the emulated compiler made the library of kernels.
+        let library = unsafe { Library::new(&*path) }.map_err(|_| status::INVALID_IMAGE)?;
+        // SAFETY: the library's own name of the module.
+        let name = unsafe {
+            let name = library.get::<*const *const c_char>(b"module_name").map_err(|_| status::INVALID_IMAGE)?;
+            CStr::from_ptr(**name).to_string_lossy().into_owned()
+        };
+        if names(state.device().faults.unloadable.as_ref(), &name) {
+            return Err(status::INVALID_IMAGE);
+        }
+        let handle = state.handle();
+        state.modules.insert(handle, Module { context, name, library: Arc::new(library) });
+        // SAFETY: the caller's memory.
+        unsafe { module.write(handle) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleUnload(module: Handle) -> Status {
+    let mut state = state();
+    let context = state.current();
+    let result = state.finish(context);
+    if state.modules.remove(&module).is_none() {
+        forbidden("a module is unloaded that is not loaded");
+    }
+    state.functions.retain(|_, function| function.module != module);
+    done(result)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) -> Status {
+    let mut state = state();
+    done(state.entered().and_then(|_| {
+        let Some(loaded) = state.modules.get(&module) else { forbidden("a module that was unloaded") };
+        // SAFETY: names end with a zero; the emulated compiler gives every kernel this type, and the size of its
+        // parameters under its name.
+        let found = unsafe {
+            let name = CStr::from_ptr(name).to_string_lossy();
+            let entry = loaded.library.get::<Entry>(name.as_bytes()).map(|entry| *entry);
+            let bytes = loaded.library.get::<*const u32>(format!("{name}_parameter_bytes").as_bytes()).map(|at| **at);
+            entry.and_then(|entry| Ok((entry, bytes? as usize)))
+        };
+        let (entry, parameters) = found.map_err(|_| status::NOT_FOUND)?;
+        let handle = state.handle();
+        state.functions.insert(handle, Function { module, entry, parameters, shared: UNPREPARED });
+        // SAFETY: the caller's memory.
+        unsafe { function.write(handle) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFuncSetAttribute(function: Handle, attribute: c_uint, value: c_int) -> Status {
+    let mut state = state();
+    state.current();
+    state.function(function);
+    // The most dynamic shared memory.
+    let (8, Some(function), Ok(shared)) = (attribute, state.functions.get_mut(&function), u32::try_from(value)) else {
+        return status::INVALID_VALUE;
+    };
+    function.shared = shared;
+    status::SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut c_int, function: Handle, _threads: c_int, shared: usize,
+) -> Status {
+    let state = state();
+    state.current();
+    let fits = shared <= state.function(function).shared as usize;
+    // SAFETY: the caller's memory.
+    unsafe { blocks.write(if fits { RESIDENT } else { 0 }) };
+    status::SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLaunchKernel(
+    function: Handle, x: c_uint, y: c_uint, z: c_uint, _threads_x: c_uint, _threads_y: c_uint, _threads_z: c_uint,
+    shared: c_uint, stream: Handle, parameters: *const *const c_void, _extra: *const *const c_void,
+) -> Status {
+    let mut state = state();
+    done(state.entered().and_then(|_| {
+        let Function { parameters: bytes, shared: most, .. } = *state.function(function);
+        // CUDA's own limits.
+        if shared > most || x == 0 || y == 0 || z == 0 || y > 65_535 || z > 65_535 {
+            return Err(status::INVALID_VALUE);
+        }
+        let mut words = vec![0u64; bytes.div_ceil(8)];
+        // SAFETY: kernels here have one parameter, which is that long, as its caller says.
+        unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping((*parameters).cast(), bytes) };
+        let named: Vec<_> =
+            words.iter().filter_map(|&word| state.block_of(word).map(|(start, block)| (start, block.id))).collect();
+        let ids = named.iter().map(|&(_, id)| id).collect();
+        let launch = Launch { function, blocks: [x, y, z], shared, parameters: words.into(), named: named.into() };
+        state.enqueue(stream, Work::Launch(launch), ids)
+    }))
+}

@@ -1,0 +1,129 @@
+//! Everything that the driver knows, behind one lock: calls come from any thread.
+
+use crate::{
+    Status,
+    contexts::{Context, Device},
+    faults::Faults,
+    graphs::{Executable, Graph},
+    memory::{Block, Pinned},
+    modules::{Function, Module},
+    status,
+    streams::{Event, Stream},
+};
+use core::ffi::{CStr, c_char, c_int};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+};
+
+/// A handle as callers see it: never given twice.
+pub type Handle = usize;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct State {
+    pub devices: Vec<Device>,
+    pub contexts: HashMap<Handle, Context>,
+    pub streams: HashMap<Handle, Stream>,
+    pub events: HashMap<Handle, Event>,
+    pub modules: HashMap<Handle, Module>,
+    pub functions: HashMap<Handle, Function>,
+    pub graphs: HashMap<Handle, Graph>,
+    pub executables: HashMap<Handle, Executable>,
+    /// Device memory by address.
+    pub memory: BTreeMap<u64, Block>,
+    /// Host memory by address.
+    pub pinned: BTreeMap<usize, Pinned>,
+    handles: usize,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
+    let mut state = State::default();
+    let listed = std::env::var("GRADSCALE_EMULATED_CUDA").unwrap_or_default();
+    for device in listed.split_whitespace() {
+        match Device::parse(device) {
+            Ok(device) => state.devices.push(device),
+            Err(reason) => forbidden(&format!("GRADSCALE_EMULATED_CUDA: {reason}")),
+        }
+    }
+    Mutex::new(state)
+});
+
+/// The driver's state.
+pub fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process: what the caller did is undefined on a GPU.
+pub fn forbidden(what: &str) -> ! {
+    eprintln!("emulated CUDA: {what}");
+    std::process::abort()
+}
+
+impl State {
+    /// A handle that nobody has.
+    pub fn handle(&mut self) -> Handle {
+        self.handles += 16;
+        0x1000 + self.handles
+    }
+}
+
+/// Adds a device, `text` as in `GRADSCALE_EMULATED_CUDA`, and returns its number.
+///
+/// # Safety
+/// `text` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn emulated_device(text: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let device = Device::parse(&text).unwrap_or_else(|reason| forbidden(&reason));
+    let mut state = state();
+    state.devices.push(device);
+    c_int::try_from(state.devices.len() - 1).unwrap_or(c_int::MAX)
+}
+
+/// Gives a device other faults from now on.
+///
+/// # Safety
+/// `text` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn emulated_faults(ordinal: c_int, text: *const c_char) -> Status {
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let faults = Faults::parse(&text).unwrap_or_else(|reason| forbidden(&reason));
+    match usize::try_from(ordinal).ok().and_then(|ordinal| state().devices.get_mut(ordinal).map(|d| d.faults = faults))
+    {
+        Some(()) => status::SUCCESS,
+        None => status::INVALID_DEVICE,
+    }
+}
+
+/// Whether an allocation of a device is still to fail.
+#[unsafe(no_mangle)]
+pub extern "C" fn emulated_is_failing(ordinal: c_int) -> c_int {
+    let state = state();
+    let device = usize::try_from(ordinal).ok().and_then(|ordinal| state.devices.get(ordinal));
+    c_int::from(device.is_some_and(|device| device.faults.out_of_memory_in.is_some()))
+}
+
+/// The modules whose kernels have run on a device, with spaces between; returns the length without the final zero. At
+/// most `len` bytes are written.
+///
+/// # Safety
+/// `text` has room for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn emulated_modules(ordinal: c_int, text: *mut c_char, len: usize) -> usize {
+    let state = state();
+    let ordinal = usize::try_from(ordinal).unwrap_or(usize::MAX);
+    let used = state.devices.get(ordinal).map(|device| device.used.iter().cloned().collect::<Vec<_>>().join(" "));
+    let used = used.unwrap_or_default();
+    let count = used.len().min(len.saturating_sub(1));
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len != 0 {
+            text.cast::<u8>().copy_from_nonoverlapping(used.as_ptr(), count);
+            text.add(count).write(0);
+        }
+    }
+    used.len()
+}

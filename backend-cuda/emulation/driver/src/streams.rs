@@ -1,0 +1,363 @@
+//! Streams and events: work waits on its stream until somebody waits for it, and what two streams do with the same
+//! memory must be ordered.
+
+use crate::{
+    Status,
+    contexts::done,
+    modules::Launch,
+    state::{Handle, State, forbidden, state},
+    status,
+};
+use core::{ffi::c_uint, ops::Range};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+/// Something enqueued.
+#[derive(Clone, Debug)]
+pub enum Work {
+    Launch(Launch),
+    Graph(Arc<Vec<Launch>>),
+    CopyIn {
+        from: usize,
+        to: u64,
+        bytes: usize,
+    },
+    CopyOut {
+        from: u64,
+        to: usize,
+        bytes: usize,
+    },
+    Fill {
+        to: u64,
+        value: u8,
+        bytes: usize,
+    },
+    /// An event takes the time.
+    Stamp(Handle),
+    /// Another stream gets as far as this.
+    Wait(Point),
+}
+
+/// A place in a stream: after so much of its work.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    stream: Handle,
+    count: u64,
+}
+
+/// How far each stream is known to have come.
+type Known = HashMap<Handle, u64>;
+
+/// A stream.
+#[derive(Debug)]
+pub struct Stream {
+    pub context: Handle,
+    queue: VecDeque<Work>,
+    /// How much was enqueued, and how much of it was done.
+    count: u64,
+    done: u64,
+    /// What comes after all that is enqueued here by now.
+    known: Known,
+    /// The blocks that work named, by its count, as far as some other stream need not come after it.
+    named: Vec<(u64, Vec<u64>)>,
+    pub capture: Option<Capture>,
+}
+
+/// What is recorded.
+#[derive(Debug, Default)]
+pub struct Capture {
+    pub launches: Vec<Launch>,
+    /// Something was asked for meanwhile that cannot be recorded.
+    pub invalid: bool,
+}
+
+/// An event.
+#[derive(Debug)]
+pub struct Event {
+    pub context: Handle,
+    recorded: Option<(Point, Known)>,
+    at: Option<Instant>,
+}
+
+fn merge(into: &mut Known, from: &Known) {
+    for (&stream, &count) in from {
+        let known = into.entry(stream).or_default();
+        *known = count.max(*known);
+    }
+}
+
+impl Stream {
+    /// Whether a copy that is still to run uses memory of the host.
+    pub fn waits_for_host(&self, memory: &Range<usize>) -> bool {
+        let uses = |at: usize, bytes: usize| at < memory.end && memory.start < at + bytes;
+        self.queue.iter().any(|work| match work {
+            Work::CopyIn { from, bytes, .. } => uses(*from, *bytes),
+            Work::CopyOut { to, bytes, .. } => uses(*to, *bytes),
+            Work::Launch(_) | Work::Graph(_) | Work::Fill { .. } | Work::Stamp(_) | Work::Wait(_) => false,
+        })
+    }
+}
+
+impl State {
+    /// The stream of a handle, which lives, in the current context.
+    pub fn stream(&mut self, handle: Handle) -> &mut Stream {
+        let current = self.current();
+        match self.streams.get_mut(&handle) {
+            Some(stream) if stream.context == current => stream,
+            Some(_) => forbidden("a stream of another context"),
+            None => forbidden("a stream that was destroyed"),
+        }
+    }
+
+    /// Whether a context records something.
+    pub fn is_capturing(&self, context: Handle) -> bool {
+        self.streams.values().any(|stream| stream.context == context && stream.capture.is_some())
+    }
+
+    /// Puts work behind what a stream has. `named` are the blocks that it uses; what other streams do with them must be
+    /// known to come before.
+    pub fn enqueue(&mut self, handle: Handle, work: Work, named: Vec<u64>) -> Result<(), Status> {
+        self.entered()?;
+        let stream = self.stream(handle);
+        if let Some(capture) = &mut stream.capture {
+            let Work::Launch(launch) = work else {
+                capture.invalid = true;
+                return Err(status::CAPTURE_UNSUPPORTED);
+            };
+            capture.launches.push(launch);
+            return Ok(());
+        }
+        let (context, known) = (stream.context, stream.known.clone());
+        let others = self.streams.iter().filter(|&(&other, stream)| other != handle && stream.context == context);
+        for (other, stream) in others {
+            let before = known.get(other).copied().unwrap_or(0);
+            let unordered = stream.named.iter().filter(|&&(count, _)| count > before);
+            if unordered.flat_map(|(_, blocks)| blocks).any(|block| named.contains(block)) {
+                forbidden("work beside other work that uses the same memory");
+            }
+        }
+        let stream = self.stream(handle);
+        stream.count += 1;
+        if !named.is_empty() {
+            stream.named.push((stream.count, named));
+        }
+        stream.queue.push_back(work);
+        Ok(())
+    }
+
+    /// Does a stream's work up to a place.
+    fn run(&mut self, until: Point) -> Result<(), Status> {
+        // A stream that is no more has done all of its work.
+        while let Some(stream) = self.streams.get_mut(&until.stream) {
+            if stream.done >= until.count {
+                break;
+            }
+            let context = stream.context;
+            let Some(work) = stream.queue.pop_front() else { break };
+            stream.done += 1;
+            if let Some(error) = self.contexts[&context].lost {
+                return Err(error);
+            }
+            if let Err(error) = self.perform(work, context) {
+                if let Some(context) = self.contexts.get_mut(&context) {
+                    context.lost = Some(error);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, work: Work, context: Handle) -> Result<(), Status> {
+        match work {
+            Work::Launch(launch) => self.run_kernel(&launch, context)?,
+            Work::Graph(launches) => launches.iter().try_for_each(|launch| self.run_kernel(launch, context))?,
+            // SAFETY: device memory was there when the work was enqueued, and freeing it waits for work; of the host's
+            // memory the caller says so.
+            Work::CopyIn { from, to, bytes } => unsafe {
+                (to as *mut u8).copy_from_nonoverlapping(from as *const u8, bytes);
+            },
+            // SAFETY: as above.
+            Work::CopyOut { from, to, bytes } => unsafe {
+                (to as *mut u8).copy_from_nonoverlapping(from as *const u8, bytes);
+            },
+            // SAFETY: as above.
+            Work::Fill { to, value, bytes } => unsafe { (to as *mut u8).write_bytes(value, bytes) },
+            Work::Stamp(event) => {
+                if let Some(event) = self.events.get_mut(&event) {
+                    event.at = Some(Instant::now());
+                }
+            }
+            Work::Wait(point) => self.run(point)?,
+        }
+        Ok(())
+    }
+
+    /// Waits for a stream. What anybody enqueues later comes after all of its work.
+    fn wait(&mut self, handle: Handle) -> Result<(), Status> {
+        let context = self.entered()?;
+        let stream = self.stream(handle);
+        if let Some(capture) = &mut stream.capture {
+            capture.invalid = true;
+            return Err(status::CAPTURE_UNSUPPORTED);
+        }
+        let until = Point { stream: handle, count: stream.count };
+        self.run(until)?;
+        let mut known = self.stream(handle).known.clone();
+        known.insert(handle, until.count);
+        self.is_known(context, &known);
+        Ok(())
+    }
+
+    /// All streams of a context come after what is known.
+    fn is_known(&mut self, context: Handle, known: &Known) {
+        for stream in self.streams.values_mut().filter(|stream| stream.context == context) {
+            merge(&mut stream.known, known);
+        }
+        for (handle, stream) in &mut self.streams {
+            let before = known.get(handle).copied().unwrap_or(0);
+            stream.named.retain(|&(count, _)| count > before);
+        }
+    }
+
+    /// Waits for all streams of a context, but for what they only record.
+    pub fn finish(&mut self, context: Handle) -> Result<(), Status> {
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
+        let points: Vec<_> = streams.map(|(&stream, Stream { count, .. })| Point { stream, count: *count }).collect();
+        points.iter().try_for_each(|&point| self.run(point))?;
+        self.is_known(context, &points.iter().map(|point| (point.stream, point.count)).collect());
+        Ok(())
+    }
+
+    fn event(&mut self, handle: Handle) -> &mut Event {
+        let current = self.current();
+        match self.events.get_mut(&handle) {
+            Some(event) if event.context == current => event,
+            Some(_) => forbidden("an event of another context"),
+            None => forbidden("an event that was destroyed"),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> Status {
+    let mut state = state();
+    done(state.entered().map(|context| {
+        let handle = state.handle();
+        let made = Stream {
+            context,
+            queue: VecDeque::new(),
+            count: 0,
+            done: 0,
+            known: Known::new(),
+            named: vec![],
+            capture: None,
+        };
+        state.streams.insert(handle, made);
+        // SAFETY: the caller's memory.
+        unsafe { stream.write(handle) };
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamDestroy_v2(stream: Handle) -> Status {
+    let mut state = state();
+    let result = state.wait(stream);
+    state.streams.remove(&stream);
+    done(result)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamSynchronize(stream: Handle) -> Status {
+    done(state().wait(stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> Status {
+    let mut state = state();
+    // Nobody waits for an event that was never recorded.
+    let Some((point, known)) = state.event(event).recorded.clone() else { return status::SUCCESS };
+    done(state.enqueue(stream, Work::Wait(point), vec![]).map(|()| {
+        let stream = state.stream(stream);
+        merge(&mut stream.known, &known);
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_uint) -> Status {
+    let mut state = state();
+    done(state.entered().and_then(|_| match &mut state.stream(stream).capture {
+        Some(_) => Err(status::CAPTURE_UNSUPPORTED),
+        none => {
+            *none = Some(Capture::default());
+            Ok(())
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut c_uint) -> Status {
+    let captured = match &state().stream(stream).capture {
+        None => 0,
+        Some(Capture { invalid: false, .. }) => 1,
+        Some(Capture { invalid: true, .. }) => 2,
+    };
+    // SAFETY: the caller's memory.
+    unsafe { status.write(captured) };
+    status::SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> Status {
+    let mut state = state();
+    done(state.entered().map(|context| {
+        let handle = state.handle();
+        state.events.insert(handle, Event { context, recorded: None, at: None });
+        // SAFETY: the caller's memory.
+        unsafe { event.write(handle) };
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> Status {
+    let mut state = state();
+    state.event(event);
+    done(state.enqueue(stream, Work::Stamp(event), vec![]).map(|()| {
+        let Stream { count, known, .. } = state.stream(stream);
+        let mut known = known.clone();
+        known.insert(stream, *count);
+        let point = Point { stream, count: *count };
+        state.event(event).recorded = Some((point, known));
+    }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventSynchronize(event: Handle) -> Status {
+    let mut state = state();
+    done(state.entered().and_then(|context| {
+        let Some((point, known)) = state.event(event).recorded.clone() else { return Ok(()) };
+        state.run(point)?;
+        state.is_known(context, &known);
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: Handle, end: Handle) -> Status {
+    let mut state = state();
+    let (Some(start), Some(end)) = (state.event(start).at, state.event(end).at) else { return status::INVALID_VALUE };
+    // SAFETY: the caller's memory.
+    unsafe { milliseconds.write(1e3 * end.saturating_duration_since(start).as_secs_f32()) };
+    status::SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventDestroy_v2(event: Handle) -> Status {
+    let mut state = state();
+    state.event(event);
+    state.events.remove(&event);
+    status::SUCCESS
+}

@@ -1,0 +1,48 @@
+//! The device's primary context, which lives as long as anything that was made in it.
+
+use super::failed;
+use crate::Error;
+use cudarc::driver::{
+    result::{ctx, primary_ctx},
+    sys,
+};
+
+/// The context: the device, its modules and every recording hold it.
+#[derive(Debug)]
+pub struct Context {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+}
+
+// SAFETY: the driver's functions may be called from every thread; each call first makes the context current.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The device's.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn retain(device: sys::CUdevice) -> Result<Self, Error> {
+        // SAFETY: the device is there; what is retained here is released when this is dropped.
+        let context = unsafe { primary_ctx::retain(device) }.map_err(failed("open a device"))?;
+        Ok(Self { device, context })
+    }
+
+    /// Makes it the calling thread's: every call to the driver may come from another.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn enter(&self) -> Result<(), Error> {
+        // SAFETY: the context lives as long as this.
+        unsafe { ctx::set_current(self.context) }.map_err(failed("enter a device"))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it was retained by this, and everything made in it holds this.
+        unsafe { primary_ctx::release(self.device) }.ok();
+    }
+}

@@ -1,0 +1,69 @@
+//! Recorded steps: CUDA graphs.
+
+use super::{Context, failed};
+use crate::Error;
+use cudarc::driver::{
+    result::{graph, stream},
+    sys,
+};
+use std::sync::Arc;
+
+/// A recorded step. It may outlive the device, though nobody can repeat it then.
+#[derive(Debug)]
+pub struct GpuRecording {
+    context: Arc<Context>,
+    graph: sys::CUgraph,
+    launches: sys::CUgraphExec,
+}
+
+// SAFETY: as for the device.
+unsafe impl Send for GpuRecording {}
+// SAFETY: repeating it goes through the device.
+unsafe impl Sync for GpuRecording {}
+
+impl GpuRecording {
+    /// What a stream has recorded.
+    ///
+    /// # Safety
+    /// The stream lives and records; the context, its own, is current.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) unsafe fn end(context: &Arc<Context>, stream: sys::CUstream) -> Result<Self, Error> {
+        let doing = failed("end a recording");
+        // SAFETY: the caller's promise; the graph is destroyed with the recording, or here.
+        unsafe {
+            let graph = stream::end_capture(stream).map_err(&doing)?;
+            match graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) {
+                Ok(launches) => Ok(Self { context: context.clone(), graph, launches }),
+                Err(error) => {
+                    graph::destroy(graph).ok();
+                    Err(doing(error))
+                }
+            }
+        }
+    }
+
+    /// Enqueues its launches.
+    ///
+    /// # Safety
+    /// All memory that they name lives; the stream is of the recording's context, which is current.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) unsafe fn repeat(&self, stream: sys::CUstream) -> Result<(), Error> {
+        // SAFETY: the recording is whole; the rest is the caller's promise.
+        unsafe { graph::launch(self.launches, stream) }.map_err(failed("repeat a step"))
+    }
+}
+
+impl Drop for GpuRecording {
+    fn drop(&mut self) {
+        self.context.enter().ok();
+        // SAFETY: both were made for this recording, in a context that it holds.
+        unsafe {
+            graph::exec_destroy(self.launches).ok();
+            graph::destroy(self.graph).ok();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Copies to the device that do not wait, from any memory: through memory of the host that the device reads by itself.
+//! What the driver does with other memory is not promised on all systems.
+
+use cudarc::driver::{
+    DriverError,
+    result::{self, stream},
+    sys,
+};
+use std::ptr::null_mut;
+
+/// Pinned memory from which copies are under way, one behind the other.
+#[derive(Debug)]
+pub struct Staging {
+    /// Bytes that are copied at once, at most.
+    most: usize,
+    at: *mut u8,
+    len: usize,
+    used: usize,
+}
+
+impl Staging {
+    /// Without memory, which comes with the first copy.
+    pub const fn new(most: usize) -> Self {
+        Self { most, at: null_mut(), len: 0, used: 0 }
+    }
+
+    /// Copies on a stream; `src` may be reused on return.
+    ///
+    /// # Safety
+    /// Device memory from `dst` on is as long as `src`. All copies from here run on this stream, whose context is
+    /// current.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn copy_in(&mut self, src: &[u8], dst: u64, stream: sys::CUstream) -> Result<(), DriverError> {
+        let mut at = dst;
+        for part in src.chunks(self.most) {
+            // SAFETY: the caller's promise; the part lies in pinned memory until the copy is done.
+            unsafe {
+                let staged = self.stage(part, stream)?;
+                result::memcpy_htod_async(at, staged, stream)?;
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// All copies are known to be done.
+    pub const fn arrived(&mut self) {
+        self.used = 0;
+    }
+
+    /// The bytes, where the device can read them. Waits for copies under way only if there is no room beside them.
+    ///
+    /// # Safety
+    /// All copies from here run on the stream, whose context is current.
+    unsafe fn stage(&mut self, src: &[u8], stream: sys::CUstream) -> Result<&[u8], DriverError> {
+        if self.len - self.used < src.len() {
+            // SAFETY: after waiting nobody reads this memory.
+            unsafe {
+                stream::synchronize(stream)?;
+                self.used = 0;
+                if self.len < src.len() {
+                    self.free();
+                    // The next batch finds room beside this one.
+                    let len = 4 * src.len();
+                    self.at = result::malloc_host(len, 0)?.cast();
+                    self.len = len;
+                }
+            }
+        }
+        // SAFETY: so much lies behind what is used, and no copy reads there.
+        let staged = unsafe { core::slice::from_raw_parts_mut(self.at.add(self.used), src.len()) };
+        staged.copy_from_slice(src);
+        self.used += src.len();
+        Ok(staged)
+    }
+
+    /// Frees the memory.
+    ///
+    /// # Safety
+    /// No copy reads here any more, and the context is current.
+    pub unsafe fn free(&mut self) {
+        if !self.at.is_null() {
+            // SAFETY: it was allocated as this, and is forgotten here.
+            unsafe { result::free_host(self.at.cast()) }.ok();
+            (self.at, self.len, self.used) = (null_mut(), 0, 0);
+        }
+    }
+}

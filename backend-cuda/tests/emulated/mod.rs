@@ -1,0 +1,118 @@
+//! The backend on the emulated driver and compiler (`emulation/`) in place of NVIDIA's: all of its host code as it is.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use gradscale_cuda::Cuda;
+use libloading::Library;
+use std::{
+    ffi::{CString, c_char, c_int},
+    path::PathBuf,
+    sync::OnceLock,
+};
+
+/// Both libraries, loaded before NVIDIA's would be: by their names they are found again.
+struct Libraries {
+    driver: Library,
+    compiler: Library,
+}
+
+/// A library beside the tests.
+///
+/// # Errors
+/// Nobody knows where that is.
+pub fn path(name: &str) -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(program.with_file_name(name))
+}
+
+fn libraries() -> Result<&'static Libraries, String> {
+    static LOADED: OnceLock<Result<Libraries, String>> = OnceLock::new();
+    let load = |name: &str| {
+        let path = path(name)?;
+        // SAFETY: these are this project's own, without initialisers.
+        unsafe { Library::new(&path) }.map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let loaded = LOADED.get_or_init(|| {
+        let driver = load("libgradscale_emulated_cuda.so")?;
+        Ok(Libraries { driver, compiler: load("libgradscale_emulated_nvrtc.so")? })
+    });
+    loaded.as_ref().map_err(Clone::clone)
+}
+
+/// An emulated device. Its number stays its own.
+#[derive(Debug)]
+pub struct Emulated {
+    ordinal: c_int,
+}
+
+impl Emulated {
+    /// A device with the instructions of `arch`, as in `sm_80`, and so many multiprocessors, which decide how work is
+    /// divided.
+    ///
+    /// # Errors
+    /// Why it cannot be: no C++ compiler.
+    pub fn new(arch: u32, multiprocessors: u32) -> Result<Self, String> {
+        let Libraries { driver, compiler } = libraries()?;
+        let text = CString::new(format!("{arch}x{multiprocessors}")).expect("no zero");
+        // SAFETY: the functions have these types.
+        unsafe {
+            let missing = compiler.get::<unsafe extern "C" fn() -> c_int>(b"emulated_compiler_is_missing");
+            if missing.expect("the emulated compiler")() != 0 {
+                return Err("no C++ compiler (c++, or CXX), which the emulation needs".into());
+            }
+            let add = driver.get::<unsafe extern "C" fn(*const c_char) -> c_int>(b"emulated_device");
+            Ok(Self { ordinal: add.expect("the emulated driver")(text.as_ptr()) })
+        }
+    }
+
+    /// Lets it fail from now on: `faults` as in the emulated driver's `faults.rs`.
+    pub fn fail(&self, faults: &str) {
+        let text = CString::new(faults).expect("no zero");
+        let driver = &libraries().expect("loaded").driver;
+        // SAFETY: the function has this type.
+        let status = unsafe {
+            let set = driver.get::<unsafe extern "C" fn(c_int, *const c_char) -> u32>(b"emulated_faults");
+            set.expect("the emulated driver")(self.ordinal, text.as_ptr())
+        };
+        assert_eq!(status, 0);
+    }
+
+    /// Whether an allocation is still to fail.
+    pub fn is_failing(&self) -> bool {
+        let driver = &libraries().expect("loaded").driver;
+        // SAFETY: the function has this type.
+        unsafe {
+            let failing = driver.get::<unsafe extern "C" fn(c_int) -> c_int>(b"emulated_is_failing");
+            failing.expect("the emulated driver")(self.ordinal) != 0
+        }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn open(&self) -> Result<Cuda, gradscale_cuda::Error> {
+        Cuda::open(usize::try_from(self.ordinal).expect("a number"))
+    }
+
+    /// The modules whose kernels have run.
+    pub fn used(&self) -> Vec<String> {
+        let mut text = vec![0u8; 1 << 16];
+        let driver = &libraries().expect("loaded").driver;
+        // SAFETY: the function has this type, and as much room as it is told.
+        let len = unsafe {
+            let used = driver.get::<unsafe extern "C" fn(c_int, *mut c_char, usize) -> usize>(b"emulated_modules");
+            used.expect("the emulated driver")(self.ordinal, text.as_mut_ptr().cast(), text.len())
+        };
+        text.truncate(len);
+        String::from_utf8(text).expect("names").split(' ').map(Into::into).collect()
+    }
+}
+
+/// A new emulated device, opened.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn open(arch: u32, multiprocessors: u32) -> Result<Cuda, String> {
+    Emulated::new(arch, multiprocessors)?.open().map_err(|error| error.to_string())
+}

@@ -1,0 +1,93 @@
+//! What CUDA forbids and the emulation sees: the process ends with a message. Each test runs itself again in a process of
+//! its own.
+
+mod emulated;
+
+use gradscale_core::{
+    backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
+    ops::Unary,
+    stats::Detail,
+};
+use std::process::Command;
+
+/// Whether this is the process of a test's own; if not, there is one that ends with the message.
+fn ends_with(test: &str, message: &str) -> bool {
+    const OWN: &str = "GRADSCALE_TEST_OF_ITS_OWN";
+    if std::env::var_os(OWN).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("a program");
+    let output = Command::new(program).args([test, "--exact", "--nocapture"]).env(OWN, "1").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(message), "{:?}: {said}", output.status);
+    false
+}
+
+/// A copy ahead that a device might make too early.
+#[test]
+fn a_copy_that_comes_too_early() {
+    if !ends_with("a_copy_that_comes_too_early", "beside other work that uses the same memory") {
+        return;
+    }
+    let device = emulated::open(80, 2).expect("a C++ compiler");
+    let mut table = device.table(2, 1).expect("a table");
+    let control = Control { exponents: &[0; 2], hyperparameters: &[0.0], seed: 0, detail: Detail::None };
+    let (mut x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
+    device.prefetch(Data::F32(&[1.0; 9]), &mut x).expect("nothing uses it");
+    device
+        .launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .expect("a launch");
+    device.upload(&control, 0..0, &mut table).expect("an upload");
+    device.prefetch(Data::F32(&[2.0; 9]), &mut x).expect("used before the upload only");
+    device
+        .launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .expect("a launch");
+    device.prefetch(Data::F32(&[3.0; 9]), &mut x).ok();
+}
+
+/// A recording that was made on a device goes after it.
+#[test]
+fn a_recording_that_outlives_its_device() {
+    let device = emulated::open(80, 2).expect("a C++ compiler");
+    let table = device.table(2, 0).expect("a table");
+    let (x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
+    let mut work = || {
+        let y = Store::keep(Slot::ONE, &table, &mut y);
+        device.launch(Launch::Unary { op: Unary::Id, len: 9, x: &x, y })
+    };
+    work().expect("what is recorded has run once");
+    let recording = device.record(work).expect("a recording");
+    drop((x, y, table, device));
+    drop(recording);
+}
+
+/// What a recording may not do is refused, and it ends as an error.
+#[test]
+fn a_recording_that_allocates() {
+    let device = emulated::open(80, 2).expect("a C++ compiler");
+    let refused = device.record(|| device.alloc(DType::F32, 9).map(drop)).expect_err("nothing is allocated there");
+    assert!(refused.to_string().contains("CAPTURE"), "{refused}");
+    device.alloc(DType::F32, 9).expect("and the device goes on");
+}
+
+/// Work on memory that was freed, by a recording that is repeated too late.
+#[test]
+fn a_recording_whose_memory_was_freed() {
+    if !ends_with("a_recording_whose_memory_was_freed", "runs on memory that was freed") {
+        return;
+    }
+    let device = emulated::open(80, 2).expect("a C++ compiler");
+    let mut table = device.table(2, 0).expect("a table");
+    let (x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
+    let mut work = || {
+        let y = Store::keep(Slot::ONE, &table, &mut y);
+        device.launch(Launch::Unary { op: Unary::Id, len: 9, x: &x, y })
+    };
+    work().expect("what is recorded has run once");
+    let recording = device.record(work).expect("a recording").expect("this device records");
+    drop(x);
+    device.repeat(&recording).expect("it is enqueued");
+    let control = Control { exponents: &[0; 2], hyperparameters: &[], seed: 0, detail: Detail::None };
+    device.upload(&control, 0..0, &mut table).expect("an upload");
+    drop(y);
+}

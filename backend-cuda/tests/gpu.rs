@@ -1,0 +1,38 @@
+//! The same on hardware: every tile of every product, where it is seen whether wgmma and the TMA engine read what this
+//! project thinks they do, and the engine.
+
+mod products;
+mod segnet;
+
+use gradscale_cuda::Cuda;
+
+/// The first GPU; none is said, and is a failure with `GRADSCALE_REQUIRE_DEVICE=1`.
+fn gpu() -> Option<Cuda> {
+    match Cuda::open(0) {
+        Ok(device) => Some(device),
+        Err(reason) => {
+            let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
+            assert!(!required, "a device is required: {reason}");
+            println!("SKIPPED: {reason}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_tile_of_every_product() {
+    if let Some(device) = gpu() {
+        products::check(&device.without_warpgroups());
+        let device = gpu().expect("as before");
+        products::check(&device);
+        println!("kernels for this architecture alone: {:?}", device.proven());
+        assert!(device.proven().values().all(Result::is_ok), "{:?}", device.proven());
+    }
+}
+
+#[test]
+fn segnet() {
+    if gpu().is_some() {
+        segnet::check(|| gpu().expect("as before"));
+    }
+}

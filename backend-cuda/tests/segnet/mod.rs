@@ -1,0 +1,85 @@
+//! The engine on this backend: SegNet trained for some steps. Recorded steps give the bits of eager ones; a loss 2^-30 as
+//! large gives the same weights with exponents 30 higher; steps are the CPU's; batches may be sent ahead.
+
+#![allow(clippy::cast_possible_truncation, reason = "a test: small sizes")]
+
+#[path = "../../../tests/tests/ahead/mod.rs"]
+mod ahead;
+#[path = "../../../tests/tests/beside/mod.rs"]
+mod beside;
+#[path = "../../../tests/tests/weights/mod.rs"]
+mod weights;
+
+use gradscale::{
+    CrossEntropy, Input, Method, Parameters, Trainer,
+    core::{backend::Backend, ops::Divisor},
+    models::SegNet,
+    nn::Module,
+    optim::Sgd,
+};
+
+const STEPS: usize = 20;
+// Small, but at the innermost level still 2 × 2: a batch norm over few values amplifies the last digits.
+const SIDE: usize = 24;
+const IMAGES: [usize; 4] = [2, SIDE, SIDE, 3];
+
+/// What a training leaves.
+#[derive(Debug, PartialEq)]
+struct Trained {
+    losses: Vec<f32>,
+    weights: Vec<Vec<u32>>,
+    exponents: Vec<Vec<i32>>,
+    skipped: usize,
+}
+
+/// Bytes that look like little structure and much noise.
+fn noise(len: usize, below: u32) -> Vec<u8> {
+    let mut state = 7u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % below
+    };
+    (0..len).map(|_| u8::try_from(next()).expect("below 256")).collect()
+}
+
+/// Loss times 2^-shift, decay times 2^-shift, learning rate times 2^shift.
+fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, shift: i32) -> Trained {
+    let small = 2f32.powi(-shift);
+    let mut parameters = Parameters::seeded(3);
+    let net = SegNet::new(&mut parameters.at("net"), 3, 8, 4);
+    let optimizer = Sgd { momentum: 0.9, decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) };
+    let method: Method = method.parse().expect("a method");
+    let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_recording(recorded);
+    let (images, labels) = (noise(2 * SIDE * SIDE * 3, 256), noise(2 * SIDE * SIDE, 4));
+    let options =
+        || CrossEntropy { weights: None, ignore: None, divisor: Divisor::Fixed((2 * SIDE * SIDE) as f32 / small) };
+    let (mut losses, mut exponents, mut skipped) = (vec![], vec![], 0);
+    for _ in 0..STEPS {
+        let batch = [Input::u8(IMAGES, &images), Input::u8([2, SIDE, SIDE, 1], &labels)];
+        let gradients = trainer
+            .backward(batch, |[x, labels]| net.forward(x).cross_entropy_with(labels, &options()))
+            .expect("a backward pass");
+        let outcome = trainer.step(gradients).expect("a step");
+        losses.push(outcome.loss / small);
+        skipped += usize::from(outcome.skipped.is_some());
+        exponents.push(trainer.sites().map(|site| site.alpha - shift).collect());
+    }
+    let weights = trainer.parameters().expect("readable").into_iter();
+    let weights = weights.map(|(_, tensor)| tensor.data.iter().map(|v| v.to_bits()).collect()).collect();
+    Trained { losses, weights, exponents, skipped }
+}
+
+/// All of the above, and what other devices prove as well.
+pub fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
+    let eager = train(open(), "gs:exact", false, 0);
+    assert_eq!(eager.skipped, 0);
+    assert!(eager.exponents.iter().all(|sites| sites.len() > 8), "cast sites: {:?}", eager.exponents);
+    assert!(eager.losses[STEPS - 1] < 0.9 * eager.losses[0], "does not learn: {:?}", eager.losses);
+    assert_eq!(train(open(), "gs:exact", true, 0), eager, "recorded steps");
+    // Losses are not compared: theirs has another last digit where it is divided.
+    let shifted = train(open(), "gs:exact", true, 30);
+    assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
+    ahead::batches_sent_ahead(&open);
+    beside::segnet_beside_the_cpu(&open);
+    weights::weight_gradients_in_half(open);
+}
