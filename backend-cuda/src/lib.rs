@@ -14,6 +14,7 @@
 mod copy;
 mod cross_entropy;
 mod ctc;
+mod cubins;
 mod device;
 mod elementwise;
 mod error;
@@ -33,6 +34,7 @@ mod scratch;
 mod store;
 mod table;
 
+pub use cubins::{CubinReport, Cubins, build_all};
 pub use device::Cuda;
 pub use error::Error;
 pub use gpu::{Gpu, GpuRecording, nvrtc};

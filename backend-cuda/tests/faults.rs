@@ -168,7 +168,7 @@ fn tensor_maps_that_are_refused() {
     }
 }
 
-/// `gradscale-cuda-prove` names each kernel that is wrong or hangs, and goes on.
+/// `gradscale-cuda prove` names each kernel that is wrong or hangs, and goes on.
 #[test]
 fn every_kernel_is_proven_in_a_process_of_its_own() {
     if let Err(reason) = Emulated::new(90, 1) {
@@ -183,8 +183,9 @@ fn every_kernel_is_proven_in_a_process_of_its_own() {
         std::os::unix::fs::symlink(library, folder.join(link)).expect("a link");
     }
     let prove = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale-cuda-prove"));
-        command.env("LD_LIBRARY_PATH", &folder).env("GRADSCALE_PROVE_SECONDS", "20");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale-cuda"));
+        command.env("LD_LIBRARY_PATH", &folder).env("GRADSCALE_CUBINS", "").arg("prove");
+        command.env("GRADSCALE_PROVE_SECONDS", "60");
         command
     };
     let faults = "90x1:broken=bulk_forward_128x64,hang=bulk_gemm_128x128";

@@ -50,5 +50,5 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Shows what there is to run on, and what it does with small numbers.
-    Devices,
+    Devices(crate::commands::devices::Devices),
 }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Command::Inspect(asked) => inspect::run(&asked),
         Command::Plan(asked) => plan::run(&asked),
         Command::Completions { shell } => completions::run(&mut Arguments::command(), shell),
-        Command::Devices => devices::run(),
+        Command::Devices(asked) => devices::run(&asked),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,7 +12,7 @@ mod upload;
 pub use maps::{TensorMap, Tiled, Windows};
 pub use recording::GpuRecording;
 
-use crate::{Error, kernels::Kernel};
+use crate::{CubinReport, Cubins, Error, kernels::Kernel};
 use bytemuck::NoUninit;
 use context::Context;
 use core::ffi::c_void;
@@ -42,6 +42,7 @@ pub struct Gpu {
     arch: u32,
     multiprocessors: u32,
     memory: u64,
+    cubins: Cubins,
     loaded: Mutex<Loaded>,
     staging: Mutex<Staging>,
     readback: PinnedReadback,
@@ -104,14 +105,22 @@ impl crate::Cuda {
         Gpu::count().unwrap_or(0)
     }
 
-    /// The device of that number; with `GRADSCALE_WARPGROUPS=0` in the environment,
-    /// [without warpgroups](crate::Device::without_warpgroups).
+    /// The device of that number, with machine code [where a program looks for it](Cubins::of_user); with
+    /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups).
     ///
     /// # Errors
-    /// [`Error::NoLibrary`] without NVIDIA's driver or run-time compiler, [`Error::NoDevice`], [`Error::TooOld`], and
-    /// the driver's.
+    /// [`Error::NoLibrary`] without NVIDIA's driver, or without its run-time compiler and machine code for the device;
+    /// [`Error::NoDevice`], [`Error::TooOld`], and the driver's.
     pub fn open(ordinal: usize) -> Result<Self, Error> {
-        let device = Self::on(Gpu::open(ordinal)?);
+        Self::open_with(ordinal, Cubins::of_user())
+    }
+
+    /// The same, with machine code from where it is said.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
+        let device = Self::on(Gpu::open(ordinal, cubins)?);
         let without = std::env::var_os("GRADSCALE_WARPGROUPS").is_some_and(|value| value == "0");
         Ok(if without { device.without_warpgroups() } else { device })
     }
@@ -132,13 +141,10 @@ impl Gpu {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    fn open(ordinal: usize) -> Result<Self, Error> {
+    fn open(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
         let count = Self::count()?;
         if ordinal >= count {
             return Err(Error::NoDevice { ordinal, count });
-        }
-        if !nvrtc::is_present() {
-            return Err(Error::NoLibrary { library: "nvrtc" });
         }
         let device = device::get(i32::try_from(ordinal).unwrap_or(i32::MAX)).map_err(failed("open a device"))?;
         use sys::CUdevice_attribute_enum as attribute;
@@ -151,6 +157,9 @@ impl Gpu {
             + get(attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         if arch < 75 {
             return Err(Error::TooOld { arch });
+        }
+        if !nvrtc::is_present() && !cubins.has_any(arch) {
+            return Err(Error::NoLibrary { library: "nvrtc" });
         }
         let multiprocessors = get(attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
         let model = device::get_name(device).map_err(failed("describe a device"))?;
@@ -169,11 +178,18 @@ impl Gpu {
             arch,
             multiprocessors,
             memory,
+            cubins,
             loaded: Mutex::default(),
             staging: Mutex::new(Staging::new(MOST)),
             readback: PinnedReadback::default(),
             upload,
         })
+    }
+
+    /// Where machine code of kernels was found so far, and how much was compiled.
+    #[must_use]
+    pub fn cubins(&self) -> CubinReport {
+        self.cubins.report()
     }
 
     /// The stream on which everything runs, for work beside the backend's own.
@@ -218,10 +234,10 @@ impl Gpu {
         let code = match loaded.modules.get(name) {
             Some(&code) => code,
             None => {
-                let compiled = nvrtc::compile(kernel.module, self.arch)?;
-                // SAFETY: the compiler made the image for this device.
-                let code =
-                    unsafe { module::load_data(compiled.cubin.as_ptr().cast()) }.map_err(failed("load a module"))?;
+                let code = self.cubins.load(kernel.module, self.arch, |code| {
+                    // SAFETY: the compiler made the image for this device.
+                    unsafe { module::load_data(code.as_ptr().cast()) }.map_err(failed("load a module"))
+                })?;
                 loaded.modules.insert(name, code);
                 code
             }

@@ -40,6 +40,26 @@ pub fn options(arch: u32) -> [String; 7] {
     ]
 }
 
+/// The compute capabilities that the compiler knows.
+///
+/// # Errors
+/// [`Error::NoLibrary`], and the compiler's.
+pub fn architectures() -> Result<Vec<u32>, Error> {
+    if !is_present() {
+        return Err(Error::NoLibrary { library: "nvrtc" });
+    }
+    let failed = |error| Error::Compile { module: "nothing", log: format!("{error:?}") };
+    let mut count = 0;
+    // SAFETY: the number is this function's own, and the list as long as it says.
+    let known = unsafe {
+        sys::nvrtcGetNumSupportedArchs(&raw mut count).result().map_err(failed)?;
+        let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
+        sys::nvrtcGetSupportedArchs(known.as_mut_ptr()).result().map_err(failed)?;
+        known
+    };
+    Ok(known.into_iter().filter_map(|arch| u32::try_from(arch).ok()).collect())
+}
+
 /// Compiles a module for a compute capability: to machine code, since inline PTX is checked only there.
 ///
 /// # Errors

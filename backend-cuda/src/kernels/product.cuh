@@ -188,6 +188,14 @@ DEVICE void store_slab(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const f
         }
         float* part = p.parts + (((u64)cut * p.batch + z) * p.m + m) * p.n + n;
         const u32 there = p.n - n < 8 ? p.n - n : 8;
+        if (!whole && p.n % 4 == 0) {
+            // Aligned fours: a warp's lines fill their sectors.
+#pragma unroll 1
+            for (u32 j = 0; j < there; j += 4) {
+                *(Words4*)(part + j) = Words4{bits_of(from[j]), bits_of(from[j + 1]), bits_of(from[j + 2]), bits_of(from[j + 3])};
+            }
+            continue;
+        }
 #pragma unroll 1
         for (u32 j = 0; j < there; j++) {
             if (whole) {

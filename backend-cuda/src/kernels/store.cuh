@@ -56,6 +56,8 @@ DEVICE void load8(const void* x, u32 type, u64 i, float (&v)[8]) {
 // 2^k as up to three normal factors (`core::scale::Factor`).
 struct Factor {
     float part[3];
+    // Whether the first is all of it.
+    bool single;
 };
 
 DEVICE float power(int k) { return of_bits((u32)(k + 127) << 23); }
@@ -66,10 +68,18 @@ DEVICE Factor factor_between(int from, int to) {
     int size = k < 0 ? -k : k;
     int n = size <= 126 ? 1 : size <= 252 ? 2 : 3;
     int first = k / n, second = n > 1 ? (k - first) / (n - 1) : 0;
-    return Factor{{power(first), power(second), power(k - first - second)}};
+    return Factor{{power(first), power(second), power(k - first - second)}, n == 1};
 }
 
-DEVICE float apply(const Factor& f, float v) { return v * f.part[0] * f.part[1] * f.part[2]; }
+template <u32 N>
+DEVICE void apply(const Factor& f, float (&v)[N]) {
+#pragma unroll
+    for (u32 j = 0; j < N; j++) v[j] *= f.part[0];
+    // Asked once for all: nearly every factor has one part.
+    if (f.single) return;
+#pragma unroll
+    for (u32 j = 0; j < N; j++) v[j] = v[j] * f.part[1] * f.part[2];
+}
 
 // What one thread saw.
 struct Seen {
@@ -107,28 +117,66 @@ DEVICE Epilogue begin(const Store& s) {
     return e;
 }
 
-DEVICE void observe(const Epilogue& e, Seen& seen, float s) {
-    u32 size = bits_of(s) & 0x7FFFFFFFu;
-    seen.count += 1;
-    seen.zeros += size == 0;
-    seen.small += size < FLUSH_END;
-    seen.low += size < SUBNORMAL_END;
-    if (size >= OVERFLOW_START) {
-        seen.large += 1;
-        seen.infinite += size == 0x7F800000u;
-        seen.nan += size > 0x7F800000u;
+// Whether a magnitude is neither zero nor infinite nor NaN.
+DEVICE bool is_live(u32 size) { return size - 1 < 0x7F7FFFFFu; }
+
+// 1 if a magnitude is below a limit, by the sign of their difference: both are below 2^31.
+DEVICE u32 below(u32 size, u32 limit) { return (size - limit) >> 31; }
+
+// Most values are neither small nor large: the least and the greatest of all tell whether others have to be counted.
+template <u32 N>
+DEVICE void observe(const Epilogue& e, Seen& seen, const float (&v)[N]) {
+    u32 size[N];
+#pragma unroll
+    for (u32 j = 0; j < N; j++) size[j] = bits_of(v[j]) & 0x7FFFFFFFu;
+    u32 least = size[0], most = size[0];
+#pragma unroll
+    for (u32 j = 1; j < N; j++) {
+        least = size[j] < least ? size[j] : least;
+        most = size[j] > most ? size[j] : most;
     }
-    bool live = size - 1 < 0x7F7FFFFFu;
-    u32 finite = size < 0x7F800000u ? size : 0;
-    seen.amax = finite > seen.amax ? finite : seen.amax;
-    if (e.detail >= DETAIL_FULL && live) atomic_add(&e.row->bins[(size + KEY_CONSTANT) >> 23], 1u);
-    if (e.detail >= DETAIL_MOMENTS && live) {
-        float log = log2_near(of_bits(size)) * 0.693147180559945f;
-        seen.sum += s;
-        seen.square += s * s;
-        seen.log += log;
-        seen.log_square += log * log;
+    seen.count += N;
+    if (least < SUBNORMAL_END) {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) {
+            seen.zeros += below(size[j], 1);
+            seen.small += below(size[j], FLUSH_END);
+            seen.low += below(size[j], SUBNORMAL_END);
+        }
     }
+    if (most >= OVERFLOW_START) {
+        most = 0;
+#pragma unroll
+        for (u32 j = 0; j < N; j++) {
+            seen.large += size[j] >= OVERFLOW_START;
+            seen.infinite += size[j] == 0x7F800000u;
+            seen.nan += size[j] > 0x7F800000u;
+            const u32 finite = size[j] < 0x7F800000u ? size[j] : 0;
+            most = finite > most ? finite : most;
+        }
+    }
+    seen.amax = most > seen.amax ? most : seen.amax;
+    if (e.detail < DETAIL_FULL) return;
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        if (is_live(size[j])) atomic_add(&e.row->bins[(size[j] + KEY_CONSTANT) >> 23], 1u);
+    }
+    if (e.detail < DETAIL_MOMENTS) return;
+    // Added in f32 first: f64 is slow on most devices, and eight terms lose little.
+    float sums[4] = {};
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        if (!is_live(size[j])) continue;
+        const float log = log2_near(of_bits(size[j])) * 0.693147180559945f;
+        sums[0] += v[j];
+        sums[1] += v[j] * v[j];
+        sums[2] += log;
+        sums[3] += log * log;
+    }
+    seen.sum += sums[0];
+    seen.square += sums[1];
+    seen.log += sums[2];
+    seen.log_square += sums[3];
 }
 
 // One result.
@@ -141,13 +189,14 @@ DEVICE void put(const Store& s, const Epilogue& e, Seen& seen, u64 i, float v) {
         ((u32*)s.y)[i] = (u32)v;
         return;
     }
-    v = apply(e.factor, v);
-    if (s.add) v = load(s.y, s.type, i) + v;
-    if (e.detail != 0) observe(e, seen, v);
+    float one[1] = {v};
+    apply(e.factor, one);
+    if (s.add) one[0] = load(s.y, s.type, i) + one[0];
+    if (e.detail != 0) observe(e, seen, one);
     if (s.type == TYPE_F16) {
-        ((u16*)s.y)[i] = half_of(v);
+        ((u16*)s.y)[i] = half_of(one[0]);
     } else {
-        ((float*)s.y)[i] = v;
+        ((float*)s.y)[i] = one[0];
     }
 }
 
@@ -158,18 +207,14 @@ DEVICE void put8(const Store& s, const Epilogue& e, Seen& seen, u64 i, float (&v
         for (u32 j = 0; j < 8; j++) put(s, e, seen, i + j, v[j]);
         return;
     }
-#pragma unroll
-    for (u32 j = 0; j < 8; j++) v[j] = apply(e.factor, v[j]);
+    apply(e.factor, v);
     if (s.add) {
         float before[8];
         load8(s.y, s.type, i, before);
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = before[j] + v[j];
     }
-    if (e.detail != 0) {
-#pragma unroll
-        for (u32 j = 0; j < 8; j++) observe(e, seen, v[j]);
-    }
+    if (e.detail != 0) observe(e, seen, v);
     if (s.type == TYPE_F16) {
         Words4 words = {halves_of(v[0], v[1]), halves_of(v[2], v[3]), halves_of(v[4], v[5]), halves_of(v[6], v[7])};
         *(Words4*)((u16*)s.y + i) = words;

@@ -28,8 +28,9 @@ struct SumOf {
             if (term >= p.count) break;
             float x[N];
             load_some(p.terms[term].x, p.terms[term].type, i, x);
+            apply(factors[term], x);
 #pragma unroll
-            for (int j = 0; j < N; j++) v[j] += apply(factors[term], x[j]);
+            for (int j = 0; j < N; j++) v[j] += x[j];
         }
     }
     DEVICE_MEMBER u32 width() const { return 8; }

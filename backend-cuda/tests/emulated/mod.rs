@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use gradscale_cuda::Cuda;
+use gradscale_cuda::{Cubins, Cuda};
 use libloading::Library;
 use std::{
     ffi::{CString, c_char, c_int},
@@ -92,7 +92,15 @@ impl Emulated {
     /// # Errors
     /// The backend's.
     pub fn open(&self) -> Result<Cuda, gradscale_cuda::Error> {
-        Cuda::open(usize::try_from(self.ordinal).expect("a number"))
+        self.open_with(Cubins::none())
+    }
+
+    /// Opens it with machine code from there.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn open_with(&self, cubins: Cubins) -> Result<Cuda, gradscale_cuda::Error> {
+        Cuda::open_with(usize::try_from(self.ordinal).expect("a number"), cubins)
     }
 
     /// The modules whose kernels have run.

@@ -1,6 +1,7 @@
 //! `gradscale devices`: what there is to run on, and what it does with small numbers.
 
 use crate::{Failure, output};
+use clap::Args;
 use gradscale::{
     Cpu, Isa,
     core::{
@@ -12,11 +13,21 @@ use gradscale::{
 use pollster::block_on;
 use std::fmt::Write;
 
+/// What to say of devices.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Devices {
+    /// On NVIDIA's GPUs, also proves every kernel that only this architecture has (else each is proven when it is first
+    /// used)
+    #[arg(long)]
+    prove: bool,
+}
+
 /// Prints all devices.
 ///
 /// # Errors
 /// A device that cannot be opened.
-pub fn run() -> Result<(), Failure> {
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only CUDA proves"))]
+pub fn run(asked: &Devices) -> Result<(), Failure> {
     let mut text = String::new();
     for isa in Isa::available() {
         let device = Cpu::with_isa(0, isa).map_err(|error| Failure::at("cpu", error))?;
@@ -28,7 +39,7 @@ pub fn run() -> Result<(), Failure> {
     #[cfg(feature = "wgpu")]
     adapters(&mut text);
     #[cfg(feature = "cuda")]
-    cuda(&mut text);
+    cuda(&mut text, asked.prove);
     output::print(&text)
 }
 
@@ -55,24 +66,58 @@ fn adapters(text: &mut String) {
     }
 }
 
-/// All of NVIDIA's devices, from number 0 until there are no more.
+/// All of NVIDIA's devices; one that cannot be opened is listed with its reason.
 #[cfg(feature = "cuda")]
-fn cuda(text: &mut String) {
-    for index in 0.. {
+fn cuda(text: &mut String, prove: bool) {
+    let count = gradscale::Cuda::count();
+    if count == 0 {
+        let reason = gradscale::Cuda::open(0).map_or_else(|error| error.to_string(), |_| "no device".into());
+        writeln!(text, "cuda: {reason}").ok();
+    }
+    for index in 0..count {
         match gradscale::Cuda::open(index) {
             Ok(device) => {
                 writeln!(text, "{} (--device cuda:{index})", device.caps().name).ok();
                 if let Err(error) = describe(&device, text) {
                     writeln!(text, "  cannot be used: {error}").ok();
                 }
+                proofs(&device, prove, text);
+                machine_code(&device, text);
             }
             Err(error) => {
-                if index == 0 {
-                    writeln!(text, "cuda: {error}").ok();
-                }
-                break;
+                writeln!(text, "cuda:{index}: {error}").ok();
             }
         }
+    }
+}
+
+/// Which kernels for one architecture alone are right on the device.
+#[cfg(feature = "cuda")]
+fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
+    let modules = device.own_modules();
+    if !prove {
+        let more = if modules.is_empty() { "" } else { "; --prove tries them" };
+        writeln!(text, "  {:25} {}{more}", "kernels of its own", modules.len()).ok();
+        return;
+    }
+    for module in modules {
+        let verdict = device.prove_module(module).map_or_else(|why| format!("not used: {why}"), |()| "right".into());
+        writeln!(text, "  {module:25} {verdict}").ok();
+    }
+}
+
+/// Where machine code of kernels came from.
+#[cfg(feature = "cuda")]
+fn machine_code(device: &gradscale::Cuda, text: &mut String) {
+    let report = device.gpu().cubins();
+    for (folder, count) in &report.found {
+        writeln!(text, "  {:25} {count} of {}", "machine code", folder.display()).ok();
+    }
+    if report.compiled != 0 {
+        writeln!(text, "  {:25} {} now", "compiled", report.compiled).ok();
+    }
+    for ignored in &report.ignored {
+        writeln!(text, "  {:25} {ignored}", "ignored").ok();
     }
 }
 

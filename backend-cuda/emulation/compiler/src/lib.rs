@@ -63,6 +63,23 @@ unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Statu
     SUCCESS
 }
 
+/// Those that the emulated machine tells apart.
+const ARCHITECTURES: [c_int; 3] = [75, 80, 90];
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Status {
+    // SAFETY: the caller's memory.
+    unsafe { count.write(3) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvrtcGetSupportedArchs(archs: *mut c_int) -> Status {
+    // SAFETY: the caller has room for as many as were said.
+    unsafe { archs.copy_from_nonoverlapping(ARCHITECTURES.as_ptr(), ARCHITECTURES.len()) };
+    SUCCESS
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcGetErrorString(status: Status) -> *const c_char {
     match status {

@@ -1,0 +1,204 @@
+//! Machine code of kernels that was made before: ahead of time, by [`build_all`], or by an earlier process.
+//!
+//! A file is named after what it was made of: module, architecture, and a hash of text and options. It holds a hash of
+//! its content, so that half a file is seen.
+
+use crate::{Error, gpu::nvrtc, kernels};
+use std::{
+    collections::BTreeMap,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// How every file begins; a hash of the rest follows.
+const HEAD: &[u8] = b"gradscale cubin 1\n";
+
+/// Where machine code is looked for, and where new code is kept.
+#[derive(Debug, Default)]
+pub struct Cubins {
+    folders: Vec<PathBuf>,
+    keep: Option<PathBuf>,
+    report: Mutex<CubinReport>,
+}
+
+/// What came of looking for machine code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CubinReport {
+    /// Modules that were found, by folder.
+    pub found: BTreeMap<PathBuf, usize>,
+    /// Modules that were compiled.
+    pub compiled: usize,
+    /// Files that were there and of no use, or could not be written, and why.
+    pub ignored: Vec<String>,
+}
+
+impl Cubins {
+    /// Every kernel is compiled, and nothing is kept.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Code is looked for in a folder, and kept there.
+    #[must_use]
+    pub fn at(folder: &Path) -> Self {
+        Self { folders: vec![folder.into()], keep: Some(folder.into()), report: Mutex::default() }
+    }
+
+    /// What a program uses: a folder `cubins` beside the program, if there is one; then the folder that
+    /// `GRADSCALE_CUBINS` names, where new code is kept too, or without it `gradscale/cubins` among the user's caches.
+    /// With an empty `GRADSCALE_CUBINS` nothing is kept.
+    #[must_use]
+    pub fn of_user() -> Self {
+        let given = std::env::var_os("GRADSCALE_CUBINS").map(PathBuf::from);
+        let cache = given.or_else(|| Some(dirs::cache_dir()?.join("gradscale/cubins")));
+        let keep = cache.filter(|folder| !folder.as_os_str().is_empty());
+        let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("cubins")));
+        let beside = beside.filter(|folder| folder.is_dir());
+        Self { folders: beside.into_iter().chain(keep.clone()).collect(), keep, report: Mutex::default() }
+    }
+
+    fn report_mut(&self) -> MutexGuard<'_, CubinReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What came of it so far.
+    pub(crate) fn report(&self) -> CubinReport {
+        self.report_mut().clone()
+    }
+
+    /// Whether there is code for an architecture, so that it may do without a compiler.
+    pub(crate) fn has_any(&self, arch: u32) -> bool {
+        let of_it = format!("-sm_{arch}-");
+        let is = |entry: io::Result<fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| name.contains(&of_it)))
+        };
+        self.folders.iter().any(|folder| fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is)))
+    }
+
+    /// A module for an architecture, given to `load`: found, or compiled and kept. What is found but does not load is
+    /// compiled as well.
+    ///
+    /// # Errors
+    /// The compiler's, and of `load`.
+    pub(crate) fn load<T>(
+        &self, module: &kernels::Module, arch: u32, load: impl Fn(&[u8]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let name = file_name(module, arch);
+        for folder in &self.folders {
+            let path = folder.join(&name);
+            let loaded = match read(&path) {
+                Ok(None) => continue,
+                Ok(Some(code)) => load(&code).map_err(|error| error.to_string()),
+                Err(why) => Err(why),
+            };
+            match loaded {
+                Ok(loaded) => {
+                    *self.report_mut().found.entry(folder.clone()).or_default() += 1;
+                    return Ok(loaded);
+                }
+                Err(why) => self.report_mut().ignored.push(format!("{}: {why}", path.display())),
+            }
+        }
+        let code = nvrtc::compile(module, arch)?.cubin;
+        let loaded = load(&code)?;
+        self.report_mut().compiled += 1;
+        if let Some(folder) = &self.keep
+            && let Err(error) = write(folder, &name, &code)
+        {
+            // Then it is compiled again next time.
+            self.report_mut().ignored.push(format!("{}: {error}", folder.join(&name).display()));
+        }
+        Ok(loaded)
+    }
+}
+
+/// Hash of something. It is the same in every process of one build of this crate, which is enough: what another build
+/// does not find, it compiles.
+fn hash(what: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn file_name(module: &kernels::Module, arch: u32) -> String {
+    let key = hash(&(module.source(kernels::PTX), nvrtc::options(arch)));
+    format!("{}-sm_{arch}-{key:016x}.cubin", module.name)
+}
+
+/// The code in a file, or none without one.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let code = bytes.strip_prefix(HEAD).and_then(|rest| rest.split_first_chunk());
+    match code {
+        Some((sum, code)) if u64::from_le_bytes(*sum) == hash(code) => Ok(Some(code.to_vec())),
+        _ => Err("damaged".into()),
+    }
+}
+
+/// Writes a file whole or not at all, whoever else does the same.
+fn write(folder: &Path, name: &str, code: &[u8]) -> io::Result<()> {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    fs::create_dir_all(folder)?;
+    let part = folder.join(format!(".{name}.{}.{}", std::process::id(), WRITTEN.fetch_add(1, Relaxed)));
+    let all = [HEAD, &hash(code).to_le_bytes(), code].concat();
+    fs::write(&part, all).and_then(|()| fs::rename(&part, folder.join(name))).inspect_err(|_| {
+        fs::remove_file(&part).ok();
+    })
+}
+
+/// Compiles every kernel for the given architectures, as in `sm_80`, or for all that the compiler knows and this crate
+/// supports, on all processors, into a folder: how many files it has now of them. A file that is there and whole stays.
+///
+/// # Errors
+/// The compiler's, or in words what cannot be written.
+pub fn build_all(folder: &Path, archs: &[u32]) -> Result<usize, String> {
+    let known = nvrtc::architectures().map_err(|error| error.to_string())?;
+    let archs: Vec<u32> = match archs {
+        [] => known.into_iter().filter(|&arch| arch >= 75).collect(),
+        given => given.to_vec(),
+    };
+    let mut modules: Vec<&kernels::Module> = kernels::all().map(|kernel| kernel.module).collect();
+    modules.dedup_by_key(|module| module.name);
+    let fits = |module: &&&kernels::Module, arch: u32| (module.arch[0]..=module.arch[1]).contains(&arch);
+    let jobs: Vec<(&kernels::Module, u32)> = archs
+        .iter()
+        .flat_map(|&arch| modules.iter().filter(move |module| fits(module, arch)).map(move |&module| (module, arch)))
+        .collect();
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+    let one = |&(module, arch): &(&kernels::Module, u32)| {
+        let name = file_name(module, arch);
+        if let Ok(Some(_)) = read(&folder.join(&name)) {
+            return Ok(());
+        }
+        let code = nvrtc::compile(module, arch).map_err(|error| error.to_string())?.cubin;
+        write(folder, &name, &code).map_err(|error| format!("{}: {error}", folder.join(&name).display()))
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Relaxed)) {
+                    if let Err(error) = one(job) {
+                        *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        next.store(jobs.len(), Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(jobs.len()),
+    }
+}
