@@ -19,7 +19,7 @@ mod ops;
 pub mod optim;
 mod parameters;
 mod shape;
-mod sites;
+pub mod sites;
 mod tensor;
 mod train;
 
