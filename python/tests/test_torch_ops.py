@@ -195,3 +195,20 @@ def test_triton_has_the_same_bits():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run([sys.executable, "-c", TRITON], env=environment, capture_output=True, text=True, check=False)
     assert result.stdout.strip() == "the same", result.stderr[-2000:]
+
+
+@pytest.mark.parametrize("architecture", [75, 90])
+def test_triton_compiles(architecture, monkeypatch):
+    """To machine code for GPUs that are not here, at one kernel for all sites."""
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from gradscale.torch import kernels
+
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    numbers = dict.fromkeys(["elements", "sites", "source", "site"], "i32")
+    constants = {"ROW": gs.ROW_WORDS, "STORES": True, "BLOCK": kernels.BLOCK}
+    signature = {"x": "*fp32", "y": "*fp16", "rows": "*i32", "control": "*i32", **numbers, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(fn=kernels._store, signature=signature, constexprs=constants)
+    assert triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm["cubin"]
