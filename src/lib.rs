@@ -18,8 +18,9 @@ pub mod nn;
 mod ops;
 pub mod optim;
 mod parameters;
+pub mod replay;
 mod shape;
-mod sites;
+pub mod sites;
 mod tensor;
 mod train;
 

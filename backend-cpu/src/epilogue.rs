@@ -60,6 +60,15 @@ impl<'a> Part<'a> {
             Self::F16(y) => y.par_chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F16(y))).collect(),
         }
     }
+
+    /// As [`Part::each`], on this thread alone.
+    pub fn each_in_turn<T>(self, size: usize, work: impl Fn(usize, Part<'_>) -> T) -> Vec<T> {
+        let size = size.max(1);
+        match self {
+            Self::F32(y) => y.chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F32(y))).collect(),
+            Self::F16(y) => y.chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F16(y))).collect(),
+        }
+    }
 }
 
 impl Epilogue {
@@ -75,6 +84,11 @@ impl Epilogue {
         }
     }
 
+    /// The epilogue of a store into memory that no table knows.
+    pub const fn between(from: i32, to: i32, detail: Detail, isa: Isa) -> Self {
+        Self { factor: Factor::between(from, to), add: false, to, detail, isa }
+    }
+
     /// Whether the store adds to what is there.
     pub const fn adds(&self) -> bool {
         self.add
@@ -85,16 +99,43 @@ impl Epilogue {
         Seen::new(self.to, self.detail)
     }
 
+    /// What is done with each part of `len` dense results, as [`Part::each`] wants it.
+    pub fn dense(
+        self, len: usize, values: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
+        move |i, mut y| {
+            let (mut row, mut block) = (self.row(), [0f32; BLOCK]);
+            for start in (0..y.len()).step_by(BLOCK) {
+                let end = y.len().min(start + BLOCK);
+                let block = &mut block[..end - start];
+                values(i * dense_part(len) + start, block);
+                self.finish(block, y.range(start..end), &mut row);
+            }
+            row
+        }
+    }
+
+    /// Takes values to the store's exponent.
+    fn scale(&self, values: &mut [f32]) {
+        let [first, second, third] = self.factor.parts();
+        if second != 1.0 {
+            self.isa.map(values, |v| v * first * second * third);
+        } else if first != 1.0 {
+            self.isa.map(values, |v| v * first);
+        }
+    }
+
+    /// What a store would see of values, which it uses up, without storing them.
+    pub fn see(&self, values: &mut [f32], row: &mut Seen) {
+        self.scale(values);
+        row.observe(self.isa, values);
+    }
+
     /// Finishes values, which it uses up, and writes them to `y`, as long as they.
     pub fn finish(&self, values: &mut [f32], mut y: Part<'_>, row: &mut Seen) {
-        let [first, second, third] = self.factor.parts();
         for (i, values) in values.chunks_mut(BLOCK).enumerate() {
             let y = y.range(i * BLOCK..i * BLOCK + values.len());
-            if second != 1.0 {
-                self.isa.map(values, |v| v * first * second * third);
-            } else if first != 1.0 {
-                self.isa.map(values, |v| v * first);
-            }
+            self.scale(values);
             if self.add {
                 match &y {
                     Part::F32(y) => self.isa.zip(values, y, |v, y| v + y),
@@ -119,20 +160,15 @@ impl Cpu {
     pub(crate) fn dense(&self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, &mut [f32]) + Sync) {
         let epilogue = Epilogue::of(&store, self.isa());
         let Store { y, table, to, .. } = store;
-        let part = len.div_ceil(PARTS).next_multiple_of(BLOCK);
-        let work = |i: usize, mut y: Part<'_>| {
-            let (mut row, mut block) = (epilogue.row(), [0f32; BLOCK]);
-            for start in (0..y.len()).step_by(BLOCK) {
-                let end = y.len().min(start + BLOCK);
-                let block = &mut block[..end - start];
-                values(i * part + start, block);
-                epilogue.finish(block, y.range(start..end), &mut row);
-            }
-            row
-        };
-        let rows = self.run(|| destination(y, len).each(part, work));
+        let work = epilogue.dense(len, values);
+        let rows = self.run(|| destination(y, len).each(dense_part(len), &work));
         merge(&epilogue, &rows, |row| table.merge(to, row));
     }
+}
+
+/// Elements in each part of so many dense results.
+pub const fn dense_part(len: usize) -> usize {
+    len.div_ceil(PARTS).next_multiple_of(BLOCK)
 }
 
 /// Most parts that rows are divided into.
@@ -180,8 +216,11 @@ pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
 /// Hands the rows of all parts on as one, in order; none if nothing is observed.
 pub fn merge(epilogue: &Epilogue, rows: &[Seen], then: impl FnOnce(&Stats)) {
     if epilogue.detail != Detail::None {
-        let all =
-            rows.iter().fold(epilogue.row().stats(), |all, row| all.merge(&row.stats()).expect("parts of one store"));
-        then(&all);
+        then(&merged(epilogue, rows));
     }
+}
+
+/// The row of all parts, in order.
+pub fn merged(epilogue: &Epilogue, rows: &[Seen]) -> Stats {
+    rows.iter().fold(epilogue.row().stats(), |all, row| all.merge(&row.stats()).expect("parts of one store"))
 }

@@ -31,10 +31,12 @@ mod roi_align;
 mod rows;
 mod scratch;
 mod seen;
+mod slices;
 mod table;
 
 pub use arch::Isa;
 pub use backend::Cpu;
 pub use error::Error;
 pub use memory::Memory;
+pub use slices::{Slice, SliceMut};
 pub use table::Table;

@@ -1,10 +1,35 @@
 //! Names, slots, exponents and state machines of all sites that train together.
+//!
+//! A [`crate::Trainer`] has its own. For a runtime of somebody's own, [`Sites`] is all of gradient scaling that does not
+//! compute: it says at which exponents a step stores, takes what its stores have seen, and says how the step ended. What
+//! has not been finished in order to be run again ([`Attempt::repeatable`]) is skipped, and remembered longer.
+//!
+//! ```
+//! use gradscale::{Method, core::stats::{Convention, Detail, Stats}, sites::{Attempt, Finished, Sites, SlotKind}};
+//!
+//! let mut sites = Sites::new("gs:interval=1".parse::<Method>()?.scaling)?;
+//! let slot = sites.slot("layer/dgrad", SlotKind::Site)?;
+//! let row = |exponent: i32, gradient: f32| {
+//!     let mut row = Stats::new(Convention::FP16, exponent, Detail::Full);
+//!     row.observe(&[gradient * 2f32.powi(exponent)]);
+//!     row
+//! };
+//! // The first step decides inside itself, from its values as they are.
+//! sites.decide_from(slot, &row(0, 1e-6), 0);
+//! // Every step hands in its rows, by slot, and the order in which it stored.
+//! let mut rows = vec![row(0, 0.0); sites.len()];
+//! rows[usize::from(slot.0)] = row(sites.exponent(slot), 1e-6);
+//! let attempt = Attempt { found_inf: false, failed: 0, repeatable: false, micro: 1 };
+//! assert!(matches!(sites.finish(&rows, &[slot], attempt), Finished::Stepped));
+//! assert_eq!(sites.exponent(slot), 6);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod report;
 mod saved;
 
 pub use report::SiteReport;
-pub(crate) use saved::SavedSite;
+pub use saved::SavedSite;
 
 use crate::{Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
@@ -21,7 +46,7 @@ use std::collections::HashMap;
 
 /// What a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum SlotKind {
+pub enum SlotKind {
     /// 0 and 1: unscaled data, and the scratch of decisions.
     Reserved,
     /// Gradient of a parameter: f32, at exponent 0.
@@ -45,17 +70,21 @@ pub enum Cause {
     Repeats,
 }
 
-/// How an attempt at a step ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Finished {
+/// How an attempt at a step ended. The index of a [`Blame`] is that in the order of the stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// Parameters are updated.
     Stepped,
+    /// Nothing has changed, and the same batch is to be run again.
     Repeat(Blame),
+    /// Nothing has changed, and the batch is left out.
     Skipped(Option<Blame>, Cause),
 }
 
 /// What is known of an attempt beside its rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt {
+pub struct Attempt {
+    /// Some parameter gradient is not finite.
     pub found_inf: bool,
     /// Attempts at this step that failed before.
     pub failed: u32,
@@ -65,7 +94,7 @@ pub(crate) struct Attempt {
     pub micro: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     name: String,
     kind: SlotKind,
@@ -76,8 +105,10 @@ struct Entry {
     overflows: u64,
 }
 
-#[derive(Debug)]
-pub(crate) struct Sites {
+/// All sites that train together, under one method. The first two slots are reserved: [`Slot::ONE`] for values that are not
+/// scaled, [`Slot::PROBE`] for a decision's scratch.
+#[derive(Clone, Debug)]
+pub struct Sites {
     entries: Vec<Entry>,
     index: HashMap<String, Slot>,
     exponents: Vec<i32>,
@@ -85,6 +116,10 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
+    /// No sites yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for numbers of a rule that make no sense.
     pub fn new(scaling: Scaling) -> Result<Self, ConfigError> {
         if let Scaling::Gradient(gradient) = &scaling {
             Site::new(gradient.site)?;
@@ -95,15 +130,23 @@ impl Sites {
         Ok(sites)
     }
 
+    /// Slots, the two reserved ones among them: the rows of [`Sites::finish`].
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "two slots are always there")]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// How gradients are scaled, with the state of a loss scale.
+    #[must_use]
     pub const fn scaling(&self) -> &Scaling {
         &self.scaling
     }
 
     /// The slot of that name, new if there was none.
+    ///
+    /// # Errors
+    /// [`TraceError`] beyond 65534 slots.
     pub fn slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
         if let Some(&slot) = self.index.get(name) {
             return Ok(slot);
@@ -137,30 +180,41 @@ impl Sites {
         }
     }
 
-    /// Exponents in force.
+    /// Exponents in force, by slot.
+    #[must_use]
     pub fn exponents(&self) -> &[i32] {
         &self.exponents
     }
 
+    /// The exponent in force at a slot.
+    ///
+    /// # Panics
+    /// If there is no such slot, here and below.
+    #[must_use]
     pub fn exponent(&self, slot: Slot) -> i32 {
         self.exponents[usize::from(slot.0)]
     }
 
-    pub fn set_probe(&mut self, exponent: i32) {
+    /// At which exponent the scratch of a decision is measured.
+    pub(crate) fn set_probe(&mut self, exponent: i32) {
         self.exponents[usize::from(Slot::PROBE.0)] = exponent;
     }
 
     /// The most that a site among `slots` wants to be observed.
+    #[must_use]
     pub fn detail(&self, slots: &[Slot]) -> Detail {
         let requests = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.request().detail);
         requests.fold(Detail::Counts, Ord::max)
     }
 
+    /// The state machine of a slot, if it decides for itself.
+    #[must_use]
     pub fn site(&self, slot: Slot) -> Option<&Site> {
         self.entries[usize::from(slot.0)].site.as_ref()
     }
 
     /// Whether this site decides inside the step.
+    #[must_use]
     pub fn at_once(&self, slot: Slot) -> bool {
         self.site(slot).is_some_and(|site| site.request().at_once)
     }
@@ -170,6 +224,13 @@ impl Sites {
         let index = usize::from(slot.0);
         if let Some(site) = &mut self.entries[index].site {
             self.exponents[index] = site.decide(verdict, measured_at).unwrap_or(incoming);
+        }
+    }
+
+    /// As [`Sites::decide`], by the exact rule, from the row of a first run of the operator.
+    pub fn decide_from(&mut self, slot: Slot, row: &Stats, incoming: i32) {
+        if let Some(verdict) = self.site(slot).map(|site| site.exact(row)) {
+            self.decide(slot, verdict, row.exponent(), incoming);
         }
     }
 
@@ -187,16 +248,21 @@ impl Sites {
     }
 
     /// Whether batches that overflow are repeated.
+    #[must_use]
     pub fn repeats(&self) -> bool {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.repeats())
     }
 
     /// Whether each call of a layer has a site of its own.
+    #[must_use]
     pub fn each_call(&self) -> bool {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.shared == SharedLayers::Each)
     }
 
-    /// Takes the rows of an attempt at a step, by slot; `order` is that of their stores.
+    /// Takes the rows of an attempt at a step, by slot; `order` is that of their stores. Once for each attempt.
+    ///
+    /// # Panics
+    /// If a slot of `order` has no row.
     pub fn finish(&mut self, rows: &[Stats], order: &[Slot], attempt: Attempt) -> Finished {
         let row = |slot: Slot| &rows[usize::from(slot.0)];
         let blame = step::blame(order.iter().map(|&slot| row(slot).counts()));
@@ -270,15 +336,19 @@ impl Sites {
     }
 
     /// The last row of a slot.
+    #[must_use]
     pub fn row(&self, slot: Slot) -> Option<&Stats> {
         self.entries[usize::from(slot.0)].row.as_ref()
     }
 
+    /// The name of a slot.
+    #[must_use]
     pub fn name(&self, slot: Slot) -> &str {
         &self.entries[usize::from(slot.0)].name
     }
 
     /// The exponent of a loss scale; 0 under gradient scaling.
+    #[must_use]
     pub fn loss_scale(&self) -> i32 {
         match &self.scaling {
             Scaling::Loss(schedule) => schedule.exponent(),

@@ -27,6 +27,7 @@ pub struct SiteReport<'a> {
 }
 
 impl Sites {
+    /// What people are told of the sites that have stored something.
     pub fn reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
         self.entries.iter().zip(&self.exponents).filter(|(entry, _)| entry.kind == SlotKind::Site).filter_map(
             |(entry, &alpha)| {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A slot in a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SavedSite {
+pub struct SavedSite {
     name: String,
     kind: SlotKind,
     overflows: u64,
@@ -34,7 +34,8 @@ struct SavedState {
 }
 
 impl Sites {
-    /// All slots beyond the reserved ones, in order.
+    /// All slots beyond the reserved ones, in order. The state of a loss scale is that of [`Sites::scaling`].
+    #[must_use]
     pub fn save(&self) -> Vec<SavedSite> {
         let saved = |entry: &Entry| SavedSite {
             name: entry.name.clone(),
@@ -61,6 +62,9 @@ impl Sites {
 
     /// Takes the place of what is here: slots that this network has keep their numbers, so those saved must begin
     /// with the same ones.
+    ///
+    /// # Errors
+    /// Slots that are others here, in words; nothing has changed then.
     pub fn restore(&mut self, schedule: Option<LossScale>, saved: &[SavedSite]) -> Result<(), String> {
         let own = self.entries.iter().skip(2).filter(|entry| entry.kind == SlotKind::Parameter).count();
         let parameters = saved.iter().take_while(|site| site.kind == SlotKind::Parameter).count();

@@ -1,0 +1,140 @@
+//! Stores into somebody else's memory: the cast of a runtime that has tensors of its own.
+
+use crate::{
+    Cpu,
+    epilogue::{BLOCK, Epilogue, Part, dense_part, merged},
+};
+use gradscale_core::{
+    cast::SliceError,
+    stats::{Detail, Stats},
+};
+use half::f16;
+use rayon::prelude::*;
+
+/// Up to so many elements the threads would be woken for longer than the work takes.
+const ALONE: usize = 1 << 15;
+
+/// Values to be stored.
+#[derive(Clone, Copy, Debug)]
+pub enum Slice<'a> {
+    /// As they are.
+    F32(&'a [f32]),
+    /// Widened, which is exact.
+    F16(&'a [f16]),
+}
+
+/// Where they are stored.
+#[derive(Debug)]
+pub enum SliceMut<'a> {
+    /// As they are.
+    F32(&'a mut [f32]),
+    /// Rounded once, to nearest even.
+    F16(&'a mut [f16]),
+}
+
+impl Slice<'_> {
+    /// Elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::F32(x) => x.len(),
+            Self::F16(x) => x.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Cpu {
+    /// Stores values that stand at the exponent `from` at the exponent `to`, on all threads where that is worth it: takes
+    /// them times 2^(to − from), and returns what a row of statistics sees of these f32 values (none of it with
+    /// [`Detail::None`]). The same bits for every number of threads.
+    ///
+    /// ```
+    /// use gradscale_core::stats::Detail;
+    /// use gradscale_cpu::{Cpu, Slice, SliceMut};
+    /// use half::f16;
+    ///
+    /// let mut y = [f16::ZERO; 3];
+    /// let row = Cpu::new(1)?.store(Slice::F32(&[1e-9, -3e-9, 0.0]), 0, SliceMut::F16(&mut y), 30, Detail::Full)?;
+    /// assert_eq!((row.exponent(), row.counts().zeros, row.counts().flushed), (30, 1, 0));
+    /// assert_eq!(y, [f16::from_f32(1.0737418), f16::from_f32(-3.2212255), f16::ZERO]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SliceError::Length`] if the lengths differ; nothing is written then.
+    pub fn store(
+        &self, x: Slice<'_>, from: i32, y: SliceMut<'_>, to: i32, detail: Detail,
+    ) -> Result<Stats, SliceError> {
+        let len = x.len();
+        let y = match y {
+            SliceMut::F32(y) => Part::F32(y),
+            SliceMut::F16(y) => Part::F16(y),
+        };
+        if y.len() != len {
+            return Err(SliceError::Length { src: len, dst: y.len() });
+        }
+        let epilogue = Epilogue::between(from, to, detail, self.isa());
+        let work = epilogue.dense(len, |start, out| self.load_slice(x, start, out));
+        let rows = if len <= ALONE {
+            y.each_in_turn(dense_part(len), &work)
+        } else {
+            self.run(|| y.each(dense_part(len), &work))
+        };
+        Ok(merged(&epilogue, &rows))
+    }
+
+    /// What [`Cpu::store`] would see, without storing anything: for a decision before the store.
+    #[must_use]
+    pub fn observe(&self, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
+        let (len, part) = (x.len(), dense_part(x.len()));
+        let epilogue = Epilogue::between(from, to, detail, self.isa());
+        let seen = |i: usize| {
+            // Blocks meet in scratch that stays in the cache.
+            let (mut scratch, first) = ([0f32; BLOCK], i * part);
+            let mut row = epilogue.row();
+            for start in (first..len.min(first + part)).step_by(BLOCK) {
+                let block = &mut scratch[..BLOCK.min(len - start)];
+                self.load_slice(x, start, block);
+                epilogue.see(block, &mut row);
+            }
+            row
+        };
+        let parts = if part == 0 { 0 } else { len.div_ceil(part) };
+        let rows: Vec<_> = if len <= ALONE {
+            (0..parts).map(seen).collect()
+        } else {
+            self.run(|| (0..parts).into_par_iter().map(seen).collect())
+        };
+        merged(&epilogue, &rows)
+    }
+
+    /// Works on pieces of `size` elements of both slices, on all threads where that is worth it: on each with the index of
+    /// its first element. Results are in order; what one slice is longer than the other is left out.
+    pub fn pieces<T: Sync, W: Send, R: Send>(
+        &self, x: &[T], y: &mut [W], size: usize, work: impl Fn(usize, &[T], &mut [W]) -> R + Sync,
+    ) -> Vec<R> {
+        let (alone, size) = (x.len() <= ALONE, size.max(1));
+        if alone {
+            x.chunks(size).zip(y.chunks_mut(size)).enumerate().map(|(i, (x, y))| work(i * size, x, y)).collect()
+        } else {
+            self.run(|| {
+                let both = x.par_chunks(size).zip(y.par_chunks_mut(size));
+                both.enumerate().map(|(i, (x, y))| work(i * size, x, y)).collect()
+            })
+        }
+    }
+
+    /// Elements `start..` as f32.
+    fn load_slice(&self, x: Slice<'_>, start: usize, out: &mut [f32]) {
+        match x {
+            Slice::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),
+            Slice::F16(x) => self.isa().widen(&x[start..start + out.len()], out),
+        }
+    }
+}

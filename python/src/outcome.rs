@@ -1,0 +1,82 @@
+//! How a step ended.
+
+use gradscale::{
+    Cause,
+    core::step::{Blame, Kind},
+    sites::Finished,
+};
+use pyo3::prelude::*;
+
+/// How a step, or an attempt at it, ended.
+#[pyclass(frozen, get_all, module = "gradscale")]
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// "stepped", "repeat" or "skipped".
+    kind: &'static str,
+    /// The first site at which values stopped being finite.
+    site: Option<usize>,
+    /// Its name.
+    name: Option<String>,
+    /// What went wrong there: "overflow", "infinite" or "nan".
+    problem: Option<&'static str>,
+    /// The exponent in force there.
+    exponent: Option<i32>,
+    /// Why a step was skipped: "not_finite", "outlier", "again" or "repeats".
+    cause: Option<&'static str>,
+}
+
+impl Outcome {
+    /// `at` is the index and the name of what was `blamed`.
+    pub fn of(finished: Finished, at: impl FnOnce(Blame) -> (usize, String)) -> Self {
+        let (kind, blame, cause) = match finished {
+            Finished::Stepped => ("stepped", None, None),
+            Finished::Repeat(blame) => ("repeat", Some(blame), None),
+            Finished::Skipped(blame, cause) => ("skipped", blame, Some(cause)),
+        };
+        let (site, name) = blame.map(at).unzip();
+        let problem = blame.map(|blame| match blame.kind {
+            Kind::Overflow => "overflow",
+            Kind::Infinite => "infinite",
+            Kind::Nan => "nan",
+        });
+        let cause = cause.map(|cause| match cause {
+            Cause::NotFinite => "not_finite",
+            Cause::Outlier => "outlier",
+            Cause::Again => "again",
+            Cause::Repeats => "repeats",
+        });
+        Self { kind, site, name, problem, exponent: blame.map(|blame| blame.exponent), cause }
+    }
+}
+
+#[pymethods]
+impl Outcome {
+    /// Whether parameters are updated.
+    #[getter]
+    fn stepped(&self) -> bool {
+        self.kind == "stepped"
+    }
+
+    fn __bool__(&self) -> bool {
+        self.stepped()
+    }
+
+    fn __str__(&self) -> String {
+        let Some((name, exponent)) = self.name.as_ref().zip(self.exponent) else {
+            return match self.kind {
+                "skipped" => "skipped: a parameter gradient is not finite".to_owned(),
+                kind => kind.to_owned(),
+            };
+        };
+        let what = match self.problem {
+            Some("infinite") => "received ±∞, though nothing before it overflowed",
+            Some("nan") => "received NaN, which is not a scaling problem",
+            Some(_) | None => "overflowed",
+        };
+        format!("{}: {name} {what} at 2^{exponent}", self.kind)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Outcome {self}>", self = self.__str__())
+    }
+}

@@ -1,0 +1,318 @@
+//! All sites that train together.
+
+use crate::{
+    outcome::Outcome,
+    rules::Choice,
+    stats::Stats,
+    words::{ROW_WORDS, detail_name, row_of},
+    wrong,
+};
+use gradscale::{
+    Method, Preset, Scaling,
+    core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
+    sites::{self, Attempt, SavedSite, SlotKind},
+};
+use numpy::{PyArray1, PyReadonlyArray2};
+use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
+
+/// Slots that the engine reserves, and Python does not see.
+const RESERVED: usize = 2;
+
+/// What a site decides from.
+#[derive(FromPyObject)]
+enum Verdict<'py> {
+    Row(PyRef<'py, Stats>),
+    Choice(PyRef<'py, Choice>),
+}
+
+/// Names, exponents and decisions of all sites.
+#[pyclass(module = "gradscale")]
+#[derive(Clone, Debug)]
+pub struct Sites {
+    sites: sites::Sites,
+    /// As it was given.
+    method: String,
+    late: bool,
+}
+
+fn slot(index: usize) -> Slot {
+    Slot(u16::try_from(index + RESERVED).unwrap_or(u16::MAX))
+}
+
+/// Whether a row is all that decisions need.
+fn decides_from_rows(scaling: &Scaling) -> bool {
+    match scaling {
+        Scaling::Loss(_) => true,
+        Scaling::Gradient(gradient) => gradient.preset == Preset::Exact,
+    }
+}
+
+fn scaling(method: &str) -> PyResult<Scaling> {
+    Ok(method.parse::<Method>().map_err(wrong)?.scaling)
+}
+
+#[pymethods]
+impl Sites {
+    #[new]
+    #[pyo3(signature = (method="gs", names=Vec::new(), *, late=false))]
+    fn new(method: &str, names: Vec<String>, late: bool) -> PyResult<Self> {
+        let scaling = scaling(method)?;
+        if late && !decides_from_rows(&scaling) {
+            return Err(wrong(format!("{method} decides inside a step, which rows that come late cannot do")));
+        }
+        let sites = sites::Sites::new(scaling).map_err(wrong)?;
+        let mut all = Self { sites, method: method.to_owned(), late };
+        for name in names {
+            all.add(&name, "site", false)?;
+        }
+        Ok(all)
+    }
+
+    #[pyo3(signature = (name, kind="site", *, shared=false))]
+    fn add(&mut self, name: &str, kind: &str, shared: bool) -> PyResult<usize> {
+        let kind = match kind {
+            "site" => SlotKind::Site,
+            "forward" => SlotKind::Forward,
+            "parameter" => SlotKind::Parameter,
+            other => return Err(wrong(format!("no kind of site is called {other}: site, forward, parameter"))),
+        };
+        if self.names().contains(&name) {
+            return Err(wrong(format!("{name} is there already")));
+        }
+        let slot = self.sites.slot(name, kind).map_err(wrong)?;
+        if shared || self.late {
+            self.sites.share(slot);
+        }
+        Ok(usize::from(slot.0) - RESERVED)
+    }
+
+    /// Several calls in a step store there.
+    fn share(&mut self, index: usize) -> PyResult<()> {
+        let slot = self.known(index)?;
+        self.sites.share(slot);
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.sites.len() - RESERVED
+    }
+
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        (0..self.__len__()).map(|index| self.sites.name(slot(index))).collect()
+    }
+
+    fn index(&self, name: &str) -> PyResult<usize> {
+        let found = self.names().iter().position(|other| *other == name);
+        found.ok_or_else(|| PyKeyError::new_err(name.to_owned()))
+    }
+
+    #[getter]
+    fn method(&self) -> &str {
+        &self.method
+    }
+
+    #[getter]
+    const fn late(&self) -> bool {
+        self.late
+    }
+
+    /// Exponents in force.
+    #[getter]
+    fn exponents<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
+        PyArray1::from_slice(py, &self.sites.exponents()[RESERVED..])
+    }
+
+    /// How much each row of the coming step is to observe.
+    #[getter]
+    fn details<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
+        let all = (0..self.__len__()).map(|index| self.sites.detail(&[slot(index)]).code().cast_signed());
+        PyArray1::from_iter(py, all)
+    }
+
+    /// Which sites decide inside the coming step.
+    #[getter]
+    fn at_once<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
+        PyArray1::from_iter(py, (0..self.__len__()).map(|index| self.sites.at_once(slot(index))))
+    }
+
+    /// The exponent of the loss scale; 0 under gradient scaling.
+    #[getter]
+    fn loss_exponent(&self) -> i32 {
+        self.sites.loss_scale()
+    }
+
+    /// Whether a batch that overflows is to be run again.
+    #[getter]
+    fn repeats(&self) -> bool {
+        self.sites.repeats()
+    }
+
+    /// Decides at once: by the exact rule from the row of a first run, or what another rule chose relative to the exponent
+    /// `measured_at`; None: nothing. Returns the exponent to store with. Without a decision a site that never had one
+    /// stores at `incoming`.
+    #[pyo3(signature = (index, verdict, incoming=0, *, measured_at=None))]
+    fn decide(
+        &mut self, index: usize, verdict: Option<Verdict<'_>>, incoming: i32, measured_at: Option<i32>,
+    ) -> PyResult<i32> {
+        let slot = self.known(index)?;
+        match verdict {
+            Some(Verdict::Row(_)) if !decides_from_rows(self.sites.scaling()) => {
+                return Err(wrong(format!("{} decides from more than a row: give what Rule chose", self.method)));
+            }
+            Some(Verdict::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
+            Some(Verdict::Choice(choice)) => {
+                let measured_at = measured_at.ok_or_else(|| wrong("a choice needs the exponent measured_at"))?;
+                self.sites.decide(slot, Ok(choice.0), measured_at, incoming);
+            }
+            None => self.sites.decide(slot, Err(NoDecision::Empty), incoming, incoming),
+        }
+        Ok(self.sites.exponent(slot))
+    }
+
+    /// Takes the rows of a step, in the order of the sites; `order` is that of the stores.
+    #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=0, micro=1))]
+    fn finish(
+        &mut self, rows: PyReadonlyArray2<'_, u32>, found_inf: Option<bool>, order: Option<Vec<usize>>,
+        repeatable: bool, failed: u32, micro: u32,
+    ) -> PyResult<Outcome> {
+        let words = rows.as_slice()?;
+        if words.len() != self.__len__() * ROW_WORDS {
+            return Err(wrong(format!("{} words are not the rows of {} sites", words.len(), self.__len__())));
+        }
+        let mut all = vec![Stats::EMPTY; RESERVED];
+        for (words, name) in words.chunks_exact(ROW_WORDS).zip(self.names()) {
+            all.push(row_of(words).map_err(|error| wrong(format!("{name}: {error}")))?);
+        }
+        let stored = |index: &usize| all.get(index + RESERVED).is_some_and(|row| row.detail() != stats::Detail::None);
+        let order: Vec<Slot> = match order {
+            Some(order) => {
+                order.iter().map(|&index| self.known(index)).collect::<PyResult<Vec<_>>>()?;
+                order.into_iter().filter(stored).map(slot).collect()
+            }
+            None => (0..self.__len__()).filter(stored).map(slot).collect(),
+        };
+        let counts = |slot: &Slot| all[usize::from(slot.0)].counts();
+        let lost = |slot: &Slot| counts(slot).non_finite() != 0 || counts(slot).overflowed != 0;
+        let found_inf = found_inf.unwrap_or_else(|| order.iter().any(lost));
+        let finished = self.sites.finish(&all, &order, Attempt { found_inf, failed, repeatable, micro });
+        Ok(Outcome::of(finished, |blame| {
+            let slot = order[blame.site];
+            (usize::from(slot.0) - RESERVED, self.sites.name(slot).to_owned())
+        }))
+    }
+
+    /// The last row of a site, if it has stored.
+    fn row(&self, index: usize) -> PyResult<Option<Stats>> {
+        Ok(self.sites.row(self.known(index)?).copied().map(Stats))
+    }
+
+    /// What is known of each site that has stored.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let entries = self.sites.reports().map(|site| {
+            let entry = PyDict::new(py);
+            entry.set_item("name", site.name)?;
+            entry.set_item("exponent", site.alpha)?;
+            entry.set_item("flushed", site.gamma_measured)?;
+            entry.set_item("flushed_predicted", site.gamma_predicted)?;
+            entry.set_item("bound", site.bound.map(|bound| bound.to_string()))?;
+            entry.set_item("overflows", site.overflows)?;
+            entry.set_item("subnormal", site.subnormal_share)?;
+            entry.set_item("log2_amax", site.log2_amax)?;
+            entry.set_item("detail", detail_name(site.row.detail()))?;
+            Ok(entry)
+        });
+        entries.collect()
+    }
+
+    /// The last decisions of a site, oldest first.
+    fn history<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let site = self.sites.site(self.known(index)?);
+        let entries = site.into_iter().flat_map(|site| site.history()).map(|decision| {
+            let entry = PyDict::new(py);
+            entry.set_item("before", decision.before)?;
+            entry.set_item("exponent", decision.alpha)?;
+            entry.set_item("bound", decision.choice.held.to_string())?;
+            entry.set_item("flushed", decision.choice.gamma)?;
+            entry.set_item(
+                "trigger",
+                match decision.trigger {
+                    Trigger::First => "first",
+                    Trigger::Interval => "interval",
+                    Trigger::Overflow => "overflow",
+                    Trigger::AfterSkip => "after a skip",
+                    Trigger::Repeat => "repeat",
+                },
+            )?;
+            Ok(entry)
+        });
+        entries.collect()
+    }
+
+    /// All that a checkpoint must keep.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let state = PyDict::new(py);
+        state.set_item("method", &self.method)?;
+        state.set_item("late", self.late)?;
+        if let Scaling::Loss(schedule) = self.sites.scaling() {
+            state.set_item("loss_scale", schedule.to_words().to_vec())?;
+        }
+        state.set_item("sites", serde_json::to_string(&self.sites.save()).map_err(wrong)?)?;
+        Ok(state)
+    }
+
+    /// Goes on from there, bit for bit. The method is the saved one.
+    fn load_state_dict(&mut self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let get = |key: &str| state.get_item(key)?.ok_or_else(|| wrong(format!("a saved state has no {key}")));
+        let method: String = get("method")?.extract()?;
+        let late: bool = get("late")?.extract()?;
+        let text: String = get("sites")?.extract()?;
+        let saved: Vec<SavedSite> =
+            serde_json::from_str(&text).map_err(|error| wrong(format!("saved sites: {error}")))?;
+        let schedule = match state.get_item("loss_scale")? {
+            Some(words) => Some(LossScale::from_words(&words.extract::<Vec<i64>>()?).map_err(wrong)?),
+            None => None,
+        };
+        // All is checked before anything changes.
+        let mut sites = sites::Sites::new(scaling(&method)?).map_err(wrong)?;
+        sites.restore(schedule, &saved).map_err(wrong)?;
+        let loaded = Self { sites, method, late };
+        // Sites that are here keep their numbers.
+        let mut there = loaded.names().into_iter();
+        for name in self.names() {
+            match there.next() {
+                Some(other) if other == name => {}
+                Some(other) => return Err(wrong(format!("{name} is called {other} in the saved state"))),
+                None => return Err(wrong(format!("{name} is not in the saved state"))),
+            }
+        }
+        *self = loaded;
+        Ok(())
+    }
+
+    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.state_dict(py)
+    }
+
+    fn __setstate__(&mut self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.load_state_dict(state)
+    }
+
+    fn __copy__(&self) -> Self {
+        self.clone()
+    }
+
+    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> Self {
+        self.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Sites by {}: {}>", self.method, self.__len__())
+    }
+}
+
+impl Sites {
+    fn known(&self, index: usize) -> PyResult<Slot> {
+        if index < self.__len__() { Ok(slot(index)) } else { Err(wrong(format!("no site has the number {index}"))) }
+    }
+}

@@ -1,0 +1,92 @@
+//! What Python says in words and numbers: formats, details, rows.
+
+use crate::wrong;
+use gradscale_core::{
+    cast::Round,
+    format::Format,
+    stats::{Convention, Detail, Stats, WORDS},
+};
+use pyo3::{PyResult, exceptions::PyValueError};
+
+/// Words of a row in Python: those of core, the exponent at which the values were seen, and zeros up to whole cache lines,
+/// so that the counters of every row of an array lie where a device can add to them.
+pub const ROW_WORDS: usize = 288;
+
+/// The row of such words.
+pub fn row_of(words: &[u32]) -> PyResult<Stats> {
+    let (Some((row, [exponent, ..])), ROW_WORDS) = (words.split_at_checked(WORDS), words.len()) else {
+        return Err(wrong(format!("a row has {ROW_WORDS} words, not {}", words.len())));
+    };
+    Stats::from_words(row, Convention::FP16, exponent.cast_signed()).map_err(wrong)
+}
+
+/// The words of a row.
+pub fn words_of(row: &Stats) -> [u32; ROW_WORDS] {
+    let mut words = [0; ROW_WORDS];
+    words[..WORDS].copy_from_slice(&row.to_words());
+    words[WORDS] = row.exponent().cast_unsigned();
+    words
+}
+
+/// Adds a row to those that other calls of the site have left in `words` in this step; none, if they are zeros.
+pub fn merge_into(words: &mut [u32], row: &Stats) -> PyResult<()> {
+    if row.detail() == Detail::None {
+        return Ok(());
+    }
+    let before = row_of(words)?;
+    let all = if before.detail() == Detail::None { *row } else { before.merge(row).map_err(wrong)? };
+    words.copy_from_slice(&words_of(&all));
+    Ok(())
+}
+
+/// How much a row observes, by its name or its number.
+pub fn detail(code: u32) -> PyResult<Detail> {
+    let all = [Detail::None, Detail::Counts, Detail::Full, Detail::Moments];
+    all.into_iter()
+        .find(|detail| detail.code() == code)
+        .ok_or_else(|| wrong(format!("no detail has the number {code}")))
+}
+
+/// The name of a detail.
+pub const fn detail_name(detail: Detail) -> &'static str {
+    match detail {
+        Detail::None => "none",
+        Detail::Counts => "counts",
+        Detail::Full => "full",
+        Detail::Moments => "moments",
+    }
+}
+
+/// A format by one of its names.
+pub fn format(name: &str) -> PyResult<Format> {
+    let (name, saturating) = match name.strip_suffix(",saturating") {
+        Some(name) => (name, true),
+        None => (name, false),
+    };
+    let custom = |name: &str| {
+        let (exponent, mantissa) = name.strip_prefix('e')?.split_once('m')?;
+        Format::custom(exponent.parse().ok()?, mantissa.parse().ok()?)
+    };
+    let format = match name {
+        "fp16" | "float16" | "binary16" | "half" => Format::FP16,
+        "bf16" | "bfloat16" => Format::BF16,
+        "e5m2" | "float8_e5m2" => Format::E5M2,
+        "e4m3" | "e4m3fn" | "float8_e4m3fn" => Format::E4M3,
+        "tf32" => Format::TF32,
+        "fp32" | "float32" | "binary32" => Format::FP32,
+        other => custom(other).ok_or_else(|| {
+            wrong(format!("no format is called {other}: fp16, bf16, e5m2, e4m3, tf32, fp32, or eXmY with X from 2 to 8 and Y from 1 to 23"))
+        })?,
+    };
+    Ok(if saturating { format.saturating() } else { format })
+}
+
+/// A rounding by its name; a stochastic one gets its random numbers elsewhere.
+pub fn round(name: &str) -> PyResult<Round> {
+    match name {
+        "nearest" => Ok(Round::NearestEven),
+        "zero" => Ok(Round::TowardZero),
+        "stochastic" => Ok(Round::Stochastic(0)),
+        other => Err(PyValueError::new_err(format!("no rounding is called {other}: nearest, zero, stochastic"))),
+    }
+}
