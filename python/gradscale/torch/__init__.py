@@ -1,0 +1,8 @@
+"""gradscale for PyTorch: FP16 training in which every gradient has a scale of its own."""
+
+from .attach import attach
+from .scaled import ScaledTensor
+from .scaling import GradientScaling
+from .steps import SkippedTooOften
+
+__all__ = ["GradientScaling", "ScaledTensor", "SkippedTooOften", "attach"]

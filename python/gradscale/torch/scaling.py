@@ -1,0 +1,178 @@
+"""Gradient scaling of one training: its sites, and what becomes of its steps."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _gradscale
+from . import graph
+from .scaled import Enter, ScaledTensor
+from .steps import Steps
+from .stores import Device, Host
+
+
+class GradientScaling(Steps):
+    """Scales of all gradients of a training, decided by the rules of gradscale.
+
+    `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. With `late`, rows are read a step
+    after they were made, so that the host never waits for the device: the default on all devices but the CPU.
+    After `skips` steps in a row that were skipped, training stops with an error; 0 never stops.
+    """
+
+    def __init__(self, method="gs", *, late=None, skips=50):
+        self.method = method
+        self.epoch = 0
+        self.stores = None
+        self.names = graph.Names(self._label, self._track)
+        self.outcome = None
+        self.steps = self.repeats = self.skipped = 0
+        self._late, self._limit, self._in_a_row = late, skips, 0
+        self._sites = None
+        self._slots, self._shared = {}, set()
+        self._order, self._used, self._details = [], {}, {}
+        self._micro, self._task, self._failed = 0, None, 0
+        self._labels, self._hooks, self._unnamed = {}, {}, 0
+        self._modules, self._optimizers, self._undo = [], [], []
+        self._found, self._flight = None, None
+        self._loaded = None
+
+    # Sites
+
+    @property
+    def sites(self):
+        """The sites: names, exponents, rows and decisions (``gradscale.Sites``)."""
+        if self._sites is None:
+            self._open(torch.device("cpu"))
+        return self._sites
+
+    def _open(self, device):
+        self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
+        self._late = self.stores.late
+        self._sites = _gradscale.Sites(self.method, late=self._late)
+        self._refresh()
+
+    def _refresh(self):
+        """What the coming step does at each site."""
+        sites = self._sites
+        self.stores.grow(len(sites))
+        self.stores.upload(sites.exponents)
+        self._at_once = sites.at_once.tolist()
+        self._wanted = sites.details.tolist()
+
+    def _slot(self, name, calls):
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
+            self._refresh()
+            if calls > 1:
+                self._shared.add(slot)
+        elif calls > 1 and slot not in self._shared:
+            self._sites.share(slot)
+            self._shared.add(slot)
+        return slot
+
+    def store(self, name, calls, x, start):
+        """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
+        slot = self._slot(name, calls)
+        if slot in self._used:
+            exponent = self._used[slot]
+        elif self._at_once[slot]:
+            self._sites.decide(slot, self.stores.look(x, start), self.stores.number(start))
+            self._at_once[slot] = bool(self._sites.at_once[slot])
+            self.stores.upload(self._sites.exponents)
+            exponent = self.stores.exponent(slot)
+            if not self._at_once[slot]:
+                self._used[slot] = exponent
+        else:
+            exponent = self._used[slot] = self.stores.exponent(slot)
+        if slot not in self._details:
+            self._details[slot] = self._wanted[slot]
+            self._order.append(slot)
+        return self.stores.store(x, start, slot, exponent, self._details[slot]), exponent
+
+    # Passes
+
+    def backward(self, loss, **arguments):
+        """``loss.backward()`` with scaled gradients, for any model that ran under ``torch.autocast(…, torch.float16)``."""
+        self.scale(loss).backward(**arguments)
+
+    def scale(self, x):
+        """`x`, whose gradient is scaled from here on."""
+        return Enter.apply(x, self)
+
+    def begin(self, device):
+        """A backward pass begins here, or one of its parts."""
+        self.open(device)
+        node, task = torch._C._current_autograd_node(), torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            self._micro += 1
+            self.names.clear()
+            torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
+        self.names.look(node)
+
+    def open(self, device):
+        """Where gradients are."""
+        if self._sites is None:
+            self._open(device)
+            if self._loaded is not None:
+                loaded, self._loaded = self._loaded, None
+                self.load_state_dict(loaded)
+
+    # Parameters
+
+    def name_parameters(self, module, prefix=""):
+        """Takes the names of sites from a module's parameters."""
+        for name, parameter in module.named_parameters(prefix=prefix):
+            self._labels.setdefault(id(parameter), name)
+
+    def _label(self, parameter):
+        for module in self._modules:
+            if id(parameter) not in self._labels:
+                self.name_parameters(module)
+        label = self._labels.get(id(parameter))
+        if label is None:
+            shape = "×".join(map(str, parameter.shape))
+            label = self._labels[id(parameter)] = f"parameter{self._unnamed}({shape})"
+            self._unnamed += 1
+        return label
+
+    def _track(self, parameter):
+        """Gradients of parameters leave as what they are: f32, at exponent 0."""
+        if id(parameter) in self._hooks:
+            return
+        weight = isinstance(parameter, torch.nn.Parameter)
+        if not weight and torch._C._current_graph_task_id() != self._task:
+            # The input of a checkpointed part, whose gradient goes on to the part before.
+            return
+        if weight and parameter.dtype in (torch.float16, torch.bfloat16):
+            raise TypeError(
+                f"{self._label(parameter)} is {parameter.dtype}: weights and their gradients are kept in f32 here, and"
+                " autocast makes halves of them; call .float() on the model"
+            )
+
+        def unscale(gradient):
+            return gradient.unscaled().to(parameter.dtype) if isinstance(gradient, ScaledTensor) else gradient
+
+        self._hooks[id(parameter)] = (parameter.register_hook(unscale), parameter)
+
+    # Models
+
+    def attach(self, model, *, dtype=torch.float16):
+        """Lets a model train in half: see :func:`gradscale.torch.attach`. Several models may share their scales' rule."""
+        from .attach import in_f32, under_autocast
+
+        for module in model.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                self._undo.append(in_f32(module))
+        self._modules.append(model)
+        self.name_parameters(model, prefix="" if len(self._modules) == 1 else f"model{len(self._modules)}")
+        self._undo.append(under_autocast(model, self, dtype))
+
+    def detach(self):
+        """Gives models and optimizers back as they were. Gradients that are there stay."""
+        for undo in reversed(self._undo):
+            undo()
+        for handle, _ in self._hooks.values():
+            handle.remove()
+        self._undo, self._modules, self._hooks, self._labels = [], [], {}, {}
