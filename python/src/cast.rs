@@ -1,19 +1,12 @@
-//! Casts of arrays: to any format, and the store of a half with its row.
+//! Casts of arrays to any format, and back.
 
-use crate::{
-    device::cpu,
-    words::{self, ROW_WORDS, row_of, words_of},
-    wrong,
-};
+use crate::{device::cpu, words, wrong};
 use gradscale_core::{
     cast::{Cast, Round, Status},
     format::Format,
     ops::{At, hash},
     scale::{Factor, step},
-    stats::Detail,
 };
-use gradscale_cpu::{Slice, SliceMut};
-use half::f16;
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::{exceptions::PyTypeError, prelude::*};
 
@@ -201,63 +194,6 @@ pub fn decode_into(
             py.detach(|| values(x, y, value))
         }
     }
-}
-
-/// Values of a store.
-#[derive(Debug, FromPyObject)]
-pub enum Values<'py> {
-    F32(PyReadonlyArray1<'py, f32>),
-    F16(PyReadonlyArray1<'py, f16>),
-}
-
-/// Where they go.
-#[derive(Debug, FromPyObject)]
-pub enum Stored<'py> {
-    F32(PyReadwriteArray1<'py, f32>),
-    F16(PyReadwriteArray1<'py, f16>),
-}
-
-/// Stores flat `x`, which stands at the exponent `start`, into flat `y` at the exponent `exponent`, rounding once to nearest
-/// even where `y` is half; what the store saw is merged into the words `row` of the site. Without `y` it only looks.
-#[pyfunction]
-#[pyo3(signature = (x, start, y, exponent, detail, row=None))]
-pub fn store(
-    py: Python<'_>, x: Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
-    row: Option<PyReadwriteArray1<'_, u32>>,
-) -> PyResult<()> {
-    let detail = words::detail(detail)?;
-    let (mut y, mut row) = (y, row);
-    let x = match &x {
-        Values::F32(x) => Slice::F32(x.as_slice()?),
-        Values::F16(x) => Slice::F16(x.as_slice()?),
-    };
-    let y = match &mut y {
-        Some(Stored::F32(y)) => Some(SliceMut::F32(y.as_slice_mut()?)),
-        Some(Stored::F16(y)) => Some(SliceMut::F16(y.as_slice_mut()?)),
-        None => None,
-    };
-    let row = row.as_mut().map(|row| row.as_slice_mut()).transpose()?;
-    // Another call of the site in this step: what it saw stays.
-    let before = match &row {
-        Some(words) if words.iter().any(|&word| word != 0) => {
-            Some(row_of(words)?).filter(|row| row.detail() != Detail::None)
-        }
-        Some(words) if words.len() != ROW_WORDS => {
-            return Err(wrong(format!("a row has {ROW_WORDS} words, not {}", words.len())));
-        }
-        Some(_) | None => None,
-    };
-    let detail = before.as_ref().map_or(detail, |before| before.detail());
-    let cpu = cpu()?;
-    let seen = py.detach(|| match y {
-        Some(y) => cpu.store(x, start, y, exponent, detail).map_err(wrong),
-        None => Ok(cpu.observe(x, start, exponent, detail)),
-    })?;
-    if let (Some(row), true) = (row, detail != Detail::None) {
-        let all = before.map_or(Ok(seen), |before| before.merge(&seen)).map_err(wrong)?;
-        row.copy_from_slice(&words_of(&all));
-    }
-    Ok(())
 }
 
 /// Bits of a pattern of a format.

@@ -9,6 +9,7 @@ mod device;
 mod outcome;
 mod sites;
 mod stats;
+mod store;
 mod words;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -23,11 +24,12 @@ fn wrong(error: impl Display) -> PyErr {
 mod _gradscale {
     #[pymodule_export]
     use crate::{
-        cast::{cast_into, decode_into, store, width},
+        cast::{cast_into, decode_into, width},
         device::set_num_threads,
         outcome::Outcome,
         sites::Sites,
         stats::Stats,
+        store::{store, store_site},
     };
     #[pymodule_export]
     const ROW_WORDS: usize = crate::words::ROW_WORDS;

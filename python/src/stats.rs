@@ -1,13 +1,12 @@
 //! Rows of statistics.
 
 use crate::{
-    cast::Values,
     device::cpu,
+    store::Values,
     words::{self, ROW_WORDS, detail_name, row_of, words_of},
     wrong,
 };
 use gradscale_core::stats::{self, Convention, Rate};
-use gradscale_cpu::Slice;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{IntoPyObjectExt, prelude::*, types::PyBytes};
 
@@ -22,10 +21,7 @@ impl Stats {
     #[staticmethod]
     pub fn _of(py: Python<'_>, x: Values<'_>, start: i32, exponent: i32, detail: u32) -> PyResult<Self> {
         let (cpu, detail) = (cpu()?, words::detail(detail)?);
-        let x = match &x {
-            Values::F32(x) => Slice::F32(x.as_slice()?),
-            Values::F16(x) => Slice::F16(x.as_slice()?),
-        };
+        let x = x.slice()?;
         Ok(Self(py.detach(|| cpu.observe(x, start, exponent, detail))))
     }
 

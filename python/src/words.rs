@@ -8,22 +8,35 @@ use gradscale_core::{
 };
 use pyo3::{PyResult, exceptions::PyValueError};
 
-/// Words of a row in Python: those of core, and the exponent at which the values were seen.
-pub const ROW_WORDS: usize = WORDS + 1;
+/// Words of a row in Python: those of core, the exponent at which the values were seen, and zeros up to whole cache lines,
+/// so that the counters of every row of an array lie where a device can add to them.
+pub const ROW_WORDS: usize = 288;
 
 /// The row of such words.
 pub fn row_of(words: &[u32]) -> PyResult<Stats> {
-    let Some((&exponent, words)) = words.split_last().filter(|_| words.len() == ROW_WORDS) else {
+    let (Some((row, [exponent, ..])), ROW_WORDS) = (words.split_at_checked(WORDS), words.len()) else {
         return Err(wrong(format!("a row has {ROW_WORDS} words, not {}", words.len())));
     };
-    Stats::from_words(words, Convention::FP16, exponent.cast_signed()).map_err(wrong)
+    Stats::from_words(row, Convention::FP16, exponent.cast_signed()).map_err(wrong)
 }
 
 /// The words of a row.
 pub fn words_of(row: &Stats) -> [u32; ROW_WORDS] {
-    let mut words = [row.exponent().cast_unsigned(); ROW_WORDS];
+    let mut words = [0; ROW_WORDS];
     words[..WORDS].copy_from_slice(&row.to_words());
+    words[WORDS] = row.exponent().cast_unsigned();
     words
+}
+
+/// Adds a row to those that other calls of the site have left in `words` in this step; none, if they are zeros.
+pub fn merge_into(words: &mut [u32], row: &Stats) -> PyResult<()> {
+    if row.detail() == Detail::None {
+        return Ok(());
+    }
+    let before = row_of(words)?;
+    let all = if before.detail() == Detail::None { *row } else { before.merge(row).map_err(wrong)? };
+    words.copy_from_slice(&words_of(&all));
+    Ok(())
 }
 
 /// How much a row observes, by its name or its number.

@@ -1,0 +1,94 @@
+//! The store of halves with its row.
+
+use crate::{
+    device::cpu,
+    words::{self, merge_into},
+    wrong,
+};
+use gradscale_core::stats::Stats;
+use gradscale_cpu::{Slice, SliceMut};
+use half::f16;
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray1};
+use pyo3::{exceptions::PyIndexError, prelude::*};
+
+/// Values of a store.
+#[derive(Debug, FromPyObject)]
+pub enum Values<'py> {
+    /// As they are.
+    F32(PyReadonlyArray1<'py, f32>),
+    /// Widened.
+    F16(PyReadonlyArray1<'py, f16>),
+}
+
+impl Values<'_> {
+    /// Their elements.
+    pub fn slice(&self) -> PyResult<Slice<'_>> {
+        Ok(match self {
+            Self::F32(x) => Slice::F32(x.as_slice()?),
+            Self::F16(x) => Slice::F16(x.as_slice()?),
+        })
+    }
+}
+
+/// Where they go.
+#[derive(Debug, FromPyObject)]
+pub enum Stored<'py> {
+    /// As they are.
+    F32(PyReadwriteArray1<'py, f32>),
+    /// Rounded to nearest even.
+    F16(PyReadwriteArray1<'py, f16>),
+}
+
+impl Stored<'_> {
+    fn slice(&mut self) -> PyResult<SliceMut<'_>> {
+        Ok(match self {
+            Self::F32(y) => SliceMut::F32(y.as_slice_mut()?),
+            Self::F16(y) => SliceMut::F16(y.as_slice_mut()?),
+        })
+    }
+}
+
+/// Stores flat `x`, which stands at the exponent `start`, at the exponent `exponent`; without `y` it only looks.
+fn stored(
+    py: Python<'_>, x: &Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
+) -> PyResult<Stats> {
+    let (cpu, detail, x, mut y) = (cpu()?, words::detail(detail)?, x.slice()?, y);
+    let y = y.as_mut().map(Stored::slice).transpose()?;
+    py.detach(|| match y {
+        Some(y) => cpu.store(x, start, y, exponent, detail).map_err(wrong),
+        None => Ok(cpu.observe(x, start, exponent, detail)),
+    })
+}
+
+/// Stores flat `x`, which stands at the exponent `start`, into flat `y` at the exponent `exponent`, rounding once to nearest
+/// even where `y` is half; what the store saw is merged into the words `row`.
+#[pyfunction]
+pub fn store(
+    py: Python<'_>, x: Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
+    row: Bound<'_, PyArray1<u32>>,
+) -> PyResult<()> {
+    let seen = stored(py, &x, start, y, exponent, detail)?;
+    // Only now, with the interpreter's lock: other threads may have stored at other sites of the array meanwhile.
+    merge_into(row.try_readwrite()?.as_slice_mut()?, &seen)
+}
+
+/// The same from the site `source` (−1: from what is not scaled) to the site `site`, whose exponents and details are the two
+/// lines of `control`, and whose row is that of `rows`.
+#[pyfunction]
+pub fn store_site(
+    py: Python<'_>, x: Values<'_>, y: Option<Stored<'_>>, rows: Bound<'_, PyArray2<u32>>,
+    control: PyReadonlyArray2<'_, i32>, source: i64, site: usize,
+) -> PyResult<()> {
+    let view = control.as_array();
+    let at = |line: usize, site: usize| {
+        let none = || PyIndexError::new_err(format!("control has no site {site}"));
+        view.get([line, site]).copied().ok_or_else(none)
+    };
+    let start = usize::try_from(source).map_or(Ok(0), |source| at(0, source))?;
+    let (exponent, detail) = (at(0, site)?, at(1, site)?);
+    let seen = stored(py, &x, start, y, exponent, detail.cast_unsigned())?;
+    let mut rows = rows.try_readwrite()?;
+    let width = words::ROW_WORDS;
+    let row = rows.as_slice_mut()?.get_mut(site * width..(site + 1) * width);
+    merge_into(row.ok_or_else(|| PyIndexError::new_err(format!("rows has no site {site}")))?, &seen)
+}
