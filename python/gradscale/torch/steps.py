@@ -27,8 +27,8 @@ class Steps:
                 gradients.setdefault((gradient.device, gradient.dtype), []).append(gradient)
         found = None
         for (device, _), some in gradients.items():
-            flag = torch.zeros(1, device=device)
-            torch._amp_foreach_non_finite_check_and_unscale_(some, flag, torch.ones(1, device=device))
+            flag = torch.zeros((), device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(some, flag, torch.ones((), device=device))
             found = flag if found is None else torch.maximum(found, flag.to(found.device))
         if found is not None:
             self._found = found if self._found is None else torch.maximum(self._found, found.to(self._found.device))
@@ -39,23 +39,24 @@ class Steps:
         have the host read one number first, as ``torch.amp.GradScaler`` does. Returns a function that ends it."""
         if any(known is optimizer for known, _ in self._optimizers):
             raise ValueError("this optimizer is guarded already")
-        original = optimizer.step
-        scaling = self
+        original, own = optimizer.step, optimizer.__dict__.get("step")
+        entry, scaling = (optimizer, original), self
 
         def step(optimizer, *args, **kwargs):
+            if entry not in scaling._optimizers:  # ended, but somebody has wrapped it
+                return original(*args, **kwargs)
             return scaling.guarded(optimizer, original, *args, **kwargs)
 
         optimizer.step = types.MethodType(step, optimizer)
-        entry = (optimizer, original)
         self._optimizers.append(entry)
 
         def end():
             if entry in self._optimizers:
                 self._optimizers.remove(entry)
-                if optimizer.__dict__.get("step") is not None and optimizer.step.__func__ is step:
-                    del optimizer.step
-                    if optimizer.step != original:
-                        optimizer.step = original
+            if getattr(optimizer.step, "__func__", None) is step:
+                del optimizer.step
+                if own is not None:
+                    optimizer.step = own
 
         self._undo.append(end)
         return end

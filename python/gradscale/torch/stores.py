@@ -147,10 +147,10 @@ class Device:
         """As on the host; what is returned is to be waited for, and that is called a step later."""
         rows = self._rows[:count].clone()
         self._rows.zero_()
-        flag = torch.zeros(1, device=self._device) if found is None else found.to(self._device)
+        flag = torch.zeros((), device=self._device) if found is None else found.to(self._device)
         if self._device.type == "cuda":
             host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
-            seen = torch.empty(1, pin_memory=True).copy_(flag, non_blocking=True)
+            seen = torch.empty((), pin_memory=True).copy_(flag, non_blocking=True)
             event = torch.cuda.Event()
             event.record()
         else:
