@@ -1,8 +1,9 @@
 """gradscale for PyTorch: FP16 training in which every gradient has a scale of its own."""
 
 from .attach import attach
+from .grad_scaler import GradScaler
 from .scaled import ScaledTensor
 from .scaling import GradientScaling
 from .steps import SkippedTooOften
 
-__all__ = ["GradientScaling", "ScaledTensor", "SkippedTooOften", "attach"]
+__all__ = ["GradScaler", "GradientScaling", "ScaledTensor", "SkippedTooOften", "attach"]

@@ -42,7 +42,7 @@ def under_autocast(module, scaling, dtype):
 
     def result(x):
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad:
-            return scaling.scale(x.float() if x.dtype == dtype else x)
+            return scaling.scale(x, torch.float32 if x.dtype == dtype else x.dtype)
         return x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x
 
     @functools.wraps(forward)

@@ -73,9 +73,10 @@ class Enter(torch.autograd.Function):
     """The identity. Behind it, gradients are scaled tensors."""
 
     @staticmethod
-    def forward(ctx, x, scaling):
+    def forward(ctx, x, scaling, dtype):
         ctx.scaling = scaling
-        return x.view_as(x)
+        # A copy: people go on in place, which autograd forbids with what a function hands through.
+        return x.to(dtype, copy=True)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -85,4 +86,4 @@ class Enter(torch.autograd.Function):
             gradient = ScaledTensor(gradient.float(), 0, ctx.scaling, gradient.dtype)
         elif gradient.scaling is not ctx.scaling:
             gradient = ScaledTensor(gradient.unscaled(), 0, ctx.scaling, gradient.dtype)
-        return gradient, None
+        return gradient, None, None

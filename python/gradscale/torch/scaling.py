@@ -7,6 +7,7 @@ import torch
 from .. import _gradscale
 from . import graph
 from .scaled import Enter, ScaledTensor
+from .report import Report
 from .steps import Steps
 from .stores import Device, Host
 
@@ -31,6 +32,7 @@ class GradientScaling(Steps):
         self._slots, self._shared = {}, set()
         self._order, self._used, self._details = [], {}, {}
         self._micro, self._task, self._failed = 0, None, 0
+        self._blamed = {}
         self._labels, self._hooks, self._unnamed = {}, {}, 0
         self._modules, self._optimizers, self._undo = [], [], []
         self._found, self._flight = None, None
@@ -96,9 +98,9 @@ class GradientScaling(Steps):
         """``loss.backward()`` with scaled gradients, for any model that ran under ``torch.autocast(…, torch.float16)``."""
         self.scale(loss).backward(**arguments)
 
-    def scale(self, x):
-        """`x`, whose gradient is scaled from here on."""
-        return Enter.apply(x, self)
+    def scale(self, x, dtype=None):
+        """A copy of `x`, in another type if one is given, whose gradient is scaled from here on."""
+        return Enter.apply(x, self, dtype or x.dtype)
 
     def begin(self, device):
         """A backward pass begins here, or one of its parts."""
@@ -176,3 +178,13 @@ class GradientScaling(Steps):
         for handle, _ in self._hooks.values():
             handle.remove()
         self._undo, self._modules, self._hooks, self._labels = [], [], {}, {}
+
+    # What is known
+
+    def report(self):
+        """What is known of all sites and steps: to be printed, or as pandas or TensorBoard want it."""
+        return Report(self)
+
+    def __repr__(self):
+        count = 0 if self._sites is None else len(self._sites)
+        return f"<GradientScaling by {self.method}: {count} sites, {self.steps} steps, {self.repeats} repeats, {self.skipped} skipped>"

@@ -162,6 +162,9 @@ class Steps:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
         outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=self._failed, micro=micro)
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
+        if not outcome.stepped:
+            blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
+            blamed[outcome.problem or "infinite"] += 1
         if outcome.kind == "repeat":
             self.repeats += 1
         elif outcome.stepped:
@@ -177,6 +180,7 @@ class Steps:
     def state_dict(self):
         """All that goes on from here with the same bits: names, exponents and memory of all sites, and rows on their way."""
         state = {"version": 1, "steps": self.steps, "repeats": self.repeats, "skipped": self.skipped, "in_a_row": self._in_a_row}
+        state["blamed"] = {name: dict(kinds) for name, kinds in self._blamed.items()}
         if self._sites is not None:
             state["sites"] = dict(self._sites.state_dict())
             state["shared"] = sorted(self._shared)
@@ -191,7 +195,7 @@ class Steps:
         if state.get("version") != 1:
             raise ValueError("not a state of gradscale.torch, or that of a later version")
         self.steps, self.repeats, self.skipped = state["steps"], state["repeats"], state["skipped"]
-        self._in_a_row = state["in_a_row"]
+        self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
         if "sites" not in state:
             return
         if self._sites is None:
