@@ -18,6 +18,7 @@ pub mod nn;
 mod ops;
 pub mod optim;
 mod parameters;
+pub mod replay;
 mod shape;
 pub mod sites;
 mod tensor;

@@ -10,11 +10,47 @@ array([ 0.e+00, -6.e-08,  0.e+00,  0.e+00], dtype=float16)
 >>> row = gs.Stats.of(gradient)
 >>> row.flushed, row.nonzero
 (2, 3)
+>>> choice = gs.Rule("gs").decide(row)              # at most one in a thousand is to flush
+>>> choice.k
+19
+>>> halves, seen = gs.store(gradient, choice.k)     # once more, at the scale 2^19
+>>> seen.flushed, seen.subnormal
+(0, 0)
 """
 
 from ._arrays import cast, decode, observe, store
-from ._gradscale import ROW_WORDS, Outcome, Sites, Stats, set_num_threads
-
-__all__ = ["ROW_WORDS", "Outcome", "Sites", "Stats", "cast", "decode", "observe", "set_num_threads", "store"]
+from ._gradscale import (
+    METHODS,
+    ROW_WORDS,
+    Choice,
+    LossScale,
+    NoDecision,
+    Outcome,
+    Rule,
+    Sites,
+    Stats,
+    propose_fixed,
+    replay,
+    set_num_threads,
+)
 
 Stats.of = staticmethod(observe)
+
+__all__ = [
+    "METHODS",
+    "ROW_WORDS",
+    "Choice",
+    "LossScale",
+    "NoDecision",
+    "Outcome",
+    "Rule",
+    "Sites",
+    "Stats",
+    "cast",
+    "decode",
+    "observe",
+    "propose_fixed",
+    "replay",
+    "set_num_threads",
+    "store",
+]

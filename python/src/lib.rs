@@ -7,9 +7,12 @@
 mod cast;
 mod device;
 mod outcome;
+mod rules;
+mod schedule;
 mod sites;
 mod stats;
 mod store;
+mod traces;
 mod words;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -27,10 +30,15 @@ mod _gradscale {
         cast::{cast_into, decode_into, width},
         device::set_num_threads,
         outcome::Outcome,
+        rules::{Choice, NoDecision, Rule},
+        schedule::{LossScale, propose_fixed},
         sites::Sites,
         stats::Stats,
         store::{store, store_site},
+        traces::play,
     };
+    #[pymodule_export]
+    const METHODS: &str = gradscale::METHODS;
     #[pymodule_export]
     const ROW_WORDS: usize = crate::words::ROW_WORDS;
 }

@@ -2,13 +2,14 @@
 
 use crate::{
     outcome::Outcome,
+    rules::Choice,
     stats::Stats,
     words::{ROW_WORDS, detail_name, row_of},
     wrong,
 };
 use gradscale::{
     Method, Scaling,
-    core::{backend::Slot, loss_scale::LossScale, site::Trigger, stats},
+    core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
     sites::{self, Attempt, SavedSite, SlotKind},
 };
 use numpy::{PyArray1, PyReadonlyArray2};
@@ -16,6 +17,13 @@ use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
 
 /// Slots that the engine reserves, and Python does not see.
 const RESERVED: usize = 2;
+
+/// What a site decides from.
+#[derive(FromPyObject)]
+enum Verdict<'py> {
+    Row(PyRef<'py, Stats>),
+    Choice(PyRef<'py, Choice>),
+}
 
 /// Names, exponents and decisions of all sites.
 #[pyclass(module = "gradscale")]
@@ -128,12 +136,22 @@ impl Sites {
         self.sites.repeats()
     }
 
-    /// Decides at once, from the row of a first run; the exponent to store with. Without a decision a site that never had
-    /// one stores at `incoming`.
-    #[pyo3(signature = (index, row, incoming=0))]
-    fn decide(&mut self, index: usize, row: &Stats, incoming: i32) -> PyResult<i32> {
+    /// Decides at once: by the exact rule from the row of a first run, or what another rule chose relative to the exponent
+    /// `measured_at`; None: nothing. Returns the exponent to store with. Without a decision a site that never had one
+    /// stores at `incoming`.
+    #[pyo3(signature = (index, verdict, incoming=0, *, measured_at=None))]
+    fn decide(
+        &mut self, index: usize, verdict: Option<Verdict<'_>>, incoming: i32, measured_at: Option<i32>,
+    ) -> PyResult<i32> {
         let slot = self.known(index)?;
-        self.sites.decide_from(slot, &row.0, incoming);
+        match verdict {
+            Some(Verdict::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
+            Some(Verdict::Choice(choice)) => {
+                let measured_at = measured_at.ok_or_else(|| wrong("a choice needs the exponent measured_at"))?;
+                self.sites.decide(slot, Ok(choice.0), measured_at, incoming);
+            }
+            None => self.sites.decide(slot, Err(NoDecision::Empty), incoming, incoming),
+        }
         Ok(self.sites.exponent(slot))
     }
 

@@ -21,7 +21,7 @@
 //! rows[usize::from(slot.0)] = row(sites.exponent(slot), 1e-6);
 //! let attempt = Attempt { found_inf: false, failed: 0, repeatable: false, micro: 1 };
 //! assert!(matches!(sites.finish(&rows, &[slot], attempt), Finished::Stepped));
-//! assert_eq!(sites.exponent(slot), 17);
+//! assert_eq!(sites.exponent(slot), 6);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

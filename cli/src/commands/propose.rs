@@ -1,13 +1,14 @@
 //! `gradscale propose`: a fixed loss scale from what a training has recorded.
 
 use crate::{
-    Failure,
-    commands::replay::shift::shift,
-    output,
+    Failure, output,
     trace::{self, Step},
 };
 use clap::Args;
-use gradscale::core::{loss_scale::propose_fixed, scaled::Scaled, stats::Stats};
+use gradscale::{
+    core::{loss_scale::propose_fixed, scaled::Scaled, stats::Stats},
+    replay::shift,
+};
 use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
 
 /// `gradscale propose`.

@@ -1,22 +1,15 @@
 //! `gradscale replay`: what another schedule would have made of a training's gradients, without training again.
-//!
-//! Rows are kept in absolute exponents, so what flushes at any other exponent can be read off their histograms. The
-//! paper's rules decide from operands of products; a trace has these too, and they move with the exponents that are
-//! played. What cannot be seen: values that the recorded training had already flushed or lost, and how weights would
-//! have moved.
-
-mod player;
-mod rules;
-pub(crate) mod shift;
 
 use crate::{
     Failure, output,
     rule::{BEFORE, spelled},
-    trace::{self, Seen, Step},
+    trace::{self, Step},
 };
 use clap::Args;
-use gradscale::{Method, Scaling, core::amp::Precision};
-use player::{Player, Summary};
+use gradscale::{
+    Method, Scaling,
+    replay::{self, Summary},
+};
 use std::{fmt::Write, path::PathBuf};
 
 /// `gradscale replay`.
@@ -50,7 +43,8 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
         Some(asked) => asked,
         None => read(&steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE)))?,
     };
-    keep_weights(&mut steps, method.weight_gradients).map_err(|cause| Failure::file(&arguments.trace, cause))?;
+    replay::keep_weights(&mut steps, method.weight_gradients)
+        .map_err(|cause| Failure::file(&arguments.trace, cause))?;
     let (table, lines) = play(&name, method.scaling, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;
     if let Some(path) = &arguments.out {
         output::write(path, &lines)?;
@@ -58,42 +52,19 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     output::print(&table)
 }
 
-/// Leaves out the sites of weight gradients where the method keeps these in f32.
-///
-/// # Errors
-/// A trace without them for a method that has them in half.
-fn keep_weights(steps: &mut [Step], weight_gradients: Precision) -> Result<(), String> {
-    match weight_gradients {
-        Precision::Single => steps.iter_mut().for_each(|step| step.sites.retain(|seen| !seen.is_of_weights())),
-        Precision::Half if steps.iter().any(|step| step.sites.iter().any(Seen::is_of_weights)) => {}
-        Precision::Half => {
-            return Err("has no weight gradients in half; record it with a method with wgrad=half".to_owned());
-        }
-    }
-    Ok(())
-}
-
 /// Steps under a schedule or rule called `name`: the table, and a JSON line for each step.
 ///
 /// # Errors
 /// Rows that are none, or without the operands that a rule needs, in words.
 pub fn play(name: &str, scaling: Scaling, steps: &[Step]) -> Result<(String, Vec<u8>), String> {
-    let mut player = Player::new(scaling);
+    let (played, summary) = replay::play(scaling, steps)?;
     let mut lines = Vec::new();
-    let (mut taken, mut attempts) = (0, 0);
-    for step in steps {
-        // What an attempt that overflowed saw behind the overflow is nothing; the batch follows again.
-        if step.repeated {
-            attempts += 1;
-            continue;
-        }
-        for played in player.step(step, std::mem::take(&mut attempts))? {
-            serde_json::to_writer(&mut lines, &played).map_err(|error| error.to_string())?;
-            lines.push(b'\n');
-        }
-        taken += 1;
+    for played in &played {
+        serde_json::to_writer(&mut lines, played).map_err(|error| error.to_string())?;
+        lines.push(b'\n');
     }
-    Ok((table(name, taken, &player.summary()), lines))
+    let taken = steps.iter().filter(|step| !step.repeated).count();
+    Ok((table(name, taken, &summary), lines))
 }
 
 fn table(method: &str, steps: usize, summary: &Summary) -> String {

@@ -1,19 +1,17 @@
 //! Steps of a trace under a schedule.
 
 use super::{
+    Seen, Step,
     rules::{Exponents, verdict},
     shift::shift,
 };
-use crate::trace::{Seen, Step};
-use gradscale::{
-    Preset, Scaling,
-    core::{
-        loss_scale::Feedback,
-        scaled::Scaled,
-        site::{Calls, Site},
-        stats::{Counts, Stats},
-        step::{Blame, Kind, blame, end, may_repeat},
-    },
+use crate::{Preset, Scaling};
+use gradscale_core::{
+    loss_scale::Feedback,
+    scaled::Scaled,
+    site::{Calls, Site},
+    stats::{Counts, Stats},
+    step::{Blame, Kind, blame, end, may_repeat},
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,42 +19,61 @@ use std::collections::BTreeMap;
 /// What a step would have been, or an attempt at it that is repeated.
 #[derive(Debug, Serialize)]
 pub struct Played {
+    /// From 1.
     pub iteration: u64,
+    /// Whether it would have been left out.
     pub skipped: bool,
+    /// Whether this is an attempt that overflowed: the same batch follows again, under the same number.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
+    /// Sites in the order of the backward pass.
     pub sites: Vec<PlayedSite>,
 }
 
+/// What one site would have seen.
 #[derive(Debug, Serialize)]
 pub struct PlayedSite {
+    /// Layer and operator.
     pub name: String,
     /// Exponent in this step.
     pub alpha: i32,
     /// Exponent for the next.
     pub next: i32,
+    /// Share of the non-zero values that would have flushed.
     pub gamma: f64,
+    /// Share that would have been subnormal.
     pub subnormal_share: f64,
 }
 
 /// Over all steps.
 #[derive(Debug, Default)]
 pub struct Summary {
+    /// Steps left out.
     pub skipped: usize,
+    /// Attempts that were repeated.
     pub repeats: usize,
+    /// Sites by name.
     pub sites: BTreeMap<String, Total>,
 }
 
+/// Of one site.
 #[derive(Debug, Default)]
 pub struct Total {
+    /// Exponent in its first step.
     pub first: i32,
+    /// Exponent in its last.
     pub last: i32,
+    /// Steps that it was in.
     pub steps: usize,
+    /// Sum over steps of the share flushed.
     pub flushed: f64,
+    /// The largest of these.
     pub worst: f64,
+    /// Sum over steps of the share of subnormals.
     pub subnormal: f64,
 }
 
+/// A schedule, or a site's rule for each site, that plays one step after the other.
 #[derive(Debug)]
 pub struct Player {
     scaling: Scaling,
@@ -65,15 +82,22 @@ pub struct Player {
 }
 
 impl Player {
+    /// Nothing played yet.
+    #[must_use]
     pub fn new(scaling: Scaling) -> Self {
         Self { scaling, sites: BTreeMap::new(), summary: Summary::default() }
     }
 
+    /// Over all steps so far.
+    #[must_use]
     pub fn summary(self) -> Summary {
         self.summary
     }
 
     /// The attempts at a step, the last one last; `recorded` of them have failed in the training.
+    ///
+    /// # Errors
+    /// Rows that are none, or without the operands that a rule needs, in words.
     pub fn step(&mut self, step: &Step, recorded: u32) -> Result<Vec<Played>, String> {
         let mut attempts = Vec::new();
         loop {

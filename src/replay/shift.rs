@@ -1,6 +1,6 @@
 //! A row as it would have been at another exponent.
 
-use gradscale::core::{
+use gradscale_core::{
     scale::Factor,
     stats::{BINS, Convention, Counts, Detail, Moments, Stats},
 };
@@ -8,6 +8,7 @@ use std::f64::consts::LN_2;
 
 /// The row of the same values at the exponent `to`. Counts of what flushes are exact within the range of the histogram;
 /// what overflows and what is subnormal is counted by whole bins.
+#[must_use]
 pub fn shift(row: &Stats, to: i32) -> Stats {
     let by = to.saturating_sub(row.exponent());
     let Some(bins) = row.bins().filter(|_| by != 0) else { return *row };

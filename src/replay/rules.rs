@@ -1,15 +1,12 @@
 //! The paper's rules, along the chain as it is played: from the operands that a trace has recorded.
 
-use super::shift::shift;
-use crate::trace::{Decides, Measured, Source, row};
-use gradscale::{
-    Preset,
-    core::{
-        model::terms::Terms,
-        scaled::Scaled,
-        solve::{Choice, NoDecision, Operand},
-        stats::{Convention, Stats},
-    },
+use super::{Decides, Measured, Source, row, shift::shift};
+use crate::Preset;
+use gradscale_core::{
+    model::terms::Terms,
+    scaled::Scaled,
+    solve::{Choice, NoDecision, Operand},
+    stats::{Convention, Stats},
 };
 use std::collections::BTreeMap;
 
@@ -91,8 +88,8 @@ fn operand(measured: &Option<Measured>, factor: f64) -> Option<Operand> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Part;
-    use gradscale::core::{
+    use crate::replay::Part;
+    use gradscale_core::{
         solve::{Authors, Paper},
         stats::Detail,
     };

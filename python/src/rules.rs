@@ -1,0 +1,142 @@
+//! Rules: from rows to exponents.
+
+use crate::{stats::Stats, wrong};
+use gradscale::{
+    Method, Preset, Scaling,
+    core::{
+        model::terms::Terms,
+        scaled::Scaled,
+        solve::{self, Exact, Operand},
+    },
+};
+use pyo3::{create_exception, exceptions::PyValueError, prelude::*};
+
+create_exception!(
+    gradscale,
+    NoDecision,
+    PyValueError,
+    "A row gives no decision: all zero, not finite, or observed in too little detail."
+);
+
+/// A decision: an exponent relative to that at which its row was measured, what bound it, and the share of the non-zero
+/// values that it expects to flush.
+#[pyclass(frozen, eq, module = "gradscale")]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice(pub solve::Choice);
+
+fn answer(verdict: Result<solve::Choice, solve::NoDecision>) -> PyResult<Choice> {
+    verdict.map(Choice).map_err(|error| NoDecision::new_err(error.to_string()))
+}
+
+#[pymethods]
+impl Choice {
+    #[getter]
+    const fn k(&self) -> i32 {
+        self.0.k
+    }
+
+    #[getter]
+    fn bound(&self) -> String {
+        self.0.held.to_string()
+    }
+
+    #[getter]
+    const fn flushed(&self) -> f64 {
+        self.0.gamma
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Choice 2^{} by {}: {:.1e} flushed>", self.0.k, self.0.held, self.0.gamma)
+    }
+}
+
+/// A rule of gradient scaling, without a site's memory.
+#[pyclass(frozen, module = "gradscale")]
+#[derive(Clone, Debug)]
+pub struct Rule {
+    preset: Preset,
+    exact: Exact,
+    method: String,
+}
+
+fn parts(parts: &[(f32, i32)]) -> Vec<Scaled<f32>> {
+    parts.iter().map(|&(amax, exponent)| Scaled::new(amax, exponent)).collect()
+}
+
+#[pymethods]
+impl Rule {
+    #[new]
+    #[pyo3(signature = (method="gs"))]
+    fn new(method: &str) -> PyResult<Self> {
+        match method.parse::<Method>().map_err(wrong)?.scaling {
+            Scaling::Gradient(gradient) => {
+                Ok(Self { preset: gradient.preset, exact: gradient.site.exact, method: method.to_owned() })
+            }
+            Scaling::Loss(_) => Err(wrong(format!("{method} is a loss scale; LossScale takes it"))),
+        }
+    }
+
+    #[getter]
+    fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// By the exact rule, from a row with its histogram; by the others as for a cast that is no product, softmax or sum.
+    fn decide(&self, row: &Stats) -> PyResult<Choice> {
+        answer(match &self.preset {
+            Preset::Exact => self.exact.decide(&row.0),
+            Preset::Paper(paper) => paper.other_cast(&row.0),
+            Preset::Authors(authors) => authors.other_cast(&row.0),
+        })
+    }
+
+    /// The data gradient of a product, from the rows (with sums) of the incoming gradient and the weights, and how many
+    /// terms make one element, typically and at most.
+    #[pyo3(signature = (dy, w, terms, exponent=0))]
+    fn product(&self, dy: &Stats, w: &Stats, terms: (f64, f64), exponent: i32) -> PyResult<Choice> {
+        let operands = Operand::of(&dy.0).and_then(|dy| Ok((dy, Operand::of(&w.0)?)));
+        let terms = Terms { typical: terms.0, worst: terms.1 };
+        answer(operands.and_then(|(dy, w)| match &self.preset {
+            Preset::Paper(paper) => paper.product(&dy, &w, terms),
+            Preset::Authors(authors) => authors.product(&dy, &w, terms, exponent),
+            Preset::Exact => Err(solve::NoDecision::Detail),
+        }))
+    }
+
+    /// The cast behind a softmax, from a row with sums.
+    fn softmax_cast(&self, row: &Stats) -> PyResult<Choice> {
+        answer(match &self.preset {
+            Preset::Exact => self.exact.decide(&row.0),
+            Preset::Paper(paper) => paper.softmax_cast(&row.0),
+            Preset::Authors(authors) => authors.softmax_cast(&row.0),
+        })
+    }
+
+    /// A sum of gradients, each given by its largest magnitude and its exponent; `total` is the row of the sum.
+    #[pyo3(signature = (of, total))]
+    fn branch(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
+        answer(match &self.preset {
+            Preset::Exact => self.exact.decide(&total.0),
+            Preset::Paper(paper) => paper.branch(&parts(&of), &total.0),
+            Preset::Authors(authors) => authors.branch(&parts(&of), &total.0),
+        })
+    }
+
+    /// The gradient of what was split.
+    #[pyo3(signature = (of, total))]
+    fn split(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
+        answer(match &self.preset {
+            Preset::Exact => self.exact.decide(&total.0),
+            Preset::Paper(paper) => paper.branch(&parts(&of), &total.0),
+            Preset::Authors(authors) => authors.split(&parts(&of), &total.0),
+        })
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, pyo3::types::PyType>, (String,)) {
+        (py.get_type::<Self>(), (self.method.clone(),))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Rule({:?})", self.method)
+    }
+}

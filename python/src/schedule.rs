@@ -1,0 +1,94 @@
+//! Loss scales: one number for all gradients.
+
+use crate::wrong;
+use gradscale::{
+    Method, Scaling,
+    core::{
+        loss_scale::{self, Feedback},
+        scaled::Scaled,
+    },
+};
+use pyo3::{prelude::*, types::PyDict};
+
+/// A loss-scale schedule with its whole state.
+#[pyclass(eq, module = "gradscale")]
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossScale {
+    schedule: loss_scale::LossScale,
+    method: String,
+}
+
+fn schedule(method: &str) -> PyResult<loss_scale::LossScale> {
+    match method.parse::<Method>().map_err(wrong)?.scaling {
+        Scaling::Loss(schedule) => Ok(schedule),
+        Scaling::Gradient(_) => Err(wrong(format!("{method} has a scale for each gradient; Sites takes it"))),
+    }
+}
+
+#[pymethods]
+impl LossScale {
+    #[new]
+    #[pyo3(signature = (method="dynamic"))]
+    fn new(method: &str) -> PyResult<Self> {
+        Ok(Self { schedule: schedule(method)?, method: method.to_owned() })
+    }
+
+    #[getter]
+    fn method(&self) -> &str {
+        &self.method
+    }
+
+    #[getter]
+    const fn exponent(&self) -> i32 {
+        self.schedule.exponent()
+    }
+
+    #[getter]
+    fn scale(&self) -> f64 {
+        2f64.powi(self.schedule.exponent())
+    }
+
+    /// Takes the end of a step; once for each, skipped ones included.
+    #[pyo3(signature = (found_inf=false, *, amax=None, exponent=0))]
+    fn update(&mut self, found_inf: bool, amax: Option<f32>, exponent: i32) {
+        let amax = amax.map(|amax| Scaled::new(amax, exponent));
+        self.schedule.update(&Feedback { found_inf, amax });
+    }
+
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let state = PyDict::new(py);
+        state.set_item("method", &self.method)?;
+        state.set_item("words", self.schedule.to_words().to_vec())?;
+        Ok(state)
+    }
+
+    fn load_state_dict(&mut self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let get = |key: &str| state.get_item(key)?.ok_or_else(|| wrong(format!("a saved loss scale has no {key}")));
+        let method: String = get("method")?.extract()?;
+        let words: Vec<i64> = get("words")?.extract()?;
+        schedule(&method)?;
+        let schedule = loss_scale::LossScale::from_words(&words).map_err(wrong)?;
+        *self = Self { schedule, method };
+        Ok(())
+    }
+
+    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.state_dict(py)
+    }
+
+    fn __setstate__(&mut self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.load_state_dict(state)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<LossScale {}: 2^{}>", self.method, self.exponent())
+    }
+}
+
+/// The exponent of the largest fixed scale for gradients whose largest magnitude was `amax`, at 2^exponent; None if that
+/// is zero or not finite.
+#[pyfunction]
+#[pyo3(signature = (amax, exponent=0))]
+pub fn propose_fixed(amax: f32, exponent: i32) -> Option<i32> {
+    loss_scale::propose_fixed(Scaled::new(amax, exponent))
+}
