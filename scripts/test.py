@@ -49,6 +49,7 @@ PARTS = {
     "bare metal": ["core/firmware/run.sh"],
     "Miri": ["core/miri.sh"],
     "TensorBoard": ["cli/tests/tensorboard/run.sh"],
+    "Python package": ["python/test.sh"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -75,6 +76,7 @@ PROVES = {
     "bare metal": "core on a Cortex-M4F: the host's bits, no panic linked, sizes",
     "Miri": "no undefined behaviour below core, big-endian too",
     "TensorBoard": "its own reader reads what the program writes",
+    "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
     "cuda: training": "the engine on CUDA, recorded and eager",

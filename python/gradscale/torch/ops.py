@@ -7,11 +7,13 @@ A *site* is a place where gradients become half. Two tensors on the device of th
 - ``rows``, int32 of shape (sites, ROW_WORDS): what the stores of a step saw. Zeros at the beginning of a step; calls of
   one site merge.
 
-Exponents are data, not constants: ``torch.compile`` compiles once, and the bits are those of eager execution. No operator
+They are for gradients, and have none themselves. Exponents are data, not constants: ``torch.compile`` compiles once, and the bits are those of eager execution. No operator
 waits for its device.
 """
 
 from __future__ import annotations
+
+import importlib.util
 
 import torch
 from torch import Tensor
@@ -34,17 +36,17 @@ def store(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> T
     ``x``: float32 or float16 at the exponent of the site ``source``, or unscaled where that is -1. The result has the
     shape and the strides of ``torch.empty_like(x)``.
     """
-    return torch.ops.gradscale.store(x, rows, control, source, site)
+    return torch.ops.gradscale.store(x.detach(), rows, control, source, site)
 
 
 def observe(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> None:
     """What ``store`` would see goes to ``rows[site]``; nothing is stored. For a decision before the store."""
-    torch.ops.gradscale.observe(x, rows, control, source, site)
+    torch.ops.gradscale.observe(x.detach(), rows, control, source, site)
 
 
 def unscale(x: Tensor, control: Tensor, source: int) -> Tensor:
     """``x``, which stands at the exponent of ``source``, as unscaled float32."""
-    return torch.ops.gradscale.unscale(x, control, source)
+    return torch.ops.gradscale.unscale(x.detach(), control, source)
 
 
 def new_rows(sites: int, device=None) -> Tensor:
@@ -107,20 +109,97 @@ _LIBRARY.impl("store", _store_cpu, "CPU")
 _LIBRARY.impl("observe", _observe_cpu, "CPU")
 
 
-def _unscale(x, control, source):
-    return scaled(x.detach(), torch.zeros_like(control[0, source]), control[0, source])
+# What runs where there is no kernel: torch's own operators, which are on every device. Nothing is read back.
+
+# Magnitudes of float32, as integers: the least that does not flush, that is a normal half, that overflows; infinity.
+_FLUSH, _SUBNORMAL, _OVERFLOW, _INFINITY = 0x33000001, 0x387FE000, 0x477FF000, 0x7F800000
+# Where words of a row stand: amax, detail, the histogram, the exponent.
+_AMAX, _DETAIL, _BINS, _EXPONENT = 14, 15, 24, 280
 
 
 def scaled(x: Tensor, to: Tensor, start: Tensor) -> Tensor:
-    """``x`` times 2^(to − start) as float32, in up to three factors, as core forms them: it rounds once."""
+    """``x`` times 2^(to − start) as float32, in up to three factors: it rounds once."""
     k = (to.to(torch.int64) - start.to(torch.int64)).clamp(-378, 378).to(torch.int32)
-    n = 1 + (k.abs() > 126).to(torch.int32) + (k.abs() > 252).to(torch.int32)
-    first = torch.div(k, n, rounding_mode="trunc")
-    second = torch.where(n > 1, torch.div(k - first, (n - 1).clamp(min=1), rounding_mode="trunc"), 0)
+    # A factor of 2^±126 where two are not enough, and the rest in halves.
+    first = torch.where(k.abs() > 252, 126 * k.sign(), 0)
+    rest = k - first
+    second = torch.where(rest.abs() > 126, rest >> 1, 0)
     y = x.to(torch.float32)
-    for part in (first, second, k - first - second):
+    for part in (first, second, rest - second):
         y = y * ((part + 127) << 23).view(torch.float32)
     return y
 
 
+def _merge(u: Tensor, row: Tensor, exponent: Tensor, detail: Tensor) -> None:
+    """Adds what is seen of the float32 values ``u`` to the words of a row."""
+    size = u.reshape(-1).view(torch.int32) & 0x7FFFFFFF
+    counted, binned = (detail >= 1).to(torch.int32), (detail >= 2).to(torch.int32)
+    zeros, small, low, large, infinite, nan = (
+        part.sum()
+        for part in (size == 0, size < _FLUSH, size < _SUBNORMAL, size >= _OVERFLOW, size == _INFINITY, size > _INFINITY)
+    )
+    count = torch.full_like(zeros, size.numel())
+    counts = torch.stack([count, zeros, infinite, nan, small - zeros, large - infinite - nan, low - small])
+    row[:_AMAX].view(torch.int64).add_(counts * counted)
+    finite = torch.where(size < _INFINITY, size, 0)
+    if size.numel():
+        row[_AMAX].copy_(torch.maximum(row[_AMAX], finite.max() * counted))
+    # Bin 0 is for what does not count: no magnitude but zero has that key.
+    bins = torch.zeros(256, dtype=torch.int32, device=u.device)
+    bins.index_add_(0, (finite + 0x7FFFFF) >> 23, torch.ones_like(size))
+    row[_BINS + 1 : _BINS + 256].add_(bins[1:] * binned)
+    row[_DETAIL].copy_(torch.maximum(row[_DETAIL], detail.clamp(max=2)))
+    row[_EXPONENT].copy_(torch.where(detail >= 1, exponent, row[_EXPONENT]))
+
+
+def _arrives(x, control, source, site):
+    _checked(x)
+    start = control[0, source] if source >= 0 else torch.zeros_like(control[0, site])
+    return scaled(x.detach(), control[0, site], start)
+
+
+def store_anywhere(x, rows, control, source, site):
+    """``store`` in torch's own operators."""
+    u = _arrives(x, control, source, site)
+    _merge(u, rows[site], control[0, site], control[1, site])
+    return torch.empty_like(x, dtype=torch.float16).copy_(u)
+
+
+def observe_anywhere(x, rows, control, source, site):
+    """``observe`` in torch's own operators."""
+    _merge(_arrives(x, control, source, site), rows[site], control[0, site], control[1, site])
+
+
+def _unscale(x, control, source):
+    exponent = control[0, source]
+    return scaled(x.detach(), torch.zeros_like(exponent), exponent)
+
+
+_LIBRARY.impl("store", store_anywhere, "CompositeExplicitAutograd")
+_LIBRARY.impl("observe", observe_anywhere, "CompositeExplicitAutograd")
 _LIBRARY.impl("unscale", _unscale, "CompositeExplicitAutograd")
+
+
+def _store_cuda(x, rows, control, source, site):
+    _checked(x)
+    y = torch.empty_like(x, dtype=torch.float16)
+    kernels().launch(_flat(_like(x.detach(), y)), _flat(y), rows, control, source, site)
+    return y
+
+
+def _observe_cuda(x, rows, control, source, site):
+    _checked(x)
+    x = x.detach()
+    kernels().launch(_flat(_like(x, torch.empty_like(x))), None, rows, control, source, site)
+
+
+def kernels():
+    """The kernels in Triton, which is imported where it is needed only."""
+    from . import kernels
+
+    return kernels
+
+
+if importlib.util.find_spec("triton"):
+    _LIBRARY.impl("store", _store_cuda, "CUDA")
+    _LIBRARY.impl("observe", _observe_cuda, "CUDA")

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the Python package as a wheel, and has Python test it: numpy, ml_dtypes, hypothesis and, where it is there, PyTorch.
+#
+#   test.sh             changes nothing on this machine: needs a Python (the one that PYTHON names, else that of --fetch, else
+#                       python3) with maturin, numpy, ml_dtypes, pytest, hypothesis; for gradscale.torch with torch, too
+#   test.sh --install   first installs these from PyPI into target/python-package where they are missing
+#   test.sh --fetch     does that and nothing else
+#
+# The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+environment=$root/target/python-package
+find_python() {
+    python=${PYTHON:-python3}
+    [ -n "${PYTHON-}" ] || [ ! -x "$environment/bin/python" ] || python=$environment/bin/python
+}
+find_python
+has() { "$python" -c "import $1" >/dev/null 2>&1; }
+tools=maturin,numpy,ml_dtypes,pytest,hypothesis
+
+# Torch's wheel for Linux asks for CUDA's libraries, ten times as much as its CPU part: only what the CPU needs is installed.
+fetch_torch() {
+    local pip=("$environment/bin/pip" install --quiet --disable-pip-version-check --no-warn-conflicts)
+    if [ "$(uname -s)" != Linux ]; then
+        timeout 600 "${pip[@]}" torch
+        return
+    fi
+    timeout 600 "${pip[@]}" --no-deps torch &&
+        timeout 300 "${pip[@]}" filelock typing-extensions 'setuptools>=77' 'sympy>=1.13.3' 'networkx>=2.5.1' jinja2 'fsspec>=0.8.5' &&
+        "$environment/bin/python" python/tests/cpu_torch.py \
+            "$("$environment/bin/python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" &&
+        "$environment/bin/python" -c 'import torch'
+}
+case "${1-}" in
+"") ;;
+--install | --fetch)
+    has "$tools" || {
+        { python3 -m venv "$environment" && timeout 300 "$environment/bin/pip" install --quiet --disable-pip-version-check \
+            'maturin>=1.9,<2' numpy ml_dtypes 'pytest>=8' 'hypothesis>=6'; } || echo "install: $tools are not to be had"
+        find_python
+    }
+    # In the environment of --fetch alone: nobody else's is touched.
+    { has "$tools,torch" || [ "$python" != "$environment/bin/python" ] || fetch_torch; } || echo "install: torch is not to be had"
+    [ "$1" = --install ] || exit 0
+    ;;
+*)
+    echo "usage: test.sh [--install | --fetch]" >&2
+    exit 2
+    ;;
+esac
+if ! has "$tools"; then
+    echo "skipped: everything; pip install ${tools//,/ } torch, or python/test.sh --install"
+    echo "SKIPPED: nothing was checked"
+    exit 0
+fi
+
+"$python" -m maturin build --quiet --locked --profile tested --manifest-path python/Cargo.toml --out "$directory" ||
+    fail "the wheel"
+# Beside the environment, so that what is tested is what was built now, and not the folder of sources.
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory/package" "$directory"/*.whl ||
+    fail "installing the wheel"
+ls -l "$directory"/*.whl | awk '{ print "wheel: " $5 " bytes" }'
+cd python/tests
+PYTHONPATH=$directory/package PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest -q -p no:cacheprovider --durations=5 . ||
+    fail "tests of the package"
+if ! has torch; then
+    echo "skipped: gradscale.torch; pip install torch, or python/test.sh --install"
+    echo "PASSED: all but gradscale.torch"
+    exit 0
+fi
+echo "PASSED: all that was run"

@@ -1,0 +1,214 @@
+"""Stores as operators of PyTorch: eager and compiled, on every implementation that this machine can run."""
+
+import gradscale as gs
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from gradscale.torch import ops  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def example(shape=(4, 3, 8, 8), seed=0):
+    """Values over 24 powers of ten, with zeros and what is not finite."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator) * 10 ** torch.empty(shape).uniform_(-12, 12, generator=generator)
+    flat = x.view(-1)
+    flat[:6] = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 65520.0])
+    return x
+
+
+def board(exponents, details=None):
+    details = [2] * len(exponents) if details is None else details
+    return torch.tensor([exponents, details], dtype=torch.int32), ops.new_rows(len(exponents))
+
+
+def row(rows, site):
+    return gs.Stats._from_words(rows[site].cpu().numpy().view(np.uint32))
+
+
+@pytest.mark.parametrize("exponent", [-150, -20, 0, 3, 40, 300])
+@pytest.mark.parametrize("half", [False, True])
+def test_stores_like_the_package(exponent, half):
+    x = example().half() if half else example()
+    control, rows = board([5, exponent])
+    y = ops.store(x, rows, control, 0, 1)
+    expected, seen = gs.store(x.numpy(), exponent, start=5)
+    assert y.dtype == torch.float16 and np.array_equal(y.numpy().view(np.uint16), expected.view(np.uint16))
+    assert row(rows, 1) == seen and not rows[0].any()
+
+
+@pytest.mark.parametrize("exponent", [-150, -20, 0, 3, 40, 300])
+@pytest.mark.parametrize("detail", [0, 1, 2])
+def test_any_device_has_the_same_bits(exponent, detail):
+    """What runs where there is no kernel of ours, on the CPU: torch's own operators."""
+    x = example()
+    control, rows = board([5, exponent], [detail] * 2)
+    other = rows.clone()
+    y = ops.store(x, rows, control, 0, 1)
+    assert np.array_equal(ops.store_anywhere(x, other, control, 0, 1).view(torch.int16), y.view(torch.int16))
+    assert torch.equal(other, rows)
+    # A second call of the site merges.
+    ops.observe(2 * x, rows, control, 0, 1)
+    ops.observe_anywhere(2 * x, other, control, 0, 1)
+    assert torch.equal(other, rows)
+
+
+def test_unscales():
+    x = example().half()
+    for exponent in (-300, -130, -24, 0, 24, 130, 300):
+        control, _ = board([exponent])
+        with np.errstate(over="ignore"):
+            expected = np.ldexp(x.float().numpy().astype(np.float64), -exponent).astype(np.float32)
+        assert np.array_equal(ops.unscale(x, control, 0).numpy(), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x.transpose(1, 3),
+        lambda x: x[:, :, ::2],
+        lambda x: x[:, :1].expand(4, 3, 8, 8),
+        lambda x: x[0, 0, 0, 7],
+        lambda x: x[:0],
+        lambda x: x.requires_grad_(),
+    ],
+)
+def test_any_layout(view):
+    x = view(example())
+    control, rows = board([3])
+    y = ops.store(x, rows, control, -1, 0)
+    assert y.shape == x.shape and y.stride() == torch.empty_like(x, dtype=torch.float16).stride()
+    expected, seen = gs.store(x.detach().contiguous().numpy(), 3)
+    assert np.array_equal(y.numpy().view(np.uint16), expected.view(np.uint16))
+    assert row(rows, 0) == seen
+    other = ops.new_rows(1)
+    ops.observe(x, other, control, -1, 0)
+    assert torch.equal(other, rows)
+
+
+def test_gradients_of_other_types_are_refused():
+    control, rows = board([0])
+    for dtype in (torch.float64, torch.int32, torch.bfloat16):
+        with pytest.raises(TypeError, match="float32 and float16"):
+            ops.store(torch.ones(2).to(dtype), rows, control, -1, 0)
+    with pytest.raises(IndexError):
+        ops.store(torch.ones(2), rows, control, -1, 1)
+    with pytest.raises(IndexError):
+        ops.store(torch.ones(2), rows, control, 7, 0)
+
+
+def test_operators_are_as_they_say():
+    control, rows = board([3, 4])
+    tests = ("test_schema", "test_faketensor")
+    for x in (example((6, 5)), example((6, 5)).half()):
+        torch.library.opcheck(torch.ops.gradscale.store.default, (x, rows.clone(), control, 0, 1), test_utils=tests)
+        torch.library.opcheck(torch.ops.gradscale.observe.default, (x, rows.clone(), control, -1, 1), test_utils=tests)
+        torch.library.opcheck(torch.ops.gradscale.unscale.default, (x, control, 1), test_utils=tests)
+
+
+def chain(x, rows, control):
+    y = ops.store(x * 2, rows, control, -1, 0)
+    z = ops.store(y * 3, rows, control, 0, 1)
+    return ops.unscale(z, control, 1) + 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_once_with_the_same_bits(backend):
+    if backend == "inductor" and not has_compiler():
+        pytest.skip("no C++ compiler for Inductor")
+    torch._dynamo.reset()
+    compiled = torch.compile(chain, fullgraph=True, backend=backend)
+    # Powers of two, and no factors that a compiler may fuse: products are exact, whatever their order is.
+    x = example((64,))
+    for step, exponents in enumerate([[0, 0], [5, -9], [-30, 31], [200, 3]]):
+        control, rows = board(exponents, [1 + step % 2] * 2)
+        other = rows.clone()
+        with torch._dynamo.config.patch(error_on_recompile=step > 0):
+            got = compiled(x, other, control)
+        expected = chain(x, rows, control)
+        assert np.array_equal(got.numpy(), expected.numpy(), equal_nan=True) and torch.equal(rows, other)
+    assert not torch.equal(rows[0], rows[1])
+
+
+def has_compiler():
+    import shutil
+
+    return any(map(shutil.which, ("c++", "g++", "clang++")))
+
+
+def test_decisions_from_rows_on_the_device():
+    """A step with rows and control as a training has them: decided from rows that come late."""
+    sites = gs.Sites("gs:interval=1", ["a", "b"], late=True)
+    control, rows = ops.control_of(sites), ops.new_rows(2)
+    x = torch.full((100,), 1e-6) * torch.linspace(-1, 1, 100)
+    flushed = []
+    for _ in range(3):
+        rows.zero_()
+        ops.store(x, rows, control, -1, 0)
+        ops.store(x * 1e-5, rows, control, -1, 1)
+        assert sites.finish(rows.numpy().view(np.uint32)).stepped
+        flushed.append(row(rows, 1).flushed)
+        control.copy_(ops.control_of(sites))
+    assert flushed == [100, 0, 0]
+
+
+TRITON = """
+import numpy as np, torch
+from gradscale.torch import kernels, ops
+
+# On the CPU: no driver is there to ask, and the interpreter needs none.
+for exponent in (-300, -150, 0, 40, 300):
+    for detail in (0, 1, 2):
+        for half in (False, True):
+            generator = torch.Generator().manual_seed(1)
+            x = torch.randn(5000, generator=generator) * 10 ** torch.empty(5000).uniform_(-12, 12, generator=generator)
+            x[:6] = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 65520.0])
+            x = x.half() if half else x
+            control = torch.tensor([[5, exponent, 7], [2, detail, 2]], dtype=torch.int32)
+            rows, other = ops.new_rows(3), ops.new_rows(3)
+            y = ops.store(x, rows, control, 0, 1)
+            z = torch.empty_like(y)
+            kernels.launch(x, z, other, control, 0, 1)
+            nan = y.isnan()
+            assert torch.equal(nan, z.isnan()) and torch.equal(y[~nan].view(torch.int16), z[~nan].view(torch.int16))
+            ops.observe(x, rows, control, 0, 1)
+            kernels.launch(x, None, other, control, 0, 1)
+            assert torch.equal(rows, other), (exponent, detail, half)
+            ops.observe(x, rows, control, -1, 2)
+            kernels.launch(x, None, other, control, -1, 2)
+            assert torch.equal(rows, other)
+print("the same")
+"""
+
+
+def test_triton_has_the_same_bits():
+    """The GPU's kernel in Triton's interpreter, in a process of its own: it is chosen when Triton is imported."""
+    import os
+    import subprocess
+    import sys
+
+    pytest.importorskip("triton", reason="triton is not installed")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", TRITON], env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "the same", result.stderr[-2000:]
+
+
+@pytest.mark.parametrize("architecture", [75, 90])
+def test_triton_compiles(architecture, monkeypatch):
+    """To machine code for GPUs that are not here, at one kernel for all sites."""
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from gradscale.torch import kernels
+
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    numbers = dict.fromkeys(["elements", "sites", "source", "site"], "i32")
+    constants = {"ROW": gs.ROW_WORDS, "STORES": True, "BLOCK": kernels.BLOCK}
+    signature = {"x": "*fp32", "y": "*fp16", "rows": "*i32", "control": "*i32", **numbers, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(fn=kernels._store, signature=signature, constexprs=constants)
+    assert triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm["cubin"]
