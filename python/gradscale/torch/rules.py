@@ -9,7 +9,6 @@ function that nobody thought of is slower or less precise in the last bits, but 
 from __future__ import annotations
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from . import graph, scaled
 
@@ -28,11 +27,11 @@ SELECTS = frozenset("threshold_backward masked_fill".split())
 SUMS = frozenset("add sub cat stack where index_add scatter_add index_put scatter slice_scatter select_scatter".split())
 #: Linear in the gradient, wherever it stands.
 LINEAR = frozenset(
-    "mm bmm addmm matmul mv dot mul sum mean neg cumsum select_backward slice_backward constant_pad_nd index_select gather"
+    "mm bmm matmul mv dot mul sum mean neg cumsum select_backward slice_backward constant_pad_nd index_select gather"
     " index tril triu trace diagonal_backward _adaptive_avg_pool2d_backward repeat avg_pool2d_backward"
     " _softmax_backward_data _log_softmax_backward_data fold im2col col2im unfold_backward as_strided_scatter"
     " new_zeros zeros_like new_empty empty_like new_empty_strided zero_ pixel_shuffle pixel_unshuffle convolution"
-    " _sparse_mm baddbmm".split()
+    " _sparse_mm".split()
 )
 #: Written in place, into gradients.
 INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ scatter_ copy_ masked_scatter_".split())
@@ -40,57 +39,88 @@ INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ 
 HALF_ONLY = frozenset("_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward".split())
 
 
-def _terms(name, leaves, at):
-    """Which of the leaves are gradients, scaled or not: in a sum, all of type float."""
-    return [i for i in at if leaves[i].is_floating_point()]
+#: Operators by name, which is slow to ask for.
+_NAMES = {}
 
 
 def dispatch(function, args, kwargs):
     """Runs an operator on scaled gradients."""
-    name = function.overloadpacket.__name__
-    leaves, spec = tree_flatten((args, kwargs))
-    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, scaled.ScaledTensor)]
-    first = leaves[at[0]]
+    name = _NAMES.get(function)
+    if name is None:
+        name = _NAMES[function] = function.overloadpacket.__name__
+    gradients = _gradients(args)
+    if kwargs:
+        gradients += _gradients(kwargs.values())
+    first = gradients[0]
     scaling = first.scaling
     node = torch._C._current_autograd_node()
-    kind = node.name() if node is not None else None
     if node is not None:
         scaling.names.look(node)
+    kind = node.name() if node is not None else None
 
     if name == "_to_copy":
         return _copy(first, kwargs, scaling, node, kind)
     # Rounded where it is read for the first time, by a node that does more than hand on; not what that node itself computed,
     # and not in sums, in whose name autograd adds gradients of several consumers.
     if kind is not None and kind not in graph.HANDS_ON and name not in SUMS:
-        for i in at:
-            _settle(leaves[i], node, scaling)
+        for gradient in gradients:
+            _settle(gradient, node, scaling)
 
-    if name in MOVES:
-        out = function(*tree_unflatten([_data(leaf) for leaf in leaves], spec)[0], **kwargs)
+    if name in MOVES or name in SELECTS and first.settled and args[0] is first and (name != "masked_fill" or args[2] == 0):
+        out = function(*_each(_data, args), **kwargs)
         return _wrapped(out, first.exponent, scaling, first.dtype, first.settled)
-    if name in SELECTS and first.settled and leaves[0] is first and not (name == "masked_fill" and leaves[2] != 0):
-        out = function(*tree_unflatten([_data(leaf) for leaf in leaves], spec)[0], **kwargs)
-        return _wrapped(out, first.exponent, scaling, first.dtype, True)
     if name in INTO:
-        return _into(function, leaves, spec, at, scaling)
+        return _into(function, args, kwargs, scaling)
 
-    dtype = HALF if all(leaves[i].dtype == HALF for i in at) else torch.float32
-    if name in SUMS:
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-        # Filled with something other than zero, values are no gradient any more.
-        exact = name != "where" or len(at) == len([x for x in leaves[1:] if isinstance(x, torch.Tensor)])
-        exponent = _least(scaling, [_exponent(leaves[i]) for i in at]) if exact else 0
-    elif _linear(name, function, leaves, at):
-        exponent = _least(scaling, [leaves[i].exponent for i in at])
+    dtype = HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
+    sums = name in SUMS
+    if sums:
+        exponent = _least(scaling, [_exponent(x) for x in _tensors(args) if x.is_floating_point()])
+        # Filled with a number other than zero, values are no gradient any more.
+        if name == "where" and any(isinstance(x, (int, float)) and x != 0 for x in args):
+            exponent = 0
+    elif _linear(name, args, gradients):
+        exponent = _least(scaling, [gradient.exponent for gradient in gradients])
     else:
         exponent = 0
     if name in HALF_ONLY:
         exponent = first.exponent
-        plain = [_data(leaf) for leaf in leaves]
-    else:
-        plain = [_plain(leaf, i in at, exponent, scaling) for i, leaf in enumerate(leaves)]
-    a, k = tree_unflatten(plain, spec)
-    return _wrapped(function(*a, **k), exponent, scaling, dtype, False)
+        return _wrapped(_wide(function(*_each(_data, args), **kwargs)), exponent, scaling, dtype, False)
+
+    def plain(x):
+        return _plain(x, sums, exponent, scaling)
+
+    out = function(*_each(plain, args), **{key: plain(x) for key, x in kwargs.items()})
+    return _wrapped(out, exponent, scaling, dtype, False)
+
+
+def _gradients(args):
+    found = []
+    for x in args:
+        if isinstance(x, scaled.ScaledTensor):
+            found.append(x)
+        elif isinstance(x, (list, tuple)):
+            found += [y for y in x if isinstance(y, scaled.ScaledTensor)]
+    return found
+
+
+def _tensors(args):
+    for x in args:
+        if isinstance(x, torch.Tensor):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from (y for y in x if isinstance(y, torch.Tensor))
+
+
+def _each(f, args):
+    """Arguments, and those in lists, one by one."""
+    return [type(x)(map(f, x)) if isinstance(x, (list, tuple)) and any(isinstance(y, torch.Tensor) for y in x) else f(x) for x in args]
+
+
+def _wide(out):
+    if isinstance(out, torch.Tensor):
+        return out.float() if out.dtype == HALF else out
+    return type(out)(map(_wide, out)) if isinstance(out, (list, tuple)) else out
 
 
 def _settle(x, node, scaling):
@@ -98,17 +128,15 @@ def _settle(x, node, scaling):
         x.settle(*scaling.names.site(node))
 
 
-def _linear(name, function, leaves, at):
+def _linear(name, args, gradients):
     if name == "div":
-        return at == [0]
-    if name in ("mul", "mm", "bmm", "mv", "dot", "matmul") and len(at) != 1:
-        return False
+        return len(gradients) == 1 and args[0] is gradients[0]
+    if name in ("mul", "mm", "bmm", "mv", "dot", "matmul"):
+        return len(gradients) == 1
     if name == "masked_fill":
-        return leaves[2] == 0
+        return args[2] == 0
     if name == "constant_pad_nd":
-        return len(leaves) < 3 or not leaves[-1]
-    if name in ("addmm", "baddbmm"):
-        return False
+        return len(args) < 3 or not args[2]
     return name in LINEAR or name.endswith("_backward")
 
 
@@ -123,24 +151,21 @@ def _copy(x, kwargs, scaling, node, kind):
     return scaled.ScaledTensor(data, x.exponent, scaling, dtype, x.settled)
 
 
-def _into(function, leaves, spec, at, scaling):
+def _into(function, args, kwargs, scaling):
     """An operator that writes: into a gradient at its exponent, into a plain tensor as it is."""
-    target = leaves[0]
-    if isinstance(target, scaled.ScaledTensor):
-        exponent, wide = target.exponent, target.wide()
-        out = wide
-        if target.settled:
-            target.data_, target.settled = wide, False
+    target = args[0]
+    ours = isinstance(target, scaled.ScaledTensor)
+    if ours:
+        exponent, out = target.exponent, target.wide()
+        target.data_, target.settled = out, False
     else:
         exponent, out = 0, target
-    plain = [
-        out if i == 0 else _plain(leaf, isinstance(leaf, torch.Tensor) and leaf.is_floating_point(), exponent, scaling)
-        for i, leaf in enumerate(leaves)
-    ]
-    if not isinstance(target, scaled.ScaledTensor):
-        plain = [x.to(out.dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in plain]
-    a, k = tree_unflatten(plain, spec)
-    function(*a, **k)
+
+    def plain(x):
+        x = _plain(x, True, exponent, scaling)
+        return x.to(out.dtype) if not ours and isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    function(out, *_each(plain, args[1:]), **{key: plain(x) for key, x in kwargs.items()})
     return target
 
 
@@ -159,20 +184,20 @@ def _data(leaf):
     return leaf.data_ if isinstance(leaf, scaled.ScaledTensor) else leaf
 
 
-def _plain(leaf, gradient, exponent, scaling):
-    """What a kernel gets for an argument: gradients in f32 at `exponent`, saved halves in f32, types in f32."""
-    if isinstance(leaf, scaled.ScaledTensor):
-        return scaling.stores.scaled(leaf.wide(), leaf.exponent, exponent)
-    if isinstance(leaf, torch.Tensor):
-        leaf = leaf.float() if leaf.dtype in _NARROW else leaf
-        return scaling.stores.scaled(leaf, 0, exponent) if gradient else leaf
-    return torch.float32 if isinstance(leaf, torch.dtype) and leaf in _NARROW else leaf
+def _plain(x, sums, exponent, scaling):
+    """What a kernel gets for an argument: gradients in f32 at `exponent`, saved halves in f32, types in f32. In `sums` plain
+    tensors are gradients, too."""
+    if isinstance(x, scaled.ScaledTensor):
+        return scaling.stores.scaled(x.wide(), x.exponent, exponent)
+    if isinstance(x, torch.Tensor):
+        x = x.float() if x.dtype in _NARROW else x
+        return scaling.stores.scaled(x, 0, exponent) if sums and x.is_floating_point() else x
+    return torch.float32 if isinstance(x, torch.dtype) and x in _NARROW else x
 
 
 def _wrapped(out, exponent, scaling, dtype, settled):
-    def wrap(x):
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            return x
-        return scaled.ScaledTensor(x, exponent, scaling, dtype, settled)
-
-    return tree_map(wrap, out)
+    if isinstance(out, torch.Tensor):
+        return scaled.ScaledTensor(out, exponent, scaling, dtype, settled) if out.is_floating_point() else out
+    if isinstance(out, (list, tuple)):
+        return type(out)([_wrapped(x, exponent, scaling, dtype, settled) for x in out])
+    return out

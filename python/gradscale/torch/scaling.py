@@ -109,6 +109,7 @@ class GradientScaling(Steps):
         if task != self._task:
             self._task = task
             self._micro += 1
+            self.stores.begin()
             self.names.clear()
             torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
         self.names.look(node)

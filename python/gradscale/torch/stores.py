@@ -30,6 +30,14 @@ class Host:
 
     def __init__(self, device):
         self._rows = np.zeros((16, WORDS), np.uint32)
+        self._threads = None
+
+    def begin(self):
+        """As many threads as PyTorch has."""
+        threads = torch.get_num_threads()
+        if threads != self._threads:
+            self._threads = threads
+            _gradscale.set_num_threads(threads)
 
     def grow(self, count):
         if count > len(self._rows):
@@ -93,7 +101,9 @@ class Device:
         self._device = device
         self._rows = torch.zeros(16, plain.ROW, dtype=torch.int64, device=device)
         self._exponents = torch.zeros(16, dtype=torch.int32, device=device)
-        self._at = np.zeros(16, np.int32)
+
+    def begin(self):
+        """Nothing is to be made ready."""
 
     def grow(self, count):
         if count > len(self._rows):
@@ -103,14 +113,12 @@ class Device:
             self._rows[: len(rows)] = rows
             self._exponents = exponents.new_zeros(size)
             self._exponents[: len(exponents)] = exponents
-            self._at = np.resize(self._at, size)
 
     def upload(self, exponents):
         host = torch.from_numpy(exponents)
         if self._device.type == "cuda":
             host = host.pin_memory()
         self._exponents[: len(host)].copy_(host, non_blocking=True)
-        self._at[: len(host)] = exponents
 
     def exponent(self, slot):
         return self._exponents[slot]
