@@ -33,10 +33,12 @@ from ._gradscale import (
     replay,
     set_num_threads,
 )
+from ._gradscale import VERSION as __version__
 
 Stats.of = staticmethod(observe)
 
 __all__ = [
+    "__version__",
     "METHODS",
     "ROW_WORDS",
     "Choice",

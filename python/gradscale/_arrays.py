@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, overload
+
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _gradscale
 
 DETAILS = {"none": 0, "counts": 1, "full": 2, "moments": 3}
 
 
-def _detail(detail) -> int:
+def _detail(detail: str | int) -> int:
     """The number of a detail, which is given by its name or as that number."""
     if isinstance(detail, str):
         try:
@@ -24,7 +27,7 @@ def _flat(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1) if x.flags.c_contiguous else np.ascontiguousarray(x).reshape(-1)
 
 
-def _floats(x, what: str) -> np.ndarray:
+def _floats(x: ArrayLike, what: str) -> np.ndarray:
     """`x` as an array of float32 or float16; other numbers are rounded to float32."""
     x = np.asarray(x)
     if x.dtype in (np.float32, np.float16):
@@ -34,12 +37,20 @@ def _floats(x, what: str) -> np.ndarray:
     raise TypeError(f"{what} takes real numbers, not {x.dtype}")
 
 
-def observe(x, exponent: int = 0, detail="full", *, start: int = 0) -> _gradscale.Stats:
+def observe(x: ArrayLike, exponent: int = 0, detail: str | int = "full", *, start: int = 0) -> _gradscale.Stats:
     """What a store of `x` at the exponent `exponent` would see: see `Stats.of`."""
     return _gradscale.Stats._of(_flat(_floats(x, "observe")), start, exponent, _detail(detail))
 
 
-def store(x, exponent: int = 0, *, start: int = 0, detail="full", out=None, row=None):
+@overload
+def store(
+    x: ArrayLike, exponent: int = 0, *, start: int = 0, detail: str | int = "full", out: NDArray[Any] | None = None, row: None = None
+) -> tuple[NDArray[Any], _gradscale.Stats]: ...
+@overload
+def store(
+    x: ArrayLike, exponent: int = 0, *, start: int = 0, detail: str | int = "full", out: NDArray[Any] | None = None, row: NDArray[Any]
+) -> NDArray[Any]: ...
+def store(x, exponent=0, *, start=0, detail="full", out=None, row=None):
     """Stores `x` as float16 at the scale 2^exponent, and says what that lost.
 
     `x` (float32 or float16) stands at the scale 2^start; it is multiplied by 2^(exponent − start) in float32 and rounded
@@ -90,7 +101,17 @@ def _named(format) -> tuple[str, np.dtype | None, np.dtype]:
     return base + ("," + rest if rest else ""), dtype, bits
 
 
-def cast(x, format="fp16", *, rounding="nearest", exponent: int = 0, seed: int = 0, bits=False, out=None, tally=False):
+def cast(
+    x: ArrayLike,
+    format: str | DTypeLike = "fp16",
+    *,
+    rounding: Literal["nearest", "zero", "stochastic"] = "nearest",
+    exponent: int = 0,
+    seed: int = 0,
+    bits: bool = False,
+    out: NDArray[Any] | None = None,
+    tally: bool = False,
+) -> Any:
     """`x` times 2^exponent, rounded once to `format`.
 
     `x`: float32 or float64 of any shape (other numbers become float32 where that is exact, else float64); a scalar gives
@@ -104,7 +125,7 @@ def cast(x, format="fp16", *, rounding="nearest", exponent: int = 0, seed: int =
     """
     x = np.asarray(x)
     if x.dtype not in (np.float32, np.float64):
-        if x.dtype.kind not in "fiub" and x.dtype.name not in _NAMES and not x.dtype.name.startswith("float8"):
+        if x.dtype.itemsize > 8 or x.dtype.kind not in "fiub" and x.dtype.name not in _NAMES and not x.dtype.name.startswith("float8"):
             raise TypeError(f"cast takes real numbers, not {x.dtype}")
         x = x.astype(np.float64 if x.dtype.itemsize > 2 and x.dtype != np.float32 else np.float32)
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
@@ -121,7 +142,9 @@ def cast(x, format="fp16", *, rounding="nearest", exponent: int = 0, seed: int =
     return (y, dict(zip(("exact", "inexact", "underflow", "overflow", "invalid"), counted))) if tally else y
 
 
-def decode(y, format=None, *, exponent: int = 0, out=None):
+def decode(
+    y: ArrayLike, format: str | DTypeLike | None = None, *, exponent: int = 0, out: NDArray[Any] | None = None
+) -> Any:
     """The values of patterns, or of an array of a small dtype, times 2^-exponent as float32.
 
     `y`: uint8, uint16 or uint32 with the patterns of `format`, or an array of a dtype that says its format itself.

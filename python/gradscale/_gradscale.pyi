@@ -8,6 +8,7 @@ from typing import Any, Literal, Sequence, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+VERSION: str
 METHODS: str
 """How methods are written, in one line."""
 ROW_WORDS: int

@@ -38,6 +38,8 @@ mod _gradscale {
         traces::play,
     };
     #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
     const METHODS: &str = gradscale::METHODS;
     #[pymodule_export]
     const ROW_WORDS: usize = crate::words::ROW_WORDS;

@@ -8,7 +8,7 @@ use crate::{
     wrong,
 };
 use gradscale::{
-    Method, Scaling,
+    Method, Preset, Scaling,
     core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
     sites::{self, Attempt, SavedSite, SlotKind},
 };
@@ -39,6 +39,14 @@ fn slot(index: usize) -> Slot {
     Slot(u16::try_from(index + RESERVED).unwrap_or(u16::MAX))
 }
 
+/// Whether a row is all that decisions need.
+fn decides_from_rows(scaling: &Scaling) -> bool {
+    match scaling {
+        Scaling::Loss(_) => true,
+        Scaling::Gradient(gradient) => gradient.preset == Preset::Exact,
+    }
+}
+
 fn scaling(method: &str) -> PyResult<Scaling> {
     Ok(method.parse::<Method>().map_err(wrong)?.scaling)
 }
@@ -48,7 +56,11 @@ impl Sites {
     #[new]
     #[pyo3(signature = (method="gs", names=Vec::new(), *, late=false))]
     fn new(method: &str, names: Vec<String>, late: bool) -> PyResult<Self> {
-        let sites = sites::Sites::new(scaling(method)?).map_err(wrong)?;
+        let scaling = scaling(method)?;
+        if late && !decides_from_rows(&scaling) {
+            return Err(wrong(format!("{method} decides inside a step, which rows that come late cannot do")));
+        }
+        let sites = sites::Sites::new(scaling).map_err(wrong)?;
         let mut all = Self { sites, method: method.to_owned(), late };
         for name in names {
             all.add(&name, "site", false)?;
@@ -64,7 +76,7 @@ impl Sites {
             "parameter" => SlotKind::Parameter,
             other => return Err(wrong(format!("no kind of site is called {other}: site, forward, parameter"))),
         };
-        if self.names().iter().any(|other| *other == name) {
+        if self.names().contains(&name) {
             return Err(wrong(format!("{name} is there already")));
         }
         let slot = self.sites.slot(name, kind).map_err(wrong)?;
@@ -145,6 +157,9 @@ impl Sites {
     ) -> PyResult<i32> {
         let slot = self.known(index)?;
         match verdict {
+            Some(Verdict::Row(_)) if !decides_from_rows(self.sites.scaling()) => {
+                return Err(wrong(format!("{} decides from more than a row: give what Rule chose", self.method)));
+            }
             Some(Verdict::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
             Some(Verdict::Choice(choice)) => {
                 let measured_at = measured_at.ok_or_else(|| wrong("a choice needs the exponent measured_at"))?;

@@ -160,6 +160,7 @@ def test_other_widths():
     [
         (lambda: gs.cast(1j), TypeError),
         (lambda: gs.cast("a"), TypeError),
+        (lambda: gs.cast(np.longdouble(1)), TypeError),
         (lambda: gs.cast(1.0, "fp17"), ValueError),
         (lambda: gs.cast(1.0, "e9m9"), ValueError),
         (lambda: gs.cast(1.0, rounding="up"), ValueError),

@@ -223,6 +223,8 @@ def test_what_cannot_be_restored_changes_nothing():
         (lambda: gs.Sites("gs", ["a"]).finish(np.zeros((2, gs.ROW_WORDS), np.uint32)), ValueError),
         (lambda: gs.Sites("gs", ["layer"]).finish(np.full((1, gs.ROW_WORDS), 3, np.uint32)), ValueError),
         (lambda: gs.Sites("gs", ["a"]).finish(np.zeros((1, gs.ROW_WORDS), np.uint32), order=[1]), ValueError),
+        (lambda: gs.Sites("gs:paper", late=True), ValueError),
+        (lambda: gs.Sites("gs:paper", ["a"]).decide(0, gs.Stats.of([1.0])), ValueError),
         (lambda: gs.Rule("dynamic"), ValueError),
         (lambda: gs.LossScale("gs"), ValueError),
         (lambda: gs.replay("no such file"), FileNotFoundError),
@@ -278,3 +280,28 @@ def test_examples_of_the_documentation():
     readme = Path(__file__).parents[1] / "README.md"
     if readme.exists():
         assert doctest.testfile(str(readme), module_relative=False).failed == 0
+
+
+def test_types_name_what_is_there():
+    """The types of the extension, its functions, classes and their members: all that is there, and nothing else."""
+    import ast
+
+    def names(body):
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield node.name
+            elif isinstance(node, ast.AnnAssign):
+                yield node.target.id
+
+    def public(thing):
+        return {name for name in vars(thing) if not name.startswith("__")}
+
+    module = gs._gradscale
+    tree = ast.parse(Path(gs.__file__).with_name("_gradscale.pyi").read_text())
+    only_types = {node.name for node in tree.body if isinstance(node, ast.ClassDef) and "TypedDict" in ast.unparse(node)}
+    assert set(names(tree.body)) - only_types - {"Replay"} == public(module)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name not in only_types and node.name != "NoDecision":
+            said = {name for name in names(node.body) if not name.startswith("__")}
+            assert said == public(getattr(module, node.name)), node.name
+    assert gs.__version__.count(".") == 2 and set(gs.__all__) <= set(vars(gs))
