@@ -1,18 +1,14 @@
 """Steps: skipped on the device, repeated, decided late, saved and gone on with."""
 
 import copy
-import warnings
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradscale
-from gradscale import _gradscale
-from gradscale.torch import GradientScaling, SkippedTooOften, attach, plain
+from gradscale.torch import GradientScaling, SkippedTooOften, attach
 from torch_models import batches, cross_entropy, error, exact, network
 
 torch.set_num_threads(1)
@@ -270,24 +266,6 @@ def test_decisions_are_cores():
         by_hand.finish(rows, False)
         assert by_hand.exponents.tolist() == gs.sites.exponents.tolist()
         seen.setdefault(tuple(by_hand.exponents), 0)
-
-
-finite = st.floats(width=32, allow_nan=True, allow_infinity=True)
-
-
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.lists(finite, min_size=1, max_size=40), st.integers(-140, 140), st.integers(1, 2))
-def test_plain_operators_see_what_the_kernel_sees(values, k, detail):
-    x = torch.tensor(values, dtype=torch.float32)
-    u = plain.scale(x, torch.tensor(k, dtype=torch.int32))
-    row = torch.zeros(plain.ROW, dtype=torch.int64)
-    y = u.half()
-    plain.observe(u, y, row, detail)
-    expected, stored = np.zeros(gradscale.ROW_WORDS, np.uint32), np.zeros(len(values), np.float16)
-    _gradscale.store(x.numpy(), 0, stored, k, detail, expected)
-    words = plain.words(row[None].numpy(), [k], [detail])[0]
-    assert words.tolist() == expected.tolist()
-    assert np.array_equal(stored.view(np.uint16)[~np.isnan(stored)], y.numpy().view(np.uint16)[~np.isnan(stored)])
 
 
 def test_late_and_early_agree_where_scales_do_not_move():

@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _gradscale
-from . import plain
-from .stores import Device, Host
+from .stores import EXPONENT, FULL, Device, Host
 
 _LIGHT = 16
 
@@ -54,7 +53,6 @@ class _Bucket:
         self.ranks = dist.get_world_size(state.group)
         self.sites = _gradscale.Sites(state.method, [f"parameter {i}" for i in range(count)], late=True)
         self.stores = (Host if device.type == "cpu" else Device)(device)
-        self.stores.grow(count)
         self.flight = None
         # A sum of so many halves has so many bits more.
         self.carry = (self.ranks - 1).bit_length()
@@ -65,15 +63,14 @@ class _Bucket:
         parts = [gradient / self.ranks for gradient in gradients]
         if self.sites.at_once.any():
             self._decide(parts)
-        details = self.sites.details.tolist()
-        self.stores.upload(self.sites.exponents)
+        self.stores.upload(self.sites.exponents, self.sites.details)
         numbers = self.sites.exponents.tolist()
         exponents = [self.stores.exponent(slot) for slot in range(len(parts))]
         chunk = -(-buffer.numel() // self.ranks)
         halves = torch.zeros(chunk * self.ranks, dtype=torch.float16, device=buffer.device)
         start = 0
         for slot, part in enumerate(parts):
-            y = self.stores.store(part.reshape(-1), 0, slot, exponents[slot], details[slot])
+            y = self.stores.store(part.reshape(-1), 0, slot)
             halves[start : start + y.numel()] = y
             start += y.numel()
         theirs = torch.empty_like(halves)
@@ -87,40 +84,33 @@ class _Bucket:
             less = exponents[slot] - self.carry
             gradient.copy_(self.stores.scaled(some, less, 0))
             start += gradient.numel()
-        self.flight = (self._gathered(max(details)), numbers, details)
+        self.flight = self._gathered(self.sites.details.max()), numbers
 
     def _decide(self, parts):
         """In the first step, from what all ranks have."""
-        for slot, part in enumerate(parts):
-            self.stores.store(part.reshape(-1), 0, slot, 0, plain.FULL)
-        rows = self._merged(self._gathered(plain.FULL), [0] * len(parts), [plain.FULL] * len(parts))
-        for slot, row in enumerate(rows):
+        looks = [self.stores.look(part.reshape(-1), 0).to_words().view(np.int32) for part in parts]
+        gathered = self._exchange(torch.from_numpy(np.stack(looks)).to(parts[0].device))
+        for slot, row in enumerate(self._merged(gathered, [0] * len(parts))):
             if self.sites.at_once[slot]:
                 self.sites.decide(slot, _gradscale.Stats._from_words(row))
 
     def _gathered(self, detail):
         """The rows of all ranks, on their way."""
-        count = len(self.sites)
-        (rows, _, *event) = self.stores.collect(count, None)
-        if isinstance(rows, np.ndarray):
-            words = rows if detail >= plain.FULL else rows[:, :_LIGHT]
-            local = torch.from_numpy(np.ascontiguousarray(words).view(np.int32))
-        else:
-            local = rows.to(self.stores._device)
+        rows = self.stores.collect(len(self.sites), None)[0]
+        rows = torch.from_numpy(rows.view(np.int32)) if isinstance(rows, np.ndarray) else rows
+        return self._exchange(rows if detail >= FULL else rows[:, :_LIGHT].contiguous())
+
+    def _exchange(self, local):
         out = local.new_empty((self.ranks, *local.shape))
         dist.all_gather_into_tensor(out.view(-1, local.shape[-1]), local, group=self.state.group)
         self.state.sent += local.numel() * local.element_size() * (self.ranks - 1)
         return out
 
-    def _merged(self, gathered, exponents, details):
+    def _merged(self, gathered, exponents):
         """One row for each parameter, in words."""
-        if gathered.dtype == torch.int64:
-            total = gathered.sum(0)
-            total[:, 7] = gathered[:, :, 7].amax(0)
-            return plain.words(total.cpu().numpy(), exponents, details)
         words = np.zeros((*gathered.shape[:2], _gradscale.ROW_WORDS), np.uint32)
-        words[:, :, : gathered.shape[2]] = gathered.numpy().view(np.uint32)
-        words[:, :, -1] = np.asarray(exponents, np.int32).view(np.uint32)
+        words[:, :, : gathered.shape[2]] = gathered.cpu().numpy().view(np.uint32)
+        words[:, :, EXPONENT] = np.asarray(exponents, np.int32).view(np.uint32)
         out = np.zeros(words.shape[1:], np.uint32)
         for slot in range(words.shape[1]):
             rows = [_gradscale.Stats._from_words(words[rank, slot]) for rank in range(self.ranks)]

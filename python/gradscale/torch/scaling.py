@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from .. import _gradscale
@@ -30,7 +31,7 @@ class GradientScaling(Steps):
         self._late, self._limit, self._in_a_row = late, skips, 0
         self._sites = None
         self._slots, self._shared = {}, set()
-        self._order, self._used, self._details = [], {}, {}
+        self._order, self._stored = [], set()
         self._micro, self._task, self._failed = 0, None, 0
         self._blamed = {}
         self._labels, self._hooks, self._unnamed = {}, {}, 0
@@ -55,17 +56,18 @@ class GradientScaling(Steps):
 
     def _refresh(self):
         """What the coming step does at each site."""
-        sites = self._sites
-        self.stores.grow(len(sites))
-        self.stores.upload(sites.exponents)
-        self._at_once = sites.at_once.tolist()
-        self._wanted = sites.details.tolist()
+        self._details = self._sites.details
+        self.stores.upload(self._sites.exponents, self._details)
+        self._at_once = self._sites.at_once.tolist()
 
     def _slot(self, name, calls):
         slot = self._slots.get(name)
         if slot is None:
             slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
-            self._refresh()
+            # What the others observe in this step stays.
+            self._details = np.append(self._details, self._sites.details[slot])
+            self._at_once.append(bool(self._sites.at_once[slot]))
+            self.stores.upload(self._sites.exponents, self._details)
             if calls > 1:
                 self._shared.add(slot)
         elif calls > 1 and slot not in self._shared:
@@ -76,21 +78,14 @@ class GradientScaling(Steps):
     def store(self, name, calls, x, start):
         """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
         slot = self._slot(name, calls)
-        if slot in self._used:
-            exponent = self._used[slot]
-        elif self._at_once[slot]:
-            self._sites.decide(slot, self.stores.look(x, start), self.stores.number(start))
+        if self._at_once[slot]:
+            exponent = self._sites.decide(slot, self.stores.look(x, start), self.stores.number(start))
             self._at_once[slot] = bool(self._sites.at_once[slot])
-            self.stores.upload(self._sites.exponents)
-            exponent = self.stores.exponent(slot)
-            if not self._at_once[slot]:
-                self._used[slot] = exponent
-        else:
-            exponent = self._used[slot] = self.stores.exponent(slot)
-        if slot not in self._details:
-            self._details[slot] = self._wanted[slot]
+            self.stores.decided(slot, exponent)
+        if slot not in self._stored:
+            self._stored.add(slot)
             self._order.append(slot)
-        return self.stores.store(x, start, slot, exponent, self._details[slot]), exponent
+        return self.stores.store(x, start, slot), self.stores.exponent(slot)
 
     # Passes
 

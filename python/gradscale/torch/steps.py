@@ -7,7 +7,6 @@ import types
 import numpy as np
 import torch
 
-from . import plain
 
 
 class SkippedTooOften(RuntimeError):
@@ -143,11 +142,8 @@ class Steps:
         found = self._found
         if found is None:
             found = self.found_inf(parameter for _, parameter in self._hooks.values())
-        count = len(self._sites)
-        seen = self.stores.collect(count, found)
-        details = [self._details.get(slot, plain.NONE) for slot in range(count)]
-        flight = seen, self._order, details, self._sites.exponents.tolist(), self._micro
-        self._order, self._used, self._details = [], {}, {}
+        flight = self.stores.collect(len(self._sites), found), self._order, self._micro
+        self._order, self._stored = [], set()
         self._micro, self._task, self._found = 0, None, None
         self.epoch += 1
         self.names.clear()
@@ -155,8 +151,8 @@ class Steps:
 
     def _finish(self, flight, repeatable):
         """Reads the rows of a step and decides."""
-        seen, order, details, exponents, micro = flight
-        rows, found = self.stores.read(seen, exponents, details)
+        seen, order, micro = flight
+        rows, found = self.stores.read(seen)
         new = len(self._sites) - len(rows)
         if new:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
@@ -185,8 +181,8 @@ class Steps:
             state["sites"] = dict(self._sites.state_dict())
             state["shared"] = sorted(self._shared)
         if self._flight is not None:
-            seen, order, details, exponents, micro = self._flight
-            rows, found = self.stores.read(seen, exponents, details)
+            seen, order, micro = self._flight
+            rows, found = self.stores.read(seen)
             state["flight"] = {"rows": rows.tobytes(), "found": found, "order": order, "micro": micro}
         return state
 
@@ -206,9 +202,9 @@ class Steps:
         self._slots = {name: slot for slot, name in enumerate(self._sites.names)}
         self._shared = set(state["shared"])
         self._late = self._sites.late
-        self._order, self._used, self._details, self._micro, self._flight = [], {}, {}, 0, None
+        self._order, self._stored, self._micro, self._flight = [], set(), 0, None
         if "flight" in state:
             flight = state["flight"]
             rows = np.frombuffer(flight["rows"], np.uint32).reshape(len(self._sites), -1)
-            self._flight = (rows, flight["found"]), flight["order"], None, None, flight["micro"]
+            self._flight = (rows, flight["found"]), flight["order"], flight["micro"]
         self._refresh()
