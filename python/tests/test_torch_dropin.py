@@ -278,3 +278,59 @@ def test_reports(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         report.to_tensorboard(writer)
     assert sum(f.stat().st_size for f in tmp_path.iterdir()) > 500
+
+
+def test_which_layer_made_an_inf():
+    model = network("mlp")
+    attach(model)
+    (x, _), = batches("mlp", 1)
+    assert gradscale.torch.first_not_finite(model, x) is None
+    assert gradscale.torch.first_not_finite(model, x * float("nan")) == "input"
+    with torch.no_grad():
+        model[2].weight.mul_(1e6)  # beyond a half
+    assert gradscale.torch.first_not_finite(model, x) == "2"
+
+
+def test_compiled_models_are_refused_in_words():
+    model = network("mlp")
+    attach(model)
+    (x, y), = batches("mlp", 1)
+    compiled = torch.compile(model, backend="aot_eager")
+    with pytest.raises(RuntimeError, match="trains models that are not compiled"):
+        cross_entropy(compiled(x), y).backward()
+
+
+def test_hooks_of_others_see_gradients_as_they_are():
+    """A hook that is no linear function, and one that looks."""
+    model = network("mlp")
+    gs = attach(model)
+    (x, y), = batches("mlp", 1)
+    seen = []
+
+    def clip(module, inputs, out):
+        out.register_hook(lambda g: seen.append(float(g.abs().max())) or g.clamp(-(2.0**-38), 2.0**-38))
+
+    model[2].register_forward_hook(clip)
+    (cross_entropy(model(x), y) * 2.0**-30).backward()
+    twin = network("mlp").double()
+    limits = []
+    twin[2].register_forward_hook(
+        lambda m, i, out: out.register_hook(lambda g: limits.append(float(g.abs().max())) or g.clamp(-(2.0**-38), 2.0**-38)) and None
+    )
+    (cross_entropy(twin(x.double()), y) * 2.0**-30).backward()
+    assert abs(seen[0] - limits[0]) < 3e-3 * limits[0] and limits[0] > 2.0**-38
+    assert error([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()]) < 6e-2
+    gs.update()
+
+
+def test_a_gradient_of_a_step_that_is_over():
+    model = network("mlp")
+    gs = attach(model)
+    (x, y), = batches("mlp", 1)
+    kept = []
+    model[2].register_forward_hook(lambda m, i, out: out.register_hook(lambda g: kept.append((g, g.unscaled()))) and None)
+    cross_entropy(model(x), y).backward()
+    assert error([kept[0][0].unscaled()], [kept[0][1]]) < 1e-3
+    gs.update()
+    with pytest.raises(RuntimeError, match="of a step that is over"):
+        kept[0][0].unscaled()

@@ -2,8 +2,9 @@
 
 from .attach import attach
 from .grad_scaler import GradScaler
+from .report import Report, first_not_finite
 from .scaled import ScaledTensor
 from .scaling import GradientScaling
 from .steps import SkippedTooOften
 
-__all__ = ["GradScaler", "GradientScaling", "ScaledTensor", "SkippedTooOften", "attach"]
+__all__ = ["GradScaler", "GradientScaling", "Report", "ScaledTensor", "SkippedTooOften", "attach", "first_not_finite"]

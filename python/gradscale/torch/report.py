@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import torch
+from torch.utils._pytree import tree_leaves
+
 
 class Report:
     """Sites in the order in which they were found, from the loss on, and how steps ended.
@@ -62,3 +65,36 @@ class Report:
 
 def _share(value):
     return "-" if value is None else f"{100 * value:.3f}%"
+
+
+def first_not_finite(model, *args, **kwargs):
+    """The name of the layer of `model` whose results are the first that are not finite, though its inputs are; ``"input"``
+    if they are not; none if all is finite. Runs the forward pass once, and reads a number behind each layer: for when a
+    report says that NaN or ±∞ arrived, which no scale mends. Running statistics are left as they were."""
+    found, handles = [], []
+
+    def bad(values):
+        tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        return any(not torch.isfinite(x).all() for x in tensors)
+
+    def watch(name):
+        def hook(module, inputs, out):
+            if not found and bad(out):
+                found.append(name or type(module).__name__)
+
+        return hook
+
+    if bad((args, kwargs)):
+        return "input"
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_hook(watch(name)))
+        with torch.no_grad():
+            model(*args, **kwargs)
+            for buffer, value in buffers:
+                buffer.copy_(value)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None

@@ -62,6 +62,12 @@ class ScaledTensor(torch.Tensor):
         """The gradient itself, in f32."""
         return self.unscaled().numpy(*args, **kwargs)
 
+    def __coerce_same_metadata_as_tangent__(self, expected_metadata, expected_type=None):
+        raise RuntimeError(
+            "the backward pass of what torch.compile made takes plain gradients, which have no exponents: gradscale.torch"
+            " trains models that are not compiled"
+        )
+
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
