@@ -6,13 +6,15 @@ import pathlib
 import warnings
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch import nn
 
-import gradscale.torch
-from gradscale.torch import GradScaler, GradientScaling, attach
-from torch_models import batches, cross_entropy, error, exact, network
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import gradscale.torch  # noqa: E402
+from gradscale.torch import GradScaler, GradientScaling, attach  # noqa: E402
+from torch_models import batches, cross_entropy, error, exact, network  # noqa: E402
 
 torch.set_num_threads(1)
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"

@@ -3,13 +3,15 @@
 import copy
 
 import pytest
-import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from torch import nn
 
-from gradscale.torch import attach
-from torch_models import error
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch import nn  # noqa: E402
+
+from gradscale.torch import attach  # noqa: E402
+from torch_models import error  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -1,12 +1,14 @@
 """Shift invariance, and what is asked of every node: the gradient of f32 within a half's rounding."""
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from gradscale.torch import GradientScaling, attach
-from torch_models import NETWORKS, batches, cross_entropy, error, exact, network
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from gradscale.torch import GradientScaling, attach  # noqa: E402
+from torch_models import NETWORKS, batches, cross_entropy, error, exact, network  # noqa: E402
 
 torch.set_num_threads(1)
 

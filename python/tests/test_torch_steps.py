@@ -4,12 +4,14 @@ import copy
 
 import numpy as np
 import pytest
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import gradscale
-from gradscale.torch import GradientScaling, SkippedTooOften, attach
-from torch_models import batches, cross_entropy, error, exact, network
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import gradscale  # noqa: E402
+from gradscale.torch import GradientScaling, SkippedTooOften, attach  # noqa: E402
+from torch_models import batches, cross_entropy, error, exact, network  # noqa: E402
 
 torch.set_num_threads(1)
 
