@@ -284,3 +284,37 @@ def test_late_and_early_agree_where_scales_do_not_move():
         return list(model.parameters())
 
     assert all(torch.equal(a, b) for a, b in zip(run(False), run(True)))
+
+
+@pytest.mark.parametrize("method", ["nonsense", "gs:paper", "gs:authors", "gs:interval=0"])
+def test_methods_are_refused_when_they_are_named(method):
+    with pytest.raises(ValueError, match=method.split(",")[0]):
+        attach(network("mlp"), method)
+
+
+@pytest.mark.parametrize("method", ["dynamic", "fixed:1024", "gs:exact,gamma=1e-4,interval=3"])
+def test_other_methods_train_the_same_way(method):
+    model = network("mlp")
+    gs = attach(model, method)
+    (x, y), = batches("mlp", 1)
+    true = exact(network("mlp"), lambda m: cross_entropy(m(x.double()), y))
+    for _ in range(4):
+        model.zero_grad()
+        cross_entropy(model(x), y).backward()
+        assert error([p.grad for p in model.parameters()], true) < 3e-3
+        assert gs.update().stepped
+
+
+def test_wrong_calls_say_what_is_wrong():
+    gs = GradientScaling()
+    assert gs.update() is None and "0 sites, 0 steps" in str(gs.report())
+    with pytest.raises(ValueError, match="which optimizer"):
+        gs.step(lambda: None)
+    optimizer = torch.optim.SGD(network("mlp").parameters(), 0.1)
+    with pytest.raises(RuntimeError, match="no backward that begins at a scaled loss"):
+        gs.step(lambda: torch.zeros(1), optimizer)
+    with pytest.raises(ValueError, match="not a state of gradscale.torch"):
+        gs.load_state_dict({})
+    again = GradientScaling()
+    again.load_state_dict(gs.state_dict())
+    assert again.steps == 0

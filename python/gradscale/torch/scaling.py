@@ -22,6 +22,7 @@ class GradientScaling(Steps):
     """
 
     def __init__(self, method="gs", *, late=None, skips=50):
+        self._check(method, bool(late))
         self.method = method
         self.epoch = 0
         self.stores = None
@@ -39,14 +40,22 @@ class GradientScaling(Steps):
         self._found, self._flight = None, None
         self._loaded = None
 
+    @staticmethod
+    def _check(method, late):
+        """A method is refused when it is named, not at the first gradient."""
+        sites = _gradscale.Sites(method, ["any"])
+        try:
+            sites.decide(0, _gradscale.Stats._of(np.ones(1, np.float32), 0, 0, 2))
+            _gradscale.Sites(method, late=late)
+        except ValueError as error:
+            raise ValueError(f"{method} is not for PyTorch, where a site knows its own values alone ({error})") from None
+
     # Sites
 
     @property
     def sites(self):
-        """The sites: names, exponents, rows and decisions (``gradscale.Sites``)."""
-        if self._sites is None:
-            self._open(torch.device("cpu"))
-        return self._sites
+        """The sites: names, exponents, rows and decisions (``gradscale.Sites``); none before the first gradient."""
+        return _gradscale.Sites(self.method) if self._sites is None else self._sites
 
     def _open(self, device):
         self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)

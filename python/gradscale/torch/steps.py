@@ -96,6 +96,8 @@ class Steps:
             flight, self._flight = self._flight, None
             self._finish(flight, repeatable=False)
             self._refresh()
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            raise RuntimeError("gs.step() is for one process: ranks would have to agree to repeat. Use gs.guard() and gs.update()")
         pairs = [(one, self._original(one)) for one in optimizers] or list(self._optimizers)
         if not pairs:
             raise ValueError("which optimizer is to step? Give it here, or guard it")
@@ -193,6 +195,8 @@ class Steps:
         self.steps, self.repeats, self.skipped = state["steps"], state["repeats"], state["skipped"]
         self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
         if "sites" not in state:
+            self._sites = self.stores = None
+            self._slots, self._shared = {}, set()
             return
         if self._sites is None:
             # Where gradients will be is known at the first one.
