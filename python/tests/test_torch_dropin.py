@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import io
 import pathlib
 import warnings
 
@@ -336,3 +337,45 @@ def test_a_gradient_of_a_step_that_is_over():
     gs.update()
     with pytest.raises(RuntimeError, match="of a step that is over"):
         kept[0][0].unscaled()
+
+
+def test_copies_and_pickles_of_attached_models():
+    model = network("mlp")
+    gs = attach(model)
+    (x, y), = batches("mlp", 1)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        model[0].weight.zero_()
+    cross_entropy(twin(x), y).backward()
+    assert twin[0].weight.grad is not None and model[0].weight.grad is None and gs.update().stepped
+    buffer = io.BytesIO()
+    torch.save(twin, buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer, weights_only=False)
+    assert torch.equal(loaded(x), network("mlp")(x))
+    with pytest.raises(ValueError, match="attached already"):
+        attach(model)
+
+
+def test_second_derivatives_are_refused():
+    model = network("mlp")
+    attach(model)
+    (x, y), = batches("mlp", 1)
+    with pytest.raises(RuntimeError, match="create_graph=True"):
+        torch.autograd.grad(cross_entropy(model(x), y), model[0].weight, create_graph=True)
+
+
+def test_sparse_gradients():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(10, 8, sparse=True), nn.Linear(8, 3))
+    x = torch.tensor([1, 4, 4, 7])
+    gs = attach(model)
+    optimizer = torch.optim.SparseAdam(model[0].parameters())
+    gs.guard(optimizer)
+    (model(x).square().sum() * 2.0**-30).backward()
+    optimizer.step()
+    assert gs.update().stepped and model[0].weight.grad.is_sparse
+    torch.manual_seed(0)
+    twin = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 3)).double()
+    (twin(x).square().sum() * 2.0**-30).backward()
+    assert error([model[0].weight.grad.to_dense()], [twin[0].weight.grad]) < 3e-3

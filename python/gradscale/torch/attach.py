@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import types
 
 import torch
 from torch.utils._pytree import tree_map
@@ -15,58 +17,84 @@ def attach(model, method="gs", *, dtype=torch.float16, **options):
     exponent for each, gradients of its weights are f32 and unscaled. Call ``loss.backward()`` as always, and
     ``update()`` of what is returned after each step of the optimizer. Results of the model are f32.
 
-    Parameters may be frozen, thawed or added at any time. ``detach()`` gives the model back as it was.
+    Parameters may be frozen, thawed or added at any time. ``detach()`` gives the model back as it was. A deep copy of the
+    model is attached to the same scales; what is pickled is a model that never was attached.
     """
     scaling = GradientScaling(method, **options)
     scaling.attach(model, dtype=dtype)
     return scaling
 
 
-def _wrap(module, forward):
-    """Replaces a module's ``forward``, on this object alone; returns what takes that back."""
-    before = module.__dict__.get("forward")
-    module.forward = forward
+class Forward:
+    """A module's ``forward``, on one object alone."""
 
-    def undo():
-        if module.__dict__.get("forward") is forward:
-            del module.forward
-            if before is not None:
-                module.forward = before
+    def __init__(self, module):
+        self.module = module
+        self.before = module.__dict__.get("forward")
+        # Its name and arguments, at which others look.
+        functools.update_wrapper(self, self.original(), updated=())
 
-    return undo
+    def original(self):
+        """The module's ``forward`` before."""
+        return self.before or types.MethodType(type(self.module).forward, self.module)
+
+    def put(self):
+        """Replaces ``forward``; returns what takes that back."""
+        self.module.forward = self
+
+        def undo():
+            if self.module.__dict__.get("forward") is self:
+                del self.module.forward
+                if self.before is not None:
+                    self.module.forward = self.before
+
+        return undo
+
+    def _copied(self, twin, memo):
+        """With the module, which is there, its state not yet."""
+        twin.before = copy.deepcopy(self.before, memo)
+        return twin
+
+    def __reduce__(self):
+        # While the module is being read it has none of its own yet: this is that of its class.
+        return getattr, (self.module, "forward")
 
 
-def under_autocast(module, scaling, dtype):
+class Scaled(Forward):
     """``forward`` under autocast, its results in f32, their gradients scaled."""
-    forward = module.forward
 
-    def result(x):
-        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad:
-            return scaling.scale(x, torch.float32 if x.dtype == dtype else x.dtype)
-        return x.float() if isinstance(x, torch.Tensor) and x.dtype == dtype else x
+    def __init__(self, module, scaling, dtype):
+        super().__init__(module)
+        self.scaling, self.dtype = scaling, dtype
 
-    @functools.wraps(forward)
-    def scaled_forward(*args, **kwargs):
-        device = next((p.device.type for p in module.parameters()), "cpu")
-        with torch.autocast(device, dtype=dtype):
-            out = forward(*args, **kwargs)
-        return tree_map(result, out)
+    def __deepcopy__(self, memo):
+        return self._copied(Scaled(memo[id(self.module)], self.scaling, self.dtype), memo)
 
-    return _wrap(module, scaled_forward)
+    def __call__(self, *args, **kwargs):
+        device = next((p.device.type for p in self.module.parameters()), "cpu")
+        with torch.autocast(device, dtype=self.dtype):
+            out = self.original()(*args, **kwargs)
+        return tree_map(self._result, out)
+
+    def _result(self, x):
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        dtype = torch.float32 if x.dtype == self.dtype else x.dtype
+        return self.scaling.scale(x, dtype) if x.requires_grad else x.to(dtype)
 
 
-def in_f32(module):
+class InF32(Forward):
     """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU."""
-    forward = module.forward
 
-    def wide(x):
-        return x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    def __deepcopy__(self, memo):
+        return self._copied(InF32(memo[id(self.module)]), memo)
 
-    @functools.wraps(forward)
-    def wide_forward(*args, **kwargs):
-        if next(module.parameters()).device.type != "cpu":
-            return forward(*args, **kwargs)
+    def __call__(self, *args, **kwargs):
+        if next(self.module.parameters()).device.type != "cpu":
+            return self.original()(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
-            return forward(*tree_map(wide, args), **tree_map(wide, kwargs))
+            return self.original()(*tree_map(_wide, args), **tree_map(_wide, kwargs))
 
-    return _wrap(module, wide_forward)
+
+def _wide(x):
+    return x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x

@@ -13,7 +13,8 @@ import torch
 from . import graph, scaled
 
 HALF = torch.float16
-_NARROW = (torch.float16, torch.bfloat16)
+#: What is computed in f32 here.
+_OTHERS = (torch.float16, torch.bfloat16, torch.float64)
 
 #: Values move; none is computed.
 MOVES = frozenset(
@@ -190,13 +191,15 @@ def _plain(x, sums, exponent, scaling):
     if isinstance(x, scaled.ScaledTensor):
         return scaling.stores.scaled(x.wide(), x.exponent, exponent)
     if isinstance(x, torch.Tensor):
-        x = x.float() if x.dtype in _NARROW else x
+        x = x.float() if x.dtype in _OTHERS else x
         return scaling.stores.scaled(x, 0, exponent) if sums and x.is_floating_point() else x
-    return torch.float32 if isinstance(x, torch.dtype) and x in _NARROW else x
+    return torch.float32 if isinstance(x, torch.dtype) and x in _OTHERS else x
 
 
 def _wrapped(out, exponent, scaling, dtype, settled):
     if isinstance(out, torch.Tensor):
+        if out.layout != torch.strided:  # of an embedding: on its way to its weight
+            return scaling.stores.scaled(out, exponent, 0)
         return scaled.ScaledTensor(out, exponent, scaling, dtype, settled) if out.is_floating_point() else out
     if isinstance(out, (list, tuple)):
         return type(out)([_wrapped(x, exponent, scaling, dtype, settled) for x in out])

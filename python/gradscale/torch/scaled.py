@@ -86,6 +86,8 @@ class Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
+        if torch.is_grad_enabled():
+            raise RuntimeError("create_graph=True: scaled gradients have no derivatives of their own")
         ctx.scaling.begin(gradient.device)
         if not isinstance(gradient, ScaledTensor):
             # The values are still themselves: at exponent 0, in whatever type they came.

@@ -152,7 +152,7 @@ class GradientScaling(Steps):
         if not weight and torch._C._current_graph_task_id() != self._task:
             # The input of a checkpointed part, whose gradient goes on to the part before.
             return
-        if weight and parameter.dtype in (torch.float16, torch.bfloat16):
+        if weight and parameter.dtype != torch.float32:
             raise TypeError(
                 f"{self._label(parameter)} is {parameter.dtype}: weights and their gradients are kept in f32 here, and"
                 " autocast makes halves of them; call .float() on the model"
@@ -167,14 +167,16 @@ class GradientScaling(Steps):
 
     def attach(self, model, *, dtype=torch.float16):
         """Lets a model train in half: see :func:`gradscale.torch.attach`. Several models may share their scales' rule."""
-        from .attach import in_f32, under_autocast
+        from .attach import InF32, Scaled
 
+        if isinstance(model.__dict__.get("forward"), Scaled):
+            raise ValueError("this model is attached already; detach() it first")
         for module in model.modules():
             if isinstance(module, torch.nn.RNNBase):
-                self._undo.append(in_f32(module))
+                self._undo.append(InF32(module).put())
         self._modules.append(model)
         self.name_parameters(model, prefix="" if len(self._modules) == 1 else f"model{len(self._modules)}")
-        self._undo.append(under_autocast(model, self, dtype))
+        self._undo.append(Scaled(model, self, dtype).put())
 
     def detach(self):
         """Gives models and optimizers back as they were. Gradients that are there stay."""
