@@ -1,6 +1,7 @@
 """Gradients of torch.nn's modules, drawn at random, against autograd in f64."""
 
 import copy
+import os
 
 import pytest
 
@@ -160,7 +161,11 @@ def test_every_module(name):
     compare(name, 2, -24, 0)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+# More by hand: GRADSCALE_EXAMPLES=3000 pytest tests/test_torch_modules.py
+EXAMPLES = int(os.environ.get("GRADSCALE_EXAMPLES", 150))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(LAYERS)), st.integers(1, 3), st.integers(-45, 30), st.integers(0, 1000))
 def test_modules_drawn_at_random(name, n, shift, seed):
     compare(name, n, shift, seed)
