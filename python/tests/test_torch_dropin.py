@@ -1,10 +1,12 @@
 """Other people's code, unchanged but for an import."""
 
 import copy
+import gc
 import importlib.util
 import io
 import pathlib
 import warnings
+import weakref
 
 import pytest
 
@@ -379,3 +381,20 @@ def test_sparse_gradients():
     twin = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 3)).double()
     (twin(x).square().sum() * 2.0**-30).backward()
     assert error([model[0].weight.grad.to_dense()], [twin[0].weight.grad]) < 3e-3
+
+
+def test_inputs_have_gradients_and_are_not_kept():
+    model = network("mlp")
+    gs = attach(model)
+    (x, y), = batches("mlp", 1)
+    wide = x.double().requires_grad_()
+    cross_entropy(copy.deepcopy(nn.Sequential(*model)).double()(wide), y).backward()
+    for _ in range(2):
+        leaf = x.clone().requires_grad_()
+        (cross_entropy(model(leaf), y) * 2.0**-30).backward()
+        gs.update()
+        assert type(leaf.grad) is torch.Tensor and error([leaf.grad * 2.0**30], [wide.grad]) < 1e-1
+    gone = weakref.ref(leaf)
+    del leaf
+    gc.collect()
+    assert gone() is None

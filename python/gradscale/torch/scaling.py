@@ -158,10 +158,16 @@ class GradientScaling(Steps):
                 " autocast makes halves of them; call .float() on the model"
             )
 
-        def unscale(gradient):
-            return gradient.unscaled().to(parameter.dtype) if isinstance(gradient, ScaledTensor) else gradient
+        dtype = parameter.dtype
 
-        self._hooks[id(parameter)] = (parameter.register_hook(unscale), parameter)
+        def unscale(gradient):
+            return gradient.unscaled().to(dtype) if isinstance(gradient, ScaledTensor) else gradient
+
+        if weight:
+            self._hooks[id(parameter)] = (parameter.register_hook(unscale), parameter)
+        elif not hasattr(parameter, "_gradscale"):
+            # An input, which nobody here is to keep.
+            parameter._gradscale = parameter.register_hook(unscale)
 
     # Models
 
