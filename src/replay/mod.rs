@@ -198,10 +198,10 @@ impl Seen {
     }
 }
 
-/// All steps of a trace's text.
+/// All steps of a trace's text. A last line that was cut off is left out.
 ///
 /// # Errors
-/// As [`read`], in words.
+/// What is no trace, or rows without histograms, with the line and in words.
 pub fn parse(text: impl BufRead) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut lines = text.lines().enumerate().peekable();
