@@ -22,7 +22,6 @@ from torch_models import batches, cross_entropy, error, exact, network  # noqa: 
 torch.set_num_threads(1)
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
-# As many write it, and PyTorch's own recipe does.
 LOOP = """
 import torch
 from torch.amp import GradScaler
