@@ -1,0 +1,100 @@
+"""Models whose ``forward`` runs under autocast and whose backward pass is scaled."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+
+import torch
+from torch.utils._pytree import tree_map
+
+from .scaling import GradientScaling
+
+
+def attach(model, method="gs", *, dtype=torch.float16, **options):
+    """Trains `model` in half: its forward pass runs under autocast, gradients of its activations are halves with an
+    exponent for each, gradients of its weights are f32 and unscaled. Call ``loss.backward()`` as always, and
+    ``update()`` of what is returned after each step of the optimizer. Results of the model are f32.
+
+    Parameters may be frozen, thawed or added at any time. ``detach()`` gives the model back as it was. A deep copy of the
+    model is attached to the same scales; what is pickled is a model that never was attached.
+    """
+    scaling = GradientScaling(method, **options)
+    scaling.attach(model, dtype=dtype)
+    return scaling
+
+
+class Forward:
+    """A module's ``forward``, on one object alone."""
+
+    def __init__(self, module):
+        self.module = module
+        self.before = module.__dict__.get("forward")
+        # Its name and arguments, at which others look.
+        functools.update_wrapper(self, self.original(), updated=())
+
+    def original(self):
+        """The module's ``forward`` before."""
+        return self.before or types.MethodType(type(self.module).forward, self.module)
+
+    def put(self):
+        """Replaces ``forward``; returns what takes that back."""
+        self.module.forward = self
+
+        def undo():
+            if self.module.__dict__.get("forward") is self:
+                del self.module.forward
+                if self.before is not None:
+                    self.module.forward = self.before
+
+        return undo
+
+    def _copied(self, twin, memo):
+        """With the module, which is there, its state not yet."""
+        twin.before = copy.deepcopy(self.before, memo)
+        return twin
+
+    def __reduce__(self):
+        # While the module is being read it has none of its own yet: this is that of its class.
+        return getattr, (self.module, "forward")
+
+
+class Scaled(Forward):
+    """``forward`` under autocast, its results in f32, their gradients scaled."""
+
+    def __init__(self, module, scaling, dtype):
+        super().__init__(module)
+        self.scaling, self.dtype = scaling, dtype
+
+    def __deepcopy__(self, memo):
+        return self._copied(Scaled(memo[id(self.module)], self.scaling, self.dtype), memo)
+
+    def __call__(self, *args, **kwargs):
+        device = next((p.device.type for p in self.module.parameters()), "cpu")
+        with torch.autocast(device, dtype=self.dtype):
+            out = self.original()(*args, **kwargs)
+        return tree_map(self._result, out)
+
+    def _result(self, x):
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        dtype = torch.float32 if x.dtype == self.dtype else x.dtype
+        return self.scaling.scale(x, dtype) if x.requires_grad else x.to(dtype)
+
+
+class InF32(Forward):
+    """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU."""
+
+    def __deepcopy__(self, memo):
+        return self._copied(InF32(memo[id(self.module)]), memo)
+
+    def __call__(self, *args, **kwargs):
+        if next(self.module.parameters()).device.type != "cpu":
+            return self.original()(*args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            return self.original()(*tree_map(_wide, args), **tree_map(_wide, kwargs))
+
+
+def _wide(x):
+    return x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x

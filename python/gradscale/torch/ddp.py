@@ -1,0 +1,121 @@
+"""A communication hook for ``DistributedDataParallel``: gradients travel as halves, with an exponent for each parameter.
+
+    model.register_comm_hook(ddp.HalfGradients(), ddp.hook)
+
+Every rank sends parts of its gradients to those that add them, in f32, and gets the sums back: two roundings for any number
+of ranks, and half of the bytes. All ranks decide the same exponents, from the rows of all, and have the same bits after it.
+"""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from .. import _gradscale
+from .stores import EXPONENT, FULL, Device, Host
+
+_LIGHT = 16
+
+
+class HalfGradients:
+    """What the hook remembers: exponents by parameter. `sent` counts the bytes that this rank has sent."""
+
+    def __init__(self, method="gs", group=None):
+        self.method, self.group = method, group
+        self.sent = 0
+        self.buckets = {}
+
+    def _bucket(self, bucket):
+        parameters = bucket.parameters()
+        key = tuple(map(id, parameters))
+        if key not in self.buckets:
+            self.buckets = {k: b for k, b in self.buckets.items() if not set(k) & set(key)}
+            self.buckets[key] = _Bucket(self, len(parameters), bucket.buffer().device)
+        return self.buckets[key]
+
+
+def hook(state: HalfGradients, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket over all ranks."""
+    buffer = bucket.buffer()
+    if buffer.dtype != torch.float32:
+        raise TypeError(f"gradients travel from f32 to half here, and bucket {bucket.index()} is {buffer.dtype}")
+    with torch.no_grad():
+        state._bucket(bucket).average(buffer, bucket.gradients())
+    done = torch.futures.Future()
+    done.set_result(buffer)
+    return done
+
+
+class _Bucket:
+    """Exponents of the parameters of one bucket."""
+
+    def __init__(self, state, count, device):
+        self.state = state
+        self.ranks = dist.get_world_size(state.group)
+        self.sites = _gradscale.Sites(state.method, [f"parameter {i}" for i in range(count)], late=True)
+        self.stores = (Host if device.type == "cpu" else Device)(device)
+        self.flight = None
+        # A sum of so many halves has so many bits more.
+        self.carry = (self.ranks - 1).bit_length()
+
+    def average(self, buffer, gradients):
+        if self.flight is not None:
+            self.sites.finish(self._merged(*self.flight))
+        parts = [gradient / self.ranks for gradient in gradients]
+        if self.sites.at_once.any():
+            self._decide(parts)
+        self.stores.upload(self.sites.exponents, self.sites.details)
+        numbers = self.sites.exponents.tolist()
+        exponents = [self.stores.exponent(slot) for slot in range(len(parts))]
+        chunk = -(-buffer.numel() // self.ranks)
+        halves = torch.zeros(chunk * self.ranks, dtype=torch.float16, device=buffer.device)
+        start = 0
+        for slot, part in enumerate(parts):
+            y = self.stores.store(part.reshape(-1), 0, slot)
+            halves[start : start + y.numel()] = y
+            start += y.numel()
+        theirs = torch.empty_like(halves)
+        dist.all_to_all_single(theirs, halves, group=self.state.group)
+        total = (theirs.view(self.ranks, chunk).float().sum(0) * 2.0**-self.carry).half()
+        dist.all_gather_into_tensor(halves, total, group=self.state.group)
+        self.state.sent += 2 * 2 * chunk * (self.ranks - 1)
+        start = 0
+        for slot, gradient in enumerate(gradients):
+            some = halves[start : start + gradient.numel()].float().view_as(gradient)
+            less = exponents[slot] - self.carry
+            gradient.copy_(self.stores.scaled(some, less, 0))
+            start += gradient.numel()
+        self.flight = self._gathered(self.sites.details.max()), numbers
+
+    def _decide(self, parts):
+        """In the first step, from what all ranks have."""
+        looks = [self.stores.look(part.reshape(-1), 0).to_words().view(np.int32) for part in parts]
+        gathered = self._exchange(torch.from_numpy(np.stack(looks)).to(parts[0].device))
+        for slot, row in enumerate(self._merged(gathered, [0] * len(parts))):
+            if self.sites.at_once[slot]:
+                self.sites.decide(slot, _gradscale.Stats._from_words(row))
+
+    def _gathered(self, detail):
+        """The rows of all ranks, on their way."""
+        rows = self.stores.collect(len(self.sites), None)[0]
+        rows = torch.from_numpy(rows.view(np.int32)) if isinstance(rows, np.ndarray) else rows
+        return self._exchange(rows if detail >= FULL else rows[:, :_LIGHT].contiguous())
+
+    def _exchange(self, local):
+        out = local.new_empty((self.ranks, *local.shape))
+        dist.all_gather_into_tensor(out.view(-1, local.shape[-1]), local, group=self.state.group)
+        self.state.sent += local.numel() * local.element_size() * (self.ranks - 1)
+        return out
+
+    def _merged(self, gathered, exponents):
+        """One row for each parameter, in words."""
+        words = np.zeros((*gathered.shape[:2], _gradscale.ROW_WORDS), np.uint32)
+        words[:, :, : gathered.shape[2]] = gathered.cpu().numpy().view(np.uint32)
+        words[:, :, EXPONENT] = np.asarray(exponents, np.int32).view(np.uint32)
+        out = np.zeros(words.shape[1:], np.uint32)
+        for slot in range(words.shape[1]):
+            rows = [_gradscale.Stats._from_words(words[rank, slot]) for rank in range(self.ranks)]
+            total = rows[0]
+            for row in rows[1:]:
+                total = total + row
+            out[slot] = total.to_words()
+        return out

@@ -1,0 +1,70 @@
+"""The calls of ``torch.amp.GradScaler``, with a scale for each gradient instead of one for all."""
+
+from __future__ import annotations
+
+from collections import abc, defaultdict
+
+import torch
+from torch.amp.grad_scaler import _refresh_per_optimizer_state
+
+from .scaling import GradientScaling
+
+
+class GradScaler(torch.amp.GradScaler):
+    """A drop-in for ``torch.amp.GradScaler``: change the import, and nothing else.
+
+    The loss is scaled by 1, so that ``get_scale()`` is 1 and gradients of weights are themselves: they need no unscaling,
+    and ``unscale_`` only looks for what is not finite. The numbers by which a loss scale grows and shrinks are taken, kept
+    and saved, and have no effect. ``scaling`` is the :class:`GradientScaling` behind it, with its report and its outcome;
+    `model` gives its sites names.
+    """
+
+    def __init__(
+        self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True,
+        *, method="gs", model=None, late=None, skips=50,
+    ):
+        super().__init__(device, 1.0, growth_factor, backoff_factor, growth_interval, enabled)
+        self.scaling = GradientScaling(method, late=late, skips=skips)
+        if model is not None:
+            self.scaling.name_parameters(model)
+
+    def scale(self, outputs):
+        """The outputs as they are; their gradients are scaled from here on, each as it needs."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, torch.Tensor):
+            if self._scale is None:
+                self._lazy_init_scale_growth_tracker(outputs.device)
+            return self.scaling.scale(outputs)
+        if isinstance(outputs, abc.Iterable):
+            each = map(self.scale, outputs)
+            return type(outputs)(each) if isinstance(outputs, (list, tuple)) else each
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def update(self, new_scale=None):
+        """Ends a step: exponents of the next are decided from what this one saw. A `new_scale` has no meaning here."""
+        if not self._enabled:
+            return
+        self._check_scale_growth_tracker("update")
+        found = [flag for state in self._per_optimizer_states.values() for flag in state["found_inf_per_device"].values()]
+        if not found:
+            raise AssertionError("No inf checks were recorded prior to update.")
+        first = found[0].reshape(())
+        for flag in found[1:]:
+            first = torch.maximum(first, flag.to(first.device).reshape(()))
+        self.scaling._found = first
+        self.scaling.update()
+        self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
+
+    def state_dict(self):
+        """The keys of ``torch.amp.GradScaler``, and ``"gradscale"``."""
+        state = super().state_dict()
+        return {**state, "gradscale": self.scaling.state_dict()} if self._enabled else state
+
+    def load_state_dict(self, state_dict):
+        """Takes what this class saved, or ``torch.amp.GradScaler``, whose scale is then left behind."""
+        if not self._enabled:
+            return
+        super().load_state_dict({**state_dict, "scale": 1.0})
+        if "gradscale" in state_dict:
+            self.scaling.load_state_dict(state_dict["gradscale"])

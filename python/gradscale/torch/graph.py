@@ -1,0 +1,137 @@
+"""Names of the places where gradients are rounded, read off autograd's graph.
+
+A site is named after the layer whose output's gradient it is. Layers are known by their parameters, so nothing has to be
+hooked or recorded in the forward pass: an operator that reads a parameter has the name of that, others the name of the
+nearest such operator before them. Two calls of one layer have one name, and so one site.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import torch
+
+#: Nodes that hand gradients on, sum or move them: what comes out is rounded further on, once.
+HANDS_ON = frozenset(
+    "ViewBackward0 UnsafeViewBackward0 ReshapeAliasBackward0 TBackward0 TransposeBackward0 PermuteBackward0 ExpandBackward0"
+    " SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 CloneBackward0 AliasBackward0 DetachBackward0"
+    " SelectBackward0 SplitBackward0 SplitWithSizesBackward0 UnbindBackward0 StackBackward0 CatBackward0 SliceBackward0"
+    " AddBackward0 SubBackward0 NegBackward0 AsStridedBackward0 ToCopyBackward0 torch::autograd::AccumulateGrad EnterBackward"
+    " ViewAsBackward0 RepeatBackward0".split()
+)
+_PLAIN = frozenset("addmm mm bmm convolution linear conv2d".split())
+_SUFFIX = re.compile(r"Backward\d*$|Backward$")
+_FAR = 1 << 30
+
+
+def short(node) -> str:
+    """An operator's name: ``native_layer_norm`` for ``NativeLayerNormBackward0``."""
+    name = _SUFFIX.sub("", node.name())
+    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9][a-zA-Z])(?=[A-Z])", "_", name).lower()
+
+
+class Names:
+    """Names of the nodes of one backward pass."""
+
+    def __init__(self, label, found):
+        self._label = label
+        self._found = found
+        self._known = {}
+        self._calls = {}
+        self._read = (None, 0)
+
+    def clear(self):
+        """Forgets the graph."""
+        self._known.clear()
+        self._calls.clear()
+        self._read = (None, 0)
+
+    def site(self, node):
+        """The name of the site at which `node` rounds what it reads next, and in how many places of the graph it stands."""
+        if node not in self._known:
+            self._walk(node)
+        name = self._known[node][0]
+        calls = self._calls[name]
+        last, read = self._read
+        read = read + 1 if last is node else 0
+        self._read = (node, read)
+        return (name if read == 0 else f"{name}[{read}]"), calls
+
+    def feeds_leaf(self, node):
+        """Whether what `node` computes is the gradient of a parameter."""
+        follow = self._parameter(node)
+        return follow is not None
+
+    def look(self, node):
+        """Names everything before `node`."""
+        if node not in self._known:
+            self._walk(node)
+
+    def _parameter(self, node):
+        """The parameter that a node hands its gradient to, through nodes with one input that only hand on."""
+        for _ in range(8):
+            if hasattr(node, "variable"):
+                return node.variable
+            if node.name() not in HANDS_ON:
+                return None
+            nexts = [edge for edge, _ in node.next_functions if edge is not None]
+            if len(nexts) != 1:
+                return None
+            node = nexts[0]
+        return None
+
+    def _own(self, node):
+        """The label of a node that reads a parameter."""
+        if node.name() in HANDS_ON and len(node.next_functions) < 2:
+            return None
+        best = None
+        for edge, _ in node.next_functions:
+            variable = self._parameter(edge) if edge is not None else None
+            if variable is not None and isinstance(variable, torch.Tensor):
+                label = self._label(variable)
+                if best is None or (label.endswith("weight") and not best.endswith("weight")):
+                    best = label
+        if best is None:
+            return None
+        best = re.sub(r"\.(weight|bias)$", "", best)
+        op = short(node)
+        return best if op in _PLAIN else f"{best}/{op}"
+
+    def _walk(self, root):
+        """Names in post-order: first what a node reads, then itself. Without recursion, for deep graphs."""
+        known, stack = self._known, [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if not ready:
+                if node in known:
+                    continue
+                if hasattr(node, "variable"):
+                    self._found(node.variable)
+                    known[node] = ("", _FAR)
+                    continue
+                known[node] = ("", _FAR)
+                stack.append((node, True))
+                stack.extend((edge, False) for edge, _ in reversed(node.next_functions) if edge is not None and edge not in known)
+                continue
+            own = self._own(node)
+            if own is not None:
+                name, far = own, 0
+            else:
+                name, far = self._after(node)
+            known[node] = (name, far)
+            self._calls[name] = self._calls.get(name, 0) + (node.name() not in HANDS_ON or node.name() == "ToCopyBackward0")
+
+    def _after(self, node):
+        near, far = "input", _FAR - 1
+        for edge, output in node.next_functions:
+            if edge is not None and edge in self._known:
+                name, steps = self._known[edge]
+                if name and steps < far:
+                    near, far = (name if output == 0 else f"{name}.{output}"), steps
+        if node.name() in HANDS_ON and node.name() != "ToCopyBackward0":
+            return near, far + 1
+        name = f"{near}>{short(node)}"
+        if len(name) > 160:
+            name = f"{name[:120]}…{zlib.crc32(name.encode()):08x}"
+        return name, far + 1

@@ -1,0 +1,100 @@
+"""What is known of the sites of a training, for people."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+
+class Report:
+    """Sites in the order in which they were found, from the loss on, and how steps ended.
+
+    `sites` is a list of dictionaries: name, exponent, share of the non-zero values that was flushed, share that is
+    subnormal, log2 of the largest value, overflows so far, and what holds the exponent where it is. `blamed` says of each
+    site at which values stopped being finite how often that was an overflow, which another exponent mends, and how often
+    ±∞ or NaN arrived there, which come from the forward pass.
+    """
+
+    def __init__(self, scaling):
+        self.method = scaling.method
+        self.steps, self.repeats, self.skipped = scaling.steps, scaling.repeats, scaling.skipped
+        self.outcome = scaling.outcome
+        self.blamed = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
+        self.sites = scaling.sites.report()
+
+    def __str__(self):
+        lines = [
+            f"{self.method}: {len(self.sites)} sites, {self.steps} steps, {self.repeats} repeats, {self.skipped} skipped",
+            f"{'site':40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  held by",
+        ]
+        for site in self.sites:
+            name = site["name"] if len(site["name"]) <= 40 else "…" + site["name"][-39:]
+            largest = site["log2_amax"]
+            largest = "-" if largest is None or not math.isfinite(largest) else f"2^{largest:.1f}"
+            lines.append(
+                f"{name:40} {'2^' + str(site['exponent']):>8} {_share(site['flushed']):>9} {_share(site['subnormal']):>9}"
+                f" {largest:>9} {site['overflows']:>9}  {site['bound'] or '-'}"
+            )
+        for name, kinds in self.blamed.items():
+            lines.append(f"not finite first at {name}: " + ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count))
+        return "\n".join(lines)
+
+    def _repr_html_(self):
+        return self.to_pandas().to_html()
+
+    def to_pandas(self):
+        """The sites as a ``pandas.DataFrame``, by name."""
+        import pandas
+
+        return pandas.DataFrame(self.sites).set_index("name") if self.sites else pandas.DataFrame()
+
+    def to_tensorboard(self, writer, step=None):
+        """Writes scales and shares with a ``torch.utils.tensorboard.SummaryWriter``."""
+        step = self.steps if step is None else step
+        for site in self.sites:
+            name = site["name"].replace(">", "/")
+            writer.add_scalar(f"exponent/{name}", site["exponent"], step)
+            for key in ("flushed", "subnormal"):
+                if site[key] is not None:
+                    writer.add_scalar(f"{key}/{name}", site[key], step)
+        for key in ("steps", "repeats", "skipped"):
+            writer.add_scalar(f"gradscale/{key}", getattr(self, key), step)
+
+
+def _share(value):
+    return "-" if value is None else f"{100 * value:.3f}%"
+
+
+def first_not_finite(model, *args, **kwargs):
+    """The name of the layer of `model` whose results are the first that are not finite, though its inputs are; ``"input"``
+    if they are not; none if all is finite. Runs the forward pass once, and reads a number behind each layer: for when a
+    report says that NaN or ±∞ arrived, which no scale mends. Running statistics are left as they were."""
+    found, handles = [], []
+
+    def bad(values):
+        tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        return any(not torch.isfinite(x).all() for x in tensors)
+
+    def watch(name):
+        def hook(module, inputs, out):
+            if not found and bad(out):
+                found.append(name or type(module).__name__)
+
+        return hook
+
+    if bad((args, kwargs)):
+        return "input"
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_hook(watch(name)))
+        with torch.no_grad():
+            model(*args, **kwargs)
+            for buffer, value in buffers:
+                buffer.copy_(value)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None

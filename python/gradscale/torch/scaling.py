@@ -1,0 +1,203 @@
+"""Gradient scaling of one training: its sites, and what becomes of its steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .. import _gradscale
+from . import graph
+from .scaled import Enter, ScaledTensor
+from .report import Report
+from .steps import Steps
+from .stores import Device, Host
+
+
+class GradientScaling(Steps):
+    """Scales of all gradients of a training, decided by the rules of gradscale.
+
+    `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. With `late`, rows are read a step
+    after they were made, so that the host never waits for the device: the default on all devices but the CPU.
+    After `skips` steps in a row that were skipped, training stops with an error; 0 never stops.
+    """
+
+    def __init__(self, method="gs", *, late=None, skips=50):
+        self._check(method, bool(late))
+        self.method = method
+        self.epoch = 0
+        self.stores = None
+        self.names = graph.Names(self._label, self._track)
+        self.outcome = None
+        self.steps = self.repeats = self.skipped = 0
+        self._late, self._limit, self._in_a_row = late, skips, 0
+        self._sites = None
+        self._slots, self._shared = {}, set()
+        self._order, self._stored = [], set()
+        self._micro, self._task, self._failed = 0, None, 0
+        self._blamed = {}
+        self._labels, self._hooks, self._unnamed = {}, {}, 0
+        self._modules, self._optimizers, self._undo = [], [], []
+        self._found, self._flight = None, None
+        self._loaded = None
+
+    @staticmethod
+    def _check(method, late):
+        """A method is refused when it is named, not at the first gradient."""
+        sites = _gradscale.Sites(method, ["any"])
+        try:
+            sites.decide(0, _gradscale.Stats._of(np.ones(1, np.float32), 0, 0, 2))
+            _gradscale.Sites(method, late=late)
+        except ValueError as error:
+            raise ValueError(f"{method} is not for PyTorch, where a site knows its own values alone ({error})") from None
+
+    # Sites
+
+    @property
+    def sites(self):
+        """The sites: names, exponents, rows and decisions (``gradscale.Sites``); none before the first gradient."""
+        return _gradscale.Sites(self.method) if self._sites is None else self._sites
+
+    def _open(self, device):
+        self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
+        self._late = self.stores.late
+        self._sites = _gradscale.Sites(self.method, late=self._late)
+        self._refresh()
+
+    def _refresh(self):
+        """What the coming step does at each site."""
+        self._details = self._sites.details
+        self.stores.upload(self._sites.exponents, self._details)
+        self._at_once = self._sites.at_once.tolist()
+
+    def _slot(self, name, calls):
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
+            # What the others observe in this step stays.
+            self._details = np.append(self._details, self._sites.details[slot])
+            self._at_once.append(bool(self._sites.at_once[slot]))
+            self.stores.upload(self._sites.exponents, self._details)
+            if calls > 1:
+                self._shared.add(slot)
+        elif calls > 1 and slot not in self._shared:
+            self._sites.share(slot)
+            self._shared.add(slot)
+        return slot
+
+    def store(self, name, calls, x, start):
+        """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
+        slot = self._slot(name, calls)
+        if self._at_once[slot]:
+            exponent = self._sites.decide(slot, self.stores.look(x, start), self.stores.number(start))
+            self._at_once[slot] = bool(self._sites.at_once[slot])
+            self.stores.decided(slot, exponent)
+        if slot not in self._stored:
+            self._stored.add(slot)
+            self._order.append(slot)
+        return self.stores.store(x, start, slot), self.stores.exponent(slot)
+
+    # Passes
+
+    def backward(self, loss, **arguments):
+        """``loss.backward()`` with scaled gradients, for any model that ran under ``torch.autocast(…, torch.float16)``."""
+        self.scale(loss).backward(**arguments)
+
+    def scale(self, x, dtype=None):
+        """A copy of `x`, in another type if one is given, whose gradient is scaled from here on."""
+        return Enter.apply(x, self, dtype or x.dtype)
+
+    def begin(self, device):
+        """A backward pass begins here, or one of its parts."""
+        self.open(device)
+        node, task = torch._C._current_autograd_node(), torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            self._micro += 1
+            self.stores.begin()
+            self.names.clear()
+            torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
+        self.names.look(node)
+
+    def open(self, device):
+        """Where gradients are."""
+        if self._sites is None:
+            self._open(device)
+            if self._loaded is not None:
+                loaded, self._loaded = self._loaded, None
+                self.load_state_dict(loaded)
+
+    # Parameters
+
+    def name_parameters(self, module, prefix=""):
+        """Takes the names of sites from a module's parameters."""
+        for name, parameter in module.named_parameters(prefix=prefix):
+            self._labels.setdefault(id(parameter), name)
+
+    def _label(self, parameter):
+        for module in self._modules:
+            if id(parameter) not in self._labels:
+                self.name_parameters(module)
+        label = self._labels.get(id(parameter))
+        if label is None:
+            shape = "×".join(map(str, parameter.shape))
+            label = self._labels[id(parameter)] = f"parameter{self._unnamed}({shape})"
+            self._unnamed += 1
+        return label
+
+    def _track(self, parameter):
+        """Gradients of parameters leave as what they are: f32, at exponent 0."""
+        if id(parameter) in self._hooks:
+            return
+        weight = isinstance(parameter, torch.nn.Parameter)
+        if not weight and torch._C._current_graph_task_id() != self._task:
+            # The input of a checkpointed part, whose gradient goes on to the part before.
+            return
+        if weight and parameter.dtype != torch.float32:
+            raise TypeError(
+                f"{self._label(parameter)} is {parameter.dtype}: weights and their gradients are kept in f32 here, and"
+                " autocast makes halves of them; call .float() on the model"
+            )
+
+        dtype = parameter.dtype
+
+        def unscale(gradient):
+            return gradient.unscaled().to(dtype) if isinstance(gradient, ScaledTensor) else gradient
+
+        if weight:
+            self._hooks[id(parameter)] = (parameter.register_hook(unscale), parameter)
+        elif not hasattr(parameter, "_gradscale"):
+            # An input, which nobody here is to keep.
+            parameter._gradscale = parameter.register_hook(unscale)
+
+    # Models
+
+    def attach(self, model, *, dtype=torch.float16):
+        """Lets a model train in half: see :func:`gradscale.torch.attach`. Several models may share their scales' rule."""
+        from .attach import InF32, Scaled
+
+        if isinstance(model.__dict__.get("forward"), Scaled):
+            raise ValueError("this model is attached already; detach() it first")
+        for module in model.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                self._undo.append(InF32(module).put())
+        self._modules.append(model)
+        self.name_parameters(model, prefix="" if len(self._modules) == 1 else f"model{len(self._modules)}")
+        self._undo.append(Scaled(model, self, dtype).put())
+
+    def detach(self):
+        """Gives models and optimizers back as they were. Gradients that are there stay."""
+        for undo in reversed(self._undo):
+            undo()
+        for handle, _ in self._hooks.values():
+            handle.remove()
+        self._undo, self._modules, self._hooks, self._labels = [], [], {}, {}
+
+    # What is known
+
+    def report(self):
+        """What is known of all sites and steps: to be printed, or as pandas or TensorBoard want it."""
+        return Report(self)
+
+    def __repr__(self):
+        count = 0 if self._sites is None else len(self._sites)
+        return f"<GradientScaling by {self.method}: {count} sites, {self.steps} steps, {self.repeats} repeats, {self.skipped} skipped>"

@@ -1,0 +1,214 @@
+"""What becomes of a step: its rows, its update, its repeats, and what a checkpoint keeps."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import torch
+
+
+
+class SkippedTooOften(RuntimeError):
+    """So many steps in a row were skipped that this training will not recover."""
+
+
+class Steps:
+    """The part of :class:`GradientScaling` that ends steps."""
+
+    def found_inf(self, parameters):
+        """On the device: whether some gradient of these parameters is not finite; none if none has a gradient."""
+        gradients = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                gradient = parameter.grad
+                gradient = gradient._values() if gradient.is_sparse else gradient
+                gradients.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+        found = None
+        for (device, _), some in gradients.items():
+            flag = torch.zeros((), device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(some, flag, torch.ones((), device=device))
+            found = flag if found is None else torch.maximum(found, flag.to(found.device))
+        if found is not None:
+            self._found = found if self._found is None else torch.maximum(self._found, found.to(self._found.device))
+        return found
+
+    def guard(self, optimizer):
+        """Lets `optimizer` leave out steps whose gradients are not finite. Fused optimizers do so on the device; others
+        have the host read one number first, as ``torch.amp.GradScaler`` does. Returns a function that ends it."""
+        if any(known is optimizer for known, _ in self._optimizers):
+            raise ValueError("this optimizer is guarded already")
+        original, own = optimizer.step, optimizer.__dict__.get("step")
+        entry, scaling = (optimizer, original), self
+
+        def step(optimizer, *args, **kwargs):
+            if entry not in scaling._optimizers:  # ended, but somebody has wrapped it
+                return original(*args, **kwargs)
+            return scaling.guarded(optimizer, original, *args, **kwargs)
+
+        optimizer.step = types.MethodType(step, optimizer)
+        self._optimizers.append(entry)
+
+        def end():
+            if entry in self._optimizers:
+                self._optimizers.remove(entry)
+            if getattr(optimizer.step, "__func__", None) is step:
+                del optimizer.step
+                if own is not None:
+                    optimizer.step = own
+
+        self._undo.append(end)
+        return end
+
+    def guarded(self, optimizer, step, *args, found=None, **kwargs):
+        """Calls `step` of an optimizer, unless a gradient is not finite."""
+        if found is None:
+            found = self.found_inf(p for group in optimizer.param_groups for p in group["params"])
+        if found is None:
+            return step(*args, **kwargs)
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            optimizer.grad_scale, optimizer.found_inf = None, found
+            try:
+                return step(*args, **kwargs)
+            finally:
+                del optimizer.grad_scale, optimizer.found_inf
+        return None if found.item() else step(*args, **kwargs)
+
+    def update(self):
+        """Ends a step: takes its rows, and decides the exponents of the next. Returns how it ended; where rows are read
+        late, how the step before ended."""
+        if self._micro == 0:
+            return self.outcome
+        flight = self._collect()
+        if self._late:
+            flight, self._flight = self._flight, flight
+        if flight is not None:
+            self.outcome = self._finish(flight, repeatable=False)
+        self._refresh()
+        return self.outcome
+
+    def step(self, closure, *optimizers):
+        """Runs `closure`, which clears gradients, computes a loss, calls backward and returns the loss; then steps the
+        `optimizers`, or those that are guarded. If something overflowed at a site, nothing has changed yet, and the closure
+        runs again, with the same random numbers and running statistics: every site then decides from the batch's own
+        values. So no batch is lost whose gradients f32 can hold. Waits for the device."""
+        if self._flight is not None:
+            flight, self._flight = self._flight, None
+            self._finish(flight, repeatable=False)
+            self._refresh()
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            raise RuntimeError("gs.step() is for one process: ranks would have to agree to repeat. Use gs.guard() and gs.update()")
+        pairs = [(one, self._original(one)) for one in optimizers] or list(self._optimizers)
+        if not pairs:
+            raise ValueError("which optimizer is to step? Give it here, or guard it")
+        before = self._before()
+        while True:
+            loss = closure()
+            if self._micro == 0:
+                raise RuntimeError("the closure of gs.step() called no backward that begins at a scaled loss")
+            found = self.found_inf(p for one, _ in pairs for group in one.param_groups for p in group["params"])
+            outcome = self.outcome = self._finish(self._collect(), repeatable=True)
+            self._refresh()
+            if outcome.kind != "repeat":
+                break
+            self._again(before)
+        if outcome.stepped:
+            for optimizer, step in pairs:
+                self.guarded(optimizer, step, found=found)
+            self._found = None
+        else:
+            self._again(before)
+        return loss
+
+    def _original(self, optimizer):
+        return next((step for known, step in self._optimizers if known is optimizer), optimizer.step)
+
+    def _before(self):
+        """What a forward pass changes."""
+        buffers = [(b, b.clone()) for module in self._modules for b in module.buffers()]
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
+        return buffers, torch.get_rng_state(), cuda
+
+    @staticmethod
+    def _again(before):
+        buffers, state, cuda = before
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        torch.set_rng_state(state)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+
+    def _collect(self):
+        """Takes the rows of a step, which the host need not wait for yet."""
+        found = self._found
+        if found is None:
+            found = self.found_inf(parameter for _, parameter in self._hooks.values())
+        flight = self.stores.collect(len(self._sites), found), self._order, self._micro
+        self._order, self._stored = [], set()
+        self._micro, self._task, self._found = 0, None, None
+        self.epoch += 1
+        self.names.clear()
+        return flight
+
+    def _finish(self, flight, repeatable):
+        """Reads the rows of a step and decides."""
+        seen, order, micro = flight
+        rows, found = self.stores.read(seen)
+        new = len(self._sites) - len(rows)
+        if new:
+            rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
+        outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=self._failed, micro=micro)
+        self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
+        if not outcome.stepped:
+            blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
+            blamed[outcome.problem or "infinite"] += 1
+        if outcome.kind == "repeat":
+            self.repeats += 1
+        elif outcome.stepped:
+            self.steps += 1
+            self._in_a_row = 0
+        else:
+            self.skipped += 1
+            self._in_a_row += 1
+            if self._limit and self._in_a_row >= self._limit:
+                raise SkippedTooOften(f"{self._in_a_row} steps in a row were not taken; the last was {outcome}")
+        return outcome
+
+    def state_dict(self):
+        """All that goes on from here with the same bits: names, exponents and memory of all sites, and rows on their way."""
+        state = {"version": 1, "steps": self.steps, "repeats": self.repeats, "skipped": self.skipped, "in_a_row": self._in_a_row}
+        state["blamed"] = {name: dict(kinds) for name, kinds in self._blamed.items()}
+        if self._sites is not None:
+            state["sites"] = dict(self._sites.state_dict())
+            state["shared"] = sorted(self._shared)
+        if self._flight is not None:
+            seen, order, micro = self._flight
+            rows, found = self.stores.read(seen)
+            state["flight"] = {"rows": rows.tobytes(), "found": found, "order": order, "micro": micro}
+        return state
+
+    def load_state_dict(self, state):
+        """Goes on from there. Before the first step, or in the middle of a training of the same network."""
+        if state.get("version") != 1:
+            raise ValueError("not a state of gradscale.torch, or that of a later version")
+        self.steps, self.repeats, self.skipped = state["steps"], state["repeats"], state["skipped"]
+        self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
+        if "sites" not in state:
+            self._sites = self.stores = None
+            self._slots, self._shared = {}, set()
+            return
+        if self._sites is None:
+            # Where gradients will be is known at the first one.
+            self._loaded = state
+            return
+        self._sites.load_state_dict(state["sites"])
+        self._slots = {name: slot for slot, name in enumerate(self._sites.names)}
+        self._shared = set(state["shared"])
+        self._late = self._sites.late
+        self._order, self._stored, self._micro, self._flight = [], set(), 0, None
+        if "flight" in state:
+            flight = state["flight"]
+            rows = np.frombuffer(flight["rows"], np.uint32).reshape(len(self._sites), -1)
+            self._flight = (rows, flight["found"]), flight["order"], flight["micro"]
+        self._refresh()

@@ -1,0 +1,207 @@
+"""Where gradients are rounded: exponents and rows of statistics, on the CPU and on other devices.
+
+On the CPU a store is one call of the Rust kernel, and exponents are numbers. Elsewhere exponents lie in one tensor on the
+device and rows in another, so that nothing waits: the host reads all rows at once, between steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .. import _gradscale
+from . import ops
+
+#: Details of a row: nothing, counts, histogram.
+NONE, COUNTS, FULL = 0, 1, 2
+#: Where the exponent of a row stands.
+EXPONENT = 280
+
+
+def factors(k: int):
+    """2^k as factors that f32 has, clamped to what takes any f32 to any other."""
+    k = max(-378, min(378, k))
+    parts = -(-abs(k) // 126)
+    whole, rest = divmod(abs(k), parts or 1)
+    sign = 1 if k > 0 else -1
+    return [2.0 ** (sign * (whole + (i < rest))) for i in range(parts)]
+
+
+def _flat(x):
+    """`x` in the order of memory, as one dimension, and halves that lie like it, for the result."""
+    if not x.is_contiguous() and not torch.ops.aten.is_non_overlapping_and_dense(x):
+        x = x.contiguous()
+    y = torch.empty_strided(x.size(), x.stride(), dtype=torch.float16)
+    return x.as_strided((x.numel(),), (1,)), y, y.as_strided((y.numel(),), (1,))
+
+
+class Host:
+    """Stores in the memory of the host."""
+
+    late = False
+
+    def __init__(self, device):
+        self._rows = np.zeros((16, _gradscale.ROW_WORDS), np.uint32)
+        self._threads = None
+
+    def begin(self):
+        """As many threads as PyTorch has."""
+        threads = torch.get_num_threads()
+        if threads != self._threads:
+            self._threads = threads
+            _gradscale.set_num_threads(threads)
+
+    def upload(self, exponents, details):
+        """Takes the exponents and details of all sites in the coming step."""
+        self._exponents, self._details = exponents.tolist(), details.tolist()
+        if len(exponents) > len(self._rows):
+            more = np.zeros((2 * len(exponents) - len(self._rows), self._rows.shape[1]), np.uint32)
+            self._rows = np.concatenate([self._rows, more])
+
+    def decided(self, slot, exponent):
+        """A site has decided at once."""
+        self._exponents[slot] = exponent
+
+    def exponent(self, slot):
+        """The exponent of a site; what it is, only stores know."""
+        return self._exponents[slot]
+
+    @staticmethod
+    def number(exponent):
+        """An exponent as a number."""
+        return exponent
+
+    @staticmethod
+    def least(a, b):
+        """The less of two exponents."""
+        return min(a, b)
+
+    @staticmethod
+    def scaled(x, start, end):
+        """`x` times 2^(end − start)."""
+        for factor in factors(end - start):
+            x = x * factor
+        return x
+
+    def look(self, x, start):
+        """What a store of `x` at the exponent at which it stands would see."""
+        row = np.zeros(_gradscale.ROW_WORDS, np.uint32)
+        _gradscale.store(_flat(x)[0].numpy(), start, None, start, FULL, row)
+        return _gradscale.Stats._from_words(row)
+
+    def store(self, x, start, slot):
+        """`x`, which stands at the exponent `start`, as halves at that of a site, whose row sees it."""
+        x, y, flat = _flat(x)
+        row, exponent = self._rows[slot], self._exponents[slot]
+        if row[0] and int(row[EXPONENT].view(np.int32)) != exponent:
+            row[:] = 0  # A call before, all of zeros, decided nothing.
+        _gradscale.store(x.numpy(), start, flat.numpy(), exponent, self._details[slot], row)
+        return y
+
+    def collect(self, count, found):
+        """The rows of a step and whether a gradient was not finite, for `read`; those of the next step begin."""
+        rows = self._rows[:count].copy()
+        self._rows[:count] = 0
+        return rows, found
+
+    @staticmethod
+    def read(seen):
+        """What `collect` took: rows in words, and the flag."""
+        rows, found = seen
+        return rows, bool(found) if found is not None else None
+
+
+class Device:
+    """Stores in the memory of a device, from which the host reads once a step, one step late."""
+
+    late = True
+
+    def __init__(self, device):
+        self._device = device
+        self._grow(16)
+
+    def _grow(self, size):
+        # The first is no site: there stands the exponent at which values come.
+        rows, self._rows = getattr(self, "_rows", None), ops.new_rows(1 + size, self._device)
+        self._control = torch.zeros(2, 1 + size, dtype=torch.int32, device=self._device)
+        if rows is not None:
+            self._rows[: len(rows)] = rows
+
+    def begin(self):
+        """Nothing is to be made ready."""
+
+    def upload(self, exponents, details):
+        """As on the host; nothing waits for it."""
+        if len(exponents) >= len(self._rows):
+            self._grow(2 * len(exponents))
+        control = torch.from_numpy(np.stack([exponents, details]))
+        if self._device.type == "cuda":
+            control = control.pin_memory()
+        self._control[:, 1 : 1 + len(exponents)].copy_(control, non_blocking=True)
+
+    def decided(self, slot, exponent):
+        """A site has decided at once."""
+        self._control[0, 1 + slot] = exponent
+
+    def exponent(self, slot):
+        """The exponent of a site, as it is now."""
+        return self._control[0, 1 + slot].clone()
+
+    @staticmethod
+    def number(exponent):
+        """An exponent as a number: waits for the device."""
+        return int(exponent)
+
+    @staticmethod
+    def least(a, b):
+        """The less of two exponents."""
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        if isinstance(a, int) or isinstance(b, int):
+            return a.clamp(max=b) if isinstance(b, int) else b.clamp(max=a)
+        return a if a is b else torch.minimum(a, b)
+
+    def scaled(self, x, start, end):
+        """`x` times 2^(end − start)."""
+        if isinstance(start, int) and isinstance(end, int):
+            return Host.scaled(x, start, end)
+        start, end = (torch.full((), e, dtype=torch.int32, device=x.device) if isinstance(e, int) else e for e in (start, end))
+        return x if start is end else ops.scaled(x, end, start)
+
+    def look(self, x, start):
+        """As on the host: waits for the device."""
+        self._control[0, 0] = start
+        self._control[1, 0] = FULL
+        ops.observe(x, self._rows, self._control, 0, 0)
+        row = _gradscale.Stats._from_words(self._rows[0].cpu().numpy().view(np.uint32))
+        self._rows[0] = 0
+        return row
+
+    def store(self, x, start, slot):
+        """As on the host."""
+        self._control[0, 0] = start
+        return ops.store(x, self._rows, self._control, 0, 1 + slot)
+
+    def collect(self, count, found):
+        """As on the host; `read` waits for what is under way, and is called a step later."""
+        rows, event = self._rows[1 : 1 + count].clone(), None
+        self._rows.zero_()
+        if self._device.type == "cuda":
+            rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
+            if found is not None:
+                found = torch.empty((), pin_memory=True).copy_(found, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        else:
+            rows, found = rows.cpu(), found if found is None else found.cpu()
+        return rows, found, event
+
+    @staticmethod
+    def read(seen):
+        """What `collect` took: rows in words, and the flag."""
+        if len(seen) == 2:  # from a checkpoint
+            return seen
+        rows, found, event = seen
+        if event is not None:
+            event.synchronize()
+        return rows.numpy().view(np.uint32), bool(found) if found is not None else None
