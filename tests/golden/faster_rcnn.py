@@ -18,7 +18,7 @@ of their names, as in detection.py. The other keys, in pixels and in f64:
   signs          1 for anchors that count and are something, -1 for background that counts
   anchor_codes   of those that are something
   anchor_loss    objectness and boxes
-  regions        of both images those that count
+  regions        of both images those that count, with sides of one place of the features at least, as `roi_align` has it
   labels         their classes
   region_codes   of those that are something
   region_loss    classes and boxes
@@ -151,6 +151,7 @@ def trained(model, images, truths, size, boxes=None):
     kept["anchors"] = model.rpn.anchor_generator(listed, [features["0"]])[0]
     regions, _, labels, right = model.roi_heads.select_training_samples(list(proposals), targets)
     kept["regions"], kept["labels"] = torch.cat(regions), torch.cat(labels).double()
+    kept["regions"][:, 2:] = torch.maximum(kept["regions"][:, 2:], kept["regions"][:, :2] + 16)
     kept["region_codes"] = torch.cat(right)[torch.cat(labels) > 0]
     _, of_regions = model.roi_heads(features, proposals, [size] * len(images), targets)
     kept["anchor_loss"] = sum(of_anchors.values()).detach()[None]

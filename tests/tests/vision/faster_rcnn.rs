@@ -95,11 +95,6 @@ impl Case {
         Self { network, net, names, trainer, regions, images, truths }
     }
 
-    fn input(&self) -> Input<'_> {
-        let [batch, rows, columns] = self.network.images;
-        Input::f32([batch, rows, columns, 3], &self.images)
-    }
-
     fn proposed(&mut self) -> Vec<f32> {
         let [batch, rows, columns] = self.network.images;
         let (net, x) = (&self.net, Input::f32([batch, rows, columns, 3], &self.images));
