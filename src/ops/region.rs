@@ -76,12 +76,9 @@ impl<'t> Var<'t> {
             let [regions, _, _, classes] = self.shape().sizes();
             let [of_class, four] = [classes, 4].map(|each| Shape::from([regions, each]));
             let RegionTruth { labels, places, counted, codes: right, share } = *truth;
-            let (row, of_all) = (Shape::from([regions]), Shape::from([regions, 4 * classes]));
-            let (labels_and, of) =
-                ([(labels, row), (places, row), (counted, row)], [(self, of_class), (codes, of_all)]);
-            check("region_loss", labels_and)?;
-            check("region_loss", of)?;
-            check("region_loss", [(right, four), (share, Shape::SCALAR)])?;
+            let (one, of_all) = (Shape::from([regions]), Shape::from([regions, 4 * classes]));
+            check("region_loss", [(self, of_class), (codes, of_all), (right, four), (share, Shape::SCALAR)])?;
+            check("region_loss", [(labels, one), (places, one), (counted, one)])?;
             let known = labels.one_hot(classes);
             let losses = -(self.log_softmax() * known).sum_axis(3);
             let there = known.slice(3, 0, 1).affine(-1.0, 1.0);
