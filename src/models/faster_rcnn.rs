@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Rows and columns that each region becomes.
-const BINS: usize = 7;
+const BINS: u32 = 7;
 /// Points of a bin along each axis.
 const SAMPLES: u32 = 2;
 /// Channels of VGG's last level, and units of its dense layers.
@@ -125,8 +125,10 @@ impl FasterRcnn {
         let anchors = [conv("cls_logits", each, 1, answer(0.01)), conv("bbox_pred", 4 * each, 1, answer(0.01))];
         let mut linear =
             |name: &str, from, to, init| Linear::with_init(&mut scope.at(&format!("roi_heads.{name}")), from, to, init);
-        let dense =
-            [linear("box_head.fc6", BINS * BINS * channels, units, inner), linear("box_head.fc7", units, units, inner)];
+        let dense = [
+            linear("box_head.fc6", (BINS * BINS) as usize * channels, units, inner),
+            linear("box_head.fc7", units, units, inner),
+        ];
         let classes = classes + 1;
         let told = [
             linear("box_predictor.cls_score", units, classes, answer(0.01)),
@@ -151,7 +153,7 @@ impl FasterRcnn {
     /// [`TorchModule::flattened`](crate::TorchModule::flattened).
     #[must_use]
     pub const fn flattened(&self) -> (&'static str, [usize; 3]) {
-        ("roi_heads.box_head.fc6", [BINS, BINS, self.channels])
+        ("roi_heads.box_head.fc6", [BINS as usize, BINS as usize, self.channels])
     }
 
     /// Of images `[n, h, w, 3]` the features.
@@ -173,7 +175,7 @@ impl FasterRcnn {
     fn of_regions<'t>(&self, features: Var<'t>, boxes: Var<'t>) -> [Var<'t>; 2] {
         #[expect(clippy::cast_precision_loss, reason = "a small power of two")]
         let scale = 1.0 / (1 << layout(self.small).poolings) as f32;
-        let bins = features.roi_align(boxes, [BINS as u32; 2], scale, SAMPLES).flatten();
+        let bins = features.roi_align(boxes, [BINS; 2], scale, SAMPLES).flatten();
         let x = self.dense.iter().fold(bins, |x, layer| layer.forward(x).relu());
         [0, 1].map(|which| self.told[which].forward(x))
     }
