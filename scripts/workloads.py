@@ -32,7 +32,7 @@ class Workload:
 CLASSIFIED = "CIFAR-10's first 10 000 images at 32 × 32 for ILSVRC's at 224 × 224, narrower layers, few steps"
 NO_SCALE = "{}; no scale was needed"
 DETECTED = "blood cells (292 images) for VOC 2007 and 2012 (16 551), images of {0} × {0}, narrow layers with batch norm that begin untrained for a trained VGG-16, AdamW for SGD, 400 steps"
-PROPOSED = DETECTED.format(128).replace("VOC 2007 and 2012 (16 551)", "VOC 2007 (5011)") + ", RoIAlign for RoI max-pooling"
+PROPOSED = DETECTED.format(128).replace("VOC 2007 and 2012 (16 551)", "VOC 2007 (5011)") + ", RoIAlign for RoI max-pooling, SSD's augmentation for mirroring alone"
 WORKLOADS = [
     Workload("alexnet", "classification", "cifar10-10k", "--width 16 --iters 300 --optimizer adam", CLASSIFIED,
              [("top-1 %", MICIKEVICIUS, NO_SCALE.format("fp32 56.77, mixed precision 56.93"))]),
