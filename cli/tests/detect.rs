@@ -72,12 +72,23 @@ const SMALL: &str = "--task detect --data data --width 2 --batch 3 --threads 2";
 
 #[test]
 fn resumed_it_is_the_same_training_and_draws_boxes() {
+    same_and_drawn("ssd-300");
+}
+
+/// Regions that a step learns of are proposed by the weights before it, and chosen by chance.
+#[test]
+fn so_it_is_where_regions_are_proposed() {
+    same_and_drawn("faster-rcnn");
+}
+
+fn same_and_drawn(network: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     pictures(&at.join("data/one"));
-    let (out, _) = done(at, &format!("train {SMALL} --iters 5 --checkpoint-every 2 --out whole"));
+    let train = format!("train {SMALL} --network {network} --checkpoint-every 2");
+    let (out, _) = done(at, &format!("{train} --iters 5 --out whole"));
     assert!(out.contains("data: 16 boxes of 2 classes (green, red)"), "{out}");
-    done(at, &format!("train {SMALL} --iters 3 --checkpoint-every 2 --out broken"));
+    done(at, &format!("{train} --iters 3 --out broken"));
     done(at, "train --resume broken --iters 5");
     let read = |name: &str| checkpoint::content(&at.join(name).join("checkpoint-000005.safetensors"));
     assert!(read("whole") == read("broken"), "a resumed training differs from the unbroken one");
@@ -115,6 +126,16 @@ fn comparing_shows_average_precision() {
     }
     let (plan, _) = done(at, "plan --task detect --width 2");
     assert!(plan.contains("hard_negatives") && plan.contains("net.backbone.extra.0.10.1"), "{plan}");
+    let (out, _) = done(at, &format!("compare {SMALL} --network faster-rcnn --iters 2 --methods gs --out proposed"));
+    assert!(out.contains("# Faster R-CNN (2 channels) on data") && out.contains("| method | mAP % |"), "{out}");
+    let results = fs::read_to_string(at.join("proposed/results.json")).expect("results");
+    let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
+    let sites = results["runs"][0]["sites"].as_array().expect("sites");
+    for name in ["net.backbone.3/dgrad", "net.rpn.head.bbox_pred/dgrad", "net.roi_heads.box_head.fc6/dgrad"] {
+        assert!(sites.iter().any(|site| site["name"] == name), "{name}");
+    }
+    let (plan, _) = done(at, "plan --network faster-rcnn --width 2");
+    assert!(plan.contains("roi_align") && plan.contains("net.rpn.head.conv.0.0"), "{plan}");
     let (plan, _) = done(at, "plan --network ssd-512 --width 2");
     assert!(plan.contains("net.backbone.extra.3.2") && !plan.contains("net.backbone.extra.4.2"), "{plan}");
 }

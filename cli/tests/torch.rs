@@ -27,8 +27,8 @@ fn state_dict(checkpoint: &Path, keep: impl Fn(&str) -> bool) -> Vec<u8> {
     let mut all: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for (name, view) in file.tensors() {
         let Some(name) = name.strip_prefix("master.").and_then(|name| name.split_once('.')) else { continue };
-        // Of two networks, PyTorch's examples keep each in a file.
-        if name.0 == "discriminator" {
+        // Of two networks, PyTorch's examples keep each in a file; how images are normalised, in none.
+        if ["discriminator", "input"].contains(&name.0) {
             continue;
         }
         let (layer, leaf) = name.1.rsplit_once('.').expect("a layer");
@@ -44,7 +44,19 @@ fn state_dict(checkpoint: &Path, keep: impl Fn(&str) -> bool) -> Vec<u8> {
             }
             "scale" => add(&mut all, "weight", vec![data.len() / 4], data.to_vec()),
             "shift" | "bias" => add(&mut all, "bias", vec![data.len() / 4], data.to_vec()),
-            "weight" if layer.contains("linear") => add(&mut all, leaf, vec![shape[0], shape[3]], data.to_vec()),
+            // Of regions in bins of 7 × 7, which PyTorch flattens with channels first.
+            "weight" if layer.ends_with("fc6") => {
+                let (pixels, channels) = (49, shape[3] / 49);
+                let places = (0..shape[0]).flat_map(|row| {
+                    (0..channels * pixels)
+                        .map(move |i| 4 * (row * channels * pixels + i % pixels * channels + i / pixels))
+                });
+                let values = places.flat_map(|at| data[at..at + 4].to_vec()).collect();
+                add(&mut all, leaf, vec![shape[0], shape[3]], values);
+            }
+            "weight" if layer.contains("linear") || layer.starts_with("roi_heads") => {
+                add(&mut all, leaf, vec![shape[0], shape[3]], data.to_vec());
+            }
             "weight" => {
                 let [out, h, w, channels] = [0, 1, 2, 3].map(|i| shape[i]);
                 let mut values = Vec::new();
@@ -147,6 +159,35 @@ fn pixels() {
     let differ = own.iter().zip(&foreign).filter(|(one, two)| one != two).count();
     assert!(differ * 200 <= own.len(), "{differ} of {} pixels differ", own.len());
     assert!(own.iter().any(|&label| label != own[0]), "one class everywhere says nothing");
+}
+
+/// Torchvision's Faster R-CNN, small and with batch norm.
+#[test]
+fn a_detector() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let train =
+        ["train", "--network", "faster-rcnn", "--width", "2", "--batch", "2", "--iters", "2", "--method", "fp32"];
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_gradscale")).args(train).args(["--out", "t"]).current_dir(at).output();
+    assert!(output.expect("the program starts").status.success());
+    let checkpoint = "t/checkpoint-000002.safetensors";
+    fs::write(at.join("torch"), state_dict(&at.join(checkpoint), |_| true)).expect("a file");
+    let byte = |value: u32| value.to_le_bytes()[0];
+    let scene = image::RgbImage::from_fn(90, 70, |x, y| image::Rgb([byte(6 * x), byte(7 * y), byte(x * y)]));
+    scene.save(at.join("scene.png")).expect("an image");
+    done(at, &["predict", checkpoint, "scene.png", "--out", "own"]);
+    let normal = ["--mean", "0.48235,0.45882,0.40784", "--std", "0.25"];
+    done(at, &[&["predict", "torch", "scene.png", "--out", "foreign"], &normal[..]].concat());
+    let table = |out: &str| fs::read_to_string(at.join(out).join("boxes.tsv")).expect("a table");
+    let numbers = |out: &str| -> Vec<f32> {
+        let cells =
+            |line: &str| -> Vec<f32> { line.split('\t').skip(2).filter_map(|cell| cell.parse().ok()).collect() };
+        table(out).lines().flat_map(cells).collect()
+    };
+    let (own, foreign) = (numbers("own"), numbers("foreign"));
+    assert!(own.len() > 5 && own.len() == foreign.len(), "{} and {}", own.len(), foreign.len());
+    assert!(own.iter().zip(&foreign).all(|(a, b)| (a - b).abs() < 0.02), "{own:?}, {foreign:?}");
 }
 
 /// Of PyTorch's DCGAN example the generator's file; its images fill the whole square.

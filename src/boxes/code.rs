@@ -2,8 +2,11 @@
 
 use super::Corners;
 
-/// Variances of centres and of the logarithms of sizes: codes are divided by them.
-const VARIANCES: [f32; 2] = [0.1, 0.2];
+/// Variances of centres and of the logarithms of sizes, by which codes are divided.
+pub type Variances = [f32; 2];
+
+/// Those of SSD, and of what Faster R-CNN says of its regions.
+pub(super) const VARIANCES: Variances = [0.1, 0.2];
 
 /// Where the logarithm of a size ends, so that no exponential overflows: ln(1000 / 16), as torchvision's.
 const MOST: f32 = 4.135_166_6;
@@ -18,8 +21,13 @@ fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
 /// their sizes, over 0.2 (Liu et al. 2016, equation 2, with the variances of its implementation). Both have an area.
 #[must_use]
 pub fn encode(truth: Corners, default: Corners) -> [f32; 4] {
+    encode_with(truth, default, VARIANCES)
+}
+
+/// The same divided by other numbers: by ones, what Faster R-CNN says of its anchors (Ren et al. 2015, equation 2).
+#[must_use]
+pub fn encode_with(truth: Corners, default: Corners, [of_centre, of_size]: Variances) -> [f32; 4] {
     let ([x, y, width, height], [at_x, at_y, wide, high]) = (centred(truth), centred(default));
-    let [of_centre, of_size] = VARIANCES;
     [
         (x - at_x) / wide / of_centre,
         (y - at_y) / high / of_centre,
@@ -30,9 +38,14 @@ pub fn encode(truth: Corners, default: Corners) -> [f32; 4] {
 
 /// The box that a code means: see [`encode`]. No side is longer than 62.5 times the default box's.
 #[must_use]
-pub fn decode([x, y, width, height]: [f32; 4], default: Corners) -> Corners {
+pub fn decode(code: [f32; 4], default: Corners) -> Corners {
+    decode_with(code, default, VARIANCES)
+}
+
+/// The same of a code that was divided by other numbers: see [`encode_with`].
+#[must_use]
+pub fn decode_with([x, y, width, height]: [f32; 4], default: Corners, [of_centre, of_size]: Variances) -> Corners {
     let [at_x, at_y, wide, high] = centred(default);
-    let [of_centre, of_size] = VARIANCES;
     let (x, y) = (at_x + x * of_centre * wide, at_y + y * of_centre * high);
     let [width, height] = [(width, wide), (height, high)].map(|(code, side)| (code * of_size).min(MOST).exp() * side);
     [x - 0.5 * width, y - 0.5 * height, x + 0.5 * width, y + 0.5 * height]

@@ -1,6 +1,6 @@
 //! From what a network says to boxes with classes.
 
-use super::{Corners, decode, nms};
+use super::{Corners, clipped, decode, larger, nms};
 
 /// A box that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Detection {
     pub corners: Corners,
 }
 
-/// Which detections are kept. The default is what torchvision's SSD has.
+/// Which detections are kept. The default is what torchvision's SSD has; of [`Keep::REGIONS`], its Faster R-CNN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep {
     /// Only what is likelier than this.
@@ -24,17 +24,24 @@ pub struct Keep {
     pub overlap: f32,
     /// Of an image so many, the likeliest.
     pub most: usize,
+    /// What is narrower or lower than this is left out.
+    pub smallest: f32,
+}
+
+impl Keep {
+    /// Of regions in pixels.
+    pub const REGIONS: Self = Self { score: 0.05, candidates: usize::MAX, overlap: 0.5, most: 100, smallest: 0.01 };
 }
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { score: 0.01, candidates: 400, overlap: 0.45, most: 200 }
+        Self { score: 0.01, candidates: 400, overlap: 0.45, most: 200, smallest: 0.0 }
     }
 }
 
 /// The detections in one image, the likeliest first: of logits `[boxes, classes]`, the background first, and offsets
-/// `[boxes, 4]` from default boxes. Corners lie within `limits`, right and bottom of the image in the unit of the default
-/// boxes. A network that answers NaN has found nothing.
+/// `[boxes, 4]` from default boxes, or `[boxes, classes, 4]`, of each class its own. Corners lie within `limits`, right and
+/// bottom of the image in the unit of the default boxes. A network that answers NaN has found nothing.
 #[must_use]
 pub fn detections(
     logits: &[f32], offsets: &[f32], defaults: &[Corners], limits: [f32; 2], keep: &Keep,
@@ -44,16 +51,19 @@ pub fn detections(
         return Vec::new();
     }
     let scores: Vec<f32> = logits.chunks_exact(classes).flat_map(softmax).collect();
-    let inside = |[left, top, right, bottom]: Corners| {
-        let [width, height] = limits;
-        [left.clamp(0.0, width), top.clamp(0.0, height), right.clamp(0.0, width), bottom.clamp(0.0, height)]
-    };
-    let corners: Vec<Corners> =
-        offsets.as_chunks().0.iter().zip(defaults).map(|(&code, &default)| inside(decode(code, default))).collect();
-    let mut found = Vec::new();
+    let codes = offsets.as_chunks().0;
+    // Of each box the codes of all classes side by side, or the one code.
+    let of_classes = usize::from(codes.len() >= defaults.len() * classes);
+    let each = if of_classes == 1 { classes } else { 1 };
+    let (mut found, mut corners) = (Vec::new(), Vec::new());
     for class in 1..classes {
         let score = |place: usize| scores[place * classes + class];
-        let mut places: Vec<usize> = (0..corners.len()).filter(|&place| score(place) > keep.score).collect();
+        if class == 1 || of_classes == 1 {
+            let decoded = codes.chunks_exact(each).map(|codes| codes[of_classes * class]).zip(defaults);
+            corners = decoded.map(|(code, &default)| clipped(decode(code, default), limits)).collect::<Vec<Corners>>();
+        }
+        let keeps = |place: usize| score(place) > keep.score && larger(corners[place], keep.smallest);
+        let mut places: Vec<usize> = (0..corners.len()).filter(|&place| keeps(place)).collect();
         places.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
         places.truncate(keep.candidates);
         let boxes: Vec<Corners> = places.iter().map(|&place| corners[place]).collect();

@@ -30,3 +30,71 @@ pub fn matches(truths: &[Corners], defaults: &[Corners], threshold: f32) -> Vec<
     }
     matched
 }
+
+/// What a box stands for in training: see [`assigned`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assigned {
+    /// For this truth.
+    Truth(usize),
+    /// For nothing that is there.
+    Background,
+    /// For too much to be background and too little to be a truth: it does not count.
+    Neither,
+}
+
+/// What each box stands for (Ren et al. 2015, section 3.1.2): for the truth that it overlaps most, the first of equal ones, if
+/// that is by `least` at least; for background if it is by less than `background`. If each truth is to have a box, those that
+/// overlap it most stand for a truth in any case, unless nothing overlaps it. As torchvision's `Matcher`.
+#[must_use]
+pub fn assigned(
+    truths: &[Corners], boxes: &[Corners], [background, least]: [f32; 2], each_has_one: bool,
+) -> Vec<Assigned> {
+    let mut most = vec![0.0f32; truths.len()];
+    let mut best = Vec::with_capacity(boxes.len());
+    for &corners in boxes {
+        let mut own = (None, f32::NEG_INFINITY);
+        for ((i, &truth), most) in truths.iter().enumerate().zip(&mut most) {
+            let found = overlap(truth, corners);
+            if found > own.1 {
+                own = (Some(i), found);
+            }
+            *most = most.max(found);
+        }
+        best.push(own);
+    }
+    let one = |(&corners, &(truth, found)): (&Corners, &(Option<usize>, f32))| {
+        let nearest = || truths.iter().zip(&most).any(|(&truth, &most)| most > 0.0 && overlap(truth, corners) == most);
+        match truth {
+            Some(truth) if found >= least || each_has_one && nearest() => Assigned::Truth(truth),
+            Some(_) if found >= background => Assigned::Neither,
+            Some(_) | None => Assigned::Background,
+        }
+    };
+    boxes.iter().zip(&best).map(one).collect()
+}
+
+/// Places of `count` boxes at most, in their order, of which at most the share `truths` stands for truths, and the others for
+/// background. Of each kind those are taken for which `word` is least: random words make a random choice.
+#[must_use]
+pub fn balanced(assigned: &[Assigned], count: usize, truths: f64, mut word: impl FnMut(usize) -> u64) -> Vec<usize> {
+    let (mut there, mut background) = (Vec::new(), Vec::new());
+    for (place, one) in assigned.iter().enumerate() {
+        match one {
+            Assigned::Truth(_) => there.push((word(place), place)),
+            Assigned::Background => background.push((word(place), place)),
+            Assigned::Neither => {}
+        }
+    }
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part")]
+    let most = (count as f64 * truths.clamp(0.0, 1.0)) as usize;
+    let least = |mut all: Vec<(u64, usize)>, most: usize| {
+        all.sort_unstable();
+        all.truncate(most);
+        all.into_iter().map(|(_, place)| place)
+    };
+    let mut taken: Vec<usize> = least(there, most).collect();
+    let left = count - taken.len();
+    taken.extend(least(background, left));
+    taken.sort_unstable();
+    taken
+}

@@ -12,17 +12,21 @@
 //! assert_eq!(nms(&[truth, default, [90.0, 90.0, 99.0, 99.0]], &[0.5, 0.9, 0.1], 0.45), [1, 2]);
 //! ```
 
+mod anchor;
 mod code;
 mod default;
 mod detect;
 mod matching;
 mod nms;
+mod propose;
 
-pub use code::{decode, encode};
+pub use anchor::anchors;
+pub use code::{Variances, decode, decode_with, encode, encode_with};
 pub use default::{Grid, default_boxes};
 pub use detect::{Detection, Keep, detections};
-pub use matching::matches;
+pub use matching::{Assigned, assigned, balanced, matches};
 pub use nms::nms;
+pub use propose::{Propose, proposals};
 
 /// Left, top, right, bottom.
 pub type Corners = [f32; 4];
@@ -31,6 +35,16 @@ pub type Corners = [f32; 4];
 #[must_use]
 pub fn area([left, top, right, bottom]: Corners) -> f32 {
     (right - left) * (bottom - top)
+}
+
+/// What of a box lies within an image whose right and bottom these are.
+fn clipped([left, top, right, bottom]: Corners, [width, height]: [f32; 2]) -> Corners {
+    [left.clamp(0.0, width), top.clamp(0.0, height), right.clamp(0.0, width), bottom.clamp(0.0, height)]
+}
+
+/// Whether both sides are as long at least; not if one is NaN.
+fn larger([left, top, right, bottom]: Corners, smallest: f32) -> bool {
+    right - left >= smallest && bottom - top >= smallest
 }
 
 /// What two boxes have in common.

@@ -25,7 +25,7 @@ impl SegNetVgg {
     /// The paper's has the channels of [`Scale::PAPER`]; nothing else of a scale counts here. First weights of the
     /// decoder are those of He et al. (2015), of the encoder torchvision's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
-        let encoder = Features::new(scope, inputs, scale, true);
+        let encoder = Features::new(&mut scope.at("features"), inputs, scale, true);
         let mut decoder = Vec::new();
         for (level, &(channels, count)) in LEVELS.iter().enumerate().rev() {
             let from = scale.of(channels);

@@ -18,8 +18,8 @@ struct Layer {
     norm: Option<BatchNorm>,
 }
 
-/// The thirteen convolutions, by level: called `features.0` and so on, as in torchvision's `vgg16` and, with batch norm,
-/// `vgg16_bn`.
+/// The thirteen convolutions, by level: called `0` and so on, as what torchvision's `vgg16` and, with batch norm, `vgg16_bn`
+/// call `features`.
 #[derive(Clone, Debug)]
 pub(super) struct Features(Vec<Vec<Layer>>);
 
@@ -28,9 +28,9 @@ impl Features {
         let (mut index, mut from) = (0, inputs);
         let init = Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 };
         let mut layer = |to: usize, index: &mut usize| {
-            let mut at = scope.at(&format!("features.{index}"));
+            let mut at = scope.at(&index.to_string());
             let conv = Conv2d::with_init(&mut at, from, to, 3, init).bias(&mut at);
-            let norm = norm.then(|| BatchNorm::new(&mut scope.at(&format!("features.{}", *index + 1)), to));
+            let norm = norm.then(|| BatchNorm::new(&mut scope.at(&(*index + 1).to_string()), to));
             from = to;
             // Its ReLU has a number too.
             *index += if norm.is_some() { 3 } else { 2 };
@@ -48,18 +48,29 @@ impl Features {
     /// Levels with their poolings, of which incomplete windows are left out or not: each pooled value.
     pub fn pooled<'t>(&self, x: Var<'t>, ceil: bool) -> Vec<Var<'t>> {
         let (mut x, mut all) = (x, Vec::new());
-        for level in &self.0 {
-            for layer in level {
-                x = layer.conv.forward(x);
-                x = layer.norm.iter().fold(x, |x, norm| norm.forward(x)).relu();
-            }
-            x = x.pool("max_pool", |x| {
+        for level in 0..self.0.len() {
+            x = self.level(level, x).pool("max_pool", |x| {
                 let pool = Pool::new(PoolOp::Max, x, [2; 2])?;
                 if ceil { pool.ceil() } else { Ok(pool) }
             });
             all.push(x);
         }
         all
+    }
+
+    /// One level without its pooling.
+    fn level<'t>(&self, level: usize, x: Var<'t>) -> Var<'t> {
+        let layer =
+            |x: Var<'t>, layer: &Layer| layer.norm.iter().fold(layer.conv.forward(x), |x, norm| norm.forward(x)).relu();
+        self.0[level].iter().fold(x, layer)
+    }
+
+    /// All levels, with a pooling before each of these but the first: `poolings` of them.
+    pub fn unpooled<'t>(&self, x: Var<'t>, poolings: usize) -> Var<'t> {
+        (0..self.0.len()).fold(x, |x, level| {
+            let halved = |x: Var<'t>| x.pool("max_pool", |x| Pool::new(PoolOp::Max, x, [2; 2]));
+            self.level(level, if (1..=poolings).contains(&level) { halved(x) } else { x })
+        })
     }
 }
 
@@ -86,7 +97,7 @@ impl Vgg16 {
     }
 
     fn build(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize, norm: bool) -> Self {
-        let features = Features::new(scope, inputs, scale, norm);
+        let features = Features::new(&mut scope.at("features"), inputs, scale, norm);
         let windows = if scale.small { 1 } else { 7 };
         let (last, hidden) = (scale.of(512), scale.of(4096));
         // Torchvision's deviation is meant for 4096 units: fewer want more, or little would come through.

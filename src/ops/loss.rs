@@ -41,10 +41,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Σ of x²/2 where |x| < 1 and of |x| − 1/2 elsewhere: what a loss of several parts adds up.
-    pub(super) fn smooth_l1_sum(self) -> Self {
+    /// Σ of x²/2β where |x| < β and of |x| − β/2 elsewhere: what a loss of several parts adds up.
+    pub(super) fn smooth_l1_sum(self, beta: f32) -> Self {
         let (name, op) = ("smooth_l1_loss", Op::SmoothL1Loss);
-        self.then(name, op, Huber(1.0), &[], self.shape()).reduce(name, op, ReduceOp::Sum)
+        self.then(name, op, Huber(beta), &[], self.shape()).reduce(name, op, ReduceOp::Sum)
     }
 
     /// Mean binary cross-entropy of sigmoid(x) against targets in [0, 1]: ln(1 + e^x) − x·target, which no logit makes

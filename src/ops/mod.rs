@@ -19,6 +19,7 @@ mod one_hot;
 mod permute;
 mod pool;
 mod reduce;
+mod region;
 mod resample;
 mod reshape;
 mod roi_align;
@@ -30,6 +31,7 @@ mod unary;
 
 pub use cross_entropy::CrossEntropy;
 pub use multibox::MultiBox;
+pub use region::{AnchorTruth, RegionTruth};
 pub(crate) use sequence::{Places, Zeros};
 
 /// Elements from one step along each axis to the next.

@@ -58,7 +58,7 @@ impl<'t> Var<'t> {
             let background = right.slice(3, 0, 1);
             let matched = background.affine(-1.0, 1.0);
             let counted = matched + losses.hard_negatives(background, negatives);
-            let distances = ((offsets - codes) * matched).smooth_l1_sum();
+            let distances = ((offsets - codes) * matched).smooth_l1_sum(1.0);
             Ok(((losses * counted).sum() + distances) * share)
         })
     }

@@ -59,7 +59,8 @@ pub enum Task {
     Translate,
     /// The next token of a text
     Language,
-    /// Boxes around what is in pictures: SSD-300 or SSD-512
+    /// Boxes around what is in pictures: SSD-300, SSD-512 or Faster R-CNN
+    #[value(help = "Boxes around what is in pictures: SSD-300, SSD-512 or Faster R-CNN")]
     Detect,
     /// DCGAN: images like those that it is shown, made of noise
     Generate,

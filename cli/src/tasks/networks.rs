@@ -79,6 +79,13 @@ pub enum Net {
     #[value(name = "ssd-512")]
     #[serde(rename = "ssd-512")]
     Ssd512,
+    /// detect: Faster R-CNN (VGG-16); small, for images of 128 × 128; its paper's size takes 600 × 600
+    #[value(
+        name = "faster-rcnn",
+        help = "detect: Faster R-CNN (VGG-16); small, for images of 128 × 128; its paper's size takes 600 × 600"
+    )]
+    #[serde(rename = "faster-rcnn")]
+    FasterRcnn,
     /// generate: DCGAN, for images of 32 × 32; its paper's size makes 64 × 64
     Dcgan,
 }
@@ -92,7 +99,7 @@ impl Net {
             Self::DeepSpeech2 => Task::Speech,
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
             Self::BigLstm | Self::Decoder => Task::Language,
-            Self::Ssd300 | Self::Ssd512 => Task::Detect,
+            Self::Ssd300 | Self::Ssd512 | Self::FasterRcnn => Task::Detect,
             Self::Dcgan => Task::Generate,
             Self::Mlp
             | Self::Resnet
@@ -131,7 +138,8 @@ impl Net {
             | Self::BigLstm
             | Self::Decoder
             | Self::Ssd300
-            | Self::Ssd512 => return None,
+            | Self::Ssd512
+            | Self::FasterRcnn => return None,
         })
     }
 
@@ -164,7 +172,8 @@ impl Net {
             | Self::ResNet18
             | Self::ResNet50
             | Self::Ssd300
-            | Self::Ssd512 => Some(Scale::PAPER.width),
+            | Self::Ssd512
+            | Self::FasterRcnn => Some(Scale::PAPER.width),
         }
     }
 }

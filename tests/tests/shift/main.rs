@@ -10,7 +10,7 @@ mod speech;
 mod translation;
 mod vision;
 
-use detection::ssd;
+use detection::{faster_rcnn, ssd};
 use gan::gan;
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
@@ -117,6 +117,7 @@ fn networks_for_images_are_shift_invariant() {
     }
     of("segnet", &|setting| segnet_vgg(device(), &method, setting));
     of("ssd", &|setting| ssd(device(), &method, setting));
+    of("faster r-cnn", &|setting| faster_rcnn(device(), &method, setting));
 }
 
 /// A step that a device repeats as it recorded it draws its dropout anew; two dropouts of one value draw each their own.

@@ -54,18 +54,13 @@ fn targets(truths: &[&[(Corners, u32)]], defaults: &[Corners]) -> Targets {
 /// How far biases are from 0 before a ReLU: see the script.
 const SHIFT: f64 = 4.0;
 
-/// A tensor of the weights, drawn from its name.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "sizes of kernels; rounded")]
-fn value(name: &str, shape: &[usize]) -> Vec<f32> {
+/// A tensor of layers before a ReLU, drawn from its name.
+#[expect(clippy::cast_precision_loss, reason = "sizes of kernels")]
+pub fn inner(name: &str, shape: &[usize]) -> Vec<f64> {
     let count: usize = shape.iter().product();
     let filter = count / shape[0];
     let all: Vec<f64> = drawn(name, count).collect();
-    let values: Vec<f64> = if name == "backbone.scale_weight" {
-        all.into_iter().map(|value| 20.0 + value).collect()
-    } else if name.starts_with("head.") {
-        let factor = if shape.len() > 1 { (3.0 / filter as f64).sqrt() } else { 0.1 };
-        all.into_iter().map(|value| factor * value).collect()
-    } else if shape.len() > 1 {
+    if shape.len() > 1 {
         let centred = |filter: &[f64]| -> Vec<f64> {
             let mean = filter.iter().sum::<f64>() / filter.len() as f64;
             filter.iter().map(|value| (value - mean) * (4.0 / filter.len() as f64).sqrt()).collect()
@@ -73,6 +68,20 @@ fn value(name: &str, shape: &[usize]) -> Vec<f32> {
         all.chunks(filter).flat_map(centred).collect()
     } else {
         all.into_iter().map(|value| if value < -0.5 { -SHIFT } else { SHIFT } + 0.1 * value).collect()
+    }
+}
+
+/// A tensor of the weights, drawn from its name.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "sizes of kernels; rounded")]
+fn value(name: &str, shape: &[usize]) -> Vec<f32> {
+    let count: usize = shape.iter().product();
+    let values: Vec<f64> = if name == "backbone.scale_weight" {
+        drawn(name, count).map(|value| 20.0 + value).collect()
+    } else if name.starts_with("head.") {
+        let factor = if shape.len() > 1 { (3.0 * shape[0] as f64 / count as f64).sqrt() } else { 0.1 };
+        drawn(name, count).map(|value| factor * value).collect()
+    } else {
+        inner(name, shape)
     };
     values.into_iter().map(|value| value as f32).collect()
 }

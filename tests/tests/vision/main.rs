@@ -2,6 +2,7 @@
 //! `tests/golden/vision.py`. Weights go the way of a user's: as the safetensors file of a `state_dict`.
 
 mod detection;
+mod faster_rcnn;
 mod table;
 
 use gradscale::{

@@ -1,10 +1,10 @@
 //! What is asked of pictures with boxes.
 
-use super::{SHOWN, training::Learning};
+use super::{SHOWN, multibox::Multibox, proposing::Proposing, training::Learning};
 use crate::{
     Failure,
     data::{Boxed, Notes, Pictured},
-    tasks::{BoxedSample, Dataset, Exam, Found, Opening, Run, Samples, Settings, run, samples},
+    tasks::{BoxedSample, Dataset, Exam, Found, Net, Opening, Run, Samples, Settings, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -46,7 +46,10 @@ impl Dataset for Boxed {
     }
 
     fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+        if opening.settings.network.net == Net::FasterRcnn {
+            return run::start(opening, |settings, seed| Learning::<Proposing>::new(self, settings, seed));
+        }
+        run::start(opening, |settings, seed| Learning::<Multibox>::new(self, settings, seed))
     }
 
     /// Who finds nothing has nothing right.

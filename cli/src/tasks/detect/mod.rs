@@ -1,7 +1,9 @@
-//! Detection: SSD, from pictures to boxes around what is in them.
+//! Detection: SSD and Faster R-CNN, from pictures to boxes around what is in them.
 
 mod data;
+mod multibox;
 mod network;
+mod proposing;
 mod training;
 
 use super::{
@@ -12,8 +14,10 @@ use crate::{
     data::{Boxed, Reading, Whole},
     device::Work,
 };
-use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, metrics::Truth, optim::Sgd};
-use network::{Detector, kept, network};
+use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, optim::Sgd};
+use multibox::Multibox;
+use network::{Detects, kept, network};
+use proposing::Proposing;
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -69,7 +73,9 @@ impl Kind for Detecting {
     }
 
     fn network(&self, network: Network) -> String {
-        network.words(if network.net == Net::Ssd512 { "SSD-512" } else { "SSD-300" })
+        let named = [(Net::FasterRcnn, "Faster R-CNN"), (Net::Ssd512, "SSD-512")];
+        let name = named.iter().find(|(net, _)| *net == network.net);
+        network.words(name.map_or("SSD-300", |(_, name)| name))
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
@@ -80,58 +86,69 @@ impl Kind for Detecting {
     }
 
     fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
-        let (parameters, net) = network(0, of, PLANNED, false);
-        let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
-        let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
-        let (side, boxes) = (net.side(), net.boxes());
-        let middle = Truth { class: 1, corners: [0.25, 0.25, 0.75, 0.75], difficult: false };
-        let targets = net.targets(std::iter::once(&[middle][..]));
-        let pixels = vec![0; side * side * 3];
-        let batch = [
-            Input::u8([1, side, side, 3], &pixels),
-            Input::u32([1, boxes], &targets.labels),
-            Input::f32([1, 1, boxes, 4], &targets.codes),
-            Input::f32([1], &targets.negatives),
-            Input::f32([1], std::slice::from_ref(&targets.share)),
-        ];
-        Ok(trainer.plan(batch, |all| net.loss(all))?)
+        if of.net == Net::FasterRcnn { planned::<Proposing>(of, method) } else { planned::<Multibox>(of, method) }
     }
 
     fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
-        let Trained { device, threads, method, normal, .. } = trained;
-        let (mut parameters, net) = network(0, trained.network, trained.classes.names.len(), normal.is_some());
-        fill(&mut parameters, &[])?;
-        device.open(threads, Loading { parameters, net, method, normal })
+        if trained.network.net == Net::FasterRcnn {
+            return applied::<Proposing>(trained, fill);
+        }
+        applied::<Multibox>(trained, fill)
     }
 
-    /// Torchvision's `ssd300_vgg16`, and such as are built like it.
+    /// Torchvision's `ssd300_vgg16`, and such as are built like it; its Faster R-CNN with VGG-16.
     fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
-        let head = |map: usize| format!("head.classification_head.module_list.{map}.weight");
-        let [first, scores] = torch::sizes(file, "backbone.features.0.weight", &head(0));
-        let (&[width, 3, _, _], &[answers, ..]) = (&first[..], &scores[..]) else { return None };
-        // Four default boxes at each place of the first map; the background is no class.
-        let classes = (answers / 4).checked_sub(1)?;
-        let has = |map: usize| file.tensor(&head(map)).is_ok();
-        let (net, small) = match (has(6), has(5), has(4)) {
-            (true, ..) => (Net::Ssd512, false),
-            (false, true, _) => (Net::Ssd300, false),
-            (false, false, true) => (Net::Ssd512, true),
-            (false, false, false) => (Net::Ssd300, true),
-        };
-        let network = Network { net, width, small };
+        let (network, classes) = multibox(file).or_else(|| proposing(file))?;
         Some(Recognised { task: Task::Detect, network, classes, input: Reads::Channels(3), whole: false })
     }
 }
 
+fn multibox(file: &SafeTensors<'_>) -> Option<(Network, usize)> {
+    let head = |map: usize| format!("head.classification_head.module_list.{map}.weight");
+    let [first, scores] = torch::sizes(file, "backbone.features.0.weight", &head(0));
+    let (&[width, 3, _, _], &[answers, ..]) = (&first[..], &scores[..]) else { return None };
+    // Four default boxes at each place of the first map; the background is no class.
+    let classes = (answers / 4).checked_sub(1)?;
+    let has = |map: usize| file.tensor(&head(map)).is_ok();
+    let (net, small) = match (has(6), has(5), has(4)) {
+        (true, ..) => (Net::Ssd512, false),
+        (false, true, _) => (Net::Ssd300, false),
+        (false, false, true) => (Net::Ssd512, true),
+        (false, false, false) => (Net::Ssd300, true),
+    };
+    Some((Network { net, width, small }, classes))
+}
+
+fn proposing(file: &SafeTensors<'_>) -> Option<(Network, usize)> {
+    let [first, scores] = torch::sizes(file, "backbone.0.weight", "roi_heads.box_predictor.cls_score.weight");
+    let (&[width, 3, _, _], &[answers, _]) = (&first[..], &scores[..]) else { return None };
+    // The paper's has no batch norm, whose weights come next.
+    let small = file.tensor("backbone.1.weight").is_ok();
+    Some((Network { net: Net::FasterRcnn, width, small }, answers.checked_sub(1)?))
+}
+
+fn planned<D: Detects>(of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
+    let (parameters, net) = network::<D>(0, of, PLANNED, false);
+    let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
+    net.plan(&Trainer::new(device, parameters, Sgd::default(), method)?)
+}
+
+fn applied<D: Detects>(trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    let Trained { device, threads, method, normal, .. } = trained;
+    let (mut parameters, net) = network::<D>(0, trained.network, trained.classes.names.len(), normal.is_some());
+    fill(&mut parameters, &net.flattened())?;
+    device.open(threads, Loading { parameters, net, method, normal })
+}
+
 /// A trained network before it is on its device.
-struct Loading {
+struct Loading<D> {
     parameters: Parameters,
-    net: Detector,
+    net: D,
     method: Method,
     normal: Option<Normal>,
 }
 
-impl Work for Loading {
+impl<D: Detects> Work for Loading<D> {
     type Output = Box<dyn Apply>;
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
@@ -142,25 +159,22 @@ impl Work for Loading {
     }
 }
 
-struct Looking<B: Backend> {
+struct Looking<B: Backend, D> {
     trainer: Trainer<B>,
-    net: Detector,
+    net: D,
     normal: Option<Normal>,
 }
 
-impl<B: Backend<Error: 'static>> Apply for Looking<B> {
+impl<B: Backend<Error: 'static>, D: Detects> Apply for Looking<B, D> {
     /// Of a picture of any size.
     fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure> {
         let side = self.net.side();
         let shown = Whole { pixels: pixels.into(), size: [height, width], channels }.resized_to([side; 2]);
-        let (net, size) = (&self.net, [1, side, side, channels]);
-        let answers = match &self.normal {
-            None => self.trainer.evaluate([Input::u8(size, &shown)], |[x]| net.answers(x))?,
-            Some(normal) => {
-                let values = normal.of(&shown, channels);
-                self.trainer.evaluate([Input::f32(size, &values)], |[x]| net.answers(x))?
-            }
+        let size = [1, side, side, channels];
+        let found = match &self.normal {
+            None => self.net.found(&mut self.trainer, Input::u8(size, &shown))?,
+            Some(normal) => self.net.found(&mut self.trainer, Input::f32(size, &normal.of(&shown, channels)))?,
         };
-        Ok(Answers::Boxes(net.found(&answers.data).iter().map(|one| kept(one)).collect()))
+        Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
     }
 }

@@ -1,17 +1,17 @@
-//! A training of SSD: batches, loss, scores.
+//! A training of a detector: batches, loss, scores.
 
 use super::{
     SHOWN, colour,
-    network::{DEVIATION, Detector, MEANS, kept, network},
+    network::{DEVIATION, Detects, MEANS, kept, network},
 };
 use crate::{
     Failure,
-    data::{Boxed, Order, Pictured, Sample, Shown},
+    data::{Boxed, Order, Pictured, Sample},
     metrics::{AveragePrecision, Metrics},
-    tasks::{Answers, Classes, ImageInput, On, Pixels, Settings, run, samples},
+    tasks::{Answers, Classes, ImageInput, On, Pixels, Settings, run, samples, torch},
 };
 use gradscale::{
-    Error, Gradients, Input, Parameters, Prefetched, Trainer, boxes::Detection, core::backend::Backend,
+    Error, Gradients, Input, Parameters, TorchModule, Trainer, boxes::Detection, core::backend::Backend,
     optim::Optimizer,
 };
 use std::collections::BTreeSet;
@@ -24,14 +24,14 @@ const RIGHT: f32 = 0.5;
 const FARTHEST: [f64; 2] = [4.0, 1.5];
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct Learning<'a, D> {
     data: &'a Boxed,
     settings: Settings,
-    net: Detector,
+    net: D,
     order: Order,
 }
 
-impl<'a> Learning<'a> {
+impl<'a, D: Detects> Learning<'a, D> {
     pub fn new(data: &'a Boxed, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let (parameters, net) = network(seed, settings.network, data.classes.len(), false);
         let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
@@ -49,43 +49,33 @@ impl<'a> Learning<'a> {
             for picture in part {
                 pixels.extend(picture.plain(side)?.pixels);
             }
-            let images = [Input::u8([part.len(), side, side, 3], &pixels)];
-            let answers = trainer.evaluate(images, |[x]| self.net.answers(x))?;
-            all.extend(self.net.found(&answers.data));
+            all.extend(self.net.found(trainer, Input::u8([part.len(), side, side, 3], &pixels))?);
         }
         Ok(all)
     }
 }
 
-impl run::Task for Learning<'_> {
-    type Batch = Prefetched<5>;
+impl<D: Detects> run::Task for Learning<'_, D> {
+    type Batch = D::Batch;
 
-    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<5>, Failure> {
-        let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
-        let (n, side, boxes) = (samples.len(), self.net.side(), self.net.boxes());
-        let farthest = FARTHEST[usize::from(self.settings.network.small)];
-        let shown: Vec<Shown> = self.data.batch(&samples, side, farthest)?;
-        let pixels: Vec<u8> = shown.iter().flat_map(|one| &one.pixels).copied().collect();
-        let targets = self.net.targets(shown.iter().map(|one| &one.truths[..]));
-        // A divisor of its own stands for the number of pictures, whose loss is that of a matched box.
-        let share = match self.settings.pixels {
-            Pixels::Batch => targets.share,
-            Pixels::Fixed(divisor) => targets.share * n as f32 / divisor as f32,
-        };
-        let batch = [
-            Input::u8([n, side, side, 3], &pixels),
-            Input::u32([n, boxes], &targets.labels),
-            Input::f32([n, 1, boxes, 4], &targets.codes),
-            Input::f32([n], &targets.negatives),
-            Input::f32([1], std::slice::from_ref(&share)),
-        ];
-        Ok(trainer.prefetch(batch)?)
+    fn module(&self, layer: &str) -> Option<TorchModule> {
+        torch::module(layer, &self.net.flattened())
     }
 
-    fn backward<B: Backend>(
-        &self, trainer: &mut Trainer<B>, batch: Prefetched<5>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        trainer.backward(batch, |all| self.net.loss(all))
+    fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<D::Batch, Failure> {
+        let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
+        let farthest = FARTHEST[usize::from(self.settings.network.small)];
+        let shown = self.data.batch(&samples, self.net.side(), farthest)?;
+        // A divisor of its own stands for the number of pictures, whose loss is that of a box that counts.
+        let factor = match self.settings.pixels {
+            Pixels::Batch => 1.0,
+            Pixels::Fixed(divisor) => samples.len() as f32 / divisor as f32,
+        };
+        self.net.batch(trainer, shown, samples.iter().map(|sample| sample.word).collect(), factor)
+    }
+
+    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: D::Batch) -> Result<Gradients, Error<B::Error>> {
+        self.net.backward(trainer, batch)
     }
 
     fn ratio(&self) -> f64 {

@@ -1,0 +1,143 @@
+//! Faster R-CNN: an evaluation proposes regions, of which the host takes some; a second one tells what they are, or a step
+//! learns that.
+
+use super::network::{Detects, Normalised, pixels};
+use crate::{
+    Failure,
+    data::{Random, Shown},
+    tasks::{Network, torch::Flattened},
+};
+use gradscale::{
+    AnchorTruth, Error, Gradients, Input, Parameters, PlanRow, RegionTruth, Trainer, Var,
+    boxes::{Detection, Keep},
+    core::backend::Backend,
+    metrics::Truth,
+    models::{AnchorTargets, FasterRcnn, RegionTargets, Regions},
+};
+
+/// What random words are for: which anchors count, and which regions.
+const ANCHORS: u64 = 40;
+const REGIONS: u64 = 41;
+
+/// Faster R-CNN for pictures `[n, side, side, 3]`.
+#[derive(Debug)]
+pub struct Proposing {
+    net: FasterRcnn,
+    regions: Regions,
+    side: usize,
+    input: Normalised,
+}
+
+/// Pictures, what is known of them before regions are proposed, and what these are chosen by.
+#[derive(Debug)]
+pub struct Batch {
+    pixels: Vec<u8>,
+    /// Of each picture, in pixels.
+    truths: Vec<Vec<Truth>>,
+    words: Vec<u64>,
+    anchors: AnchorTargets,
+    factor: f32,
+}
+
+/// A random word of a picture and a box in it.
+fn word(words: &[u64], of: u64, image: usize, place: usize) -> u64 {
+    Random::of(&[words.get(image).copied().unwrap_or(0), of, place as u64]).word()
+}
+
+impl Detects for Proposing {
+    type Batch = Batch;
+
+    fn new(parameters: &mut Parameters, network: Network, classes: usize, normal: bool) -> Self {
+        let net = FasterRcnn::new(&mut parameters.at("net"), network.scale(), classes);
+        let side = FasterRcnn::side(network.small);
+        let regions = net.regions([side; 2]);
+        Self { net, regions, side, input: Normalised::new(parameters, normal) }
+    }
+
+    fn side(&self) -> usize {
+        self.side
+    }
+
+    fn flattened(&self) -> Vec<Flattened> {
+        let (layer, image) = self.net.flattened();
+        vec![(format!("net.{layer}"), image)]
+    }
+
+    fn plan<B: Backend<Error: 'static>>(&self, trainer: &Trainer<B>) -> Result<Vec<PlanRow>, Failure> {
+        let pixels = vec![0; self.side * self.side * 3];
+        let anchors = self.regions.anchor_targets(std::iter::once(&[][..]), |_, _| 0);
+        let regions = self.regions.region_targets(std::iter::once(&[][..]), &[Vec::new()], |_, _| 0);
+        Ok(trainer.plan(self.inputs(&pixels, &anchors, &regions), |all| self.loss(all))?)
+    }
+
+    /// Regions depend on the weights that the step before leaves: all stays here until then.
+    fn batch<B: Backend<Error: 'static>>(
+        &self, _: &mut Trainer<B>, shown: Vec<Shown>, words: Vec<u64>, factor: f32,
+    ) -> Result<Batch, Failure> {
+        let side = self.side as f32;
+        let in_pixels = |truth: &Truth| Truth { corners: truth.corners.map(|corner| corner * side), ..*truth };
+        let truths: Vec<Vec<Truth>> = shown.iter().map(|one| one.truths.iter().map(in_pixels).collect()).collect();
+        let all = truths.iter().map(|truths| &truths[..]);
+        let mut anchors = self.regions.anchor_targets(all, |image, place| word(&words, ANCHORS, image, place));
+        anchors.share *= factor;
+        Ok(Batch { pixels: pixels(&shown), truths, words, anchors, factor })
+    }
+
+    fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Batch) -> Result<Gradients, Error<B::Error>> {
+        let Batch { pixels, truths, words, anchors, factor } = &batch;
+        let pictures = Input::u8([truths.len(), self.side, self.side, 3], pixels);
+        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.of(x)))?;
+        let proposals = self.regions.proposals(&answers.data, true);
+        let all = truths.iter().map(|truths| &truths[..]);
+        let mut regions =
+            self.regions.region_targets(all, &proposals, |image, place| word(words, REGIONS, image, place));
+        regions.share *= factor;
+        trainer.backward(self.inputs(pixels, anchors, &regions), |all| self.loss(all))
+    }
+
+    fn found<B: Backend>(
+        &self, trainer: &mut Trainer<B>, pictures: Input<'_>,
+    ) -> Result<Vec<Vec<Detection>>, Error<B::Error>> {
+        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.of(x)))?;
+        let proposals = self.regions.proposals(&answers.data, false);
+        let (count, boxes) = self.regions.listed(&proposals, false);
+        let boxes = Input::f32([count, 5], &boxes);
+        let answers = trainer.evaluate([pictures, boxes], |[x, boxes]| self.net.told(self.input.of(x), boxes))?;
+        let mut found = self.regions.found(&answers.data, &proposals, &Keep::REGIONS);
+        for one in found.iter_mut().flatten() {
+            one.corners = one.corners.map(|corner| corner / self.side as f32);
+        }
+        Ok(found)
+    }
+}
+
+impl Proposing {
+    /// What a step takes.
+    fn inputs<'a>(
+        &self, pixels: &'a [u8], of_anchors: &'a AnchorTargets, of_regions: &'a RegionTargets,
+    ) -> [Input<'a>; 10] {
+        let (side, anchors, count) = (self.side, self.regions.anchors().len(), of_regions.labels.len());
+        let n = of_anchors.signs.len() / anchors.max(1);
+        [
+            Input::u8([n, side, side, 3], pixels),
+            Input::f32([n, 1, anchors, 1], &of_anchors.signs),
+            Input::f32([n, 1, anchors, 4], &of_anchors.codes),
+            Input::f32([1], std::slice::from_ref(&of_anchors.share)),
+            Input::f32([count, 5], &of_regions.boxes),
+            Input::u32([count], &of_regions.labels),
+            Input::u32([count], &of_regions.places),
+            Input::f32([count], &of_regions.counted),
+            Input::f32([count, 4], &of_regions.codes),
+            Input::f32([1], std::slice::from_ref(&of_regions.share)),
+        ]
+    }
+
+    /// What training minimises.
+    fn loss<'t>(&self, all: [Var<'t>; 10]) -> Var<'t> {
+        let [x, signs, codes, share, boxes, labels, places, counted, of_regions, share_of_regions] = all;
+        let anchors = AnchorTruth { signs, codes, share };
+        let regions = RegionTruth { labels, places, counted, codes: of_regions, share: share_of_regions };
+        let [anchors, regions] = self.net.losses(self.input.of(x), &anchors, boxes, &regions);
+        anchors + regions
+    }
+}
