@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Boxed, Reading, Whole},
+    data::{Boxed, IMAGES, Reading, Whole},
     device::Work,
 };
 use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, metrics::Truth, optim::Sgd};
@@ -68,11 +68,16 @@ impl Kind for Detecting {
         ("images", batch)
     }
 
+    fn mean_over(&self) -> &'static str {
+        "matched boxes"
+    }
+
     fn network(&self, network: Network) -> String {
         network.words(if network.net == Net::Ssd512 { "SSD-512" } else { "SSD-300" })
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        reading.refuse("pictures with boxes", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Boxed::load(path, reading)?,
             None => Boxed::synthetic(seed, reading),
