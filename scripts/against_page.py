@@ -14,7 +14,7 @@ FULL = ["alexnet", "vgg-16", "googlenet", "inception-v2", "inception-v3", "resne
 HEAD = {
     "speed": """## Speed of a training step
 
-A step of each network of [workloads.md](workloads.md) as it is trained there: forward and backward pass and update, by the methods `fp32` and `gs`, and of the same network in PyTorch's f32 on batches of the same sizes. The processes take their steps in turn; medians, and the median of each turn's ratios, so that what else the machine does falls on both. PyTorch's images lie in the order of memory that is faster, which is said. The next batch is not in these times: ours is *read* meanwhile, which took so long. Half values are computed in f32 on a CPU, so `gs` has the casts and statistics on top of f32 and saves memory, not time.
+A step of each network of [workloads.md](workloads.md) as it is trained there: forward and backward pass and update, by the methods `fp32` and `gs`, and of the same network in PyTorch's f32 on batches of the same sizes. The processes take their steps in turn; medians, and the median of each turn's ratios, so that what else the machine does falls on both. PyTorch's images lie in the order of memory that is faster, which is said. The next batch is not in these times: ours is *read* meanwhile, which took so long. Half values are computed in f32 on a CPU, so `gs` has the casts and statistics on top of f32 and saves memory, not time. *Of the processors*: medians of what they worked for a step, all threads together, reading and sending of the next batch included; where a machine has much else to do, this is what compares.
 """,
     "lengths": """## Memory of lengths that change
 
@@ -57,6 +57,7 @@ def speed(found):
     layout = " (channels last)" if found["faster"] != "PyTorch" else ""
     return [found["words"], sizes(found["sizes"]), milliseconds(medians[found["faster"]]) + layout, milliseconds(medians["fp32"]),
             milliseconds(medians["gs"]), f"{found['ratios']['fp32']:.2f}", f"{found['ratios']['gs']:.2f}",
+            " / ".join(milliseconds(found["worked"][name]) for name in [found["faster"], "fp32", "gs"]),
             milliseconds(found["fetched"])]
 
 
@@ -84,7 +85,7 @@ def full(found):
 
 
 COLUMNS = {
-    "speed": ["network", "batch", "PyTorch f32, ms", "fp32, ms", "gs, ms", "fp32 / PyTorch", "gs / PyTorch", "read, ms"],
+    "speed": ["network", "batch", "PyTorch f32, ms", "fp32, ms", "gs, ms", "fp32 / PyTorch", "gs / PyTorch", "of the processors: PyTorch / fp32 / gs, ms", "read, ms"],
     "lengths": ["network", "steps", "process MB", "device MB", "sizes seen"],
     "paper": ["network", "batch", "method", "seconds", "memory MB", "device MB", "losses"],
     "full": ["network", "parameters", "images", "answers: ours / PyTorch's f32", "gradients, median", "gradients, most", "turned",

@@ -65,7 +65,8 @@ pub enum Net {
     #[value(name = "seq2seq-5")]
     #[serde(rename = "seq2seq-5")]
     Seq2Seq5,
-    /// language: two LSTM layers of 32 · width units, each projected to 4 · width, with sampled softmax
+    /// language: two LSTM layers of 32 · width units, each projected to 4 · width; of more than 64 · width different tokens, as
+    /// wikitext-2 has words, 16 · width are drawn for the softmax of each batch (paper: 8192)
     #[value(name = "biglstm")]
     #[serde(rename = "biglstm")]
     BigLstm,

@@ -31,6 +31,12 @@ def of_files(directory, table, pictures=PICTURES, likeliest=LIKELIEST):
                 image = names.index(name)
                 corners = [float(row[side]) for side in ["left", "top", "right", "bottom"]]
                 found[image].append([image, numbers[row["class"]], float(row["score"]), *corners])
+    # The table has few digits: of equal scores each gets one of its own, as their order decides and nobody defines it.
+    known = set()
+    for row in (row for rows in found.values() for row in rows):
+        while row[2] in known:
+            row[2] = round(row[2] - 1e-6, 6)
+        known.add(row[2])
     best = [sorted(rows, key=lambda row: -row[2])[:likeliest] for rows in found.values()]
     return [[image, numbers[name], *corners] for image, name, *corners in truths], [row for rows in best for row in rows]
 
