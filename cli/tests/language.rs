@@ -64,7 +64,9 @@ fn resumed_it_is_the_same_training() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     parts(&at.join("data"));
-    for (network, method) in [("biglstm", "gs"), ("biglstm", "dynamic:init=2^30"), ("decoder", "gs")] {
+    for (network, method) in
+        [("biglstm", "gs"), ("biglstm", "dynamic:init=2^30"), ("decoder", "gs"), ("decoder-rotary", "gs")]
+    {
         let name = |run: &str| format!("{run}-{network}-{}", &method[..2]);
         let settings = ["train", "--task", "language", "--network", network, "--data", "data", "--method", method];
         // Nine windows in each of 20 rows: an epoch of the first network.
