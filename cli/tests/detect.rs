@@ -192,7 +192,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fresh("bare");
     (0..10).for_each(|i| annotate(&at.join(format!("bare/Annotations/{i}.xml")), size, &[]));
     assert!(train("bare").contains("no boxes in the pictures for training"));
-    assert!(train("torn --crop 32").contains("--crop means nothing for pictures with boxes"));
+    assert!(train("torn --crop 32").contains("--crop: means nothing for pictures with boxes"));
     let error = refused(at, "train --network ssd-300 --task classify --iters 1");
     assert!(error.contains("--network ssd-300: is for --task detect, not for classify"), "{error}");
 }

@@ -149,6 +149,15 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(error.contains("images of 36 × 40: the network makes images of 32 × 32: --size 32x32"), "{error}");
     // Resized, in colour or not, or in the paper's larger square.
     done(at, &train(&["--data", "large", "--size", "20x32", "--out", "resized"]));
+    // Classes count for nothing: one is enough, and what is said of them is refused, of made-up data too.
+    for i in 0..10 {
+        let from = at.join(format!("large/b/{i}.png"));
+        fs::rename(from, at.join(format!("large/a/b{i}.png"))).expect("a file");
+    }
+    fs::remove_dir(at.join("large/b")).expect("an empty directory");
+    done(at, &train(&["--data", "large", "--size", "20x32", "--out", "alone"]));
+    let error = refused(at, &train(&["--label", "x"]));
+    assert_eq!(error, "gradscale: --label: means nothing for images without classes");
     fs::write(at.join("rows.csv"), "x,label\n1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n").expect("a file");
     let error = refused(at, &train(&["--data", "rows.csv"]));
     assert!(error.contains("rows of numbers, and a generator makes images"), "{error}");

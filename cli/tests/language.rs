@@ -66,7 +66,9 @@ fn resumed_it_is_the_same_training() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     parts(&at.join("data"));
-    for (network, method) in [("biglstm", "gs"), ("biglstm", "dynamic:init=2^30"), ("decoder", "gs")] {
+    for (network, method) in
+        [("biglstm", "gs"), ("biglstm", "dynamic:init=2^30"), ("decoder", "gs"), ("decoder-rotary", "gs")]
+    {
         let name = |run: &str| format!("{run}-{network}-{}", &method[..2]);
         let settings = ["train", "--task", "language", "--network", network, "--data", "data", "--method", method];
         // Nine windows in each of 20 rows: an epoch of the first network.
@@ -161,7 +163,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(error.ends_with("/short.txt: may take more memory than --memory says"), "{error}");
     let error = train("short.txt", &["--tokens", "letters"]);
     assert!(error.contains("must be words or characters"), "{error}");
-    assert_eq!(train("short.txt", &["--size", "3x4"]), "gradscale: --size: means nothing for text");
+    assert_eq!(train("short.txt", &["--size", "3x4"]), "gradscale: --size HxW: means nothing for text");
     let error = refused(at, &["train", "--task", "speech", "--tokens", "words"]);
     assert_eq!(error, "gradscale: --tokens: is for --task language");
     let error = refused(at, &["predict", "short.txt", "--prompt", "x", "--temperature", "1e9"]);

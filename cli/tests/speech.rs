@@ -157,5 +157,5 @@ fn what_cannot_be_used_says_why_in_one_line() {
         "{error}"
     );
     let error = refused(at, &["train", "--task", "speech", "--data", "lists", "--size", "3x4"]);
-    assert!(error.contains("--size means nothing for recordings"), "{error}");
+    assert!(error.contains("--size HxW: means nothing for recordings"), "{error}");
 }

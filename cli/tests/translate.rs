@@ -175,9 +175,9 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(error.contains("left out: 1 of 62 pairs of the training part, longer than 64 pieces"), "{error}");
     fs::write(odd.join("train.en"), "\n\n").expect("a file");
     fs::write(odd.join("train.de.gz"), gzip("\n\n")).expect("a file");
-    assert!(train("odd", &[]).ends_with("odd: no sentences for training"));
+    assert!(train("odd", &[]).ends_with("odd: no sentences for training: 2 of 2 are empty in one language"));
     // Options of other data.
-    assert!(train("lines", &["--size", "3x4"]).contains("--size means nothing for sentences"));
+    assert!(train("lines", &["--size", "3x4"]).contains("--size HxW: means nothing for sentences"));
     let error = refused(at, &["train", "--task", "classify", "--languages", "en-de", "--iters", "1"]);
     assert_eq!(error, "gradscale: --languages: is for --task translate");
     let error = refused(at, &["train", "--task", "translate", "--languages", "en-fr", "--iters", "1"]);

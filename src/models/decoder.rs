@@ -2,7 +2,7 @@
 
 use crate::{
     Init, Input, Parameter, Scope, Tensor, TorchModule, Var,
-    nn::{LayerNorm, Linear, Module, SelfAttention, Step},
+    nn::{LayerNorm, Linear, Module, Rotary, SelfAttention, Step},
 };
 
 /// Standard deviation of GPT-2's first weights, and the width that it is for: narrower networks have larger weights, so that
@@ -32,7 +32,7 @@ impl DecoderSize {
     pub const PAPER: Self = Self { context: 1024, width: 768, heads: 12, layers: 12, keep: 0.9 };
 }
 
-/// Tokens to logits of the next: vectors of tokens and places, layers of causal self-attention and of two linear layers
+/// Tokens to logits of the next: vectors of tokens and places (or rotary positions), layers of causal self-attention and of two linear layers
 /// with GELU, each behind a normalisation and beside what it adds to, a last normalisation. The table of tokens makes the
 /// logits too: its gradients of both uses are added.
 ///
@@ -53,10 +53,19 @@ impl DecoderSize {
 pub struct Decoder {
     name: String,
     tokens: Parameter,
-    places: Parameter,
+    places: Places,
     layers: Vec<Layer>,
     norm: LayerNorm,
     size: DecoderSize,
+}
+
+/// How a decoder knows where a token stands.
+#[derive(Clone, Debug)]
+enum Places {
+    /// A vector for each place is added to the token's.
+    Learned(Parameter),
+    /// Queries and keys are turned.
+    Rotary(Rotary),
 }
 
 #[derive(Clone, Debug)]
@@ -92,18 +101,33 @@ fn normal(width: usize, parts: usize) -> Init {
     Init::Normal { mean: 0.0, std }
 }
 
+/// Vectors of tokens or places.
+fn table(scope: &mut Scope<'_>, name: &str, rows: usize, width: usize) -> Parameter {
+    scope.at(name).weight("weight", [rows, width], normal(width, 1))
+}
+
 impl Decoder {
     /// For so many tokens. Weights start normal with deviation 0.02·√(768 / width), those of what is added divided by
     /// √(2·layers).
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
-        let DecoderSize { context, width, layers, .. } = size;
-        let table = |scope: &mut Scope<'_>, name: &str, rows: usize| {
-            scope.at(name).weight("weight", [rows, width], normal(width, 1))
-        };
+        Self::build(scope, tokens, size, |scope| Places::Learned(table(scope, "places", size.context, size.width)))
+    }
+
+    /// The same with rotary positions: no vectors of places are learned, see [`Rotary`].
+    pub fn rotary(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
+        Self::build(scope, tokens, size, |scope| {
+            Places::Rotary(Rotary::new(&mut scope.at("rotary"), size.context, size.width / size.heads.max(1)))
+        })
+    }
+
+    fn build(
+        scope: &mut Scope<'_>, tokens: usize, size: DecoderSize, places: impl FnOnce(&mut Scope<'_>) -> Places,
+    ) -> Self {
+        let DecoderSize { width, layers, .. } = size;
         Self {
             name: scope.path().to_owned(),
-            tokens: table(scope, "tokens", tokens),
-            places: table(scope, "places", context),
+            tokens: table(scope, "tokens", tokens, width),
+            places: places(scope),
             layers: (0..layers).map(|i| Layer::new(&mut scope.at(&format!("layers.{i}")), size)).collect(),
             norm: LayerNorm::new(&mut scope.at("norm"), width),
             size,
@@ -117,10 +141,15 @@ impl Decoder {
     pub fn logits<'t>(&self, tokens: Var<'t>) -> Var<'t> {
         let (x, [context, width]) = (self.vectors(tokens), [self.size.context, self.size.width]);
         let t = x.shape().sizes()[2];
-        let places = x.tape().parameter(&self.places).reshape([1, 1, context, width]).slice(2, 0, t);
-        let mut x = self.dropped(x + places);
+        let (x, turn) = match &self.places {
+            Places::Learned(table) => {
+                (x + x.tape().parameter(table).reshape([1, 1, context, width]).slice(2, 0, t), None)
+            }
+            Places::Rotary(rotary) => (x, Some(rotary.first(x, t))),
+        };
+        let mut x = self.dropped(x);
         for layer in &self.layers {
-            let attended = layer.attention.forward(layer.norms[0].forward(x));
+            let attended = layer.attention.placed(layer.norms[0].forward(x), turn.as_ref());
             x = layer.add(x, attended, |x| self.dropped(x));
         }
         self.of_last(x)
@@ -134,9 +163,14 @@ impl Decoder {
     pub fn next<'t>(&self, tokens: Var<'t>, cached: &Cached<'t>) -> Var<'t> {
         let (n, places) = (tokens.shape().len(), cached.place);
         let x = self.vectors(tokens.reshape([n, 1]));
-        let here = x.tape().parameter(&self.places).embedding(&format!("{}.place", self.name), places);
-        let step = Step { place: places.one_hot(self.size.context), mask: cached.mask };
-        let (mut x, mut new) = (x + here, Vec::new());
+        let (mut x, turn) = match &self.places {
+            Places::Learned(table) => {
+                (x + x.tape().parameter(table).embedding(&format!("{}.place", self.name), places), None)
+            }
+            Places::Rotary(rotary) => (x, Some(rotary.at(places))),
+        };
+        let step = Step { place: places.one_hot(self.size.context), mask: cached.mask, turn };
+        let mut new = Vec::new();
         for (i, layer) in self.layers.iter().enumerate() {
             let past = [2 * i, 2 * i + 1].map(|part| cached.past.slice(0, part * n, n));
             let (attended, both) = layer.attention.next(layer.norms[0].forward(x), past, &step);

@@ -1,6 +1,6 @@
 //! Attention.
 
-use super::{Linear, Module};
+use super::{Linear, Module, Turn};
 use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
 
 /// Self-attention of several heads over a sequence `[n, t, width]`: one product makes queries, keys and values, each
@@ -49,8 +49,23 @@ impl SelfAttention {
         self
     }
 
+    /// As `forward`, with queries and keys turned by their places.
+    ///
+    /// # Errors
+    /// As `forward`; heads of another width than the turn's.
+    pub fn turned<'t>(&self, x: Var<'t>, turn: &Turn<'t>) -> Var<'t> {
+        self.placed(x, Some(turn))
+    }
+
+    pub(crate) fn placed<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>) -> Var<'t> {
+        match self.parts(x, turn) {
+            Ok([q, k, v]) => self.joined(q.attention(&self.name, k, v, self.causal)),
+            Err(wrong) => wrong,
+        }
+    }
+
     /// Queries, keys and values of x `[n, 1, t, width]`, each `[n, heads, t, width / heads]`; none if x does not fit.
-    fn parts<'t>(&self, x: Var<'t>) -> Result<[Var<'t>; 3], Var<'t>> {
+    fn parts<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>) -> Result<[Var<'t>; 3], Var<'t>> {
         let [n, h, t, width] = x.shape().sizes();
         if h != 1 {
             let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
@@ -65,7 +80,9 @@ impl SelfAttention {
             self.called(x.permute([0, 2, 1, 3]), what)
         };
         let parts = self.inside.forward(x).split_as(&self.name, 3, &[width; 3]);
-        Ok([(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what)))
+        let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what));
+        let turned = |x, what: &str| turn.map_or(x, |turn| turn.of(x, &format!("{}.{what}", self.name)));
+        Ok([turned(q, "query"), turned(k, "key"), v])
     }
 
     /// What heads have mixed, `[n, heads, t, width / heads]`, as `[n, 1, t, width]`, through the second product.
@@ -79,7 +96,7 @@ impl SelfAttention {
     /// `[n, heads, places, width / heads]` with zeros at this place: the result, and this place's keys and values
     /// `[n, heads, 1, width / heads]`.
     pub(crate) fn next<'t>(&self, x: Var<'t>, past: [Var<'t>; 2], step: &Step<'t>) -> (Var<'t>, [Var<'t>; 2]) {
-        let [q, k, v] = match self.parts(x) {
+        let [q, k, v] = match self.parts(x, step.turn.as_ref()) {
             Ok(parts) => parts,
             Err(wrong) => return (wrong, [wrong; 2]),
         };
@@ -104,13 +121,12 @@ pub(crate) struct Step<'t> {
     pub place: Var<'t>,
     /// Added to the scores of all places, `[1, 1, 1, places]`: what hides those that are not there yet.
     pub mask: Var<'t>,
+    /// How far it is turned, if it is.
+    pub turn: Option<Turn<'t>>,
 }
 
 impl Module for SelfAttention {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        match self.parts(x) {
-            Ok([q, k, v]) => self.joined(q.attention(&self.name, k, v, self.causal)),
-            Err(wrong) => wrong,
-        }
+        self.placed(x, None)
     }
 }

@@ -8,6 +8,7 @@ mod embedding;
 mod linear;
 mod norm;
 mod recurrent;
+mod rotary;
 mod sampled_softmax;
 mod sequence;
 
@@ -20,6 +21,7 @@ pub use embedding::Embedding;
 pub use linear::Linear;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
 pub use recurrent::{GruCell, LstmCell};
+pub use rotary::{Rotary, Turn};
 pub use sampled_softmax::{Candidate, SampledSoftmax};
 pub use sequence::{Gru, Lstm};
 

@@ -20,6 +20,14 @@ pub struct Prefetched<const N: usize> {
     kinds: [InputType; N],
 }
 
+impl<const N: usize> Prefetched<N> {
+    /// Shape and type of each input.
+    #[must_use]
+    pub const fn types(&self) -> [InputType; N] {
+        self.kinds
+    }
+}
+
 /// What a step takes: a batch of the host's, or one that was sent ahead ([`Trainer::prefetch`]).
 #[derive(Debug)]
 pub enum Inputs<'a, const N: usize> {

@@ -4,9 +4,13 @@
     pip install torch torchvision numpy mean-average-precision
     python3 detection.py            write detection.txt and boxes.txt beside this file
     python3 detection.py --check    compute again, exit 1 if a number differs
-    python3 detection.py --paper [NETWORK ...]
+    python3 detection.py --found DIRECTORY BOXES
+                                    the first, with boxes that a network found: PASCAL VOC's layout, and the table of
+                                    `gradscale predict` on its test pictures
+    python3 detection.py --paper [--results DIRECTORY] [NETWORK ...]
                                     the papers' networks at full size: answers, loss and gradients of one image, element by
-                                    element; builds and runs the example `detection`
+                                    element; builds and runs the example `detection`; a file NETWORK.json each in the
+                                    directory of results
 
 detection.txt has lines as vision.txt, of narrow networks: `logits` and `offsets` are answers, names of tensors their
 gradients. Weights are a function of their names. SSD-512 is torchvision's SSD with the
@@ -37,8 +41,11 @@ from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
 from torchvision.models.detection.image_list import ImageList
 
 import vision
+from shared.found import average_precision, of_files, of_table
 from vision import NARROW, line, uniform
 
+# Directory and table of --found.
+FOUND = sys.argv[sys.argv.index("--found") + 1:][:2] if "--found" in sys.argv else None
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLASSES = 3
 # Of shares of the image; the second image has nothing.
@@ -91,7 +98,9 @@ def narrowed(model, width):
                 inputs = layer.in_channels if layer.in_channels == 3 else of(layer.in_channels)
                 outputs = layer.out_channels if parent_name.startswith("head") else of(layer.out_channels)
                 setattr(parent, name, nn.Conv2d(inputs, outputs, layer.kernel_size, layer.stride, layer.padding,
-                                                layer.dilation))
+                                                layer.dilation, bias=layer.bias is not None))
+            elif isinstance(layer, nn.BatchNorm2d):
+                setattr(parent, name, nn.BatchNorm2d(of(layer.num_features)))
     model.backbone.scale_weight = nn.Parameter(model.backbone.scale_weight[: of(512)].detach().clone())
     return model
 
@@ -249,42 +258,34 @@ def detecting():
             write(f"detect {name}", key, value)
 
 
-def precision():
-    from mean_average_precision import MetricBuilder
+def random_precision(images, classes, generator):
+    truths, found = [], []
+    for image in range(images):
+        for _ in range(generator.integers(1, 9)):
+            corner = generator.integers(0, 160, 2) / 2
+            size = generator.integers(8, 60, 2) / 2
+            box = [*corner, *(corner + size)]
+            kind = int(generator.integers(0, classes))
+            truths.append([image, kind + 1, *box])
+            for _ in range(generator.integers(0, 4)):
+                moved = numpy.array(box) + generator.integers(-10, 11, 4) / 2
+                moved[2:] = numpy.maximum(moved[2:], moved[:2] + 1)
+                seen = kind if generator.random() < 0.8 else int(generator.integers(0, classes))
+                found.append([image, seen + 1, generator.random(), *moved])
+    return truths, found
 
+
+def precision():
     generator = numpy.random.default_rng(6)
-    for name, images, classes in [("random", 6, 3), ("two", 9, 2), ("one", 3, 1)]:
-        truths, found = [], []
-        metric = MetricBuilder.build_evaluation_metric("map_2d", async_mode=False, num_classes=classes)
-        for image in range(images):
-            truth, detection = [], []
-            for _ in range(generator.integers(1, 9)):
-                corner = generator.integers(0, 160, 2) / 2
-                size = generator.integers(8, 60, 2) / 2
-                box = [*corner, *(corner + size)]
-                kind = int(generator.integers(0, classes))
-                truth.append([*box, kind, 0, 0])
-                for _ in range(generator.integers(0, 4)):
-                    moved = numpy.array(box) + generator.integers(-10, 11, 4) / 2
-                    moved[2:] = numpy.maximum(moved[2:], moved[:2] + 1)
-                    seen = kind if generator.random() < 0.8 else int(generator.integers(0, classes))
-                    detection.append([*moved, seen, generator.random()])
-            # It counts pixels: right and bottom are the last ones inside.
-            pixels = numpy.array([0, 0, 1, 1])
-            inside = [[*(numpy.array(one[:4]) - pixels), *one[4:]] for one in truth]
-            seen = [[*(numpy.array(one[:4]) - pixels), *one[4:]] for one in detection]
-            metric.add(numpy.array(seen, dtype=float).reshape(-1, 6), numpy.array(inside, dtype=float))
-            truths += [[image, one[4] + 1, *one[:4]] for one in truth]
-            found += [[image, one[4] + 1, one[5], *one[:4]] for one in detection]
-        results = {}
-        eleven = numpy.array([tenth / 10 for tenth in range(11)])
-        for key, recalls in [("eleven", eleven), ("area", None)]:
-            value = metric.value(iou_thresholds=0.5, recall_thresholds=recalls)
-            results[key] = [float(value[0.5][c]["ap"]) for c in range(classes)]
+    cases = {name: random_precision(images, classes, generator)
+             for name, images, classes in [("random", 6, 3), ("two", 9, 2), ("one", 3, 1)]}
+    # What SSD-300 found in pictures of blood cells: an input, see --found.
+    cases["bccd"] = of_files(*FOUND) if FOUND else of_table(os.path.join(HERE, "boxes.txt"), "precision bccd")
+    for name, (truths, found) in cases.items():
         write(f"precision {name}", "truths", torch.tensor(truths, dtype=torch.float64))
         write(f"precision {name}", "found", torch.tensor(found, dtype=torch.float64))
-        for key in ["area", "eleven"]:
-            write(f"precision {name}", key, torch.tensor(results[key], dtype=torch.float64))
+        for key, values in average_precision(truths, found).items():
+            write(f"precision {name}", key, torch.tensor(values, dtype=torch.float64))
 
 
 def boxes():
@@ -293,9 +294,12 @@ def boxes():
     return LINES
 
 
-def paper(names):
+def paper(names, results=None):
     """Whether the paper's networks are the engine's, too."""
     from safetensors.torch import load_file, save_file
+
+    from shared import full
+    from shared.origin import commit, machine
 
     right = True
     for name in names or ["ssd-300", "ssd-512"]:
@@ -321,10 +325,12 @@ def paper(names):
                             "detection", "--", name, "20", path("batch"), path("weights"), path("answer")],
                            cwd=root, check=True)
             ours = load_file(path("answer"))
-        single = computed(model, images, TRUTHS[:1], side)
+        with full.Decisions() as narrow:
+            single = computed(model, images, TRUTHS[:1], side)
         for one in model.parameters():
             one.grad = None
-        logits, offsets, loss, gradients = computed(model.double(), images.double(), TRUTHS[:1], side)
+        with full.Decisions() as wide:
+            logits, offsets, loss, gradients = computed(model.double(), images.double(), TRUTHS[:1], side)
         off = lambda found, right, largest=None: ((found.double() - right).abs().max() / (largest or right.abs().max())).item()
         last = lambda tensor: tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
         answers = max(off(ours[key].reshape(one.shape), one)
@@ -337,7 +343,18 @@ def paper(names):
               flush=True)
         # Where a rounding of f32 turns a ReLU or the choice of a pooling, which happens in images so large, single terms of
         # gradients are others, and PyTorch's own f32 is off too: then not much more.
-        right = right and answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
+        agrees = answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
+        right = right and agrees
+        if results:
+            ours = {key: ours[key].reshape(last(one).shape) for key, one in gradients.items()}
+            rows, others = ([row for row, _ in full.spread(found, {key: last(one) for key, one in gradients.items()})]
+                            for found in (ours, {key: last(one) for key, one in single[3].items()}))
+            full.keep(results, {
+                "network": name, "parameters": sum(one.numel() for one in model.parameters()), "images": [1, side],
+                "answers": answers, "pytorch answers": max(off(found, one) for found, one in zip(single, [logits, offsets, loss])),
+                "median": rows[len(rows) // 2], "most": rows[0], "pytorch median": others[len(others) // 2],
+                "pytorch most": others[0], "turned": full.turned(narrow, wide), "agrees": agrees, "commit": commit(),
+                "machine": machine(), "torch": torch.__version__})
     return right
 
 
@@ -352,7 +369,12 @@ def same(path, lines):
 
 def main():
     if "--paper" in sys.argv:
-        sys.exit(0 if paper([name for name in sys.argv[1:] if name != "--paper"]) else 1)
+        names, results = [name for name in sys.argv[1:] if name != "--paper"], None
+        if "--results" in names:
+            at = names.index("--results")
+            results = names[at + 1]
+            del names[at:at + 2]
+        sys.exit(0 if paper(names, results) else 1)
     files = {"detection.txt": networks(), "boxes.txt": boxes()}
     for name, lines in files.items():
         path = os.path.join(HERE, name)

@@ -178,4 +178,5 @@ def frechet():
         LINES.append(f"frechet {name}\ty\t1\t{distance:.10g}")
 
 
-finish(__file__, [small, paper, frechet], scipy, least=1e-8)
+if __name__ == "__main__":
+    finish(__file__, [small, paper, frechet], scipy, least=1e-8)

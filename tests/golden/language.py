@@ -16,6 +16,7 @@ separated by tabs. Parameters have PyTorch's names, after state_dict.; gradient.
   decoder   nn.TransformerEncoder of nn.TransformerEncoderLayer(norm_first=True, activation="gelu") under a causal mask, between
             nn.Embedding of tokens and places, and a product with the same table: tokens, targets, logits; loss: the
             cross-entropy
+  rotary    the same with rotary positions (Su et al. 2021), by products of complex numbers: no places, one layer of one head
 """
 
 
@@ -114,4 +115,43 @@ def decoder():
     keep("decoder", net, loss, tokens=tokens, targets=targets, logits=logits)
 
 
-finish(__file__, [lstm, biglstm, decoder])
+def turned(x):
+    """Queries or keys [n, heads, t, d]: pair i, channels i and i + d / 2, times e^(place * 10000^(-2 i / d) sqrt(-1))."""
+    t, half = x.shape[-2], x.shape[-1] // 2
+    angles = torch.outer(torch.arange(t, dtype=x.dtype), 10000.0 ** (-torch.arange(half, dtype=x.dtype) / half))
+    pairs = torch.complex(x[..., :half].contiguous(), x[..., half:].contiguous()) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([pairs.real, pairs.imag], -1)
+
+
+class Rotary(Decoder):
+    def __init__(self, tokens, width, heads, layers):
+        super().__init__(tokens, 1, width, heads, layers)
+        del self.places
+        self.heads = heads
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        for layer in self.layers:
+            x = x + self.attended(layer.self_attn, layer.norm1(x))
+            x = x + layer.linear2(F.gelu(layer.linear1(layer.norm2(x))))
+        return self.norm(x) @ self.tokens.weight.T
+
+    def attended(self, attention, x):
+        n, t, width = x.shape
+        q, k, v = F.linear(x, attention.in_proj_weight, attention.in_proj_bias).chunk(3, -1)
+        q, k, v = (one.reshape(n, t, self.heads, -1).transpose(1, 2) for one in (q, k, v))
+        mixed = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
+        return attention.out_proj(mixed.transpose(1, 2).reshape(n, t, width))
+
+
+def rotary():
+    torch.manual_seed(4)
+    net = redrawn(Rotary(7, 4, 1, 1), spread=1.0)
+    tokens, targets = torch.randint(0, 7, (2, 6)), torch.randint(0, 7, (2, 6))
+    logits = net(tokens)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    keep("rotary", net, loss, tokens=tokens, targets=targets, logits=logits)
+
+
+if __name__ == "__main__":
+    finish(__file__, [lstm, biglstm, decoder, rotary])

@@ -181,4 +181,5 @@ def error_rates():
         LINES.append(f"cer {number}\t{jiwer.cer(meant, said):.17g}\t5\t{pairs}")
 
 
-finish(__file__, [alignments, networks, spectrogram, error_rates], exact=["cer"])
+if __name__ == "__main__":
+    finish(__file__, [alignments, networks, spectrogram, error_rates], exact=["cer"])

@@ -151,4 +151,5 @@ def main():
     finish(__file__, [networks, scores], sacrebleu, exact=["bleu", "words"])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,9 +4,10 @@
     pip install torch torchvision numpy safetensors
     python3 vision.py            write vision.txt beside this file: narrow networks, for the ordinary tests
     python3 vision.py --check    compute again, exit 1 if a number differs
-    python3 vision.py --full [--steps N] [NETWORK ...]   compare the papers' networks at full size with the engine's,
-                                 all gradients element by element; with --steps, time N steps of both (PyTorch's f32 in
-                                 the faster layout); builds and runs the example `vision`
+    python3 vision.py --full [--steps N] [--results DIRECTORY] [NETWORK ...]
+                                 compare the papers' networks at full size with the engine's, all gradients element by
+                                 element; with --steps, time N steps of both (PyTorch's f32 in the faster layout); builds
+                                 and runs the example `vision`; a file NETWORK.json each in the directory of results
 
 Weights are a function of their names, so that no file of them is needed: see `uniform`. Oracles are computed in f64.
 
@@ -22,11 +23,7 @@ pattern, moves these as little.
 """
 
 import os
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
 
 import numpy
 import torch
@@ -98,20 +95,20 @@ def fill(model):
     model.load_state_dict(state)
 
 
-def narrowed(model, width):
+def narrowed(model, width, classes=CLASSES):
     """The same network with fewer channels; those of the image and of the answer stay."""
     of = lambda channels: -(-channels * width // 64)
     for parent in model.modules():
         for name, layer in parent.named_children():
             if isinstance(layer, nn.Conv2d):
                 inputs = layer.in_channels if layer.in_channels == 3 else of(layer.in_channels)
-                outputs = layer.out_channels if layer.out_channels == CLASSES else of(layer.out_channels)
+                outputs = layer.out_channels if layer.out_channels == classes else of(layer.out_channels)
                 new = nn.Conv2d(inputs, outputs, layer.kernel_size, layer.stride, layer.padding,
                                 bias=layer.bias is not None)
             elif isinstance(layer, nn.BatchNorm2d):
                 new = nn.BatchNorm2d(of(layer.num_features), eps=layer.eps)
             elif isinstance(layer, nn.Linear):
-                outputs = layer.out_features if layer.out_features == CLASSES else of(layer.out_features)
+                outputs = layer.out_features if layer.out_features == classes else of(layer.out_features)
                 new = nn.Linear(of(layer.in_features), outputs)
             else:
                 continue
@@ -275,113 +272,11 @@ def narrow():
     return lines
 
 
-def seconds(network, build, images, labels, steps):
-    """Of each training step in f32, in the layout that is faster."""
-    best = None
-    for layout in (torch.contiguous_format, torch.channels_last):
-        model = build(CLASSES).to(memory_format=layout)
-        optimizer, x, times = torch.optim.SGD(model.parameters(), 1e-3, 0.9), images.contiguous(memory_format=layout), []
-        for _ in range(steps):
-            start = time.perf_counter()
-            optimizer.zero_grad()
-            heads = model(x)
-            heads = list(heads) if isinstance(heads, tuple) else [heads]
-            sum(weight * F.cross_entropy(head, labels) for weight, head in zip(HEADS.get(network, [1.0]), heads)).backward()
-            optimizer.step()
-            times.append(time.perf_counter() - start)
-        best = times if best is None or statistics.median(times) < statistics.median(best) else best
-    return best
-
-
-def moved(network, model, images, labels, answers):
-    """How far PyTorch's own gradients move (root mean square over a tensor, of the tensor's, the most of all) where pixels
-    change so little that the answers move by `answers` of the largest: roundings turn a ReLU or the choice of a pooling."""
-    for one in model.parameters():
-        one.grad = None
-    right, _, gradients = computed(network, model, images, labels)
-    gradients = {name: gradient.clone() for name, gradient in gradients.items()}
-    most, change = 0.0, 2.0**-22
-    for draw in range(4):
-        while True:
-            for one in model.parameters():
-                one.grad = None
-            pixels = images * (1.0 + change * uniform(f"draw{draw}", images.shape).to(images.dtype))
-            found, _, turned = computed(network, model, pixels, labels)
-            if (found - right).abs().max() >= answers * right.abs().max() or change > 2.0**-10:
-                break
-            change *= 2.0
-        norms = [((turned[name] - gradient).norm() / gradient.norm()).item() for name, gradient in gradients.items()]
-        most = max(most, *norms)
-    return most
-
-
-def full(names, steps):
-    from safetensors.torch import load_file, save_file
-
-    root = os.path.dirname(os.path.dirname(HERE))
-    same = True
-    for network in names or NETWORKS:
-        build, _, side = NETWORKS[network]
-        # Two heads' batch norm of one pixel wants more than one image.
-        batch = 3 if network == "inception-v3" else 2
-        model = build(CLASSES)
-        fill(model)
-        images, labels = batch_of(network, batch, side, side)
-        with tempfile.TemporaryDirectory() as folder:
-            path = lambda name: os.path.join(folder, name)
-            save_file({name: one for name, one in model.state_dict().items()}, path("weights"))
-            save_file({"images": images.permute(0, 2, 3, 1).contiguous(), "labels": labels.to(torch.uint8)},
-                      path("batch"))
-            subprocess.run(["cargo", "run", "--quiet", "--profile", os.environ.get("PROFILE", "release"),
-                            "--example", "vision", "--", network, str(CLASSES), path("weights"), path("batch"),
-                            path("answer"), str(steps)], cwd=root, check=True)
-            ours = load_file(path("answer"))
-        training, evaluation, gradients = computed(network, model.double(), images.double(), labels)
-
-        def channels_last(tensor):
-            return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
-
-        def off(found, right):
-            return ((found.double() - right).abs().max() / right.abs().max()).item()
-
-        heads = torch.stack([channels_last(head) for head in training])
-        answers = max(off(ours["training"].reshape(heads.shape), heads),
-                      off(ours["evaluation"].reshape(channels_last(evaluation).shape), channels_last(evaluation)))
-        rows = []
-        for name, right in gradients.items():
-            found = ours[name].reshape(channels_last(right).shape)
-            flattened = ours.get(f"flattened.{name}")
-            if flattened is not None:
-                h, w, c = (int(size) for size in flattened)
-                found = found.reshape(-1, h, w, c).permute(0, 3, 1, 2).reshape(right.shape)
-            rms = ((found.double() - channels_last(right)).norm() / right.norm()).item()
-            rows.append((rms, name))
-        rows.sort(reverse=True)
-        bound = max(1e-5, 3.0 * moved(network, model.float(), images, labels, answers))
-        # Where roundings turn a ReLU or the choice of a pooling, gradients below move as far as such a turn moves them.
-        agrees = answers <= 1e-5 and rows[0][0] <= bound
-        print(f"{network}: {'as PyTorch' if agrees else 'NOT as PyTorch'}; {sum(one.numel() for one in model.parameters())} "
-              f"parameters; answers off by {answers:.1e} of the largest; gradients of each tensor, root mean square: median "
-              f"{rows[len(rows) // 2][0]:.1e}, most {rows[0][0]:.1e} ({rows[0][1]}), where PyTorch's own move by "
-              f"{bound / 3.0:.1e} as answers move so far; least {rows[-1][0]:.1e}", flush=True)
-        same = same and agrees
-        if steps:
-            # The first step compiles.
-            theirs = statistics.median(seconds(network, build, images, labels, steps)[1:])
-            mine = {method: statistics.median(ours[f"steps.{method}"][1:].tolist()) for method in ("fp32", "gs")}
-            print(f"{network}: a step of {batch} images of {side} × {side}: PyTorch f32 {1000 * theirs:.0f} ms; "
-                  + "; ".join(f"{method} {1000 * took:.0f} ms, {took / theirs:.2f} × PyTorch's" for method, took in mine.items()), flush=True)
-    return same
-
-
 def main():
     if "--full" in sys.argv:
-        names, steps = [word for word in sys.argv[1:] if word != "--full"], 0
-        if "--steps" in names:
-            at = names.index("--steps")
-            steps = int(names[at + 1])
-            del names[at:at + 2]
-        sys.exit(0 if full(names, steps) else 1)
+        from shared import full
+
+        sys.exit(0 if full.compare(sys.argv[1:]) else 1)
     lines = narrow()
     if "--check" not in sys.argv:
         with open(TARGET, "w") as file:

@@ -74,7 +74,7 @@ impl Labelled {
         let mut counts = vec![0_usize; data.classes.len()];
         data.train.labels.iter().for_each(|label| counts[*label as usize] += 1);
         let described = described(&data.classes, &counts);
-        if counts.iter().filter(|count| **count > 0).count() < 2 {
+        if !reading.without_classes && counts.iter().filter(|count| **count > 0).count() < 2 {
             return Err(Cause::OneClass { found: described }.at(path));
         }
         data = data.cropped(reading);

@@ -43,7 +43,7 @@ pub use gradscale::data::{Order, Random, Sample};
 pub use idx::Idx;
 pub use labelled::Labelled;
 pub use numbers::{Column, rows};
-pub use reading::{Ignore, Reading, Size};
+pub use reading::{IMAGES, Ignore, Meant, Reading, Size};
 pub use speech::{Sound, Spectra, Speech, Spoken};
 pub use split::Split;
 pub use store::Store;

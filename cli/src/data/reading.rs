@@ -1,7 +1,7 @@
 //! How data are read: options of the command line, which a checkpoint keeps.
 
 use super::{Languages, Tokens};
-use crate::text::as_text;
+use crate::{Failure, text::as_text};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr};
@@ -43,7 +43,7 @@ pub struct Reading {
     #[arg(long, value_name = "words|characters")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// Of text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoder; with --size paper 20 and
+    /// Of text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoders; with --size paper 20 and
     /// 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +65,10 @@ pub struct Reading {
     #[arg(skip)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub validation: bool,
+    /// Whether classes count for nothing, so that one is enough.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub without_classes: bool,
 }
 
 const MEMORY: u64 = 1024;
@@ -84,11 +88,45 @@ impl Default for Reading {
             features: None,
             memory: MEMORY,
             validation: false,
+            without_classes: false,
         }
     }
 }
 
+/// Options of some kinds of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// `--size HxW`
+    Size,
+    /// `--crop`
+    Crop,
+    /// `--ignore`
+    Ignore,
+    /// `--label`
+    Label,
+}
+
+/// Those of images that have classes.
+pub const IMAGES: &[Meant] = &[Meant::Size, Meant::Crop, Meant::Ignore, Meant::Label];
+
 impl Reading {
+    /// That none of these options is given, which mean nothing for such data.
+    ///
+    /// # Errors
+    /// The first that is.
+    pub fn refuse(&self, data: &str, options: &[Meant]) -> Result<(), Failure> {
+        let given = |option: &Meant| match option {
+            Meant::Size => self.size.map(|_| "--size HxW"),
+            Meant::Crop => self.crop.map(|_| "--crop"),
+            Meant::Ignore => self.ignore.map(|_| "--ignore"),
+            Meant::Label => self.label.as_ref().map(|_| "--label"),
+        };
+        match options.iter().find_map(given) {
+            Some(option) => Err(Failure::at(option, format!("means nothing for {data}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether so many images of so many bytes each may be kept.
     pub(super) fn keeps(&self, images: usize, bytes: usize) -> bool {
         images.saturating_mul(bytes) as u64 <= self.memory.saturating_mul(1_000_000)

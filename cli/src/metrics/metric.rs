@@ -77,7 +77,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    /// What it is called in tables and sentences, what it is for, how it is written, and its value where all is right.
+    /// What it is called in tables and sentences, what it is for, how it is written, and its value where all is right, or as right as people are.
     const fn row(self) -> (&'static str, Role, Unit, f64) {
         use {
             Role::*,
@@ -92,7 +92,8 @@ impl Metric {
             Self::Top1 => ("top-1", Judged, Share, 1.0),
             Self::Top5 => ("top-5", Beside, Share, 1.0),
             Self::Cer => ("character errors", Judged, Share, 0.0),
-            Self::Bleu => ("BLEU", Judged, Number(1), 100.0),
+            // 100 is nobody's: people who translate the same sentence agree about as far.
+            Self::Bleu => ("BLEU", Judged, Number(1), 50.0),
             Self::BitsSaved => ("bits saved", Judged, Share, 1.0),
             Self::Perplexity => ("perplexity", Beside, Number(2), 1.0),
             Self::BitsPerCharacter => ("bits per character", Beside, Number(3), 0.0),
@@ -102,7 +103,7 @@ impl Metric {
             Self::GlobalAccuracy => ("global accuracy", Detail, Share, 1.0),
             Self::WholeTexts => ("all right", Detail, Share, 1.0),
             Self::CerGreedy => ("character errors (greedy)", Detail, Share, 0.0),
-            Self::BleuGreedy => ("BLEU (greedy)", Detail, Number(1), 100.0),
+            Self::BleuGreedy => ("BLEU (greedy)", Detail, Number(1), 50.0),
             Self::PiecePerplexity => ("perplexity of pieces", Detail, Number(2), 1.0),
             Self::LikeliestToken => ("likeliest token right", Detail, Share, 1.0),
             Self::Unigram => ("perplexity of how often tokens are", Detail, Number(1), 1.0),
@@ -128,7 +129,7 @@ impl Metric {
         self.row().2
     }
 
-    /// Its value where all is right.
+    /// Its value where all is right, or as right as people are.
     #[must_use]
     pub const fn perfect(self) -> f64 {
         self.row().3

@@ -19,13 +19,14 @@ use serde::{Deserialize, Serialize};
 pub struct Updates {
     /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor
     /// (--pixels) gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many
-    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.5 for language,
-    /// 0.0002 for generate; 0.001 with adam and adamw]
+    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
+    /// detect, 0.003 for translate and language, 0.0002 for generate; with --optimizer adam or adamw 0.001, with sgd 0.5 for
+    /// translate and biglstm, 0.1 for decoders]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
     /// Update rule: sgd[:momentum=0,nesterov=no], adam[:beta1=0.9,beta2=0.999,eps=1e-8], or adamw with the options of
-    /// adam [default: sgd:momentum=0.9; adam:beta1=0.5 for generate]
+    /// adam [default: sgd:momentum=0.9; adamw for translate and language; adam:beta1=0.5 for generate]
     #[arg(long, value_name = "RULE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Rule>,

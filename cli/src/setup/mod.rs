@@ -179,13 +179,11 @@ impl Setup {
 
     /// With the task's update rule where none was said.
     fn with_usual(&self, updates: &Updates) -> Updates {
-        let kind = self.task().kind();
-        let (rule, lr) = (kind.rule(), kind.lr(self.chosen.net()));
-        match updates.optimizer {
-            None if rule != Rule::default() => {
+        match (updates.optimizer, self.task().kind().usual()) {
+            (None, Some((rule, lr))) => {
                 Updates { optimizer: Some(rule), lr: updates.lr.or(Some(lr)), ..updates.clone() }
             }
-            None | Some(_) => updates.clone(),
+            (Some(_), _) | (None, None) => updates.clone(),
         }
     }
 
@@ -219,7 +217,7 @@ impl Setup {
     pub fn divisor(&self, pixels: Pixels, image: usize) -> String {
         let (what, own) = self.task().kind().counted(self.batch(), image);
         let Pixels::Fixed(number) = pixels else {
-            return format!("The loss is the mean over the {what} of a batch.");
+            return format!("The loss is the mean over the {} of a batch.", self.task().kind().mean_over());
         };
         let ratio = number as f64 / own as f64;
         let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };

@@ -90,12 +90,12 @@ pub trait Kind {
     /// Images in a batch, unless told.
     fn batch(&self) -> usize;
 
-    /// Learning rate, unless told: of [`Kind::rule`].
+    /// Learning rate of SGD, unless told.
     fn lr(&self, net: Net) -> f64;
 
-    /// Update rule, unless told.
-    fn rule(&self) -> Rule {
-        Rule::default()
+    /// Update rule and its learning rate, unless told, where these are not SGD's.
+    fn usual(&self) -> Option<(Rule, f64)> {
+        None
     }
 
     /// The largest norm of gradients, unless told; none is any.
@@ -111,8 +111,13 @@ pub trait Kind {
         "images"
     }
 
-    /// What a loss is a mean over, and how many of these a batch has whose images have so many pixels.
+    /// What a loss is divided by, and how many of these a batch has whose images have so many pixels.
     fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
+
+    /// What it is a mean over, unless told.
+    fn mean_over(&self) -> &'static str {
+        self.counted(1, 1).0
+    }
 
     /// The network in words.
     fn network(&self, network: Network) -> String;
@@ -207,7 +212,8 @@ impl dyn Dataset + '_ {
     pub fn check(&self, settings: &Settings) -> Result<(), Failure> {
         let ([count, _], batch) = (self.counts(), settings.batch);
         if batch > count {
-            let cause = format!("{} has {count} training images, and a batch takes each at most once", self.name());
+            let what = settings.network.net.task().kind().examples();
+            let cause = format!("{} has {count} training {what}, and a batch takes each at most once", self.name());
             return Err(Failure::at(format_args!("--batch {batch}"), cause));
         }
         self.optimizer(settings).map(drop)

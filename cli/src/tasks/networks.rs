@@ -65,12 +65,15 @@ pub enum Net {
     #[value(name = "seq2seq-5")]
     #[serde(rename = "seq2seq-5")]
     Seq2Seq5,
-    /// language: two LSTM layers of 32 · width units, each projected to 4 · width, with sampled softmax
+    /// language: two LSTM layers of 32 · width units, each projected to 4 · width; of more than 64 · width different tokens, as
+    /// wikitext-2 has words, 16 · width are drawn for the softmax of each batch (paper: 8192)
     #[value(name = "biglstm")]
     #[serde(rename = "biglstm")]
     BigLstm,
     /// language: a transformer decoder, three layers of 8 · width; its paper's size is the smallest GPT-2
     Decoder,
+    /// language: the same with rotary positions in place of learned ones
+    DecoderRotary,
     /// detect: SSD-300; small, for images of 128 × 128
     #[value(name = "ssd-300")]
     #[serde(rename = "ssd-300")]
@@ -98,7 +101,7 @@ impl Net {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
             Self::DeepSpeech2 => Task::Speech,
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
-            Self::BigLstm | Self::Decoder => Task::Language,
+            Self::BigLstm | Self::Decoder | Self::DecoderRotary => Task::Language,
             Self::Ssd300 | Self::Ssd512 | Self::FasterRcnn => Task::Detect,
             Self::Dcgan => Task::Generate,
             Self::Mlp
@@ -137,6 +140,7 @@ impl Net {
             | Self::Seq2Seq5
             | Self::BigLstm
             | Self::Decoder
+            | Self::DecoderRotary
             | Self::Ssd300
             | Self::Ssd512
             | Self::FasterRcnn => return None,
@@ -152,6 +156,12 @@ impl Net {
         }
     }
 
+    /// Whether it is a decoder of self-attention.
+    #[must_use]
+    pub const fn is_decoder(self) -> bool {
+        matches!(self, Self::Decoder | Self::DecoderRotary)
+    }
+
     /// The width that it has in its paper, if it is of one.
     const fn paper_width(self) -> Option<usize> {
         match self {
@@ -160,7 +170,7 @@ impl Net {
             Self::DeepSpeech2 => Some(200),
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Some(128),
             Self::BigLstm => Some(256),
-            Self::Decoder => Some(96),
+            Self::Decoder | Self::DecoderRotary => Some(96),
             Self::SegnetBasic
             | Self::Segnet
             | Self::Dcgan
@@ -265,7 +275,7 @@ impl Network {
     /// Tokens that a network for text reads at a time, unless told.
     #[must_use]
     pub fn window(self) -> Option<u16> {
-        match (self.net == Net::Decoder, self.small) {
+        match (self.net.is_decoder(), self.small) {
             (_, _) if self.net.task() != Task::Language => None,
             (false, true) => Some(32),
             // The paper's unrolled steps.

@@ -1,18 +1,25 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
+mod answered;
 mod unchanged;
 
+pub(super) use answered::{best, logits, numbers, predict};
+
 use super::{Answers, Classes, Opening, Settings, torch, weights};
-use crate::{Failure, data::Element, device::Work, metrics::Metrics};
+use crate::{Failure, device::Work, metrics::Metrics};
 use gradscale::{
-    Attempt, Error, Gradients, Input, MemoryReport, Method, Operands, Parameters, SiteReport, StepOutcome, TorchModule,
-    Trainer, Var,
+    Attempt, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
+    TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
-    nn::Module,
     optim::Optimizer,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    marker::PhantomData,
+    time::{Duration, Instant},
+};
 use unchanged::only_decayed;
 
 /// Images that scores are of.
@@ -35,10 +42,22 @@ impl fmt::Display for On {
     }
 }
 
+/// What a step takes.
+pub(super) trait Taken: fmt::Debug {
+    /// Sizes of its images, recordings or texts, side by side.
+    fn sizes(&self) -> Vec<usize>;
+}
+
+impl<const N: usize> Taken for Prefetched<N> {
+    fn sizes(&self) -> Vec<usize> {
+        self.types().first().map_or_else(Vec::new, |one| one.shape.sizes().to_vec())
+    }
+}
+
 /// What differs between tasks.
 pub(super) trait Task {
     /// What a step takes.
-    type Batch: fmt::Debug;
+    type Batch: Taken;
 
     /// Takes the next batch and sends it ahead.
     ///
@@ -122,6 +141,12 @@ pub trait Run {
     /// # Errors
     /// Too many skips in a row, or the device's.
     fn step(&mut self) -> Result<StepOutcome, Failure>;
+
+    /// Sizes of the last step's images, recordings or texts, side by side.
+    fn taken(&self) -> &[usize];
+
+    /// What the last step spent on taking the next batch: reading, augmentation, the way to the device.
+    fn fetched(&self) -> Duration;
 
     /// The losses of the last step by name, where it had several: their sum is that of the step.
     fn losses(&self) -> Vec<(&'static str, f32)>;
@@ -212,6 +237,10 @@ struct Training<B: Backend, T: Task> {
     trainer: Trainer<B>,
     /// The next step's batch.
     ahead: Option<T::Batch>,
+    /// What taking it took.
+    fetched: Duration,
+    /// Sizes of the last step's batch.
+    taken: Vec<usize>,
     /// Images that steps have had.
     position: u64,
     /// The parameters before the first step, by name.
@@ -235,8 +264,8 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
     fn new(device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method) -> Result<Self, Failure> {
         let trainer = task.begin(Trainer::new(device, parameters, optimizer, method)?);
         let first = values(&trainer)?;
-        let (first_turn, losses) = Default::default();
-        Ok(Self { task, trainer, ahead: None, position: 0, first, steps: 0, first_turn, losses })
+        let (first_turn, losses, fetched, taken) = Default::default();
+        Ok(Self { task, trainer, ahead: None, fetched, taken, position: 0, first, steps: 0, first_turn, losses })
     }
 
     /// The step of the second network, if there is one, as a part of that of the first.
@@ -267,10 +296,12 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
             Some(batch) => batch,
             None => self.task.prefetch(&mut self.trainer)?,
         };
-        self.position = self.task.position();
+        (self.position, self.taken) = (self.task.position(), batch.sizes());
         let gradients = self.task.backward(&mut self.trainer, batch)?;
         // While the device is at work.
+        let start = Instant::now();
         self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
+        self.fetched = start.elapsed();
         let outcome = self.trainer.step(gradients)?;
         self.task.stepped(&self.trainer)?;
         let outcome = self.second(outcome)?;
@@ -280,6 +311,14 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         let of_one = |loss: f32| (f64::from(loss) * ratio) as f32;
         self.losses.iter_mut().for_each(|loss| *loss = of_one(*loss));
         Ok(StepOutcome { loss: of_one(outcome.loss), ..outcome })
+    }
+
+    fn taken(&self) -> &[usize] {
+        &self.taken
+    }
+
+    fn fetched(&self) -> Duration {
+        self.fetched
     }
 
     fn losses(&self) -> Vec<(&'static str, f32)> {
@@ -354,48 +393,4 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 /// Of all parameters, by name.
 fn values<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, Vec<f32>>, Failure> {
     Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, tensor.data)).collect())
-}
-
-/// The likeliest class of every pixel, or image; images are [n, h, w, channels].
-pub(super) fn predict<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
-) -> Result<Vec<u32>, Failure> {
-    let values = values_of(read.1, images);
-    best(trainer, net, batch(read, images, &values))
-}
-
-/// What it answers for each class, of every image.
-pub(super) fn logits<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
-) -> Result<Vec<f32>, Failure> {
-    let values = values_of(read.1, images);
-    let answer = trainer.evaluate([batch(read, images, &values)], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x) })?;
-    Ok(answer.data)
-}
-
-fn values_of(element: Element, images: &[u8]) -> Vec<f32> {
-    match element {
-        Element::Byte => Vec::new(),
-        Element::Number => numbers(images),
-    }
-}
-
-fn batch<'a>((size, element): ([usize; 4], Element), images: &'a [u8], values: &'a [f32]) -> Input<'a> {
-    match element {
-        Element::Byte => Input::u8(size, images),
-        Element::Number => Input::f32(size, values),
-    }
-}
-
-/// The same of a batch of any type.
-pub(super) fn best<B: Backend<Error: 'static>>(
-    trainer: &mut Trainer<B>, net: &impl Module, images: Input<'_>,
-) -> Result<Vec<u32>, Failure> {
-    let best = trainer.evaluate_integers([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
-    Ok(best.data)
-}
-
-/// Numbers from their bytes.
-pub(super) fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

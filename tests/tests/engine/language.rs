@@ -1,9 +1,12 @@
 //! Language models against PyTorch (`tests/golden/language.py`): LSTM with projection, sampled softmax, a decoder and its
 //! cache.
 
-use crate::{corners::trainer, golden::numbers};
+use crate::{
+    corners::{self, trainer},
+    golden::numbers,
+};
 use gradscale::{
-    Cpu, Input, Parameters, Tensor, TorchModule, Trainer, Var,
+    Cpu, Input, Parameters, Scope, Tensor, TorchModule, Trainer, Var,
     models::{BigLstm, BigLstmSize, Cache, Cached, Decoder, DecoderSize},
     nn::{Candidate, Lstm},
 };
@@ -203,13 +206,39 @@ fn decoder_with_a_tied_table() {
     assert!(error.to_string().contains("leave axis 2"), "{error}");
 }
 
+#[test]
+fn decoder_with_rotary_positions() {
+    let case = Case::of("rotary");
+    let mut parameters = Parameters::seeded(1);
+    let size = DecoderSize { context: 9, width: 4, heads: 1, layers: 1, keep: 1.0 };
+    let net = Decoder::rotary(&mut parameters.at("net"), 7, size);
+    assert_eq!(parameters.names().filter(|name| name.contains("places")).count(), 0);
+    let mut trainer = case.trainer(parameters, "fp32");
+    let [tokens, targets] = ["tokens", "targets"].map(|key| case.words(key));
+    let batch = [Input::u32([2, 6], &tokens), Input::u32([2, 6], &targets)];
+    case.check(&mut trainer, batch, |[tokens, targets]| {
+        let logits = net.logits(tokens);
+        let _ = logits.output("logits");
+        logits.cross_entropy(targets)
+    });
+    let far = distance(&trainer.output("logits").expect("named").data, &case.floats("logits"));
+    assert!(far < 1e-5, "{far:e}");
+    let mut parameters = Parameters::seeded(1);
+    let odd = Decoder::rotary(&mut parameters.at("net"), 7, DecoderSize { width: 6, heads: 2, ..size });
+    let error = corners::trainer(parameters, "fp32").evaluate([Input::u32([1, 2], &[0; 2])], |[x]| odd.logits(x));
+    assert!(error.expect_err("three channels").to_string().contains("heads of an even width"));
+}
+
 /// Token by token with a cache: the logits of the whole, up to the end of the context.
 #[test]
 fn a_cache_changes_nothing() {
-    for (method, bound) in [("fp32", 1e-6), ("gs", 2e-3)] {
+    let learned: fn(&mut Scope<'_>, usize, DecoderSize) -> Decoder = Decoder::new;
+    for (build, method, bound) in
+        [(learned, "fp32", 1e-6), (learned, "gs", 2e-3), (Decoder::rotary, "fp32", 2e-6), (Decoder::rotary, "gs", 4e-3)]
+    {
         let mut parameters = Parameters::seeded(3);
         let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 3, keep: 0.5 };
-        let net = Decoder::new(&mut parameters.at("net"), 11, size);
+        let net = build(&mut parameters.at("net"), 11, size);
         let mut trainer = trainer(parameters, method);
         // Weights of a size that makes attention attend.
         let values = trainer.parameters().expect("values");

@@ -77,11 +77,6 @@ impl Speech {
     /// # Errors
     /// A directory of another layout, sounds that cannot be read or have another rate, texts that no alignment can say.
     pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
-        let options = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
-        let options = options.into_iter().chain([("--label", reading.label.is_some())]);
-        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
-            return Err(Cause::Option(format!("{option} means nothing for recordings")).at(dir));
-        }
         let folder = dir.join("recordings");
         let folder = if folder.is_dir() { folder } else { dir.to_owned() };
         let is_wav = |path: &PathBuf| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("wav"));

@@ -88,12 +88,6 @@ impl Parallel {
     /// A directory of another layout, languages that are not there, files that cannot be read or are no UTF-8, whose
     /// numbers of lines differ, or of which nothing is left.
     pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
-        let options = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
-        let options =
-            options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
-        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
-            return Err(Cause::Option(format!("{option} means nothing for sentences")).at(dir));
-        }
         if dir.is_file() {
             return Err(Cause::Option(format!("a file, expected a directory with {LAYOUT}")).at(dir));
         }
@@ -159,17 +153,24 @@ impl Parallel {
             let texts = train.iter().map(|pair| pair[language].as_str());
             Pieces::learn(texts, most).map_err(Cause::Option)
         };
-        let pieces = [learn(0)?, learn(1)?];
+        // Side by side: most of what loading takes.
+        let mut learned = store::each(2, learn).into_iter();
+        let mut next = || learned.next().unwrap_or_else(|| learn(0));
+        let pieces = [next()?, next()?];
         let mut left_out = Vec::new();
         let mut keep = |part: &'static str, texts: Texts| {
             let (kept, without) = fitting(texts, &pieces);
             let all = kept.len() + without.iter().sum::<usize>();
-            for (count, why) in without.into_iter().zip(["empty in one language", "longer than 64 pieces"]) {
-                if count > 0 {
-                    left_out.push(format!("left out: {count} of {all} pairs of the {part} part, {why}"));
-                }
+            let why = without.into_iter().zip(["empty in one language", "longer than 64 pieces"]);
+            let why = why.filter(|(count, _)| *count > 0);
+            if kept.is_empty() {
+                let why: Vec<String> = why.map(|(count, why)| format!("{count} of {all} are {why}")).collect();
+                let why = if why.is_empty() { String::new() } else { format!(": {}", why.join(", ")) };
+                return Err(Cause::Option(format!("no sentences for {part}{why}")));
             }
-            if kept.is_empty() { Err(Cause::Option(format!("no sentences for {part}"))) } else { Ok(kept) }
+            left_out
+                .extend(why.map(|(count, why)| format!("left out: {count} of {all} pairs of the {part} part, {why}")));
+            Ok(kept)
         };
         let (train, test) = (keep("training", train)?, keep("test", test)?);
         let validation = validation.map(|texts| keep("validation", texts)).transpose()?;

@@ -90,12 +90,6 @@ impl Boxed {
     /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that are
     /// none.
     pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
-        let options = [("--size HxW", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
-        let options =
-            options.into_iter().chain([("--label", reading.label.is_some()), ("--crop", reading.crop.is_some())]);
-        if let Some((option, _)) = options.into_iter().find(|(_, given)| *given) {
-            return Err(Cause::Option(format!("{option} means nothing for pictures with boxes")).at(dir));
-        }
         let root = root(dir)?;
         let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
         let [train, validation, test] = parts(&root, reading, &mut taken)?;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Boxed, Reading, Whole},
+    data::{Boxed, IMAGES, Reading, Whole},
     device::Work,
 };
 use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, optim::Sgd};
@@ -72,6 +72,10 @@ impl Kind for Detecting {
         ("images", batch)
     }
 
+    fn mean_over(&self) -> &'static str {
+        "matched boxes"
+    }
+
     fn network(&self, network: Network) -> String {
         let named = [(Net::FasterRcnn, "Faster R-CNN"), (Net::Ssd512, "SSD-512")];
         let name = named.iter().find(|(net, _)| *net == network.net);
@@ -79,6 +83,7 @@ impl Kind for Detecting {
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        reading.refuse("pictures with boxes", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Boxed::load(path, reading)?,
             None => Boxed::synthetic(seed, reading),

@@ -27,8 +27,9 @@ impl Gallery {
     /// # Errors
     /// A directory without images; a file of [`Reading::features`] that is no classifier for them.
     pub fn load(path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Self, Failure> {
+        let images = Reading { without_classes: true, ..reading.clone() };
         let mut data = match path {
-            Some(path) => Labelled::load(path, reading)?,
+            Some(path) => Labelled::load(path, &images)?,
             None => Labelled::synthetic(seed).cropped(reading),
         };
         if !data.columns.is_empty() {

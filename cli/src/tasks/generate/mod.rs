@@ -11,7 +11,12 @@ use super::{
     Answers, Apply, Dataset, ImageInput, Kind, Made, Net, Network, Pixels, Reads, Recognised, Task, Trained,
     apply::Fill, torch,
 };
-use crate::{Failure, data::Reading, device::Work, optimizer::Rule};
+use crate::{
+    Failure,
+    data::{Meant, Reading},
+    device::Work,
+    optimizer::Rule,
+};
 use data::Gallery;
 use frame::{Frame, coloured};
 use gradscale::{
@@ -40,8 +45,8 @@ impl Kind for Generate {
         LR
     }
 
-    fn rule(&self) -> Rule {
-        RULE
+    fn usual(&self) -> Option<(Rule, f64)> {
+        Some((RULE, LR))
     }
 
     fn divisor(&self) -> Pixels {
@@ -57,6 +62,7 @@ impl Kind for Generate {
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        reading.refuse("images without classes", &[Meant::Ignore, Meant::Label])?;
         Ok(Box::new(Gallery::load(path, reading, seed)?))
     }
 

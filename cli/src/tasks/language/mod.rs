@@ -10,8 +10,9 @@ pub use writing::Choice;
 use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Trained, apply::Fill};
 use crate::{
     Failure,
-    data::{Corpus, Reading, Vocabulary},
+    data::{Corpus, IMAGES, Reading, Vocabulary},
     device::Work,
+    optimizer::{Moments, Rule},
 };
 use gradscale::{
     Cpu, Input, Method, Parameters, PlanRow, Trainer,
@@ -26,10 +27,12 @@ use writing::continued;
 
 /// Texts that a report shows.
 const SHOWN: usize = 6;
-/// Learning rates.
+/// Learning rates of SGD, with which both learn slowly.
 const LR: f64 = 0.5;
 /// That of a decoder.
 const DECODER_LR: f64 = 0.1;
+/// That of `AdamW`.
+const ADAM_LR: f64 = 0.003;
 /// The largest norm of gradients along which layers over time are trained.
 const CLIP: f64 = 1.0;
 
@@ -46,7 +49,11 @@ impl Kind for Language {
     }
 
     fn lr(&self, net: Net) -> f64 {
-        if net == Net::Decoder { DECODER_LR } else { LR }
+        if net.is_decoder() { DECODER_LR } else { LR }
+    }
+
+    fn usual(&self) -> Option<(Rule, f64)> {
+        Some((Rule::AdamW(Moments::default()), ADAM_LR))
     }
 
     fn clip(&self, _: Net) -> Option<f64> {
@@ -66,9 +73,10 @@ impl Kind for Language {
     }
 
     fn network(&self, of: Network) -> String {
-        if of.net == Net::Decoder {
+        if of.net.is_decoder() {
             let DecoderSize { width, heads, layers, .. } = network::decoder(of, 1);
-            format!("Decoder ({layers} layers of width {width}, {heads} heads)")
+            let rotary = if of.net == Net::DecoderRotary { ", rotary positions" } else { "" };
+            format!("Decoder ({layers} layers of width {width}, {heads} heads{rotary})")
         } else {
             let BigLstmSize { hidden, projection, layers, .. } = network::biglstm(of);
             format!("bigLSTM ({layers} layers of {hidden} units, projected to {projection})")
@@ -76,11 +84,7 @@ impl Kind for Language {
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
-        let others = [("--size", reading.size.is_some()), ("--ignore", reading.ignore.is_some())];
-        let others = others.into_iter().chain([("--label", reading.label.is_some())]);
-        if let Some((option, _)) = others.into_iter().find(|(_, given)| *given) {
-            return Err(Failure::at(option, "means nothing for text"));
-        }
+        reading.refuse("text", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Corpus::load(path, reading)?,
             None => Corpus::synthetic(seed, reading)?,

@@ -2,7 +2,7 @@
 
 use crate::{
     data::{Corpus, Order, Random},
-    tasks::{Net, Network},
+    tasks::{Net, Network, run::Taken},
 };
 use gradscale::{
     Input, Parameters, Var,
@@ -43,8 +43,9 @@ pub fn decoder(Network { width, small, .. }: Network, context: usize) -> Decoder
 /// A network with its parameters, first values by `seed`, for so many tokens and windows.
 pub fn network(seed: u64, network: Network, tokens: usize, window: usize) -> (Parameters, Model) {
     let mut parameters = Parameters::seeded(seed);
-    let model = if network.net == Net::Decoder {
-        Model::Decoder(Decoder::new(&mut parameters.at("decoder"), tokens, decoder(network, window)))
+    let model = if network.net.is_decoder() {
+        let build = if network.net == Net::DecoderRotary { Decoder::rotary } else { Decoder::new };
+        Model::Decoder(build(&mut parameters.at("decoder"), tokens, decoder(network, window)))
     } else {
         let drawn = if network.small { 16 * network.width } else { DRAWN };
         let net = BigLstm::new(&mut parameters.at("biglstm"), tokens, biglstm(network));
@@ -102,6 +103,12 @@ impl Batch {
             Input::u32([n], &drawn.hits),
             Input::u8([n], &self.zeros),
         ]
+    }
+}
+
+impl Taken for Batch {
+    fn sizes(&self) -> Vec<usize> {
+        self.size.to_vec()
     }
 }
 

@@ -172,7 +172,7 @@ mod tests {
     /// Past the end of the context, and the same for texts side by side as for each alone.
     #[test]
     fn both_networks_write() {
-        for net in [Net::BigLstm, Net::Decoder] {
+        for net in [Net::BigLstm, Net::Decoder, Net::DecoderRotary] {
             let (parameters, model) = network(3, Network::small(net, 2), 20, 6);
             let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), Method::fp32())
                 .expect("a trainer");

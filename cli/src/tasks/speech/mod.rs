@@ -8,7 +8,7 @@ mod training;
 use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, apply::Fill};
 use crate::{
     Failure,
-    data::{Reading, Speech},
+    data::{IMAGES, Reading, Speech},
     device::Work,
 };
 use gradscale::{Cpu, Method, Parameters, PlanRow, Trainer, core::backend::Backend, models::DeepSpeech, optim::Sgd};
@@ -55,6 +55,7 @@ impl Kind for Speaking {
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        reading.refuse("recordings", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Speech::load(path, reading)?,
             None => Speech::synthetic(seed, reading).map_err(|cause| Failure::at("made-up words", cause))?,

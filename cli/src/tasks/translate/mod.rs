@@ -11,8 +11,9 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{PIECES, Pair, Parallel, Pieces, Reading},
+    data::{IMAGES, PIECES, Pair, Parallel, Pieces, Reading},
     device::Work,
+    optimizer::{Moments, Rule},
 };
 use decode::Translator;
 use gradscale::{
@@ -27,8 +28,10 @@ use std::path::Path;
 
 /// Sentences that a report shows.
 const SHOWN: usize = 12;
-/// Learning rate.
+/// Learning rate of SGD, with which it learns slowly.
 const LR: f64 = 0.5;
+/// That of `AdamW`.
+const ADAM_LR: f64 = 0.003;
 /// Pieces of a sentence that is translated, at most: a limit of memory.
 const LONGEST: usize = 1024;
 
@@ -46,6 +49,10 @@ impl Kind for Translating {
 
     fn lr(&self, _: Net) -> f64 {
         LR
+    }
+
+    fn usual(&self) -> Option<(Rule, f64)> {
+        Some((Rule::AdamW(Moments::default()), ADAM_LR))
     }
 
     fn divisor(&self) -> Pixels {
@@ -68,6 +75,7 @@ impl Kind for Translating {
     }
 
     fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Parallel::load(path, reading)?,
             None => Parallel::synthetic(seed, reading).map_err(|cause| Failure::at("made-up numbers", cause))?,

@@ -1,0 +1,48 @@
+//! What networks answer to images as bytes or numbers.
+
+use crate::{Failure, data::Element};
+use gradscale::{Input, Trainer, Var, core::backend::Backend, nn::Module};
+
+/// The likeliest class of every pixel, or image; images are [n, h, w, channels].
+pub fn predict<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<u32>, Failure> {
+    let values = values_of(read.1, images);
+    best(trainer, net, batch(read, images, &values))
+}
+
+/// What it answers for each class, of every image.
+pub fn logits<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
+) -> Result<Vec<f32>, Failure> {
+    let values = values_of(read.1, images);
+    let answer = trainer.evaluate([batch(read, images, &values)], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x) })?;
+    Ok(answer.data)
+}
+
+fn values_of(element: Element, images: &[u8]) -> Vec<f32> {
+    match element {
+        Element::Byte => Vec::new(),
+        Element::Number => numbers(images),
+    }
+}
+
+fn batch<'a>((size, element): ([usize; 4], Element), images: &'a [u8], values: &'a [f32]) -> Input<'a> {
+    match element {
+        Element::Byte => Input::u8(size, images),
+        Element::Number => Input::f32(size, values),
+    }
+}
+
+/// The same of a batch of any type.
+pub fn best<B: Backend<Error: 'static>>(
+    trainer: &mut Trainer<B>, net: &impl Module, images: Input<'_>,
+) -> Result<Vec<u32>, Failure> {
+    let best = trainer.evaluate_integers([images], |[x]: [Var<'_>; 1]| -> Var<'_> { net.forward(x).argmax() })?;
+    Ok(best.data)
+}
+
+/// Numbers from their bytes.
+pub fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}

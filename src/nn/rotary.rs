@@ -1,0 +1,86 @@
+//! Rotary positions.
+
+use crate::{Parameter, Scope, Var};
+
+/// What the wave lengths of a head's pairs grow towards, in places / 2 π (Su et al. 2021, section 3.2.2).
+const BASE: f64 = 10_000.0;
+
+/// Rotary positions (Su et al. 2021): queries and keys are turned by angles that grow with their places, so that their
+/// products know how far apart these are, and nothing is learned. Pair i of a head of width d is its channels i and
+/// i + d / 2, as in Llama's public code, and turns by 10 000^(−2 i / d) for each place.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Rotary, SelfAttention}, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// let attention = SelfAttention::new(&mut parameters.at("attention"), 8, 2).causal();
+/// let rotary = Rotary::new(&mut parameters.at("rotary"), 5, 4);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Input::f32([3, 5, 8], &[0.5; 120])], |[x]| attention.turned(x, &rotary.first(x, 5)))?;
+/// assert_eq!(y.shape.sizes(), [3, 1, 5, 8]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Rotary {
+    name: String,
+    /// Cosines and sines, `[places, width]` each.
+    tables: [Parameter; 2],
+    places: usize,
+    width: usize,
+}
+
+/// How far each place of a sequence is turned: see [`Rotary::first`].
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'t> {
+    /// Cosines and sines, `[1, 1, t, width]` each.
+    tables: [Var<'t>; 2],
+}
+
+impl Rotary {
+    /// For so many places and heads of this width, an even number.
+    pub fn new(scope: &mut Scope<'_>, places: usize, width: usize) -> Self {
+        let table = |of: fn(f64) -> f64| -> Vec<f32> {
+            let place = |place: usize| (0..width).map(move |channel| of(place as f64 * angle(channel, width)));
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            (0..places).flat_map(place).map(|x| x as f32).collect()
+        };
+        let tables = [("cos", table(f64::cos)), ("sin", table(f64::sin))]
+            .map(|(name, values)| scope.constant(name, [places, width], &values));
+        Self { name: scope.path().to_owned(), tables, places, width }
+    }
+
+    /// Of the first t places, on the tape of x.
+    pub fn first<'t>(&self, x: Var<'t>, t: usize) -> Turn<'t> {
+        let whole = |table: &Parameter| x.tape().parameter(table).reshape([1, 1, self.places, self.width]);
+        Turn { tables: self.tables.each_ref().map(|table| whole(table).slice(2, 0, t)) }
+    }
+
+    /// Of this place alone, an integer `[1]`.
+    pub fn at<'t>(&self, place: Var<'t>) -> Turn<'t> {
+        let row = |table: &Parameter| {
+            let row = place.tape().parameter(table).embedding(&format!("{}.place", self.name), place);
+            row.reshape([1, 1, 1, self.width])
+        };
+        Turn { tables: self.tables.each_ref().map(row) }
+    }
+}
+
+/// How far a channel turns for each place.
+fn angle(channel: usize, width: usize) -> f64 {
+    let pair = channel % (width / 2).max(1);
+    BASE.powf(-2.0 * pair as f64 / width as f64)
+}
+
+impl<'t> Turn<'t> {
+    /// Queries or keys, `[n, heads, t, width]`, turned.
+    pub(super) fn of(&self, x: Var<'t>, name: &str) -> Var<'t> {
+        let half = x.shape().channels() / 2;
+        if x.shape().channels() % 2 != 0 {
+            let words = format!("heads of an even width are turned, not of {}", x.shape().channels());
+            return x.refused(name, words);
+        }
+        let [cos, sin] = self.tables;
+        let [first, second] = [0, half].map(|from| x.slice(3, from, half));
+        let crossed = (-second).concat(&[first], 3);
+        (x * cos + crossed * sin).named(&format!("{name}.turned"))
+    }
+}
