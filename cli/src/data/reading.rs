@@ -217,6 +217,7 @@ mod tests {
             features: Some("classes.safetensors".into()),
             memory: 0,
             validation: true,
+            without_classes: false,
         };
         let text = serde_json::to_string(&reading).expect("JSON");
         assert_eq!(serde_json::from_str::<Reading>(&text).expect("options"), reading);

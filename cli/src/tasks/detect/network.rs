@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     data::Shown,
-    tasks::{Found, Network, torch::Flattened},
+    tasks::{Found, Network, run::Taken, torch::Flattened},
 };
 use gradscale::{
     Error, Gradients, Input, Parameter, Parameters, PlanRow, Trainer, Var, boxes::Detection, core::backend::Backend,
@@ -17,7 +17,7 @@ pub const DEVIATION: f32 = 0.25;
 /// A detector for pictures `[n, side, side, 3]`.
 pub trait Detects: Debug + Sized + 'static {
     /// What a step takes.
-    type Batch: Debug;
+    type Batch: Taken;
 
     /// A network with its parameters, for so many classes. It reads bytes, or if these are `normal` already, numbers.
     fn new(parameters: &mut Parameters, network: Network, classes: usize, normal: bool) -> Self;

@@ -5,7 +5,7 @@ use super::network::{Detects, Normalised, pixels};
 use crate::{
     Failure,
     data::{Random, Shown},
-    tasks::{Network, torch::Flattened},
+    tasks::{Network, run::Taken, torch::Flattened},
 };
 use gradscale::{
     AnchorTruth, Error, Gradients, Input, Parameters, PlanRow, RegionTruth, Trainer, Var,
@@ -31,6 +31,7 @@ pub struct Proposing {
 /// Pictures, what is known of them before regions are proposed, and what these are chosen by.
 #[derive(Debug)]
 pub struct Batch {
+    size: [usize; 4],
     pixels: Vec<u8>,
     /// Of each picture, in pixels.
     truths: Vec<Vec<Truth>>,
@@ -42,6 +43,12 @@ pub struct Batch {
 /// A random word of a picture and a box in it.
 fn word(words: &[u64], of: u64, image: usize, place: usize) -> u64 {
     Random::of(&[words.get(image).copied().unwrap_or(0), of, place as u64]).word()
+}
+
+impl Taken for Batch {
+    fn sizes(&self) -> Vec<usize> {
+        self.size.to_vec()
+    }
 }
 
 impl Detects for Proposing {
@@ -80,11 +87,12 @@ impl Detects for Proposing {
         let all = truths.iter().map(|truths| &truths[..]);
         let mut anchors = self.regions.anchor_targets(all, |image, place| word(&words, ANCHORS, image, place));
         anchors.share *= factor;
-        Ok(Batch { pixels: pixels(&shown), truths, words, anchors, factor })
+        let size = [shown.len(), self.side, self.side, 3];
+        Ok(Batch { size, pixels: pixels(&shown), truths, words, anchors, factor })
     }
 
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Batch) -> Result<Gradients, Error<B::Error>> {
-        let Batch { pixels, truths, words, anchors, factor } = &batch;
+        let Batch { pixels, truths, words, anchors, factor, .. } = &batch;
         let pictures = Input::u8([truths.len(), self.side, self.side, 3], pixels);
         let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.of(x)))?;
         let proposals = self.regions.proposals(&answers.data, true);
