@@ -17,18 +17,12 @@ pub enum Use {
 }
 
 /// The pieces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Scratch {
     pieces: [Option<Memory>; 3],
     outgrown: Vec<Memory>,
     /// Largest amount since the last look.
     peak: u64,
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Self { pieces: [None, None, None], outgrown: vec![], peak: 0 }
-    }
 }
 
 impl Scratch {

@@ -4,7 +4,7 @@
 mod emulated;
 
 use gradscale_core::{
-    backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
+    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
     ops::Unary,
     stats::Detail,
 };
@@ -35,12 +35,12 @@ fn a_copy_that_comes_too_early() {
     let (mut x, mut y) = (device.alloc(DType::F32, 9).expect("memory"), device.alloc(DType::F32, 9).expect("memory"));
     device.prefetch(Data::F32(&[1.0; 9]), &mut x).expect("nothing uses it");
     device
-        .launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .launch(Launch::Unary { op: Unary::Id, len: 9, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
         .expect("a launch");
     device.upload(&control, 0..0, &mut table).expect("an upload");
     device.prefetch(Data::F32(&[2.0; 9]), &mut x).expect("used before the upload only");
     device
-        .launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
+        .launch(Launch::Unary { op: Unary::Id, len: 9, x: &x, y: Store::keep(Slot::ONE, &table, &mut y) })
         .expect("a launch");
     device.prefetch(Data::F32(&[3.0; 9]), &mut x).ok();
 }

@@ -74,7 +74,7 @@ impl<'t> Turn<'t> {
     /// Queries or keys, `[n, heads, t, width]`, turned.
     pub(super) fn of(&self, x: Var<'t>, name: &str) -> Var<'t> {
         let half = x.shape().channels() / 2;
-        if x.shape().channels() % 2 != 0 {
+        if !x.shape().channels().is_multiple_of(2) {
             let words = format!("heads of an even width are turned, not of {}", x.shape().channels());
             return x.refused(name, words);
         }

@@ -11,7 +11,7 @@
 //! - within a recording nothing is copied, allocated or waited for.
 //!
 //! `GRADSCALE_EMULATED_CUDA` lists the devices, such as `80x2 90x1:broken=wgmma,maps`: compute capability,
-//! multiprocessors, and [faults](faults). A test adds devices by [`emulated_device`].
+//! multiprocessors, and faults (`faults.rs`). A test adds devices by [`emulated_device`].
 
 mod contexts;
 mod faults;
