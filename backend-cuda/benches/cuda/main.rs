@@ -47,7 +47,9 @@ fn main() -> ExitCode {
     let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
     text.push_str(&bench.table());
     text.push_str(result.as_deref().unwrap_or_default());
-    text.push_str(&peers());
+    if bench.wants("peers") {
+        text.push_str(&peers());
+    }
     println!("{text}");
     if let Some(file) = file
         && let Err(error) = std::fs::write(&file, &text)
