@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Everything that a visit to a GPU needs, in one folder: a machine there may have a driver and nothing else.
+"""Everything that a visit to a GPU needs, in one folder and one archive of it: a machine there may have a driver and
+nothing else.
 
 usage: scripts/gpu_box.py FOLDER [--profile release|tested] [--arch 90 ...] [--data DIRECTORY]
 
 Builds and strips tests, benchmarks and programs of the CUDA and wgpu backends, compiles all kernels ahead of time
 (NVIDIA's run-time compiler is looked for in GRADSCALE_NVRTC, the folder of libnvrtc.so.13, else fetched from PyPI into
-target/nvrtc), and puts the data that the phases train on beside them. There: FOLDER/run.sh [PHASE ...], which writes
-FOLDER/out; here again: scripts/gpu_box/read.py FOLDER/out writes docs/gpu.md.
+target/nvrtc), and puts the data that the phases train on beside them; FOLDER.tar.gz is what travels. There: FOLDER/run.sh
+[PHASE ...], which writes FOLDER/out; here again: scripts/gpu_box/read.py FOLDER/out writes docs/gpu.md.
 """
 import argparse
 import json
@@ -99,8 +100,10 @@ def main():
     (folder / "commit").write_text(describe.stdout)
     # Copies of what may not be written to stay so otherwise, and could not be removed.
     subprocess.run(["chmod", "-R", "u+w", folder], check=True)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    print(f"{folder}: {size / 2**20:.1f} MiB{'' if size < MOST else ', more than a lent machine may take'}")
+    archive = folder.with_name(folder.name + ".tar.gz")
+    subprocess.run(["tar", "--create", "--gzip", "--file", archive, "--directory", folder.parent, folder.name], check=True)
+    size = archive.stat().st_size
+    print(f"{archive}: {size / 2**20:.1f} MiB{'' if size < MOST else ', more than a lent machine may take'}")
     sys.exit(0 if size < MOST else 1)
 
 

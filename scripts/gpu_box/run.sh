@@ -28,13 +28,13 @@ environment() {
     cat commit
     date -u +%F
     uname -srm
-    nvidia-smi --query-gpu=name,driver_version,power.limit,memory.total --format=csv,noheader || echo "no nvidia-smi"
-    python3 -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' || echo "no torch"
-    bin/gradscale devices
+    nvidia-smi --query-gpu=name,driver_version,power.limit,memory.total --format=csv,noheader 2>/dev/null || echo "no nvidia-smi"
+    python3 -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' 2>/dev/null || echo "no torch"
+    bin/gradscale devices 2>/dev/null
 }
 
 peers() {
-    python3 -c 'import torch' || { echo "no peers: no Python with torch"; return 0; }
+    python3 -c 'import torch' 2>/dev/null || { echo "no peers: no Python with torch"; return 0; }
     python3 peers.py
 }
 
