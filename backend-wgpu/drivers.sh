@@ -40,6 +40,7 @@ esac
 conformance=$(scripts/built.sh gradscale-wgpu conformance)
 tiles=$(scripts/built.sh gradscale-wgpu tiles)
 training=$(scripts/built.sh gradscale-wgpu training)
+tasks=$(scripts/built.sh gradscale-wgpu tasks)
 
 # Families of cases that say nothing of SwiftShader which others do not: what sets it apart (small numbers, subgroups of
 # four, no f16) shows in casts, tables, stores, functions, sums and updates; tiles try its products.
@@ -60,6 +61,7 @@ on() {
     if [[ -n "$all" || "$1" == *lvp* ]]; then
         timed "the suite on $1" "$conformance"
         timed "training on $1" "$training" --nocapture ${without[@]+"${without[@]}"}
+        timed "tasks on $1" "$tasks" --nocapture
     else
         export GRADSCALE_BRIEF=1
         timed "the suite on $1" "$conformance" $(printf -- '--skip wgpu::%s:: ' "${ALIKE[@]}")

@@ -3,6 +3,8 @@
 
 mod products;
 mod segnet;
+#[path = "../../tests/tests/beside/tasks.rs"]
+mod tasks;
 
 use gradscale_cuda::Cuda;
 
@@ -34,5 +36,12 @@ fn every_tile_of_every_product() {
 fn segnet() {
     if gpu().is_some() {
         segnet::check(|| gpu().expect("as before"));
+    }
+}
+
+#[test]
+fn tasks() {
+    if gpu().is_some() {
+        tasks::tasks_beside_the_cpu(|| gpu().expect("as before"));
     }
 }

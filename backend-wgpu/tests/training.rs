@@ -16,7 +16,7 @@ mod weights;
 
 use gradscale::Method;
 use gradscale_wgpu::Wgpu;
-use nets::{Setting, Trained, mlp, segnet, sequence};
+use nets::{PLAIN, Setting, Trained, mlp, segnet, sequence};
 
 const SHIFT: i32 = 30;
 
@@ -52,9 +52,9 @@ const NETS: [(&str, Train); 3] =
 /// exponents 30 higher (spec, section 6).
 fn shift(name: &str, train: Train) {
     let (Some(a), Some(b)) = (device(), device()) else { return };
-    let plain = train(a, &method("gs:exact"), Setting { shift: 0, recording: true });
-    let shifted = train(b, &method("gs:exact"), Setting { shift: SHIFT, recording: true });
-    assert!(plain.moved, "{name} did not train");
+    let plain = train(a, &method("gs:exact"), Setting { recording: true, ..PLAIN });
+    let shifted = train(b, &method("gs:exact"), Setting { shift: SHIFT, recording: true, ..PLAIN });
+    assert!(plain.moved(), "{name} did not train");
     assert_eq!(plain.skipped, shifted.skipped);
     same_weights(&plain, &shifted);
     for (step, (plain, shifted)) in plain.exponents.iter().zip(&shifted.exponents).enumerate() {
@@ -84,8 +84,8 @@ fn recorded_steps_are_eager_ones() {
     for name in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3,wgrad=half"] {
         for (_, train) in NETS {
             let (Some(a), Some(b)) = (device(), device()) else { return };
-            let eager = train(a, &method(name), Setting { shift: 0, recording: false });
-            let recorded = train(b, &method(name), Setting { shift: 0, recording: true });
+            let eager = train(a, &method(name), PLAIN);
+            let recorded = train(b, &method(name), Setting { recording: true, ..PLAIN });
             assert_eq!((&eager.skipped, &eager.exponents), (&recorded.skipped, &recorded.exponents), "{name}");
             same_weights(&eager, &recorded);
         }

@@ -1,6 +1,6 @@
 //! Detectors.
 
-use crate::nets::{Setting, Trained, optimizer, run};
+use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
     AnchorTruth, Input, Method, MultiBox, Parameters, RegionTruth, Trainer,
     core::backend::Backend,
@@ -20,7 +20,7 @@ pub fn ssd<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
         (0..boxes).map(|place| u32::from(place % 97 == 3) * (1 + u32::from(place % 2 == 0))).collect();
     let codes: Vec<f32> =
         (0..4 * boxes).map(|i| f32::from(u8::try_from(i % 13).expect("small")) / 8.0 - 0.75).collect();
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [
             Input::u8([1, side, side, 3], &image),
             Input::u32([1, boxes], &labels),
@@ -50,7 +50,7 @@ pub fn faster_rcnn<B: Backend<Error: 'static>>(device: B, method: &Method, setti
     let truths = [truth(1, [4.0, 6.0, 30.0, 40.0]), truth(2, [33.0, 20.0, 60.0, 58.0])];
     let word = |_: usize, place: usize| place as u64 * 7919 % 1009;
     let anchors = regions.anchor_targets(std::iter::once(&truths[..]), word);
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let pictures = Input::u8([1, side, side, 3], &image);
         let seen = trainer.evaluate([pictures], |[x]| net.proposed(x.affine(1.0 / 64.0, -2.0))).expect("answers");
         let proposals = regions.proposals(&seen.data, true);

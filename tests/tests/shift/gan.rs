@@ -18,7 +18,7 @@ pub fn gan<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
     trainer = trainer.with_statistics_of_each_call();
     let images = noise(6 * 16 * 16, 11);
     let mut seed = 0;
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         seed += 1;
         let noise = noise(6 * 6, seed);
         let (x, z) = (Input::f32([6, 16, 16, 1], &images), Input::f32([6, 1, 1, 6], &noise));

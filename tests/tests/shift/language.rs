@@ -1,6 +1,6 @@
 //! Language models.
 
-use crate::nets::{Setting, Trained, optimizer, run};
+use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
     Input, Method, Parameters, Trainer,
     core::backend::Backend,
@@ -23,7 +23,7 @@ pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
     let (now, next) = (tokens(15, 40, 7), tokens(15, 40, 11));
     let drawn = LogUniform::new(40).draw(&mut Random::of(&[3]), 12, &next);
     assert!(drawn.hits.iter().any(|&hit| hit <= 12));
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [
             Input::u32([3, 5], &now),
             Input::u32([15], &next),
@@ -51,7 +51,7 @@ pub fn decoder<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let (now, next) = (tokens(15, 20, 7), tokens(15, 20, 11));
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [Input::u32([3, 5], &now), Input::u32([3, 5], &next)];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[now, next]| net.logits(now).cross_entropy(next).scale(small));

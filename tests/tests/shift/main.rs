@@ -15,7 +15,7 @@ use gan::gan;
 use gradscale::{Cpu, Init, Input, Method, Parameters, Trainer, models::Architecture, optim::Sgd};
 use gradscale_conformance::Recorder;
 use language::{biglstm, decoder};
-use nets::{Setting, Trained, mlp, segnet, sequence};
+use nets::{PLAIN, Setting, Trained, mlp, segnet, sequence};
 use speech::speech;
 use translation::translation;
 use vision::{segnet_vgg, vision};
@@ -49,12 +49,12 @@ fn difference(plain: &Trained, shifted: &Trained) -> Option<String> {
 
 fn invariant(name: &str, train: impl Fn(&Method, Setting) -> Trained) {
     let method: Method = "gs:exact".parse().expect("a method");
-    let eager = Setting { shift: 0, recording: false };
+    let eager = PLAIN;
     let plain = train(&method, eager);
     assert!(plain.exponents.iter().all(|sites| !sites.is_empty()), "{name} has no sites");
-    assert!(plain.moved, "{name} did not train");
+    assert!(plain.moved(), "{name} did not train");
     for recording in [false, true] {
-        let shifted = train(&method, Setting { shift: SHIFT, recording });
+        let shifted = train(&method, Setting { shift: SHIFT, recording, ..PLAIN });
         assert_eq!(difference(&plain, &shifted), None, "{name}, recording {recording}");
     }
     for other in ["fixed:1024", "dynamic", "dynamic:10", "fp16"] {
@@ -107,9 +107,9 @@ fn language_models_are_shift_invariant() {
 fn networks_for_images_are_shift_invariant() {
     let method: Method = "gs:exact".parse().expect("a method");
     let of = |name: &str, train: &dyn Fn(Setting) -> Trained| {
-        let plain = train(Setting { shift: 0, recording: false });
-        assert!(plain.exponents.iter().all(|sites| !sites.is_empty()) && plain.moved, "{name} did not train");
-        let shifted = train(Setting { shift: SHIFT, recording: false });
+        let plain = train(PLAIN);
+        assert!(plain.exponents.iter().all(|sites| !sites.is_empty()) && plain.moved(), "{name} did not train");
+        let shifted = train(Setting { shift: SHIFT, ..PLAIN });
         assert_eq!(difference(&plain, &shifted), None, "{name}");
     };
     for architecture in Architecture::ALL {
@@ -154,8 +154,8 @@ fn a_repeated_step_draws_anew() {
 fn f32_is_shift_invariant() {
     let method = Method::fp32();
     for train in [mlp::<Cpu>, segnet::<Cpu>, sequence::<Cpu>, speech::<Cpu>, translation::<Cpu>, gan::<Cpu>] {
-        let plain = train(device(), &method, Setting { shift: 0, recording: false });
-        let shifted = train(device(), &method, Setting { shift: SHIFT, recording: false });
+        let plain = train(device(), &method, PLAIN);
+        let shifted = train(device(), &method, Setting { shift: SHIFT, ..PLAIN });
         assert_eq!(difference(&plain, &shifted), None);
     }
 }
@@ -167,10 +167,10 @@ fn recorded_steps_are_eager_ones() {
     for method in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3"] {
         let method: Method = method.parse().expect("a method");
         for train in [mlp::<Recorder<Cpu>>, segnet::<Recorder<Cpu>>, sequence::<Recorder<Cpu>>] {
-            let eager = train(Recorder::new(device()), &method, Setting { shift: 0, recording: false });
+            let eager = train(Recorder::new(device()), &method, PLAIN);
             let recorder = Recorder::new(device());
             let repeats = recorder.repeats();
-            let recorded = train(recorder, &method, Setting { shift: 0, recording: true });
+            let recorded = train(recorder, &method, Setting { recording: true, ..PLAIN });
             assert!(repeats.get() > 10, "{} steps were repeated", repeats.get());
             assert_eq!(eager.exponents, recorded.exponents);
             assert_eq!((eager.skipped, eager.weights), (recorded.skipped, recorded.weights));
@@ -178,8 +178,8 @@ fn recorded_steps_are_eager_ones() {
     }
     let method: Method = "gs:exact".parse().expect("a method");
     for train in [mlp::<Recorder<Cpu>>, segnet::<Recorder<Cpu>>, sequence::<Recorder<Cpu>>] {
-        let plain = train(Recorder::new(device()), &method, Setting { shift: 0, recording: true });
-        let shifted = train(Recorder::new(device()), &method, Setting { shift: SHIFT, recording: true });
+        let plain = train(Recorder::new(device()), &method, Setting { recording: true, ..PLAIN });
+        let shifted = train(Recorder::new(device()), &method, Setting { shift: SHIFT, recording: true, ..PLAIN });
         assert_eq!(difference(&plain, &shifted), None);
     }
 }

@@ -16,18 +16,27 @@ pub struct Setting {
     /// Loss, weight decay and clipping threshold times 2^-shift, learning rate times 2^shift.
     pub shift: i32,
     pub recording: bool,
+    pub steps: usize,
 }
+
+/// Without any of it.
+pub const PLAIN: Setting = Setting { shift: 0, recording: false, steps: 23 };
 
 pub struct Trained {
     pub weights: Vec<(String, Vec<f32>)>,
     /// Exponents after each step.
     pub exponents: Vec<Vec<(String, i32)>>,
     pub skipped: Vec<usize>,
-    /// Whether weights are others than at the start.
-    pub moved: bool,
+    /// Weights at the start.
+    pub before: Vec<(String, Vec<f32>)>,
 }
 
-const STEPS: usize = 23;
+impl Trained {
+    /// Whether weights are others than at the start.
+    pub fn moved(&self) -> bool {
+        self.weights != self.before
+    }
+}
 
 pub fn optimizer(setting: Setting) -> Optimizer {
     let small = 2f32.powi(-setting.shift);
@@ -45,7 +54,7 @@ pub fn noise(count: usize, seed: u32) -> Vec<f32> {
 }
 
 pub fn run<B: Backend<Error: 'static>>(
-    mut trainer: Trainer<B>, mut step: impl FnMut(&mut Trainer<B>) -> Option<bool>,
+    mut trainer: Trainer<B>, setting: Setting, mut step: impl FnMut(&mut Trainer<B>) -> Option<bool>,
 ) -> Trained {
     let values = |trainer: &Trainer<B>| -> Vec<(String, Vec<f32>)> {
         let all = trainer.parameters().expect("parameters can be read");
@@ -53,15 +62,13 @@ pub fn run<B: Backend<Error: 'static>>(
     };
     let before = values(&trainer);
     let (mut exponents, mut skipped) = (Vec::new(), Vec::new());
-    for i in 0..STEPS {
+    for i in 0..setting.steps {
         if step(&mut trainer) == Some(true) {
             skipped.push(i);
         }
         exponents.push(trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect());
     }
-    let weights = values(&trainer);
-    let moved = weights.iter().zip(&before).any(|(after, before)| after != before);
-    Trained { weights, exponents, skipped, moved }
+    Trained { weights: values(&trainer), exponents, skipped, before }
 }
 
 pub fn mlp<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
@@ -70,7 +77,7 @@ pub fn mlp<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let (x, labels) = (noise(32 * 20, 5), (0..32).map(|i| i % 6).collect::<Vec<u8>>());
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [Input::f32([32, 20], &x), Input::u8([32], &labels)];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(small));
@@ -88,7 +95,7 @@ pub fn segnet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
     let pixels = 2 * 30 * 36;
     let images: Vec<u8> = (0..pixels * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| u8::try_from(i / 36 % 6).expect("below 6")).collect();
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [Input::u8([2, 30, 36, 3], &images), Input::u8([2, 30, 36, 1], &labels)];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[x, labels]| {
@@ -122,7 +129,7 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
     let (zero, target) = (vec![0.0; 32], noise(16, 9));
     let (lengths, places) = ([2, 1, 2, 0, 2, 2, 1, 2, 0, 2, 1, 2], [5, 0, 3, 3, 1, 0]);
     let labels: Vec<f32> = target.iter().map(|x| if *x > 0.0 { 1.0 } else { 0.0 }).collect();
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [
             Input::u32([4, 6], &indices),
             Input::f32([4, 8], &zero),

@@ -1,6 +1,6 @@
 //! A network for speech.
 
-use crate::nets::{Setting, Trained, noise, optimizer, run};
+use super::nets::{Setting, Trained, noise, optimizer, run};
 use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, models::DeepSpeech};
 
 /// Deep Speech 2 on sequences of unlike lengths, one of which says nothing: normalisations over frames, a loss that begins at
@@ -12,7 +12,7 @@ pub fn speech<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let frames = [14, 9, 5];
     let (x, steps) = (noise(3 * 14 * 9, 7), frames.map(DeepSpeech::steps));
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [
             Input::f32([3, 14, 9, 1], &x),
             Input::u32([3], &frames),

@@ -1,6 +1,6 @@
 //! A network for translation.
 
-use crate::nets::{Setting, Trained, optimizer, run};
+use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
     CrossEntropy, Input, Method, Parameters, Trainer,
     core::{backend::Backend, ops::Divisor},
@@ -17,7 +17,7 @@ pub fn translation<B: Backend<Error: 'static>>(device: B, method: &Method, setti
     let source = [5, 6, 7, 2, 3, 8, 2, 0, 4, 2, 0, 0];
     let target = [1, 4, 5, 1, 6, 0, 1, 3, 0];
     let labels = [4, 5, 2, 6, 2, 0, 3, 2, 0];
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [
             Input::u32([3, 4], &source),
             Input::u32([3], &[4, 3, 2]),

@@ -1,6 +1,6 @@
 //! Networks for images, small.
 
-use crate::nets::{Setting, Trained, optimizer, run};
+use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
     Input, Method, Parameters, Trainer,
     core::backend::Backend,
@@ -20,7 +20,7 @@ pub fn vision<B: Backend<Error: 'static>>(
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let images: Vec<u8> = (0..4 * 32 * 32 * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [Input::u8([4, 32, 32, 3], &images), Input::u8([4], &[0, 1, 2, 3])];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[x, labels]| {
@@ -41,7 +41,7 @@ pub fn segnet_vgg<B: Backend<Error: 'static>>(device: B, method: &Method, settin
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let images: Vec<u8> = (0..2 * 24 * 40 * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..2 * 24 * 40).map(|i| u8::try_from(i / 40 % 3).expect("below 3")).collect();
-    run(trainer, |trainer| {
+    run(trainer, setting, |trainer| {
         let batch = [Input::u8([2, 24, 40, 3], &images), Input::u8([2, 24, 40, 1], &labels)];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer

@@ -1,0 +1,20 @@
+//! A network of each task on a GPU, beside the CPU.
+//!
+//! Without an adapter the test says so and passes; with `GRADSCALE_REQUIRE_DEVICE=1` it fails.
+
+#[path = "../../tests/tests/beside/tasks.rs"]
+mod tasks;
+
+use gradscale_wgpu::Wgpu;
+
+#[test]
+fn tasks_beside_the_cpu() {
+    match Wgpu::new(0) {
+        Ok(_) => tasks::tasks_beside_the_cpu(|| Wgpu::new(0).expect("as before")),
+        Err(error) => {
+            let required = std::env::var("GRADSCALE_REQUIRE_DEVICE").is_ok_and(|value| value == "1");
+            assert!(!required, "no device, and one is required: {error}");
+            println!("SKIPPED: {error}");
+        }
+    }
+}
