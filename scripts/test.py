@@ -50,6 +50,7 @@ PARTS = {
     "Miri": ["core/miri.sh"],
     "TensorBoard": ["cli/tests/tensorboard/run.sh"],
     "Python package": ["python/test.sh"],
+    "C library": ["capi/test.sh"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -77,6 +78,7 @@ PROVES = {
     "Miri": "no undefined behaviour below core, big-endian too",
     "TensorBoard": "its own reader reads what the program writes",
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
+    "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
     "cuda: training": "the engine on CUDA, recorded and eager",

@@ -4,7 +4,7 @@ mod common;
 
 use common::{cases, full, gradient, site, step, stored};
 use gradscale_core::{
-    site::{Calls, Guard, Memory, Site, SiteConfig, SiteState, StepEnd, When},
+    site::{Calls, Guard, Memory, Site, SiteConfig, SiteState, StepEnd, WORDS, When},
     solve::NoDecision,
     stats::Detail,
 };
@@ -47,6 +47,18 @@ fn happen(site: &mut Site, event: &Event) -> Option<i32> {
     site.alpha()
 }
 
+fn again(site: &Site) -> Site {
+    Site::from_words(&site.to_words()).expect("its own words")
+}
+
+fn stepped_site() -> Site {
+    let mut site = site(SiteConfig::exact());
+    for m in 0..20 {
+        happen(&mut site, &Event::Step(-60 + m));
+    }
+    site
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 
@@ -67,6 +79,47 @@ proptest! {
             prop_assert_eq!(resumed.request(), through.request());
             prop_assert_eq!(happen(&mut resumed, event), happen(&mut through, event));
             prop_assert_eq!(resumed.state(), through.state());
+        }
+    }
+
+    /// A site written down as words anywhere, in the middle of a repeated step too, makes the same trace.
+    #[test]
+    fn a_site_from_words_makes_the_same_trace(
+        interval in 1..5u32, paper in any::<bool>(), several in any::<bool>(), memory in memory(),
+        outliers in prop::option::of(8..100i32), events in vec((event(), 0..3usize), 1..60),
+    ) {
+        let when = if paper { When::AtOnce } else { When::Between };
+        let calls = if several { Calls::Several } else { Calls::One };
+        let config = SiteConfig { interval, when, calls, memory, outliers, ..SiteConfig::exact() };
+        let (mut through, mut written) = (site(config), site(config));
+        for (event, repeats) in &events {
+            for _ in 0..*repeats {
+                let row = full(through.alpha().unwrap_or(0), &[1e5, 1e-3]);
+                for site in [&mut through, &mut written] {
+                    site.repeat(&row);
+                }
+                written = again(&written);
+                prop_assert_eq!(written.request(), through.request());
+            }
+            prop_assert_eq!(happen(&mut written, event), happen(&mut through, event));
+            written = again(&written);
+            prop_assert_eq!(written.state(), through.state());
+            prop_assert_eq!(written.to_words(), through.to_words());
+        }
+    }
+
+    /// Whatever stands in the words: an error, or a site that works.
+    #[test]
+    fn words_of_any_kind_never_panic(changes in vec((0..WORDS, prop_oneof![any::<i64>(), -2..20i64]), 1..4), m in -120..120i32) {
+        let mut words = stepped_site().to_words();
+        for (at, word) in changes {
+            words[at] = word;
+        }
+        if let Ok(mut site) = Site::from_words(&words) {
+            happen(&mut site, &Event::Step(m));
+            site.repeat(&full(site.alpha().unwrap_or(0), &gradient(m)));
+            happen(&mut site, &Event::SkippedHere(3, Detail::Full));
+            prop_assert_eq!(again(&site).to_words(), site.to_words());
         }
     }
 

@@ -15,12 +15,14 @@ mod history;
 mod lost;
 mod ring;
 mod state;
+mod words;
 
 pub use config::{Calls, Memory, SiteConfig, When};
 pub use guard::{GUARD_LIMIT, GUARD_STEPS, Guard};
 pub use history::{Decision, HISTORY, Trigger};
 pub use ring::{REACH, RING};
 pub use state::SiteState;
+pub use words::{WORDS, WordsError};
 
 use crate::{
     solve::{Choice, NoDecision},

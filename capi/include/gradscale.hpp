@@ -1,0 +1,170 @@
+// gradscale for C++ (17 and newer): gradscale.h with exceptions, values and a guard for steps. Header only.
+#ifndef GRADSCALE_HPP
+#define GRADSCALE_HPP
+
+#include "gradscale.h"
+
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+namespace gradscale {
+
+/// A status other than GS_OK, with its sentence.
+class error : public std::runtime_error {
+public:
+    explicit error(gs_status status) : std::runtime_error(gs_status_text(status)), status_(status) {}
+    gs_status status() const noexcept { return status_; }
+
+private:
+    gs_status status_;
+};
+
+/// Throws what is no GS_OK.
+inline void check(gs_status status) {
+    if (status != GS_OK) throw error(status);
+}
+
+/// That the library is the one of the header: call it once where the library is a shared one.
+inline void check_version() {
+    if (gs_version() != GS_VERSION_NUMBER) throw error(GS_VERSION);
+}
+
+/// A row of statistics. A value: copies are rows of their own.
+class row {
+public:
+    explicit row(std::int32_t exponent = 0, std::uint32_t detail = GS_FULL, std::uint32_t format = GS_FP16,
+                 std::uint32_t flush = GS_FLUSH_NEAREST) {
+        check(gs_row_init(&row_, format, flush, exponent, detail));
+    }
+    void observe(const float *u, std::size_t count) { check(gs_row_observe(&row_, u, count)); }
+    void merge(const row &other) { check(gs_row_merge(&row_, &other.row_)); }
+    void store(const float *v, std::int32_t from, std::uint16_t *y, std::size_t count) {
+        check(gs_row_store16(&row_, v, from, y, count));
+    }
+    gs_counts counts() const {
+        gs_counts counts;
+        check(gs_row_counts(&row_, &counts));
+        return counts;
+    }
+    double flushed_at(std::int32_t k) const {
+        double share;
+        check(gs_row_flushed_at(&row_, k, &share));
+        return share;
+    }
+    std::int32_t exponent() const noexcept { return row_.exponent; }
+    const gs_row &get() const noexcept { return row_; }
+
+private:
+    gs_row row_;
+};
+
+/// The exponent of one gradient. A value: a copy is a checkpoint.
+class site {
+public:
+    site() { check(gs_site_init(&site_, nullptr)); }
+    explicit site(const gs_site_config &config) { check(gs_site_init(&site_, &config)); }
+    /// The usual settings, to be changed.
+    static gs_site_config usual() {
+        gs_site_config config;
+        check(gs_site_config_init(&config));
+        return config;
+    }
+    gs_request request() const {
+        gs_request request;
+        check(gs_site_request(&site_, &request));
+        return request;
+    }
+    std::int32_t decide(const row &seen, std::int32_t incoming) {
+        std::int32_t exponent;
+        check(gs_site_decide(&site_, &seen.get(), incoming, &exponent));
+        return exponent;
+    }
+    /// The last decision, if there was one.
+    std::optional<gs_decision> decision() const {
+        gs_decision decision;
+        const gs_status status = gs_site_decision(&site_, &decision);
+        if (status == GS_NOTHING) return std::nullopt;
+        check(status);
+        return decision;
+    }
+    void finish(const row &seen, gs_end end) { check(gs_site_finish(&site_, &seen.get(), end)); }
+
+private:
+    friend class step;
+    gs_site site_;
+};
+
+/// A loss scale. A value: a copy is a checkpoint.
+class loss_scale {
+public:
+    /// Dynamic, with the usual numbers.
+    loss_scale() { check(gs_loss_scale_dynamic(&scale_, nullptr)); }
+    explicit loss_scale(const gs_dynamic_config &config) { check(gs_loss_scale_dynamic(&scale_, &config)); }
+    /// A constant.
+    explicit loss_scale(double scale) { check(gs_loss_scale_fixed(&scale_, scale)); }
+    std::int32_t exponent() const {
+        std::int32_t exponent;
+        check(gs_loss_scale_exponent(&scale_, &exponent));
+        return exponent;
+    }
+    void update(bool found_inf, float amax = NAN, std::int32_t at = 0) {
+        check(gs_loss_scale_update(&scale_, found_inf, amax, at));
+    }
+
+private:
+    gs_loss_scale scale_;
+};
+
+/// One step of all sites, in the order of the backward pass. What is not ended (an exception on the way) leaves every site
+/// as it was.
+class step {
+public:
+    explicit step(std::vector<site> &sites) : sites_(sites), before_(sites) {}
+    step(const step &) = delete;
+    step &operator=(const step &) = delete;
+    ~step() {
+        if (!ended_) sites_.swap(before_);
+    }
+
+    /// Stores a gradient at the next site: `count` values at the exponent `from` become halves in `y`. Returns their exponent.
+    std::int32_t store(const float *v, std::int32_t from, std::uint16_t *y, std::size_t count) {
+        site &at = sites_.at(rows_.size());
+        const gs_request request = at.request();
+        std::int32_t exponent = request.exponent;
+        if (request.at_once) {
+            row look(from, request.detail);
+            look.observe(v, count);
+            exponent = at.decide(look, from);
+        }
+        row stored(exponent, request.detail);
+        stored.store(v, from, y, count);
+        rows_.push_back(stored.get());
+        return exponent;
+    }
+
+    /// Ends the step, or this attempt at it: after GS_NEXT_REPEAT, store the same batch again.
+    gs_outcome end(bool found_inf, bool repeatable) {
+        if (rows_.size() != sites_.size()) throw std::logic_error("a step stores at every site once");
+        std::vector<gs_site> plain;
+        for (const site &one : sites_) plain.push_back(one.site_);
+        gs_outcome outcome;
+        check(gs_step_end(plain.data(), rows_.data(), rows_.size(), found_inf, repeatable, failed_++, &outcome));
+        for (std::size_t i = 0; i < plain.size(); i++) sites_[i].site_ = plain[i];
+        rows_.clear();
+        ended_ = outcome.next != GS_NEXT_REPEAT;
+        return outcome;
+    }
+
+private:
+    std::vector<site> &sites_;
+    std::vector<site> before_;
+    std::vector<gs_row> rows_;
+    std::uint32_t failed_ = 0;
+    bool ended_ = false;
+};
+
+} // namespace gradscale
+
+#endif // GRADSCALE_HPP

@@ -1,0 +1,209 @@
+//! Casts of slices, and exponents of slices.
+
+use crate::{
+    memory::{Plain, in_place, read, slice, slice_apart, write_if},
+    status::{
+        answer, format,
+        gs_status::{self, GS_CHOICE, GS_RANDOM},
+    },
+};
+use gradscale_core::{
+    cast::{Round, Tally, encode_slice, encode_slice_stochastic},
+    format::Format,
+    scale::Factor,
+};
+
+/// How a number between two neighbours of a format is rounded.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_round {
+    /// To the nearer one; of two equally near, the one with an even last digit.
+    GS_NEAREST_EVEN = 0,
+    /// To the smaller one in magnitude; too large becomes the largest finite number.
+    GS_TOWARD_ZERO = 1,
+    /// Up in magnitude with a probability equal to the discarded part, by one random number for each element.
+    GS_STOCHASTIC = 2,
+}
+
+/// What became of the elements of a slice.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct gs_tally {
+    /// Elements that kept their value.
+    pub exact: u64,
+    /// Elements that were rounded.
+    pub inexact: u64,
+    /// Elements that became zero.
+    pub underflow: u64,
+    /// Elements that became too large.
+    pub overflow: u64,
+    /// Signalling NaNs, and infinities where the format has none.
+    pub invalid: u64,
+}
+
+// SAFETY: integers.
+unsafe impl Plain for gs_tally {}
+
+impl From<Tally> for gs_tally {
+    fn from(Tally { exact, inexact, underflow, overflow, invalid }: Tally) -> Self {
+        Self { exact, inexact, underflow, overflow, invalid }
+    }
+}
+
+/// A word that holds patterns.
+trait Word: Plain {
+    fn encode(format: Format, x: &[f32], y: &mut [Self], round: Round) -> Result<Tally, gs_status>;
+    fn encode_stochastic(format: Format, x: &[f32], y: &mut [Self], random: &[u32]) -> Result<Tally, gs_status>;
+    const WIDTH: u32;
+    fn bits(self) -> u32;
+}
+
+macro_rules! word {
+    ($type:ty) => {
+        impl Word for $type {
+            fn encode(format: Format, x: &[f32], y: &mut [Self], round: Round) -> Result<Tally, gs_status> {
+                Ok(encode_slice(format, x, y, round)?)
+            }
+
+            fn encode_stochastic(
+                format: Format, x: &[f32], y: &mut [Self], random: &[u32],
+            ) -> Result<Tally, gs_status> {
+                let mut random = random.iter().copied();
+                Ok(encode_slice_stochastic(format, x, y, || random.next().unwrap_or(0))?)
+            }
+
+            const WIDTH: u32 = Self::BITS;
+
+            fn bits(self) -> u32 {
+                u32::from(self)
+            }
+        }
+    };
+}
+word!(u8);
+word!(u16);
+
+/// # Safety
+/// As the functions below.
+unsafe fn encode<W: Word>(
+    number: u32, x: *const f32, y: *mut W, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
+) -> gs_status {
+    answer(|| {
+        let format = format(number)?;
+        if format.width() != W::WIDTH {
+            return Err(gs_status::GS_FORMAT);
+        }
+        // SAFETY: promised by the caller.
+        let (x, y) = unsafe {
+            let x = slice(x, count)?;
+            (x, slice_apart(y, count, x)?)
+        };
+        let done = match round {
+            n if n == gs_round::GS_NEAREST_EVEN as u32 => W::encode(format, x, y, Round::NearestEven)?,
+            n if n == gs_round::GS_TOWARD_ZERO as u32 => W::encode(format, x, y, Round::TowardZero)?,
+            n if n == gs_round::GS_STOCHASTIC as u32 => {
+                if random.is_null() && count > 0 {
+                    return Err(GS_RANDOM);
+                }
+                // SAFETY: promised by the caller.
+                let random = unsafe { slice(random, count)? };
+                // The destination must not be the random numbers either.
+                // SAFETY: promised by the caller.
+                let y = unsafe { slice_apart(y.as_mut_ptr(), count, random)? };
+                W::encode_stochastic(format, x, y, random)?
+            }
+            _ => return Err(GS_CHOICE),
+        };
+        // SAFETY: promised by the caller.
+        unsafe { write_if(tally, done.into()) }
+    })
+}
+
+/// # Safety
+/// As the functions below.
+unsafe fn decode<W: Word>(number: u32, x: *const W, y: *mut f32, count: usize) -> gs_status {
+    answer(|| {
+        let format = format(number)?;
+        if format.width() != W::WIDTH {
+            return Err(gs_status::GS_FORMAT);
+        }
+        // SAFETY: promised by the caller.
+        let (x, y) = unsafe {
+            let x = slice(x, count)?;
+            (x, slice_apart(y, count, x)?)
+        };
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = format.decode(x.bits());
+        }
+        Ok(())
+    })
+}
+
+/// Rounds count numbers to GS_FP16 or GS_BF16 and writes their patterns. random has a number for each element where
+/// round is GS_STOCHASTIC, else it may be NULL; so may tally.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_encode16(
+    format: u32, x: *const f32, y: *mut u16, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
+) -> gs_status {
+    // SAFETY: promised by the caller.
+    unsafe { encode(format, x, y, count, round, random, tally) }
+}
+
+/// Rounds count numbers to one of the 8-bit formats. As gs_encode16.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_encode8(
+    format: u32, x: *const f32, y: *mut u8, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
+) -> gs_status {
+    // SAFETY: promised by the caller.
+    unsafe { encode(format, x, y, count, round, random, tally) }
+}
+
+/// The numbers of count patterns of GS_FP16 or GS_BF16, exactly.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_decode16(format: u32, x: *const u16, y: *mut f32, count: usize) -> gs_status {
+    // SAFETY: promised by the caller.
+    unsafe { decode(format, x, y, count) }
+}
+
+/// The numbers of count patterns of one of the 8-bit formats, exactly.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_decode8(format: u32, x: *const u8, y: *mut f32, count: usize) -> gs_status {
+    // SAFETY: promised by the caller.
+    unsafe { decode(format, x, y, count) }
+}
+
+/// y = x * 2^(to - from), rounded once, also where that power is far outside the range of floats: what stands at the
+/// exponent from is wanted at to (0 for a parameter's gradient). x and y may be the same; else they do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_rescale(x: *const f32, y: *mut f32, count: usize, from: i32, to: i32) -> gs_status {
+    answer(|| {
+        let factor = Factor::between(from, to);
+        if in_place(x, y) {
+            // SAFETY: promised by the caller; nothing else is there to overlap.
+            let y = unsafe { slice_apart::<f32, f32>(y, count, &[])? };
+            y.iter_mut().for_each(|y| *y = factor.apply(*y));
+            return Ok(());
+        }
+        // SAFETY: promised by the caller.
+        let (x, y) = unsafe {
+            let x = slice(x, count)?;
+            (x, slice_apart(y, count, x)?)
+        };
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = factor.apply(x);
+        }
+        Ok(())
+    })
+}
+
+/// Reads a number that may be left out.
+///
+/// # Safety
+/// As [`read`].
+pub(crate) unsafe fn read_if<T: Plain>(from: *const T) -> Result<Option<T>, gs_status> {
+    if from.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: promised by the caller.
+    unsafe { read(from) }.map(Some)
+}

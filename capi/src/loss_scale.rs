@@ -1,0 +1,257 @@
+//! Loss scales: one number for all gradients.
+
+use crate::{
+    casts::read_if,
+    memory::{Plain, Tag, open, read, seal, write},
+    status::{
+        answer,
+        gs_status::{self, GS_CHOICE, GS_DAMAGED, GS_FLOOR, GS_VERSION},
+    },
+};
+use gradscale_core::{
+    loss_scale::{
+        Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, FLOOR_STEPS, Feedback, Hysteresis, LogMax,
+        LogMaxConfig, LossScale, RisingFloor, WORDS, propose_fixed,
+    },
+    scaled::Scaled,
+};
+
+/// Words of a loss scale.
+pub const GS_LOSS_SCALE_WORDS: usize = 37;
+const _: () = assert!(GS_LOSS_SCALE_WORDS == WORDS + 3, "cbindgen wants a number");
+/// Steps of a rising minimum, at most.
+pub const GS_FLOOR_STEPS: usize = 8;
+const _: () = assert!(GS_FLOOR_STEPS == FLOOR_STEPS, "cbindgen wants a number");
+
+/// A loss scale with its whole state: initialised by one of the functions below, and then changed by functions of this
+/// library only. It may be copied and kept in a file, on machines of one byte order; there is nothing to free.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct gs_loss_scale {
+    /// Not to be touched.
+    pub words: [i64; GS_LOSS_SCALE_WORDS],
+}
+
+// SAFETY: integers.
+unsafe impl Plain for gs_loss_scale {}
+
+/// How many overflows it takes to lower a dynamic scale.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_hysteresis {
+    /// Each one.
+    GS_NO_HYSTERESIS = 0,
+    /// The n-th since the scale last grew (Megatron).
+    GS_CUMULATIVE = 1,
+    /// The n-th without a clean step between (DeepSpeed's switch).
+    GS_CONSECUTIVE = 2,
+}
+
+/// The numbers of a dynamic scale. gs_dynamic_config_init fills it: 2^16, doubled after 2000 clean steps in a row,
+/// halved at each overflow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct gs_dynamic_config {
+    /// sizeof(gs_dynamic_config).
+    pub size: u32,
+    /// Exponent of the first step.
+    pub start: i32,
+    /// Exponent added after so many clean steps, positive.
+    pub growth: i32,
+    /// Exponent added after an overflow, negative.
+    pub backoff: i32,
+    /// Clean steps in a row before the scale grows.
+    pub interval: u32,
+    /// Least exponent.
+    pub least: i32,
+    /// Greatest exponent.
+    pub most: i32,
+    /// gs_hysteresis.
+    pub hysteresis: u32,
+    /// Its n, at least 1.
+    pub overflows: u32,
+    /// Lower only when overflows make up this share of the steps since the last change, in parts per million.
+    pub tolerance_ppm: u32,
+    /// How many steps the rising minimum has.
+    pub floors: u32,
+    /// From so many steps taken on ...
+    pub floor_steps: [u64; GS_FLOOR_STEPS],
+    /// ... the least exponent is this.
+    pub floor_exponents: [i32; GS_FLOOR_STEPS],
+}
+
+// SAFETY: integers; C fills what lies between them, and nobody reads it.
+unsafe impl Plain for gs_dynamic_config {}
+
+#[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
+const SIZE: u32 = size_of::<gs_dynamic_config>() as u32;
+
+impl gs_loss_scale {
+    fn open(&self) -> Result<LossScale, gs_status> {
+        let words = open(Tag::LossScale, &self.words)?;
+        let (length, words) = words.split_first().ok_or(GS_DAMAGED)?;
+        let length = usize::try_from(*length).map_err(|_| GS_DAMAGED)?;
+        Ok(LossScale::from_words(words.get(..length).ok_or(GS_DAMAGED)?)?)
+    }
+
+    fn of(scale: &LossScale) -> Self {
+        let words = scale.to_words();
+        let mut content = [0; GS_LOSS_SCALE_WORDS - 2];
+        if let [length, rest @ ..] = content.as_mut_slice() {
+            *length = i64::try_from(words.len()).unwrap_or(0);
+            for (to, from) in rest.iter_mut().zip(&words) {
+                *to = *from;
+            }
+        }
+        Self { words: seal(Tag::LossScale, &content) }
+    }
+}
+
+/// # Safety
+/// As [`write`].
+unsafe fn create(to: *mut gs_loss_scale, make: impl FnOnce() -> Result<LossScale, gs_status>) -> gs_status {
+    // SAFETY: promised by the caller.
+    answer(|| unsafe { write(to, gs_loss_scale::of(&make()?)) })
+}
+
+/// A constant scale: a power of two from 2^-126 to 2^126.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_fixed(to: *mut gs_loss_scale, scale: f64) -> gs_status {
+    // SAFETY: promised by the caller.
+    unsafe { create(to, || Ok(LossScale::fixed(scale)?)) }
+}
+
+/// The usual numbers of a dynamic scale.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_dynamic_config_init(config: *mut gs_dynamic_config) -> gs_status {
+    let DynamicConfig { start, growth, backoff, interval, bounds, tolerance_ppm, .. } = DynamicConfig::default();
+    let new = gs_dynamic_config {
+        size: SIZE,
+        start,
+        growth,
+        backoff,
+        interval,
+        least: bounds.least(),
+        most: bounds.most(),
+        hysteresis: gs_hysteresis::GS_NO_HYSTERESIS as u32,
+        overflows: 1,
+        tolerance_ppm,
+        floors: 0,
+        floor_steps: [0; GS_FLOOR_STEPS],
+        floor_exponents: [0; GS_FLOOR_STEPS],
+    };
+    // SAFETY: promised by the caller.
+    answer(|| unsafe { write(config, new) })
+}
+
+/// A scale that grows after clean steps and shrinks after overflows. config may be NULL: the usual numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_dynamic(to: *mut gs_loss_scale, config: *const gs_dynamic_config) -> gs_status {
+    let make = || {
+        // SAFETY: promised by the caller.
+        let Some(given) = (unsafe { read_if(config)? }) else { return Ok(LossScale::Dynamic(Dynamic::default())) };
+        if given.size != SIZE {
+            return Err(GS_VERSION);
+        }
+        let count = usize::try_from(given.floors).ok().filter(|&count| count <= FLOOR_STEPS).ok_or(GS_FLOOR)?;
+        let mut floor = [(0, 0); FLOOR_STEPS];
+        for (pair, of) in floor.iter_mut().zip(given.floor_steps.iter().zip(&given.floor_exponents)) {
+            *pair = (*of.0, *of.1);
+        }
+        let config = DynamicConfig {
+            start: given.start,
+            growth: given.growth,
+            backoff: given.backoff,
+            interval: given.interval,
+            bounds: Bounds::new(given.least, given.most)?,
+            hysteresis: match given.hysteresis {
+                n if n == gs_hysteresis::GS_NO_HYSTERESIS as u32 => Hysteresis::None,
+                n if n == gs_hysteresis::GS_CUMULATIVE as u32 => Hysteresis::Cumulative(given.overflows),
+                n if n == gs_hysteresis::GS_CONSECUTIVE as u32 => Hysteresis::Consecutive(given.overflows),
+                _ => return Err(GS_CHOICE),
+            },
+            tolerance_ppm: given.tolerance_ppm,
+            floor: RisingFloor::new(floor.get(..count).unwrap_or_default())?,
+        };
+        Ok(LossScale::Dynamic(Dynamic::new(config)?))
+    };
+    // SAFETY: promised by the caller.
+    unsafe { create(to, make) }
+}
+
+/// A scale as large as the largest gradient of the last history steps (1 to 16) allows, less margin exponents, from
+/// 2^least to 2^most. gs_loss_scale_update wants the largest gradient of each step.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_delayed(
+    to: *mut gs_loss_scale, history: u32, margin: u32, least: i32, most: i32,
+) -> gs_status {
+    let make = || {
+        let bounds = Bounds::new(least, most)?;
+        Ok(LossScale::Delayed(Delayed::new(DelayedConfig { history, margin, bounds })?))
+    };
+    // SAFETY: promised by the caller.
+    unsafe { create(to, make) }
+}
+
+/// A scale that follows mean and spread of log2 of the largest gradient (LogMax: 0.99, 0.999 and 3.09, with 16 as the log2 of
+/// what overflows), from 2^least to 2^most. gs_loss_scale_update wants the largest gradient of each step.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_log_max(
+    to: *mut gs_loss_scale, mean_decay: f64, spread_decay: f64, quantile: f64, ceiling: i32, least: i32, most: i32,
+) -> gs_status {
+    let make = || {
+        let bounds = Bounds::new(least, most)?;
+        let config = LogMaxConfig { mean_decay, spread_decay, quantile, ceiling, bounds };
+        Ok(LossScale::LogMax(LogMax::new(config)?))
+    };
+    // SAFETY: promised by the caller.
+    unsafe { create(to, make) }
+}
+
+/// A scale that grows a little in every step, by 2 in interval steps, and is halved at an overflow, from 2^least to
+/// 2^most.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_chainer(
+    to: *mut gs_loss_scale, interval: u32, least: i32, most: i32,
+) -> gs_status {
+    // SAFETY: promised by the caller.
+    unsafe { create(to, || Ok(LossScale::Chainer(Chainer::new(interval, Bounds::new(least, most)?)?))) }
+}
+
+/// The exponent in force: multiply the loss by 2^exponent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_exponent(scale: *const gs_loss_scale, exponent: *mut i32) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let scale = unsafe { read(scale)? }.open()?;
+        // SAFETY: promised by the caller.
+        unsafe { write(exponent, scale.exponent()) }
+    })
+}
+
+/// Takes the end of a step, once for each, skipped ones included. found_inf is not 0 if some gradient was not finite. amax
+/// is the largest magnitude of a gradient, as it was seen, at the exponent at; NaN where it is not known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_loss_scale_update(
+    scale: *mut gs_loss_scale, found_inf: u32, amax: f32, at: i32,
+) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let mut inside = unsafe { read(scale)? }.open()?;
+        let amax = (!amax.is_nan()).then_some(Scaled::new(amax, at));
+        inside.update(&Feedback { found_inf: found_inf != 0, amax });
+        // SAFETY: promised by the caller.
+        unsafe { write(scale, gs_loss_scale::of(&inside)) }
+    })
+}
+
+/// The largest exponent at which a gradient of magnitude amax, seen at the exponent at, stays below 65504. GS_SCALE if amax
+/// is zero or not finite.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_propose_fixed(amax: f32, at: i32, exponent: *mut i32) -> gs_status {
+    answer(|| {
+        let proposed = propose_fixed(Scaled::new(amax, at)).ok_or(gs_status::GS_SCALE)?;
+        // SAFETY: promised by the caller.
+        unsafe { write(exponent, proposed) }
+    })
+}

@@ -1,0 +1,162 @@
+//! The caller's memory. Structures are plain integers, copied in, checked, and copied back: nothing that C writes into
+//! one can be worse than an error, and it does not matter whether two pointers are the same.
+
+use crate::status::gs_status::{self, GS_DAMAGED, GS_LENGTH, GS_OVERLAP, GS_POINTER, GS_VERSION};
+
+/// Changes whenever a structure does. gs_version answers that of the library.
+pub const GS_VERSION_NUMBER: u32 = 1;
+
+/// The version of the library's structures, to be compared with GS_VERSION_NUMBER where the library is a shared one.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_version() -> u32 {
+    GS_VERSION_NUMBER
+}
+
+/// Plain integers and floats, without padding that matters: any bits are a value.
+///
+/// # Safety
+/// Every pattern of bits must be a value of the type.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: any bits are a number.
+unsafe impl Plain for f32 {}
+// SAFETY: any bits are a number.
+unsafe impl Plain for f64 {}
+// SAFETY: any bits are a number.
+unsafe impl Plain for u8 {}
+// SAFETY: any bits are a number.
+unsafe impl Plain for u16 {}
+// SAFETY: any bits are a number.
+unsafe impl Plain for u32 {}
+// SAFETY: any bits are a number.
+unsafe impl Plain for i32 {}
+
+/// That a pointer can be one to so many elements.
+pub(crate) fn checked<T>(pointer: *const T, count: usize) -> Result<(), gs_status> {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(GS_POINTER);
+    }
+    let bytes = count.checked_mul(size_of::<T>()).ok_or(GS_LENGTH)?;
+    if isize::try_from(bytes).is_err() || (pointer as usize).checked_add(bytes).is_none() {
+        return Err(GS_LENGTH);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// A pointer that is neither NULL nor askew points to a T.
+pub(crate) unsafe fn read<T: Plain>(from: *const T) -> Result<T, gs_status> {
+    checked(from, 1)?;
+    // SAFETY: checked as far as can be, the rest is promised; any bits are a T.
+    Ok(unsafe { from.read() })
+}
+
+/// # Safety
+/// A pointer that is neither NULL nor askew points to memory for a T.
+pub(crate) unsafe fn write<T: Plain>(to: *mut T, value: T) -> Result<(), gs_status> {
+    checked(to, 1)?;
+    // SAFETY: checked as far as can be, the rest is promised.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// As [`write`], for what the caller may not want to know: NULL is fine.
+///
+/// # Safety
+/// As [`write`].
+pub(crate) unsafe fn write_if<T: Plain>(to: *mut T, value: T) -> Result<(), gs_status> {
+    if to.is_null() {
+        return Ok(());
+    }
+    // SAFETY: promised.
+    unsafe { write(to, value) }
+}
+
+/// `count` elements; of none, the pointer may be NULL.
+///
+/// # Safety
+/// The pointer points to as many, which nobody writes to before the function returns.
+pub(crate) unsafe fn slice<'a, T: Plain>(from: *const T, count: usize) -> Result<&'a [T], gs_status> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    checked(from, count)?;
+    // SAFETY: checked as far as can be, the rest is promised.
+    Ok(unsafe { core::slice::from_raw_parts(from, count) })
+}
+
+/// `count` elements to write to, which are none of `others`' bytes.
+///
+/// # Safety
+/// The pointer points to as many, which nobody else uses before the function returns.
+pub(crate) unsafe fn slice_apart<'a, T: Plain, S: Plain>(
+    to: *mut T, count: usize, others: &[S],
+) -> Result<&'a mut [T], gs_status> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    checked(to, count)?;
+    let (start, other) = (to as usize, others.as_ptr() as usize);
+    if start < other + size_of_val(others) && other < start + count * size_of::<T>() {
+        return Err(GS_OVERLAP);
+    }
+    // SAFETY: checked as far as can be, the rest is promised.
+    Ok(unsafe { core::slice::from_raw_parts_mut(to, count) })
+}
+
+/// Two slices to read and write, of which one may be the other.
+pub(crate) fn in_place<T>(from: *const T, to: *mut T) -> bool {
+    core::ptr::eq(from, to)
+}
+
+/// What sealed words are of.
+#[derive(Clone, Copy)]
+pub(crate) enum Tag {
+    Site,
+    LossScale,
+}
+
+const fn first(tag: Tag) -> i64 {
+    let tag = match tag {
+        Tag::Site => 0x6773_0001,
+        Tag::LossScale => 0x6773_0002,
+    };
+    (GS_VERSION_NUMBER as i64) << 32 | tag
+}
+
+/// FNV-1a, a word at a time.
+fn checksum(words: &[i64]) -> i64 {
+    let hash =
+        |hash: u64, word: &i64| (hash ^ word.cast_unsigned()).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(17);
+    words.iter().fold(0xCBF2_9CE4_8422_2325, hash).cast_signed()
+}
+
+/// Words between a version and a checksum; those that are missing are 0.
+pub(crate) fn seal<const N: usize>(tag: Tag, content: &[i64]) -> [i64; N] {
+    let mut sealed = [0; N];
+    if let [version, inside @ .., sum] = sealed.as_mut_slice() {
+        *version = first(tag);
+        for (to, from) in inside.iter_mut().zip(content) {
+            *to = *from;
+        }
+        *sum = 0;
+    }
+    let sum = checksum(&sealed);
+    if let Some(last) = sealed.last_mut() {
+        *last = sum;
+    }
+    sealed
+}
+
+/// What [`seal`] took.
+pub(crate) fn open<const N: usize>(tag: Tag, sealed: &[i64; N]) -> Result<&[i64], gs_status> {
+    let [version, inside @ .., sum] = sealed.as_slice() else { return Err(GS_VERSION) };
+    if *version != first(tag) {
+        return Err(GS_VERSION);
+    }
+    let mut unsummed = *sealed;
+    if let Some(last) = unsummed.last_mut() {
+        *last = 0;
+    }
+    if checksum(&unsummed) == *sum { Ok(inside) } else { Err(GS_DAMAGED) }
+}

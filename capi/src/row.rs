@@ -1,0 +1,248 @@
+//! Rows of statistics.
+
+use crate::{
+    memory::{GS_VERSION_NUMBER, Plain, read, slice, slice_apart, write},
+    status::{
+        answer, format,
+        gs_status::{self, GS_CHOICE, GS_DETAIL, GS_FORMAT, GS_VERSION},
+    },
+};
+use gradscale_core::{
+    cast::{Round, f16_slice_from_f32},
+    format::Format,
+    scale::Factor,
+    stats::{Convention, Counts, Detail, FlushRule, Stats},
+};
+use half::f16;
+
+/// Words of a row.
+pub const GS_ROW_WORDS: usize = 280;
+const _: () = assert!(GS_ROW_WORDS == gradscale_core::stats::WORDS, "cbindgen wants a number");
+
+/// What a store does with results below the least normal number. FP16's thresholds are given.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_flush {
+    /// Nearest even, subnormals kept: at most 2^-25 flushes. Every cast of this library.
+    GS_FLUSH_NEAREST = 0,
+    /// Toward zero, subnormals kept: below 2^-24 flushes.
+    GS_FLUSH_TOWARD_ZERO = 1,
+    /// Flushed before it is rounded: below 2^-14.
+    GS_FLUSH_THEN_ROUND = 2,
+    /// Rounded onto the format's grid, then flushed: below 2^-14 - 2^-25.
+    GS_ROUND_THEN_FLUSH = 3,
+    /// Rounded as if the exponent had no bounds, then flushed: below 2^-14 - 2^-26.
+    GS_UNBOUNDED_THEN_FLUSH = 4,
+}
+
+/// How much a row observes; each level includes those before it.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_detail {
+    /// Nothing.
+    GS_NONE = 0,
+    /// Counters and the largest magnitude.
+    GS_COUNTS = 1,
+    /// The histogram too, in steps that decide.
+    GS_FULL = 2,
+    /// Sums too, for models of one's own.
+    GS_MOMENTS = 3,
+}
+
+/// The summary of all values that one store saw. A device may write the words itself:
+///
+/// | words    | content                                                                                       |
+/// | -------- | --------------------------------------------------------------------------------------------- |
+/// | 0..14    | count, zeros, infinite, nan, flushed, overflowed, subnormal: 64 bits each, low word first     |
+/// | 14       | bits of the largest finite magnitude                                                          |
+/// | 15       | gs_detail                                                                                     |
+/// | 16..24   | sums of u, u^2, ln|u|, ln^2|u|: each as two floats, the large part first                      |
+/// | 24..280  | histogram: bin (bits(|u|) + 0x7fffff) >> 23 counts the finite u that are not zero (nearest even) |
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct gs_row {
+    /// GS_VERSION_NUMBER.
+    pub version: u32,
+    /// gs_format.
+    pub format: u32,
+    /// gs_flush.
+    pub flush: u32,
+    /// The exponent at which the values were seen: true magnitude = |u| * 2^-exponent.
+    pub exponent: i32,
+    /// What was seen.
+    pub words: [u32; GS_ROW_WORDS],
+}
+
+// SAFETY: integers.
+unsafe impl Plain for gs_row {}
+
+/// Counters of a row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct gs_counts {
+    /// Values seen.
+    pub count: u64,
+    /// Zeros before the store.
+    pub zeros: u64,
+    /// Infinities before the store.
+    pub infinite: u64,
+    /// NaN before the store.
+    pub nan: u64,
+    /// Values that were not zero and became zero.
+    pub flushed: u64,
+    /// Finite values too large for the store.
+    pub overflowed: u64,
+    /// Subnormal results.
+    pub subnormal: u64,
+    /// Largest finite magnitude, 0 if there is none.
+    pub amax: f32,
+    /// The exponent at which the values were seen.
+    pub exponent: i32,
+}
+
+// SAFETY: numbers.
+unsafe impl Plain for gs_counts {}
+
+pub(crate) fn detail(number: u32) -> Result<Detail, gs_status> {
+    [Detail::None, Detail::Counts, Detail::Full, Detail::Moments]
+        .into_iter()
+        .find(|detail| detail.code() == number)
+        .ok_or(GS_CHOICE)
+}
+
+impl gs_row {
+    pub(crate) fn open(&self) -> Result<Stats, gs_status> {
+        if self.version != GS_VERSION_NUMBER {
+            return Err(GS_VERSION);
+        }
+        let rule = usize::try_from(self.flush).ok().and_then(|at| FlushRule::ALL.get(at)).ok_or(GS_CHOICE)?;
+        let convention = Convention::new(format(self.format)?, *rule)?;
+        Ok(Stats::from_words(&self.words, convention, self.exponent)?)
+    }
+
+    fn with(self, row: &Stats) -> Self {
+        Self { words: row.to_words(), ..self }
+    }
+}
+
+/// # Safety
+/// As [`read`].
+pub(crate) unsafe fn row_at(row: *const gs_row) -> Result<Stats, gs_status> {
+    // SAFETY: promised by the caller.
+    unsafe { read(row) }?.open()
+}
+
+/// An empty row for a store at the exponent: what gs_site_request says, or 0 and GS_FULL to look at values unscaled.
+/// GS_BF16 has no rows: it flushes nothing that f32 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_init(
+    row: *mut gs_row, format: u32, flush: u32, exponent: i32, detail: u32,
+) -> gs_status {
+    answer(|| {
+        let mut new = gs_row { version: GS_VERSION_NUMBER, format, flush, exponent, words: [0; GS_ROW_WORDS] };
+        let convention = new.open()?.convention();
+        new.words = Stats::new(convention, exponent, self::detail(detail)?).to_words();
+        // SAFETY: promised by the caller.
+        unsafe { write(row, new) }
+    })
+}
+
+/// Adds count values, as the store saw them: times 2^exponent, before they were rounded.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_observe(row: *mut gs_row, u: *const f32, count: usize) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let (old, u) = unsafe { (read(row)?, slice(u, count)?) };
+        let mut stats = old.open()?;
+        stats.observe(u);
+        // SAFETY: promised by the caller.
+        unsafe { write(row, old.with(&stats)) }
+    })
+}
+
+/// Adds what another row has seen: of another micro-batch, another call, another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_merge(row: *mut gs_row, other: *const gs_row) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let (old, other) = unsafe { (read(row)?, row_at(other)?) };
+        let merged = old.open()?.merge(&other)?;
+        // SAFETY: promised by the caller.
+        unsafe { write(row, old.with(&merged)) }
+    })
+}
+
+/// The counters of a row.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_counts(row: *const gs_row, counts: *mut gs_counts) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let row = unsafe { row_at(row)? };
+        let Counts { count, zeros, infinite, nan, flushed, overflowed, subnormal, amax, exponent } = *row.counts();
+        let all = gs_counts { count, zeros, infinite, nan, flushed, overflowed, subnormal, amax, exponent };
+        // SAFETY: promised by the caller.
+        unsafe { write(counts, all) }
+    })
+}
+
+/// Which share of the values that are not zero flushes at the row's exponent + k. GS_DETAIL without a histogram.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_flushed_at(row: *const gs_row, k: i32, share: *mut f64) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let rate = unsafe { row_at(row)? }.flushed_at(k).ok_or(GS_DETAIL)?;
+        // SAFETY: promised by the caller.
+        unsafe { write(share, rate.value()) }
+    })
+}
+
+/// Which share of the sum of magnitudes flushes at the row's exponent + k, within a factor of 2. GS_DETAIL without a
+/// histogram.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, k: i32, share: *mut f64) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let lost = unsafe { row_at(row)? }.lost_at(k).ok_or(GS_DETAIL)?;
+        // SAFETY: promised by the caller.
+        unsafe { write(share, lost) }
+    })
+}
+
+/// Elements that are scaled at a time.
+const BLOCK: usize = 256;
+
+/// The whole store of a gradient: multiplies count values at the exponent from by 2^(row.exponent - from), adds them to
+/// the row, rounds each once to FP16, nearest even, and writes it. The row's format is GS_FP16.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_store16(
+    row: *mut gs_row, v: *const f32, from: i32, y: *mut u16, count: usize,
+) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let (old, v, y) = unsafe {
+            let v = slice(v, count)?;
+            (read(row)?, v, slice_apart(y, count, v)?)
+        };
+        let mut stats = old.open()?;
+        if stats.convention().format() != Format::FP16 {
+            return Err(GS_FORMAT);
+        }
+        let factor = Factor::between(from, stats.exponent());
+        // Small enough for a microcontroller's stack.
+        let mut scaled = [0.0; BLOCK];
+        let mut halves = [f16::ZERO; BLOCK];
+        for (v, y) in v.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
+            let (Some(scaled), Some(halves)) = (scaled.get_mut(..v.len()), halves.get_mut(..v.len())) else { continue };
+            for (scaled, &v) in scaled.iter_mut().zip(v) {
+                *scaled = factor.apply(v);
+            }
+            stats.observe(scaled);
+            f16_slice_from_f32(scaled, halves, Round::NearestEven)?;
+            for (y, half) in y.iter_mut().zip(halves) {
+                *y = half.to_bits();
+            }
+        }
+        // SAFETY: promised by the caller.
+        unsafe { write(row, old.with(&stats)) }
+    })
+}

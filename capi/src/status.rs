@@ -1,0 +1,252 @@
+//! What every function answers.
+
+use core::ffi::{CStr, c_char};
+use gradscale_core::{
+    cast::SliceError,
+    format::Format,
+    loss_scale::{ScheduleError, StateError},
+    site::WordsError,
+    solve::ConfigError,
+    stats::{FormatTooWide, MergeError, RowError},
+};
+
+/// What every function answers. gs_status_text has a sentence for each.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_status {
+    /// Done.
+    GS_OK = 0,
+    /// A pointer is NULL, or not aligned for what it points to.
+    GS_POINTER = 1,
+    /// More elements than memory has.
+    GS_LENGTH = 2,
+    /// Source and destination overlap.
+    GS_OVERLAP = 3,
+    /// A structure was not initialised, or by another version of this library.
+    GS_VERSION = 4,
+    /// A structure was initialised and then written to by somebody else.
+    GS_DAMAGED = 5,
+    /// A number that names one of several things names none of them.
+    GS_CHOICE = 6,
+    /// A format whose patterns are not as wide as those of the function, or as wide as f32 where statistics are asked for.
+    GS_FORMAT = 7,
+    /// Stochastic rounding without random numbers.
+    GS_RANDOM = 8,
+    /// Words of a row that contradict each other: no store wrote them.
+    GS_ROW = 9,
+    /// Rows of different formats, rules, exponents or details do not merge.
+    GS_MERGE = 10,
+    /// A row was observed in too little detail for what is asked.
+    GS_DETAIL = 11,
+    /// There is no such thing yet: a decision of a site that has not decided.
+    GS_NOTHING = 12,
+    /// The threshold must lie between 1e-6 and 1.
+    GS_GAMMA = 13,
+    /// The window must be 0 to 30 exponents.
+    GS_WINDOW = 14,
+    /// The room must be 2 to 30 exponents.
+    GS_ROOM = 15,
+    /// Intervals and hysteresis must be at least one step.
+    GS_INTERVAL = 16,
+    /// Outliers must lie 8 to 100 exponents above the others.
+    GS_OUTLIERS = 17,
+    /// A loss scale must be a power of two from 2^-126 to 2^126.
+    GS_SCALE = 18,
+    /// The limits of a loss scale must lie between 2^-126 and 2^126, the least first.
+    GS_BOUNDS = 19,
+    /// A start outside the limits.
+    GS_START = 20,
+    /// Growth must be above and backoff below 2^0.
+    GS_FACTOR = 21,
+    /// A tolerance must be below one million parts per million.
+    GS_TOLERANCE = 22,
+    /// A rising minimum must rise, within the limits, in at most eight steps.
+    GS_FLOOR = 23,
+    /// A decay must lie in [0, 1), and a quantile must be finite and not negative.
+    GS_DECAY = 24,
+    /// A history must hold 1 to 16 steps.
+    GS_HISTORY = 25,
+    /// An error of a kind that this version of the library has no number for.
+    GS_OTHER = 26,
+}
+
+use gs_status::*;
+
+/// All but GS_OK, in the order of their numbers.
+const ERRORS: [gs_status; 26] = [
+    GS_POINTER,
+    GS_LENGTH,
+    GS_OVERLAP,
+    GS_VERSION,
+    GS_DAMAGED,
+    GS_CHOICE,
+    GS_FORMAT,
+    GS_RANDOM,
+    GS_ROW,
+    GS_MERGE,
+    GS_DETAIL,
+    GS_NOTHING,
+    GS_GAMMA,
+    GS_WINDOW,
+    GS_ROOM,
+    GS_INTERVAL,
+    GS_OUTLIERS,
+    GS_SCALE,
+    GS_BOUNDS,
+    GS_START,
+    GS_FACTOR,
+    GS_TOLERANCE,
+    GS_FLOOR,
+    GS_DECAY,
+    GS_HISTORY,
+    GS_OTHER,
+];
+
+impl gs_status {
+    const fn text(self) -> &'static CStr {
+        match self {
+            GS_OK => c"done",
+            GS_POINTER => c"a pointer is NULL, or not aligned for what it points to",
+            GS_LENGTH => c"more elements than memory has",
+            GS_OVERLAP => c"source and destination overlap",
+            GS_VERSION => c"a structure was not initialised, or by another version of this library",
+            GS_DAMAGED => c"a structure was written to by somebody else after it was initialised",
+            GS_CHOICE => c"a number that names one of several things names none of them",
+            GS_FORMAT => c"the format does not fit: its patterns are wider than the words, or it is as wide as f32",
+            GS_RANDOM => c"stochastic rounding needs a random number for each element",
+            GS_ROW => c"the words of a row contradict each other: no store wrote them",
+            GS_MERGE => c"rows of different formats, rules, exponents or details do not merge",
+            GS_DETAIL => c"the row was observed in too little detail",
+            GS_NOTHING => c"there is no such thing yet",
+            GS_GAMMA => c"the threshold must lie between 1e-6 and 1",
+            GS_WINDOW => c"the window must be 0 to 30 exponents",
+            GS_ROOM => c"the room must be 2 to 30 exponents",
+            GS_INTERVAL => c"intervals and hysteresis must be at least one step",
+            GS_OUTLIERS => c"outliers must lie 8 to 100 exponents above the others",
+            GS_SCALE => c"a loss scale must be a power of two from 2^-126 to 2^126",
+            GS_BOUNDS => c"the limits of a loss scale must lie between 2^-126 and 2^126, the least first",
+            GS_START => c"the start of a loss scale lies outside its limits",
+            GS_FACTOR => c"growth must be above and backoff below 2^0",
+            GS_TOLERANCE => c"a tolerance must be below one million parts per million",
+            GS_FLOOR => c"a rising minimum must rise, within the limits, in at most eight steps",
+            GS_DECAY => c"a decay must lie in [0, 1), and a quantile must be finite and not negative",
+            GS_HISTORY => c"a history must hold 1 to 16 steps",
+            GS_OTHER => c"an error that this version of the library has no number for",
+        }
+    }
+}
+
+/// The sentence of a status, without a full stop; for a number that is none, one that says so. Never NULL; it is not to
+/// be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_status_text(status: i32) -> *const c_char {
+    let known = core::iter::once(&GS_OK).chain(&ERRORS).find(|known| **known as i32 == status);
+    known.map_or(c"a number that is no status", |known| known.text()).as_ptr()
+}
+
+/// Runs the body of a function.
+pub(crate) fn answer(body: impl FnOnce() -> Result<(), gs_status>) -> gs_status {
+    body().err().unwrap_or(GS_OK)
+}
+
+impl From<RowError> for gs_status {
+    fn from(_: RowError) -> Self {
+        GS_ROW
+    }
+}
+
+impl From<MergeError> for gs_status {
+    fn from(_: MergeError) -> Self {
+        GS_MERGE
+    }
+}
+
+impl From<FormatTooWide> for gs_status {
+    fn from(FormatTooWide(_): FormatTooWide) -> Self {
+        GS_FORMAT
+    }
+}
+
+impl From<SliceError> for gs_status {
+    fn from(error: SliceError) -> Self {
+        match error {
+            SliceError::Width { .. } => GS_FORMAT,
+            SliceError::Length { .. } => GS_LENGTH,
+            _ => GS_OTHER,
+        }
+    }
+}
+
+impl From<ConfigError> for gs_status {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Gamma(_) => GS_GAMMA,
+            ConfigError::Window(_) => GS_WINDOW,
+            ConfigError::Room(_) => GS_ROOM,
+            ConfigError::Interval => GS_INTERVAL,
+            ConfigError::Outliers(_) => GS_OUTLIERS,
+            _ => GS_OTHER,
+        }
+    }
+}
+
+impl From<ScheduleError> for gs_status {
+    fn from(error: ScheduleError) -> Self {
+        match error {
+            ScheduleError::Scale(_) => GS_SCALE,
+            ScheduleError::Bounds { .. } => GS_BOUNDS,
+            ScheduleError::Start(_) => GS_START,
+            ScheduleError::Factor(_) => GS_FACTOR,
+            ScheduleError::Interval => GS_INTERVAL,
+            ScheduleError::Tolerance(_) => GS_TOLERANCE,
+            ScheduleError::Floor => GS_FLOOR,
+            ScheduleError::Decay(_) => GS_DECAY,
+            ScheduleError::History(_) => GS_HISTORY,
+            _ => GS_OTHER,
+        }
+    }
+}
+
+// What was checked by its checksum and still makes no sense was written by somebody who knows the checksum.
+impl From<WordsError> for gs_status {
+    fn from(_: WordsError) -> Self {
+        GS_DAMAGED
+    }
+}
+
+impl From<StateError> for gs_status {
+    fn from(_: StateError) -> Self {
+        GS_DAMAGED
+    }
+}
+
+/// A number format.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_format {
+    /// IEEE binary16.
+    GS_FP16 = 0,
+    /// bfloat16.
+    GS_BF16 = 1,
+    /// OCP 8-bit E5M2, with infinities.
+    GS_E5M2 = 2,
+    /// OCP 8-bit E4M3: no infinities; what is too large becomes NaN.
+    GS_E4M3 = 3,
+    /// E5M2 whose casts saturate: what is too large becomes the largest finite number.
+    GS_E5M2_SATURATING = 4,
+    /// E4M3 whose casts saturate.
+    GS_E4M3_SATURATING = 5,
+}
+
+/// The format of a number that C brought.
+pub(crate) fn format(number: u32) -> Result<Format, gs_status> {
+    Ok(match number {
+        n if n == gs_format::GS_FP16 as u32 => Format::FP16,
+        n if n == gs_format::GS_BF16 as u32 => Format::BF16,
+        n if n == gs_format::GS_E5M2 as u32 => Format::E5M2,
+        n if n == gs_format::GS_E4M3 as u32 => Format::E4M3,
+        n if n == gs_format::GS_E5M2_SATURATING as u32 => Format::E5M2.saturating(),
+        n if n == gs_format::GS_E4M3_SATURATING as u32 => Format::E4M3.saturating(),
+        _ => return Err(GS_CHOICE),
+    })
+}

@@ -1,0 +1,127 @@
+//! The end of a step, for all sites.
+
+use crate::{
+    memory::{Plain, checked, slice, slice_apart, write},
+    row::gs_row,
+    site::gs_site,
+    status::{answer, gs_status},
+};
+use gradscale_core::{
+    site::{Calls, StepEnd},
+    step::{self, Blame, Kind},
+};
+
+/// What is to be done after a step.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_next {
+    /// The parameters may be updated.
+    GS_NEXT_STEP = 0,
+    /// Nothing may be updated: run the same batch again.
+    GS_NEXT_REPEAT = 1,
+    /// Nothing may be updated: go on with the next batch.
+    GS_NEXT_SKIP = 2,
+}
+
+/// What went wrong at a site.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum gs_cause {
+    /// Nothing did.
+    GS_NO_CAUSE = 0,
+    /// Finite values were too large for the store.
+    GS_OVERFLOWED = 1,
+    /// Infinities arrived although nothing before had overflowed.
+    GS_INFINITE = 2,
+    /// NaN arrived although nothing before had overflowed: not a scaling problem.
+    GS_NAN = 3,
+}
+
+/// How a step ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct gs_outcome {
+    /// gs_next.
+    pub next: u32,
+    /// gs_cause: what was seen at the site.
+    pub cause: u32,
+    /// The first site at which values stopped being finite; count if there is none.
+    pub site: u64,
+}
+
+// SAFETY: integers.
+unsafe impl Plain for gs_outcome {}
+
+/// Ends a step for count sites, whose rows lie in the order of the backward pass. found_inf is not 0 if some gradient of a
+/// parameter is not finite: then nothing is to be updated. repeatable is not 0 if the same batch can be run again, which
+/// loses none; failed counts how often that was done in this step. If something is wrong with one of the sites or rows,
+/// none of them changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_step_end(
+    sites: *mut gs_site, rows: *const gs_row, count: usize, found_inf: u32, repeatable: u32, failed: u32,
+    outcome: *mut gs_outcome,
+) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let (sites, rows) = unsafe {
+            let rows = slice(rows, count)?;
+            (slice_apart(sites, count, rows)?, rows)
+        };
+        checked(outcome, 1)?;
+        let open = |(site, row): (&gs_site, &gs_row)| -> Result<_, gs_status> { Ok((site.open()?, row.open()?)) };
+        let opened = || sites.iter().zip(rows).map(open);
+        let mut blame: Option<Blame> = None;
+        for (at, pair) in opened().enumerate() {
+            let (_, row) = pair?;
+            if blame.is_none() {
+                blame = step::blame([row.counts()]).map(|blame| Blame { site: at, ..blame });
+            }
+        }
+        let blamed = blame.and_then(|blame| opened().nth(blame.site)).transpose()?;
+        let stepped = found_inf == 0;
+        let (mut again, mut lost, mut excess) = (false, false, 0);
+        if let (Some((site, row)), Some(blame), false) = (&blamed, blame, stepped) {
+            let outlier = blame.kind != Kind::Nan && site.is_outlier(row);
+            if !outlier && site.config().repeats() && step::may_repeat(site.config().calls, failed) {
+                again = repeatable != 0;
+                lost = !again;
+                excess = site.excess(row);
+            }
+        }
+        let next = match (stepped, again) {
+            (true, _) => gs_next::GS_NEXT_STEP,
+            (false, true) => gs_next::GS_NEXT_REPEAT,
+            (false, false) => gs_next::GS_NEXT_SKIP,
+        };
+        let cause = match blame.map(|blame| blame.kind) {
+            None => gs_cause::GS_NO_CAUSE,
+            Some(Kind::Overflow) => gs_cause::GS_OVERFLOWED,
+            Some(Kind::Infinite) => gs_cause::GS_INFINITE,
+            Some(Kind::Nan) => gs_cause::GS_NAN,
+        };
+        let first = blame.map_or(count, |blame| blame.site) as u64;
+
+        for (at, (place, row)) in sites.iter_mut().zip(rows).enumerate() {
+            let (mut site, row) = (place.open()?, row.open()?);
+            let behind = !stepped && blame.is_some_and(|blame| at > blame.site);
+            if behind && site.config().calls == Calls::Several {
+                site.expect(excess);
+            }
+            if again {
+                site.repeat(&row);
+            } else {
+                // A batch that no exponent mends says nothing of the next.
+                let void = site.config().repeats() && !lost;
+                let end = step::end(stepped, void, blame, at);
+                if end == StepEnd::SkippedAfter {
+                    site.learn(excess);
+                }
+                site.finish(&row, end);
+            }
+            *place = gs_site::of(&site);
+        }
+        let done = gs_outcome { next: next as u32, cause: cause as u32, site: first };
+        // SAFETY: promised by the caller, and checked.
+        unsafe { write(outcome, done) }
+    })
+}

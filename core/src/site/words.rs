@@ -1,0 +1,179 @@
+//! A site as integers, for memory that is not ours: settings, state, and an attempt that has not ended.
+
+use super::{Before, Calls, Decision, Guard, Memory, RING, Site, SiteConfig, SiteState, Trigger, When, ring::push};
+use crate::solve::{Choice, ConfigError, Exact, LimitedBy};
+use core::fmt;
+
+/// Words of a site.
+pub const WORDS: usize = FIXED + RING;
+/// Those before the ceilings.
+const FIXED: usize = 28;
+/// What stands for a number that there is none of.
+const NONE: i64 = i64::MIN;
+
+const WHEN: [When; 2] = [When::Between, When::AtOnce];
+const CALLS: [Calls; 2] = [Calls::One, Calls::Several];
+const MEMORY: [Memory; 3] = [Memory::None, Memory::Least, Memory::Ring];
+const HELD: [LimitedBy; 5] =
+    [LimitedBy::Threshold, LimitedBy::NormalRange, LimitedBy::Overflow, LimitedBy::Range, LimitedBy::One];
+const TRIGGERS: [Trigger; 5] =
+    [Trigger::First, Trigger::Interval, Trigger::Overflow, Trigger::AfterSkip, Trigger::Repeat];
+
+impl Site {
+    /// All that decides what this site does next, and the last of its decisions; those before it are for people and
+    /// are left out. Unlike [`Site::state`], this may be taken in the middle of a step.
+    ///
+    /// ```
+    /// use gradscale_core::site::{Site, SiteConfig};
+    /// let site = Site::new(SiteConfig::exact())?;
+    /// let words = site.to_words();
+    /// assert_eq!(Site::from_words(&words).map(|site| site.to_words()), Ok(words));
+    /// # Ok::<(), gradscale_core::solve::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn to_words(&self) -> [i64; WORDS] {
+        let Self { config, alpha, since, at_once, ref ring, guard, ref history, before, failed, tried } = *self;
+        let some = |exponent: Option<i32>| exponent.map_or(NONE, i64::from);
+        let held = |had: Option<Before>| {
+            had.map_or([0; 4], |had| [1, some(had.alpha), i64::from(had.since), i64::from(had.at_once)])
+        };
+        let last = history.back().map_or([0; 7], |last| {
+            let Choice { k, held, gamma } = last.choice;
+            let (alpha, gamma) = (i64::from(last.alpha), gamma.to_bits().cast_signed());
+            [1, some(last.before), alpha, i64::from(k), place(&HELD, held), gamma, place(&TRIGGERS, last.trigger)]
+        });
+        let settings = [
+            i64::from(config.interval),
+            place(&WHEN, config.when),
+            place(&CALLS, config.calls),
+            place(&MEMORY, config.memory),
+            some(config.outliers),
+            i64::from(config.exact.ppm()),
+            i64::from(config.exact.window()),
+            i64::from(config.exact.room()),
+        ];
+        let state = [
+            some(alpha),
+            i64::from(since),
+            i64::from(at_once),
+            guard.limit,
+            i64::from(guard.left),
+            i64::from(guard.lasts),
+            tried.unwrap_or(NONE),
+            i64::from(failed),
+        ];
+        let ceilings = ring.iter().chain(core::iter::repeat(NONE));
+        let all = settings.into_iter().chain(state).chain(held(before)).chain(last);
+        let mut words = [NONE; WORDS];
+        let mut count = 0;
+        ring.iter().for_each(|_| count += 1);
+        for (word, value) in words.iter_mut().zip(all.chain([count]).chain(ceilings)) {
+            *word = value;
+        }
+        words
+    }
+
+    /// The site that [`Site::to_words`] wrote down.
+    ///
+    /// # Errors
+    /// [`WordsError`] for words that it cannot have written.
+    pub fn from_words(words: &[i64; WORDS]) -> Result<Self, WordsError> {
+        let (settings, rest) = words.split_first_chunk::<8>().ok_or(WordsError::Value)?;
+        let (state, rest) = rest.split_first_chunk::<8>().ok_or(WordsError::Value)?;
+        let (before, rest) = rest.split_first_chunk::<4>().ok_or(WordsError::Value)?;
+        let (last, rest) = rest.split_first_chunk::<7>().ok_or(WordsError::Value)?;
+        let (&count, ceilings) = rest.split_first().ok_or(WordsError::Value)?;
+
+        let [interval, when, calls, memory, outliers, ppm, window, room] = *settings;
+        let gamma = f64::from(small::<u32>(ppm)?) / 1e6;
+        let exact = Exact::FP16.with_gamma(gamma)?.with_window(small(window)?)?.with_room(small(room)?)?;
+        let mut site = Self::new(SiteConfig {
+            interval: small(interval)?,
+            when: at(&WHEN, when)?,
+            calls: at(&CALLS, calls)?,
+            memory: at(&MEMORY, memory)?,
+            outliers: option(outliers)?,
+            exact,
+        })?;
+
+        let [alpha, since, at_once, limit, left, lasts, tried, failed] = *state;
+        let count = usize::try_from(count).ok().filter(|&count| count <= RING).ok_or(WordsError::Value)?;
+        let mut kept = heapless::Vec::new();
+        for &ceiling in ceilings.iter().take(count) {
+            kept.push(ceiling).ok();
+        }
+        site.restore(&SiteState {
+            alpha: option(alpha)?,
+            since: small(since)?,
+            at_once: truth(at_once)?,
+            ceilings: kept,
+            guard: Guard { limit, left: small(left)?, lasts: small(lasts)? },
+            tried: (tried != NONE).then_some(tried),
+        });
+        // A restored site without an exponent decides at once; here it may have met nothing but zeros.
+        site.at_once = truth(at_once)?;
+        site.failed = small(failed)?;
+
+        let [had, alpha, since, at_once] = *before;
+        if truth(had)? {
+            site.before = Some(Before { alpha: option(alpha)?, since: small(since)?, at_once: truth(at_once)? });
+        }
+        let [had, before, alpha, k, held, gamma, trigger] = *last;
+        if truth(had)? {
+            let choice = Choice { k: small(k)?, held: at(&HELD, held)?, gamma: f64::from_bits(gamma.cast_unsigned()) };
+            let before = option(before)?;
+            push(
+                &mut site.history,
+                Decision { before, alpha: small(alpha)?, choice, trigger: at(&TRIGGERS, trigger)? },
+            );
+        }
+        Ok(site)
+    }
+}
+
+fn place<T: PartialEq>(all: &[T], one: T) -> i64 {
+    (0..).zip(all).find(|(_, other)| **other == one).map_or(NONE, |(place, _)| place)
+}
+
+fn at<T: Copy>(all: &[T], word: i64) -> Result<T, WordsError> {
+    usize::try_from(word).ok().and_then(|place| all.get(place)).copied().ok_or(WordsError::Value)
+}
+
+fn small<T: TryFrom<i64>>(word: i64) -> Result<T, WordsError> {
+    T::try_from(word).map_err(|_| WordsError::Value)
+}
+
+fn option(word: i64) -> Result<Option<i32>, WordsError> {
+    if word == NONE { Ok(None) } else { small(word).map(Some) }
+}
+
+fn truth(word: i64) -> Result<bool, WordsError> {
+    at(&[false, true], word)
+}
+
+/// Why words are no site.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WordsError {
+    /// A word that cannot stand where it stands.
+    Value,
+    /// Numbers that no site decides by.
+    Config(ConfigError),
+}
+
+impl From<ConfigError> for WordsError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl fmt::Display for WordsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value => f.write_str("a saved site holds a number that it cannot have"),
+            Self::Config(error) => write!(f, "a saved site decides by numbers that are none: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for WordsError {}
