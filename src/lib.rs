@@ -15,6 +15,7 @@ mod method;
 pub mod metrics;
 pub mod models;
 pub mod nn;
+mod onnx;
 mod ops;
 pub mod optim;
 mod parameters;

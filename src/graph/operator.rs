@@ -1,7 +1,7 @@
 //! What an operator must say of itself. Operators are rooms of their own, in [`crate::ops`].
 
 use super::{Context, Gradient, Rule};
-use crate::{TraceError, error::TraceErrorKind};
+use crate::{TraceError, error::TraceErrorKind, onnx::Writer};
 use gradscale_core::backend::Data;
 use std::{any::Any, fmt, ops::Range};
 
@@ -12,6 +12,11 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
 
     /// Emits the gradients of its inputs from that of its result.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError>;
+
+    /// Writes its counterpart in an ONNX model.
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        Err(at.refused("an operator of training"))
+    }
 
     /// Whether a gradient flows back through it.
     fn is_differentiable(&self) -> bool {

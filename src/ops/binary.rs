@@ -4,6 +4,7 @@ use super::expand::together;
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size, unary},
+    onnx::Writer,
 };
 use gradscale_core::ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceOp, Unary};
 use std::ops;
@@ -105,6 +106,30 @@ impl Operator for Binary {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, a, b) = (*self, at.read(0)?.buf, at.read(1)?.buf);
         at.store(|y| Operation::Binary { p, a, b, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let kind = match self.op() {
+            BinaryOp::Add => "Add",
+            BinaryOp::Sub => "Sub",
+            BinaryOp::Mul => "Mul",
+            BinaryOp::Div => "Div",
+            BinaryOp::Max => "Max",
+            BinaryOp::Grad(_) => return Err(at.refused("a derivative")),
+        };
+        let ([n, h, w, c], (a, first)) = (at.node().shape.sizes(), at.any(0)?);
+        let b = match (self.over(), first) {
+            (Broadcast::All, true) => at.first(1)?,
+            (Broadcast::All, false) => at.x(1)?,
+            (Broadcast::One, _) => at.shaped(1, &[1])?,
+            (Broadcast::PerColumn, true) => at.shaped(1, &[1, c, 1, 1])?,
+            (Broadcast::PerColumn, false) => at.shaped(1, &[c])?,
+            (Broadcast::PerRow, true) => at.shaped(1, &[n, 1, h, w])?,
+            (Broadcast::PerRow, false) => at.shaped(1, &[n, h, w, 1])?,
+        };
+        let y = at.emit(kind, &[&a, &b], &[]);
+        at.give_any(y, first);
+        Ok(())
     }
 
     /// Of those that a network can say.

@@ -4,6 +4,7 @@ use super::{binary::like, smooth::chain};
 use crate::{
     TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, unary},
+    onnx::Writer,
 };
 use gradscale_core::{
     backend::Slot,
@@ -38,6 +39,14 @@ impl Operator for Clip {
         let len = at.node.shape.len();
         let within = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: negative, b: end, y });
         at.store(|y| unary(Unary::Neg, within, y))
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (x, first) = at.any(0)?;
+        let (least, most) = (at.number(0.0), at.number(self.0));
+        let y = at.emit("Clip", &[&x, &least, &most], &[]);
+        at.give_any(y, first);
+        Ok(())
     }
 
     /// Twice the derivative of ReLU, which selects: of x and of most − x.

@@ -4,6 +4,7 @@ use super::linear::vjp_of_bias;
 use crate::{
     Shape, TraceError, Var,
     graph::{Buf, Context, Gradient, Operation, Operator, Rule, input, mismatch},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     model::terms::{ConvShape, Terms},
@@ -66,6 +67,10 @@ impl Operator for Conv2d {
         run(*self, Pass::Forward, at)
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        export(self, at, "Conv", &[])
+    }
+
     fn bias(&self) -> Option<usize> {
         Some(2)
     }
@@ -88,6 +93,17 @@ impl Operator for ConvTranspose {
         run(self.0, Pass::Data, at)
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        // What the size of the result leaves open, where the stride does not divide it.
+        let (p, pads) = (&self.0, self.0.padding());
+        let rest = [0, 1].map(|i| {
+            let reach = (p.w()[1 + i] - 1) * p.dilations()[i] + 1;
+            let least = (p.y()[1 + i] - 1) * p.strides()[i] + reach;
+            i64::from(p.x()[1 + i] + 2 * pads[i]) - i64::from(least)
+        });
+        export(p, at, "ConvTranspose", &[("output_padding", Is::Ints(&rest))])
+    }
+
     fn bias(&self) -> Option<usize> {
         Some(2)
     }
@@ -101,6 +117,32 @@ impl Operator for ConvTranspose {
         let terms = Terms::conv_transpose(shape).map_err(|error| at.node.error(error))?;
         data(p, Pass::Forward, terms, at, dy)
     }
+}
+
+/// Weights OHWI are OIHW there.
+fn export(p: &Conv2d, at: &mut Writer<'_>, kind: &str, more: &[(&str, Is<'_>)]) -> Result<(), TraceError> {
+    let ([o, h, w, i], pads) = (p.w().map(|size| size as usize), p.padding().map(i64::from));
+    let x = at.first(0)?;
+    let weight = at.ordered(1, [0, 3, 1, 2], &[o, i, h, w])?;
+    let mut inputs = vec![x, weight];
+    if at.node().inputs.len() > 2 {
+        let len = at.shape(2).len();
+        inputs.push(at.shaped(2, &[len])?);
+    }
+    let (strides, dilations) = (p.strides().map(i64::from), p.dilations().map(i64::from));
+    let (kernel, pads) = ([h as i64, w as i64], [pads[0], pads[1], pads[0], pads[1]]);
+    let mut attributes = vec![
+        ("kernel_shape", Is::Ints(&kernel)),
+        ("strides", Is::Ints(&strides)),
+        ("pads", Is::Ints(&pads)),
+        ("dilations", Is::Ints(&dilations)),
+        ("group", Is::Int(p.group_count().into())),
+    ];
+    attributes.extend(more.iter().cloned());
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let y = at.emit(kind, &inputs, &attributes);
+    at.give_first(y);
+    Ok(())
 }
 
 fn run(p: Conv2d, pass: Pass, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {

@@ -3,6 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::DType,
@@ -45,6 +46,18 @@ impl Operator for Rows {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
         let indices = at.read_integers(1, "indices", &[DType::U32])?.buf;
         at.store(|y| Operation::Rows { p, way, x, indices, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (table, sizes) = (at.shape(0).len(), at.node().shape.sizes());
+        let rows = self.table() as usize;
+        let table = at.shaped(0, &[rows, table / rows.max(1)])?;
+        let (indices, count) = (at.integers(1)?, at.shape(1).len());
+        let indices = at.reshape(&indices, &[count]);
+        let y = at.emit("Gather", &[&table, &indices], &[("axis", Is::Int(0))]);
+        let y = at.reshape(&y, &sizes);
+        at.give(y);
+        Ok(())
     }
 
     fn integers(&self) -> Option<usize> {

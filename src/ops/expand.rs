@@ -4,6 +4,7 @@ use super::strides;
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, mismatch, sizes},
+    onnx::Writer,
 };
 use gradscale_core::ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided};
 
@@ -51,6 +52,14 @@ impl Operator for Expand {
         });
         let p = Strided::new(&dims, 0, 0).map_err(|error| node.error(error))?;
         at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (x, sizes) = (at.x(0)?, at.node().shape.sizes());
+        let sizes = at.sizes(&sizes);
+        let y = at.emit("Expand", &[&x, &sizes], &[]);
+        at.give(y);
+        Ok(())
     }
 
     /// Σ dy over each run of axes that grew; in f32 until the last, which is stored.

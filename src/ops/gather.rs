@@ -5,6 +5,7 @@ use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Operator, size, sizes},
+    onnx::Writer,
 };
 use gradscale_core::{
     backend::Data,
@@ -63,6 +64,10 @@ struct Gather(Rows);
 impl Operator for Gather {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         self.0.forward(at)
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        self.0.onnx(at)
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {

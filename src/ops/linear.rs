@@ -3,6 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
+    onnx::Writer,
 };
 use gradscale_core::{
     model::terms::Terms,
@@ -53,6 +54,20 @@ impl Operator for Linear {
         let [m, n, k] = mnk(at)?;
         let p = Gemm::new(m, n, k).and_then(Gemm::transpose_b).map_err(|error| at.node.error(error))?;
         at.store(|y| Operation::Gemm { p, a, b, bias, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (out, c) = (at.node().shape.channels(), at.shape(0).channels());
+        let x = at.x(0)?;
+        // [out, …, c], whatever lies between.
+        let weight = at.ordered(1, [3, 1, 2, 0], &[c, out])?;
+        let mut y = at.emit("MatMul", &[&x, &weight], &[]);
+        if at.node().inputs.len() > 2 {
+            let bias = at.shaped(2, &[out])?;
+            y = at.emit("Add", &[&y, &bias], &[]);
+        }
+        at.give(y);
+        Ok(())
     }
 
     fn bias(&self) -> Option<usize> {

@@ -3,6 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, mismatch, sizes},
+    onnx::Writer,
 };
 use gradscale_core::{
     model::terms::Terms,
@@ -72,6 +73,16 @@ impl Operator for Matmul {
         let (a, b, bias) = at.read_product()?;
         let p = Matrices::new(at.node, at.input(0))?.forward(self.transposed).map_err(|error| at.node.error(error))?;
         at.store(|y| Operation::Gemm { p, a, b, bias, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (a, mut b) = (at.x(0)?, at.x(1)?);
+        if self.transposed {
+            b = at.permuted(&b, [0, 1, 3, 2]);
+        }
+        let y = at.emit("MatMul", &[&a, &b], &[]);
+        at.give(y);
+        Ok(())
     }
 
     /// Both operands may have been computed: then both gradients are sites.

@@ -4,11 +4,12 @@ use crate::{
     Parameter, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Fixed, Gradient, Operation, Operator, Part, Rule, Target, Value, input, mismatch},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     amp::Precision,
     backend::{DType, NormSaved},
-    ops::{Binary, BinaryOp, Broadcast, Flow, Norm, Op, ShapeError},
+    ops::{Binary, BinaryOp, Broadcast, Flow, Norm, NormOver, Op, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -84,6 +85,19 @@ struct Normalise {
     running: Option<usize>,
 }
 
+/// x / √(mean x² + ε), times a factor for each channel.
+fn rms(at: &mut Writer<'_>, eps: f32, scale: &str) -> Result<(), TraceError> {
+    let (x, eps, axis) = (at.x(0)?, at.number(eps), at.ints(&[-1]));
+    let square = at.emit("Mul", &[&x, &x], &[]);
+    let mean = at.emit("ReduceMean", &[&square, &axis], &[]);
+    let size = at.emit("Add", &[&mean, &eps], &[]);
+    let size = at.emit("Sqrt", &[&size], &[]);
+    let y = at.emit("Div", &[&x, &size], &[]);
+    let y = at.emit("Mul", &[&y, scale], &[]);
+    at.give(y);
+    Ok(())
+}
+
 impl Operator for Normalise {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, node) = (self.p, at.node);
@@ -110,6 +124,43 @@ impl Operator for Normalise {
             let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Broadcast::All);
             let p = p.map_err(|error| node.error(error))?;
             at.follow(running, 2 * groups, |y| Operation::Binary { p, a: saved.buf, b: factors, y });
+        }
+        Ok(())
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (p, c, inputs) = (self.p, at.node().shape.channels(), at.node().inputs.len());
+        let eps = ("epsilon", Is::Float(p.eps()));
+        let scale = at.shaped(1, &[c])?;
+        let of_rows = p.x()[1..3] == [1, 1] && p.over() == NormOver::Group(1);
+        if inputs == 2 {
+            return if of_rows {
+                rms(at, p.eps(), &scale)
+            } else {
+                Err(at.refused("this normalisation without a shift"))
+            };
+        }
+        let shift = at.shaped(2, &[c])?;
+        match (p.over(), self.running.filter(|_| p.is_given()).and_then(|id| at.parameter(id))) {
+            (NormOver::Batch, Some(running)) => {
+                let (mean, variance) = running.split_at(c.min(running.len()));
+                let (mean, variance) = (at.constant(&[c], mean), at.constant(&[c], variance));
+                let x = at.first(0)?;
+                let y = at.emit("BatchNormalization", &[&x, &scale, &shift, &mean, &variance], &[eps]);
+                at.give_first(y);
+            }
+            (NormOver::Batch, None) => return Err(at.refused("statistics of the batch itself")),
+            (NormOver::Group(_), _) if of_rows => {
+                let x = at.x(0)?;
+                let y = at.emit("LayerNormalization", &[&x, &scale, &shift], &[("axis", Is::Int(-1)), eps]);
+                at.give(y);
+            }
+            (NormOver::Group(groups), _) => {
+                let x = at.first(0)?;
+                let attributes = [("num_groups", Is::Int(groups.into())), eps];
+                let y = at.emit("GroupNormalization", &[&x, &scale, &shift], &attributes);
+                at.give_first(y);
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::{
     TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Operation, Operator, mismatch, size, sizes, unary},
+    onnx::Writer,
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
@@ -66,6 +67,16 @@ impl Operator for OneHot {
         let apart = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: wide, b: all, y });
         let near = chain(at, apart, &[Unary::Abs, Unary::Affine { a: -1.0, b: 1.0 }]);
         at.store(|y| unary(Unary::Relu, near, y))
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let ((labels, len), sizes) = ((at.integers(0)?, at.shape(0).len()), at.node().shape.sizes());
+        let labels = at.reshape(&labels, &[len]);
+        let (depth, values) = (at.ints(&[self.0.into()]), at.constant(&[2], &[0.0, 1.0]));
+        let y = at.emit("OneHot", &[&labels, &depth, &values], &[]);
+        let y = at.reshape(&y, &sizes);
+        at.give(y);
+        Ok(())
     }
 
     fn is_differentiable(&self) -> bool {

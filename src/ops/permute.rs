@@ -5,6 +5,7 @@ use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, sizes},
+    onnx::Writer,
 };
 use gradscale_core::ops::{Dim, Op, Strided};
 
@@ -38,6 +39,13 @@ impl Operator for Permute {
         let x = at.read_any(0)?.buf;
         let p = permutation(at.node, at.input(0), self.0)?;
         at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let x = at.x(0)?;
+        let y = at.permuted(&x, self.0);
+        at.give(y);
+        Ok(())
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {

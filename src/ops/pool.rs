@@ -3,6 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::DType,
@@ -63,6 +64,12 @@ impl<'t> Var<'t> {
     }
 }
 
+/// What the last windows along rows or columns read beyond the end.
+fn end(p: &Pool, i: usize) -> u32 {
+    let reach = p.y()[1 + i].saturating_sub(1) * p.strides()[i] + p.window()[i];
+    reach.saturating_sub(p.x()[1 + i] + p.padding()[i])
+}
+
 impl Operator for Pool {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, x) = (*self, at.read(0)?.buf);
@@ -70,6 +77,29 @@ impl Operator for Pool {
         indices.into_iter().for_each(|indices| at.save(indices));
         let indices = indices.map(|indices| indices.buf);
         at.store(|y| Operation::Pool { p, x, indices, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (window, strides, pad) = (self.window(), self.strides(), self.padding());
+        let end = [0, 1].map(|i| if self.op() == PoolOp::Max { end(self, i) } else { end(self, i).max(pad[i]) });
+        let [window, strides] = [window, strides].map(|sizes| sizes.map(i64::from));
+        let pads = [pad[0], pad[1], end[0], end[1]].map(i64::from);
+        let mut attributes =
+            vec![("kernel_shape", Is::Ints(&window)), ("strides", Is::Ints(&strides)), ("pads", Is::Ints(&pads))];
+        let x = at.first(0)?;
+        let y = match self.op() {
+            PoolOp::Max => {
+                let [y, places] = at.emit_many("MaxPool", &[&x], &attributes);
+                at.save(places);
+                y
+            }
+            PoolOp::Average => {
+                attributes.push(("count_include_pad", Is::Int(1)));
+                at.emit("AveragePool", &[&x], &attributes)
+            }
+        };
+        at.give_first(y);
+        Ok(())
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
@@ -90,6 +120,20 @@ impl Operator for Unpool {
         let (p, way, x) = (self.p, GatherScatter::Scatter, at.read(0)?.buf);
         let indices = at.saved_of(self.pooled).map(|indices| indices.buf);
         at.store(|y| Operation::Unpool { p, way, x, indices, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (window, strides) = (self.p.window().map(i64::from), self.p.strides().map(i64::from));
+        let (x, [n, h, w, c]) = (at.first(0)?, at.node().shape.sizes());
+        let places = at.saved(self.pooled).ok_or_else(|| at.refused("a pooling whose places are not known"))?;
+        let size = at.sizes(&[n, c, h, w]);
+        let (pad, end) = (self.p.padding(), [0, 1].map(|i| end(&self.p, i)));
+        let pads = [pad[0], pad[1], end[0], end[1]].map(i64::from);
+        let attributes =
+            [("kernel_shape", Is::Ints(&window)), ("strides", Is::Ints(&strides)), ("pads", Is::Ints(&pads))];
+        let y = at.emit("MaxUnpool", &[&x, &places, &size], &attributes);
+        at.give_first(y);
+        Ok(())
     }
 
     fn reads_saved(&self) -> Option<usize> {

@@ -4,6 +4,7 @@ use super::slice::within;
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, Target, size, unary},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::{DType, Slot},
@@ -92,6 +93,28 @@ impl Operator for Reduce {
         }
         let x = at.read(0)?.buf;
         at.store(|y| Operation::Reduce { p, x, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let ([outer, len, inner], sizes) = (self.shape().map(|size| size as usize), at.node().shape.sizes());
+        let x = at.shaped(0, &[outer, len, inner])?;
+        let kind = match self.op() {
+            ReduceOp::Sum => "ReduceSum",
+            ReduceOp::Mean => "ReduceMean",
+            ReduceOp::Max => "ReduceMax",
+            ReduceOp::SumSquares => "ReduceSumSquare",
+            ReduceOp::ArgMax => {
+                let best = at.emit("ArgMax", &[&x], &[("axis", Is::Int(1))]);
+                let best = at.reshape(&best, &sizes);
+                at.give_integers(best);
+                return Ok(());
+            }
+        };
+        let axis = at.ints(&[1]);
+        let y = at.emit(kind, &[&x, &axis], &[]);
+        let y = at.reshape(&y, &sizes);
+        at.give(y);
+        Ok(())
     }
 
     fn gives_integers(&self) -> bool {

@@ -4,6 +4,7 @@ use super::strides;
 use crate::{
     Shape, TraceError, Var,
     graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, size, sizes},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::Slot,
@@ -185,6 +186,24 @@ impl Operator for Resample {
         at.store(|y| last.of(x, y))
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (mut x, [n, _, _, c]) = (at.x(0)?, at.node().shape.sizes());
+        let ([h, w], [down, right]) = (self.from.map(|size| size as usize), self.to.map(|size| size as usize));
+        if let Some(matrix) = self.matrix(0) {
+            let matrix = at.constant(&[down, h], &matrix);
+            let rows = at.reshape(&x, &[n, h, w * c]);
+            x = at.emit("MatMul", &[&matrix, &rows], &[]);
+        }
+        if let Some(matrix) = self.matrix(1) {
+            let matrix = at.constant(&[right, w], &matrix);
+            let columns = at.reshape(&x, &[n * down, w, c]);
+            x = at.emit("MatMul", &[&matrix, &columns], &[]);
+        }
+        let y = at.reshape(&x, &[n, down, right, c]);
+        at.give(y);
+        Ok(())
+    }
+
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let steps = self.steps(at, true)?;
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
@@ -240,6 +259,20 @@ impl Operator for Repeat {
         ];
         let p = Strided::new(&dims, 0, 0).map_err(|error| node.error(error))?;
         at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let [down, right] = self.0;
+        let scales = at.constant(&[4], &[1.0, 1.0, down as f32, right as f32]);
+        let x = at.first(0)?;
+        let how = [
+            ("mode", Is::Text("nearest")),
+            ("coordinate_transformation_mode", Is::Text("asymmetric")),
+            ("nearest_mode", Is::Text("floor")),
+        ];
+        let y = at.emit("Resize", &[&x, "", &scales], &how);
+        at.give_first(y);
+        Ok(())
     }
 
     /// The sum over the copies of each pixel.

@@ -3,6 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operator, cast, mismatch},
+    onnx::Writer,
 };
 use gradscale_core::{amp::Precision, backend::DType, ops::Op};
 
@@ -44,6 +45,13 @@ impl Operator for Reshape {
         same_memory(at)
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let sizes = at.node().shape.sizes();
+        let y = at.shaped(0, &sizes)?;
+        at.give(y);
+        Ok(())
+    }
+
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         at.pass_through(0, dy)
     }
@@ -55,6 +63,10 @@ struct Detach;
 impl Operator for Detach {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         same_memory(at)
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        at.give_input()
     }
 
     fn is_differentiable(&self) -> bool {

@@ -3,6 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
+    onnx::{INT64, Is, Writer},
 };
 use gradscale_core::ops::{GatherScatter, Op, RoiAlign};
 
@@ -38,6 +39,36 @@ impl Operator for RoiAlign {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
         let boxes = at.read_single(1)?.buf;
         at.store(|y| Operation::RoiAlign { p, way, x, boxes, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let ([images, ..], [_, rows, columns, _]) = (self.x(), self.y());
+        let (x, boxes, count) = (at.first(0)?, at.x(1)?, at.shape(1).len() / 5);
+        let boxes = at.reshape(&boxes, &[count, 5]);
+        let [zero, one, five, axis] = [0, 1, 5, 1].map(|number| at.ints(&[number]));
+        let corners = at.emit("Slice", &[&boxes, &one, &five, &axis], &[]);
+        let image = at.emit("Slice", &[&boxes, &zero, &one, &axis], &[]);
+        let image = at.emit("Cast", &[&image], &[("to", Is::Int(INT64))]);
+        let image = at.reshape(&image, &[count]);
+        // A box of no image gives zeros.
+        let last = at.ints(&[i64::from(images) - 1]);
+        let known = at.emit("Max", &[&image, &zero], &[]);
+        let known = at.emit("Min", &[&known, &last], &[]);
+        let own = at.emit("Equal", &[&known, &image], &[]);
+        let own = at.reshape(&own, &[count, 1, 1, 1]);
+        let how = [
+            ("output_height", Is::Int(rows.into())),
+            ("output_width", Is::Int(columns.into())),
+            ("sampling_ratio", Is::Int(self.samples().into())),
+            ("spatial_scale", Is::Float(self.scale())),
+            ("coordinate_transformation_mode", Is::Text("half_pixel")),
+            ("mode", Is::Text("avg")),
+        ];
+        let y = at.emit("RoiAlign", &[&x, &corners, &known], &how);
+        let nothing = at.number(0.0);
+        let y = at.emit("Where", &[&own, &y, &nothing], &[]);
+        at.give_first(y);
+        Ok(())
     }
 
     fn coordinates(&self) -> Option<usize> {

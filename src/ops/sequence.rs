@@ -3,12 +3,13 @@
 use super::{
     binary::like,
     reshape::same_memory,
-    slice::{Way, part, within},
+    slice::{Way, export, part, within},
 };
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, mismatch, unary},
+    onnx::Writer,
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
@@ -66,6 +67,10 @@ impl Operator for Unbound {
         same_memory(at)
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        at.give_input()
+    }
+
     /// dy is there in f32, put together by the places; where x is half, the cast behind it is the site.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         at.pass_through(0, dy)
@@ -84,6 +89,10 @@ impl Operator for Place {
         let x = at.read_any(0)?.buf;
         let p = part(at.node, [at.input(0), at.node.shape], self.axis, self.at, Way::Out)?;
         at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        export(at, self.axis, self.at)
     }
 
     /// The place's part of one f32 tensor, whose exponent is that of the first part to come: the others are brought to it.
@@ -115,6 +124,14 @@ impl Operator for Zeros {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (x, p) = (at.zero(), everywhere(at, at.node.shape.len())?);
         at.store(|y| Operation::Copy { p, x, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let sizes = at.node().shape.sizes();
+        let sizes = at.sizes(&sizes);
+        let y = at.emit("ConstantOfShape", &[&sizes], &[]);
+        at.give(y);
+        Ok(())
     }
 
     fn is_differentiable(&self) -> bool {
@@ -201,6 +218,20 @@ pub(super) fn places_left(
     Ok(at.emit_temporary(n as usize * each as usize, Slot::ONE, |y| Operation::Binary { p, a, b, y }))
 }
 
+/// Which values of `[_, h, t, c]` lie before the end of their sequence, whose lengths are input `i`: the same for all that
+/// has sizes of 1 there.
+pub(super) fn before_end(at: &mut Writer<'_>, i: usize, [_, h, w, c]: [usize; 4]) -> Result<String, TraceError> {
+    // Along c alone where that is the time.
+    let (steps, sizes) = if (h, w) == (1, 1) { (c, [1, 1, 1, c]) } else { (w, [1, 1, w, 1]) };
+    let lengths = at.integers(i)?;
+    let count = at.shape(i).len();
+    let lengths = at.reshape(&lengths, &[count, 1, 1, 1]);
+    let places: Vec<i64> = (0..steps as i64).collect();
+    let places = at.ints(&places);
+    let places = at.reshape(&places, &sizes);
+    Ok(at.emit("Greater", &[&lengths, &places], &[]))
+}
+
 /// That no length of the host's is more than there are steps.
 pub(super) fn within_steps(steps: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
     let longer = |len: u32| usize::try_from(len).map_or(true, |len| len > steps);
@@ -219,6 +250,26 @@ impl Operator for Select {
         at.read_integers(1, "lengths", &[DType::U8, DType::U32])?;
         let (p, a) = self.launch(at)?;
         at.store(|y| Operation::Binary { p, a, b, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let [_, h, w, c] = at.shape(0).sizes();
+        let inside = match self.places {
+            Places::All => before_end(at, 1, [1, h, w, c])?,
+            // The place is inside, or is not.
+            Places::Before(place) | Places::Behind(place) => {
+                let lengths = at.integers(1)?;
+                let lengths = at.reshape(&lengths, &[at.shape(1).len(), 1, 1, 1]);
+                let place = at.ints(&[i64::from(place)]);
+                let before = at.emit("Greater", &[&lengths, &place], &[]);
+                let behind = matches!(self.places, Places::Behind(_));
+                if behind { at.emit("Not", &[&before], &[]) } else { before }
+            }
+        };
+        let (x, zero) = (at.x(0)?, at.number(0.0));
+        let y = at.emit("Where", &[&inside, &x, &zero], &[]);
+        at.give(y);
+        Ok(())
     }
 
     fn integers(&self) -> Option<usize> {

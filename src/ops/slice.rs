@@ -5,6 +5,7 @@ use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, sizes},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     amp::{MAX_INPUTS, Precision},
@@ -121,6 +122,16 @@ impl Operator for Concat {
         Ok(())
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let count = at.node().inputs.len();
+        let first = (0..count).all(|i| at.is_first(i));
+        let parts = (0..count).map(|i| if first { at.first(i) } else { at.x(i) }).collect::<Result<Vec<_>, _>>()?;
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let y = at.emit("Concat", &parts, &[("axis", Is::Int(Writer::axis(self.0, first)))]);
+        at.give_any(y, first);
+        Ok(())
+    }
+
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, mut start) = (at.node, 0);
         for i in 0..node.inputs.len() {
@@ -149,6 +160,10 @@ impl Operator for Slice {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        export(at, self.axis, self.start)
+    }
+
     /// Zeros, and the part in its place: as f32 or half, whatever dy is; the cast behind it is the site.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, shape) = (at.node, at.input(0));
@@ -166,9 +181,23 @@ impl Operator for Slice {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Split;
 
+/// The part of an axis that a node is of its input.
+pub(super) fn export(at: &mut Writer<'_>, axis: usize, start: usize) -> Result<(), TraceError> {
+    let (x, first) = at.any(0)?;
+    let end = start + at.node().shape.sizes()[axis];
+    let (start, end, axis) = (at.sizes(&[start]), at.sizes(&[end]), at.ints(&[Writer::axis(axis, first)]));
+    let y = at.emit("Slice", &[&x, &start, &end, &axis], &[]);
+    at.give_any(y, first);
+    Ok(())
+}
+
 impl Operator for Split {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         same_memory(at)
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        at.give_input()
     }
 
     fn rule_of_sum(&self) -> Rule {

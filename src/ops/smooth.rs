@@ -5,6 +5,7 @@ use super::binary;
 use crate::{
     TraceError,
     graph::{Buf, Context, Gradient, Operation, Operator, Rule, unary},
+    onnx::Writer,
 };
 use gradscale_core::{
     backend::Slot,
@@ -22,6 +23,13 @@ impl Operator for Softplus {
         let log = chain(at, negative, &[Unary::Affine { a: 1.0, b: 1.0 }, Unary::Ln]);
         let positive = chain(at, x, &[Unary::Relu]);
         store_binary(at, BinaryOp::Add, [positive, log])
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (x, first) = at.any(0)?;
+        let y = at.emit("Softplus", &[&x], &[]);
+        at.give_any(y, first);
+        Ok(())
     }
 
     /// dx = dy·sigmoid(x): at 0, where the branches of the formula above meet, and far below, where they cancel, too.

@@ -2,12 +2,13 @@
 
 use super::{
     binary,
-    sequence::{places_left, within_steps},
+    sequence::{before_end, places_left, within_steps},
 };
 use crate::{
     TraceError, Var,
     error::TraceErrorKind,
     graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, mismatch, unary},
+    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
@@ -122,6 +123,27 @@ impl Operator for Softmax {
         at.store(|y| Operation::Binary { p, a: exp, b: sum, y })
     }
 
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (mut x, [_, _, w, c]) = (at.x(0)?, at.node().shape.sizes());
+        match self.seen {
+            Seen::All => {}
+            Seen::Causal => {
+                let mask: Vec<f32> = (0..w * c).map(|i| if i % c > i / c { HIDDEN } else { 0.0 }).collect();
+                let mask = at.constant(&[1, 1, w, c], &mask);
+                x = at.emit("Add", &[&x, &mask], &[]);
+            }
+            Seen::Within => {
+                let before = before_end(at, 1, [1, 1, 1, c])?;
+                let hidden = at.number(HIDDEN);
+                let below = at.emit("Add", &[&x, &hidden], &[]);
+                x = at.emit("Where", &[&before, &x, &below], &[]);
+            }
+        }
+        let y = at.emit("Softmax", &[&x], &[("axis", Is::Int(-1))]);
+        at.give(y);
+        Ok(())
+    }
+
     fn integers(&self) -> Option<usize> {
         (self.seen == Seen::Within).then_some(1)
     }
@@ -159,6 +181,13 @@ impl Operator for LogSoftmax {
         let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
         let log = at.emit_temporary(rows, Slot::ONE, |y| unary(Unary::Ln, sum, y));
         at.store(|y| Operation::Binary { p, a: below, b: log, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let x = at.x(0)?;
+        let y = at.emit("LogSoftmax", &[&x], &[("axis", Is::Int(-1))]);
+        at.give(y);
+        Ok(())
     }
 
     /// dx = dy − e^y·Σ dy.

@@ -4,6 +4,7 @@ use super::{binary, smooth::Softplus};
 use crate::{
     TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, Rule, size, unary},
+    onnx::{Is, Writer},
 };
 use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
 
@@ -123,6 +124,47 @@ impl Operator for Unary {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (op, x) = (*self, at.read_any(0)?.buf);
         at.store(|y| unary(op, x, y))
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let (x, first) = at.any(0)?;
+        let y = match *self {
+            Self::Id | Self::Dropout { .. } => x,
+            Self::Neg => at.emit("Neg", &[&x], &[]),
+            Self::Abs => at.emit("Abs", &[&x], &[]),
+            Self::Sign => at.emit("Sign", &[&x], &[]),
+            Self::Relu => at.emit("Relu", &[&x], &[]),
+            Self::LeakyRelu(slope) => at.emit("LeakyRelu", &[&x], &[("alpha", Is::Float(slope))]),
+            Self::Tanh => at.emit("Tanh", &[&x], &[]),
+            Self::Sigmoid => at.emit("Sigmoid", &[&x], &[]),
+            Self::Gelu => at.emit("Gelu", &[&x], &[]),
+            Self::Silu => {
+                let share = at.emit("Sigmoid", &[&x], &[]);
+                at.emit("Mul", &[&x, &share], &[])
+            }
+            Self::Hardswish => at.emit("HardSwish", &[&x], &[]),
+            Self::Erf => at.emit("Erf", &[&x], &[]),
+            Self::Exp => at.emit("Exp", &[&x], &[]),
+            Self::Ln => at.emit("Log", &[&x], &[]),
+            Self::Sqrt => at.emit("Sqrt", &[&x], &[]),
+            Self::Recip => at.emit("Reciprocal", &[&x], &[]),
+            Self::Pow(power) => {
+                let power = at.number(power);
+                at.emit("Pow", &[&x, &power], &[])
+            }
+            Self::Affine { a, b } => {
+                let a = at.number(a);
+                let scaled = at.emit("Mul", &[&x, &a], &[]);
+                if b == 0.0 {
+                    scaled
+                } else {
+                    let b = at.number(b);
+                    at.emit("Add", &[&scaled, &b], &[])
+                }
+            }
+        };
+        at.give_any(y, first);
+        Ok(())
     }
 
     fn is_differentiable(&self) -> bool {

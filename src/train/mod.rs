@@ -4,6 +4,7 @@ mod checkpoint;
 mod compiled;
 mod decide;
 mod evaluate;
+mod export;
 mod gradients;
 mod inspect;
 mod launches;

@@ -1,0 +1,82 @@
+//! Networks as ONNX models.
+//!
+//! An evaluation is traced as ever; each of its operators writes its counterpart ([`Writer`]), channels last where nothing
+//! asks otherwise, channels first from a convolution or a pooling on, with a transposition where the two meet.
+
+mod proto;
+mod writer;
+
+pub(crate) use writer::{Is, Weight, Writer};
+
+/// `TensorProto.INT64`, for casts.
+pub(crate) const INT64: i64 = DataType::Int64 as i64;
+
+use crate::{
+    TraceError,
+    error::TraceErrorKind,
+    graph::{Trace, Work},
+};
+use gradscale_core::backend::DType;
+use prost::Message;
+use proto::DataType;
+
+/// Version of ONNX's operators: the last whose RoiAlign ONNX Runtime 1.32 has.
+const OPSET: i64 = 21;
+/// Version of the file's format that goes with it.
+const IR: i64 = 10;
+/// A file of protocol buffers is smaller.
+const LIMIT: usize = (1 << 31) - 1;
+
+/// The model of an evaluation.
+pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec<u8>, TraceError> {
+    let used = used(trace);
+    let mut writer = Writer::new(trace, weights, half);
+    let inputs = trace.nodes.iter().enumerate().filter_map(|(number, node)| match node.work {
+        Work::Input(dtype) => Some((number, dtype)),
+        Work::Parameter(_) | Work::Frozen(_) | Work::Operator(_) => None,
+    });
+    let inputs: Vec<(usize, DType)> = inputs.collect();
+    for (i, &(number, dtype)) in inputs.iter().enumerate() {
+        let kind = match dtype {
+            DType::F32 | DType::F16 => DataType::Float,
+            DType::U8 => DataType::Uint8,
+            DType::U32 => DataType::Int64,
+        };
+        let name = if inputs.len() == 1 { "input".to_owned() } else { format!("input{i}") };
+        writer.given(number, &name, kind);
+    }
+    for number in (0..trace.nodes.len()).filter(|&number| used[number]) {
+        writer.write(number)?;
+    }
+    writer.result(trace.output, "output")?;
+    for (name, number) in &trace.beside {
+        writer.result(*number, name)?;
+    }
+    let model = proto::Model {
+        ir_version: IR,
+        producer_name: "gradscale".to_owned(),
+        producer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        graph: Some(writer.graph),
+        opset_import: vec![proto::OperatorSet { domain: Some(String::new()), version: OPSET }],
+    };
+    let len = model.encoded_len();
+    if len > LIMIT {
+        let words = format!("the model has {len} bytes, and an ONNX file has less than 2 GiB");
+        return Err(TraceError::new("onnx", TraceErrorKind::Range(words)));
+    }
+    Ok(model.encode_to_vec())
+}
+
+/// The nodes that some result depends on.
+fn used(trace: &Trace) -> Vec<bool> {
+    let mut used = vec![false; trace.nodes.len()];
+    used[trace.output] = true;
+    trace.beside.iter().for_each(|(_, number)| used[*number] = true);
+    // Nodes read those before them.
+    for number in (0..trace.nodes.len()).rev() {
+        if used[number] {
+            trace.nodes[number].inputs.iter().for_each(|&input| used[input] = true);
+        }
+    }
+    used
+}

@@ -1,0 +1,395 @@
+//! What operators write their counterparts with.
+
+use super::proto::{self, Attribute, DataType};
+use crate::{
+    Shape, TraceError,
+    error::TraceErrorKind,
+    graph::{Node, Trace, Work},
+};
+use half::f16;
+use std::collections::HashSet;
+
+/// Numbers of an operator beside its inputs.
+#[derive(Clone, Debug)]
+pub(crate) enum Is<'a> {
+    Int(i64),
+    Ints(&'a [i64]),
+    Float(f32),
+    Text(&'a str),
+}
+
+/// An attribute.
+pub(crate) type Named<'a> = (&'a str, Is<'a>);
+
+/// Order of axes from n, h, w, c to n, c, h, w, and back.
+const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
+const TO_LAST: [usize; 4] = [0, 2, 3, 1];
+
+/// The names of a value: with channels last, as they lie in this engine; with channels first, as ONNX's convolutions have
+/// them; as 64-bit integers. One leads to another by an operator that is written once.
+#[derive(Clone, Debug, Default)]
+struct Forms {
+    last: Option<String>,
+    first: Option<String>,
+    integers: Option<String>,
+    bytes: Option<String>,
+}
+
+/// A parameter: its name, its sizes, its values.
+pub(crate) type Weight = (String, Shape, Vec<f32>);
+
+/// Writes one node of a trace after the other.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    trace: &'a Trace,
+    weights: &'a [Weight],
+    half: bool,
+    node: usize,
+    forms: Vec<Forms>,
+    /// Second results: the places of a pooling's largest values.
+    saved: Vec<Option<String>>,
+    names: HashSet<String>,
+    pub(super) graph: proto::Graph,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(trace: &'a Trace, weights: &'a [Weight], half: bool) -> Self {
+        let forms = vec![Forms::default(); trace.nodes.len()];
+        let saved = vec![None; trace.nodes.len()];
+        let graph = proto::Graph { name: "network".to_owned(), ..proto::Graph::default() };
+        Self { trace, weights, half, node: 0, forms, saved, names: HashSet::new(), graph }
+    }
+
+    /// Writes the node of that number.
+    pub(super) fn write(&mut self, number: usize) -> Result<(), TraceError> {
+        self.node = number;
+        match &self.trace.nodes[number].work {
+            Work::Operator(operator) => operator.onnx(self),
+            // Written where they are read, in the form that is wanted there.
+            Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => Ok(()),
+        }
+    }
+
+    /// What a node's input is called that the host gives.
+    pub(super) fn given(&mut self, number: usize, name: &str, kind: DataType) {
+        self.names.insert(name.to_owned());
+        self.graph.input.push(value_info(name, kind, self.trace.nodes[number].shape));
+        let forms = &mut self.forms[number];
+        let form = match kind {
+            DataType::Float | DataType::Float16 => &mut forms.last,
+            DataType::Int64 => &mut forms.integers,
+            DataType::Uint8 => &mut forms.bytes,
+        };
+        *form = Some(name.to_owned());
+    }
+
+    /// Makes a node's value a result of the model.
+    pub(super) fn result(&mut self, number: usize, name: &str) -> Result<(), TraceError> {
+        let integers = self.trace.nodes[number].operator().is_some_and(|operator| operator.gives_integers());
+        let (from, kind) = match integers {
+            true => (self.integers_of(number)?, DataType::Int64),
+            false => (self.last_of(number)?, DataType::Float),
+        };
+        let name = self.unique(name);
+        self.graph.node.push(proto::Node {
+            input: vec![from],
+            output: vec![name.clone()],
+            name: format!("{name}.identity"),
+            op_type: "Identity".to_owned(),
+            attribute: Vec::new(),
+        });
+        self.graph.output.push(value_info(&name, kind, self.trace.nodes[number].shape));
+        Ok(())
+    }
+
+    /// The node that is being written.
+    pub fn node(&self) -> &'a Node {
+        &self.trace.nodes[self.node]
+    }
+
+    /// That it has no counterpart.
+    pub fn refused(&self, why: &str) -> TraceError {
+        self.node().error(TraceErrorKind::Range(format!("this cannot be said in ONNX: {why}")))
+    }
+
+    /// The sizes of its input `i`.
+    pub fn shape(&self, i: usize) -> Shape {
+        self.trace.nodes[self.node().inputs[i]].shape
+    }
+
+    /// Input `i`, [n, h, w, c].
+    pub fn x(&mut self, i: usize) -> Result<String, TraceError> {
+        self.last_of(self.node().inputs[i])
+    }
+
+    /// Input `i`, [n, c, h, w].
+    pub fn first(&mut self, i: usize) -> Result<String, TraceError> {
+        let of = self.node().inputs[i];
+        if let Some(name) = &self.forms[of].first {
+            return Ok(name.clone());
+        }
+        let last = self.last_of(of)?;
+        let name = self.permuted(&last, TO_FIRST);
+        self.forms[of].first = Some(name.clone());
+        Ok(name)
+    }
+
+    /// Input `i`, as integers.
+    pub fn integers(&mut self, i: usize) -> Result<String, TraceError> {
+        self.integers_of(self.node().inputs[i])
+    }
+
+    /// Whether input `i` has its channels first anyway.
+    pub fn is_first(&self, i: usize) -> bool {
+        let forms = &self.forms[self.node().inputs[i]];
+        forms.first.is_some() && forms.last.is_none()
+    }
+
+    /// Input `i` in the layout that is there, for operators that do not look at axes, and whether it is channels first.
+    pub fn any(&mut self, i: usize) -> Result<(String, bool), TraceError> {
+        if self.is_first(i) { Ok((self.first(i)?, true)) } else { Ok((self.x(i)?, false)) }
+    }
+
+    /// Input `i` under other sizes.
+    pub fn shaped(&mut self, i: usize, sizes: &[usize]) -> Result<String, TraceError> {
+        let of = self.node().inputs[i];
+        if let Some((name, _, values)) = self.weight_of(of) {
+            return Ok(self.weight(&name, sizes, values));
+        }
+        let x = self.last_of(of)?;
+        Ok(self.reshape(&x, sizes))
+    }
+
+    /// Input `i` with its axes in another order, under other sizes: of a parameter, laid out so beforehand.
+    pub fn ordered(&mut self, i: usize, order: [usize; 4], sizes: &[usize]) -> Result<String, TraceError> {
+        let of = self.node().inputs[i];
+        if let Some((name, shape, values)) = self.weight_of(of) {
+            let values = transposed(values, shape.sizes(), order);
+            return Ok(self.weight(&name, sizes, &values));
+        }
+        let x = self.last_of(of)?;
+        let x = self.permuted(&x, order);
+        Ok(self.reshape(&x, sizes))
+    }
+
+    /// Running statistics, or another parameter that is no input.
+    pub fn parameter(&self, id: usize) -> Option<&'a [f32]> {
+        self.weights.get(id).map(|(_, _, values)| values.as_slice())
+    }
+
+    /// Writes an operator with one result, whose name is returned.
+    pub fn emit(&mut self, kind: &str, inputs: &[&str], attributes: &[Named<'_>]) -> String {
+        let [result] = self.emit_many(kind, inputs, attributes);
+        result
+    }
+
+    /// Writes an operator.
+    pub fn emit_many<const N: usize>(&mut self, kind: &str, inputs: &[&str], attributes: &[Named<'_>]) -> [String; N] {
+        let name = self.node().name.clone();
+        let output: [String; N] = std::array::from_fn(|_| self.unique(&name));
+        self.graph.node.push(proto::Node {
+            input: inputs.iter().map(|&input| input.to_owned()).collect(),
+            output: output.to_vec(),
+            name: format!("{}.{}", output[0], kind.to_lowercase()),
+            op_type: kind.to_owned(),
+            attribute: attributes.iter().map(attribute).collect(),
+        });
+        output
+    }
+
+    /// The result, [n, h, w, c].
+    pub fn give(&mut self, name: String) {
+        self.forms[self.node].last = Some(name);
+    }
+
+    /// The result, [n, c, h, w].
+    pub fn give_first(&mut self, name: String) {
+        self.forms[self.node].first = Some(name);
+    }
+
+    /// The result, in either layout.
+    pub fn give_any(&mut self, name: String, first: bool) {
+        if first { self.give_first(name) } else { self.give(name) }
+    }
+
+    /// The result, integers.
+    pub fn give_integers(&mut self, name: String) {
+        self.forms[self.node].integers = Some(name);
+    }
+
+    /// The result is input 0.
+    pub fn give_input(&mut self) -> Result<(), TraceError> {
+        let of = self.node().inputs[0];
+        if self.trace.nodes[of].operator().is_none() {
+            self.last_of(of)?;
+        }
+        self.forms[self.node] = self.forms[of].clone();
+        Ok(())
+    }
+
+    /// Keeps a second result of this node.
+    pub fn save(&mut self, name: String) {
+        self.saved[self.node] = Some(name);
+    }
+
+    /// That of another.
+    pub fn saved(&self, number: usize) -> Option<String> {
+        self.saved[number].clone()
+    }
+
+    /// An axis of ours in a layout.
+    pub fn axis(axis: usize, first: bool) -> i64 {
+        let moved = if first { TO_LAST } else { [0, 1, 2, 3] };
+        // The place that our axis has there.
+        i64::try_from(if first { TO_FIRST.iter().position(|&from| from == axis).unwrap_or(axis) } else { moved[axis] })
+            .unwrap_or(0)
+    }
+
+    /// A value under other sizes.
+    pub fn reshape(&mut self, x: &str, sizes: &[usize]) -> String {
+        let sizes = self.sizes(sizes);
+        self.emit("Reshape", &[x, &sizes], &[])
+    }
+
+    /// A value with its axes in another order.
+    pub fn permuted(&mut self, x: &str, order: [usize; 4]) -> String {
+        let order = order.map(|axis| axis as i64);
+        self.emit("Transpose", &[x], &[("perm", Is::Ints(&order))])
+    }
+
+    /// Sizes as an input.
+    pub fn sizes(&mut self, sizes: &[usize]) -> String {
+        let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
+        self.ints(&sizes)
+    }
+
+    /// Integers as an input.
+    pub fn ints(&mut self, values: &[i64]) -> String {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.initializer("numbers", &[values.len()], DataType::Int64, bytes)
+    }
+
+    /// A number as an input.
+    pub fn number(&mut self, value: f32) -> String {
+        self.initializer("number", &[], DataType::Float, value.to_le_bytes().to_vec())
+    }
+
+    /// Numbers that are no weights, as an input.
+    pub fn constant(&mut self, sizes: &[usize], values: &[f32]) -> String {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.initializer("constant", sizes, DataType::Float, bytes)
+    }
+
+    fn weight_of(&self, of: usize) -> Option<(String, Shape, &'a [f32])> {
+        match self.trace.nodes[of].work {
+            Work::Parameter(id) | Work::Frozen(id) => {
+                self.weights.get(id).map(|(name, shape, values)| (name.clone(), *shape, values.as_slice()))
+            }
+            Work::Input(_) | Work::Operator(_) => None,
+        }
+    }
+
+    /// A weight: in half it is stored so, and cast where it is read.
+    fn weight(&mut self, name: &str, sizes: &[usize], values: &[f32]) -> String {
+        if !self.half {
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            return self.initializer(name, sizes, DataType::Float, bytes);
+        }
+        let bytes = values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect();
+        let half = self.initializer(name, sizes, DataType::Float16, bytes);
+        self.emit("Cast", &[&half], &[("to", Is::Int(DataType::Float as i64))])
+    }
+
+    fn initializer(&mut self, name: &str, sizes: &[usize], kind: DataType, bytes: Vec<u8>) -> String {
+        let dims: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
+        let (data_type, raw_data) = (kind as i32, Some(bytes));
+        // A shared layer's weights, and numbers that come again, are written once.
+        let known = self
+            .graph
+            .initializer
+            .iter()
+            .find(|known| known.data_type == data_type && known.dims == dims && known.raw_data == raw_data);
+        if let Some(known) = known {
+            return known.name.clone();
+        }
+        let name = self.unique(name);
+        self.graph.initializer.push(proto::Tensor { dims, data_type, name: name.clone(), raw_data });
+        name
+    }
+
+    fn last_of(&mut self, of: usize) -> Result<String, TraceError> {
+        if let Some(name) = &self.forms[of].last {
+            return Ok(name.clone());
+        }
+        let name = if let Some((name, shape, values)) = self.weight_of(of) {
+            self.weight(&name, &shape.sizes(), values)
+        } else if let Some(first) = self.forms[of].first.clone() {
+            self.permuted(&first, TO_LAST)
+        } else if let Some(integers) = self.forms[of].bytes.clone().or(self.forms[of].integers.clone()) {
+            self.emit("Cast", &[&integers], &[("to", Is::Int(DataType::Float as i64))])
+        } else {
+            return Err(self.refused("nothing gives its input"));
+        };
+        self.forms[of].last = Some(name.clone());
+        Ok(name)
+    }
+
+    fn integers_of(&mut self, of: usize) -> Result<String, TraceError> {
+        if let Some(name) = &self.forms[of].integers {
+            return Ok(name.clone());
+        }
+        let from = match self.forms[of].bytes.clone() {
+            Some(bytes) => bytes,
+            None => self.last_of(of)?,
+        };
+        let name = self.emit("Cast", &[&from], &[("to", Is::Int(DataType::Int64 as i64))]);
+        self.forms[of].integers = Some(name.clone());
+        Ok(name)
+    }
+
+    fn unique(&mut self, name: &str) -> String {
+        let mut unique = name.to_owned();
+        let mut number = 1;
+        while !self.names.insert(unique.clone()) {
+            number += 1;
+            unique = format!("{name}.{number}");
+        }
+        unique
+    }
+}
+
+fn attribute((name, is): &Named<'_>) -> Attribute {
+    let all = Attribute { name: (*name).to_owned(), ..Attribute::default() };
+    match *is {
+        Is::Float(f) => Attribute { f: Some(f), r#type: 1, ..all },
+        Is::Int(i) => Attribute { i: Some(i), r#type: 2, ..all },
+        Is::Text(text) => Attribute { s: Some(text.as_bytes().to_vec()), r#type: 3, ..all },
+        Is::Ints(ints) => Attribute { ints: ints.to_vec(), r#type: 7, ..all },
+    }
+}
+
+fn value_info(name: &str, kind: DataType, shape: Shape) -> proto::ValueInfo {
+    let dimension = |size: usize| proto::Dimension { dim_value: Some(size as i64) };
+    let shape = Some(proto::TensorShape { dim: shape.sizes().map(dimension).to_vec() });
+    let tensor_type = Some(proto::TensorType { elem_type: kind as i32, shape });
+    proto::ValueInfo { name: name.to_owned(), r#type: Some(proto::Type { tensor_type }) }
+}
+
+/// Values whose axes lie in another order.
+fn transposed(values: &[f32], sizes: [usize; 4], order: [usize; 4]) -> Vec<f32> {
+    let mut strides = [1; 4];
+    for axis in (0..3).rev() {
+        strides[axis] = strides[axis + 1] * sizes[axis + 1];
+    }
+    let [a, b, c, d] = order.map(|axis| sizes[axis]);
+    let [of_a, of_b, of_c, of_d] = order.map(|axis| strides[axis]);
+    let mut all = Vec::with_capacity(values.len());
+    for i in 0..a {
+        for j in 0..b {
+            for k in 0..c {
+                all.extend((0..d).map(|l| values[i * of_a + j * of_b + k * of_c + l * of_d]));
+            }
+        }
+    }
+    all
+}
