@@ -51,6 +51,7 @@ PARTS = {
     "TensorBoard": ["cli/tests/tensorboard/run.sh"],
     "Python package": ["python/test.sh"],
     "C library": ["capi/test.sh"],
+    "ONNX": ["tests/onnx/run.sh"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -78,6 +79,7 @@ PROVES = {
     "Miri": "no undefined behaviour below core, big-endian too",
     "TensorBoard": "its own reader reads what the program writes",
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
+    "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",

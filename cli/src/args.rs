@@ -1,8 +1,8 @@
 //! The command line: which commands there are.
 
 use crate::commands::{
-    compare::Compare, inspect::Inspect, plan::Plan, predict::Predict, propose::Propose, regimes::Regimes,
-    replay::Replay, train::Train,
+    compare::Compare, export::Export, inspect::Inspect, plan::Plan, predict::Predict, propose::Propose,
+    regimes::Regimes, replay::Replay, train::Train,
 };
 use clap::{Parser, Subcommand};
 
@@ -33,6 +33,8 @@ pub enum Command {
     Train(Train),
     /// Applies a trained network to images: label images, and overlays to look at.
     Predict(Predict),
+    /// Writes a trained network as an ONNX model, for other runtimes.
+    Export(Export),
     /// Says what another method would have made of a recorded training.
     Replay(Replay),
     /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that

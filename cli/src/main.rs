@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use gradscale_cli::{
     Failure,
     args::{Arguments, Command},
-    commands::{compare, completions, devices, inspect, plan, predict, propose, regimes, replay, train},
+    commands::{compare, completions, devices, export, inspect, plan, predict, propose, regimes, replay, train},
     config,
 };
 use std::process::ExitCode;
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Compare(asked) => compare::run(&asked),
         Command::Train(asked) => return train::run(&asked).unwrap_or_else(|error| fail(&error)),
         Command::Predict(asked) => predict::run(&asked),
+        Command::Export(asked) => export::run(&asked),
         Command::Replay(asked) => replay::run(&asked),
         Command::Regimes(asked) => regimes::run(&asked),
         Command::Propose(asked) => propose::run(&asked),

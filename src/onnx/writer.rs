@@ -35,8 +35,15 @@ struct Forms {
     bytes: Option<String>,
 }
 
-/// A parameter: its name, its sizes, its values.
-pub(crate) type Weight = (String, Shape, Vec<f32>);
+/// A parameter.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    pub name: String,
+    pub shape: Shape,
+    pub values: Vec<f32>,
+    /// Whether it may be stored in half: what was learned.
+    pub learned: bool,
+}
 
 /// Writes one node of a trace after the other.
 #[derive(Debug)]
@@ -153,8 +160,8 @@ impl<'a> Writer<'a> {
     /// Input `i` under other sizes.
     pub fn shaped(&mut self, i: usize, sizes: &[usize]) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
-        if let Some((name, _, values)) = self.weight_of(of) {
-            return Ok(self.weight(&name, sizes, values));
+        if let Some(weight) = self.weight_of(of) {
+            return Ok(self.weight(weight, sizes, &weight.values));
         }
         let x = self.last_of(of)?;
         Ok(self.reshape(&x, sizes))
@@ -163,9 +170,9 @@ impl<'a> Writer<'a> {
     /// Input `i` with its axes in another order, under other sizes: of a parameter, laid out so beforehand.
     pub fn ordered(&mut self, i: usize, order: [usize; 4], sizes: &[usize]) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
-        if let Some((name, shape, values)) = self.weight_of(of) {
-            let values = transposed(values, shape.sizes(), order);
-            return Ok(self.weight(&name, sizes, &values));
+        if let Some(weight) = self.weight_of(of) {
+            let values = transposed(&weight.values, weight.shape.sizes(), order);
+            return Ok(self.weight(weight, sizes, &values));
         }
         let x = self.last_of(of)?;
         let x = self.permuted(&x, order);
@@ -174,7 +181,7 @@ impl<'a> Writer<'a> {
 
     /// Running statistics, or another parameter that is no input.
     pub fn parameter(&self, id: usize) -> Option<&'a [f32]> {
-        self.weights.get(id).map(|(_, _, values)| values.as_slice())
+        self.weights.get(id).map(|weight| weight.values.as_slice())
     }
 
     /// Writes an operator with one result, whose name is returned.
@@ -238,11 +245,9 @@ impl<'a> Writer<'a> {
     }
 
     /// An axis of ours in a layout.
-    pub fn axis(axis: usize, first: bool) -> i64 {
-        let moved = if first { TO_LAST } else { [0, 1, 2, 3] };
-        // The place that our axis has there.
-        i64::try_from(if first { TO_FIRST.iter().position(|&from| from == axis).unwrap_or(axis) } else { moved[axis] })
-            .unwrap_or(0)
+    pub const fn axis(axis: usize, first: bool) -> i64 {
+        // Where n, h, w and c stand with channels first is the order that leads back.
+        (if first { TO_LAST[axis] } else { axis }) as i64
     }
 
     /// A value under other sizes.
@@ -280,18 +285,16 @@ impl<'a> Writer<'a> {
         self.initializer("constant", sizes, DataType::Float, bytes)
     }
 
-    fn weight_of(&self, of: usize) -> Option<(String, Shape, &'a [f32])> {
+    fn weight_of(&self, of: usize) -> Option<&'a Weight> {
         match self.trace.nodes[of].work {
-            Work::Parameter(id) | Work::Frozen(id) => {
-                self.weights.get(id).map(|(name, shape, values)| (name.clone(), *shape, values.as_slice()))
-            }
+            Work::Parameter(id) | Work::Frozen(id) => self.weights.get(id),
             Work::Input(_) | Work::Operator(_) => None,
         }
     }
 
     /// A weight: in half it is stored so, and cast where it is read.
-    fn weight(&mut self, name: &str, sizes: &[usize], values: &[f32]) -> String {
-        if !self.half {
+    fn weight(&mut self, Weight { name, learned, .. }: &Weight, sizes: &[usize], values: &[f32]) -> String {
+        if !self.half || !learned {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             return self.initializer(name, sizes, DataType::Float, bytes);
         }
@@ -321,8 +324,8 @@ impl<'a> Writer<'a> {
         if let Some(name) = &self.forms[of].last {
             return Ok(name.clone());
         }
-        let name = if let Some((name, shape, values)) = self.weight_of(of) {
-            self.weight(&name, &shape.sizes(), values)
+        let name = if let Some(weight) = self.weight_of(of) {
+            self.weight(weight, &weight.shape.sizes(), &weight.values)
         } else if let Some(first) = self.forms[of].first.clone() {
             self.permuted(&first, TO_LAST)
         } else if let Some(integers) = self.forms[of].bytes.clone().or(self.forms[of].integers.clone()) {

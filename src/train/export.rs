@@ -2,14 +2,15 @@
 
 use super::Trainer;
 use crate::{
-    Error, Inputs, Var,
+    Error, Inputs, Tensor, Var,
     onnx::{self, Weight},
+    parameters::Role,
 };
 use gradscale_core::backend::Backend;
 
 impl<B: Backend> Trainer<B> {
     /// A network in evaluation as an ONNX model (operators of version 21), for inputs of these shapes. It computes in f32;
-    /// with `half`, its weights are stored in FP16 and cast where they are read, which halves the file.
+    /// with `half`, what was learned is stored in FP16 and cast where they are read, which halves the file.
     ///
     /// Inputs are called `input`, or `input0`, `input1`, …, and have the shapes and types of the batch: [n, h, w, c]; f32,
     /// bytes, or 64-bit integers in place of ours. The result is `output`, [n, h, w, c]; what [`Var::output`] names has its
@@ -33,10 +34,9 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Vec<u8>, Error<B::Error>> {
         let batch = self.checked(batch)?;
         let trace = self.trace(batch.kinds(), false, net)?;
-        let names = self.parameters.all.iter().map(|one| one.name.clone());
-        let read = names.map(|name| {
-            let tensor = self.parameter(&name)?;
-            Ok((name, tensor.shape, tensor.data))
+        let read = self.parameters.all.iter().map(|one| {
+            let Tensor { shape, data } = self.parameter(&one.name)?;
+            Ok(Weight { name: one.name.clone(), shape, values: data, learned: one.role == Role::Weight })
         });
         let weights = read.collect::<Result<Vec<Weight>, Error<B::Error>>>()?;
         Ok(onnx::model(&trace, &weights, half)?)

@@ -11,6 +11,7 @@ use gradscale::{
     nn::{GroupNorm, Gru, LayerNorm, Module, RmsNorm},
     optim::Sgd,
 };
+use half::f16;
 use std::{
     error::Error,
     fs,
@@ -69,9 +70,20 @@ impl Case {
         for (half, ending) in [(false, "onnx"), (true, "half.onnx")] {
             fs::write(self.out.with_extension(ending), trainer.onnx(batch.clone(), half, &net)?)?;
         }
-        let answer = trainer.evaluate(batch, &net)?;
-        let bytes: Vec<u8> = answer.data.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Ok(fs::write(self.out.with_extension("output.bin"), bytes)?)
+        let answer = |trainer: &mut Trainer<Cpu>, ending: &str| -> Result<(), Failure> {
+            let answer = trainer.evaluate(batch.clone(), &net)?;
+            let bytes: Vec<u8> = answer.data.iter().flat_map(|value| value.to_le_bytes()).collect();
+            Ok(fs::write(self.out.with_extension(ending), bytes)?)
+        };
+        answer(&mut trainer, "output.bin")?;
+        // What was learned, in FP16; running statistics stay as they are.
+        for (name, weights) in trainer.parameters()? {
+            if !name.ends_with(".running") {
+                let rounded: Vec<f32> = weights.data.iter().map(|&weight| f16::from_f32(weight).to_f32()).collect();
+                trainer.set_parameter(&name, &rounded)?;
+            }
+        }
+        answer(&mut trainer, "half.output.bin")
     }
 }
 

@@ -1,5 +1,9 @@
-"""Asks onnx whether the models that the example `onnx` wrote are ones, and ONNX Runtime for their answers: those of weights
-in f32 to rounding, those of weights in FP16 to FP16's. compare.py DIR"""
+"""Asks onnx whether models are ones, and ONNX Runtime for their answers.
+
+    compare.py NETWORKS RUNS
+
+NETWORKS has what the example `onnx` wrote: models, inputs and this engine's answers, which ONNX Runtime's must be to
+rounding, with weights in f32 and with weights in FP16. RUNS has models of `gradscale export`, which must run on zeros."""
 
 import sys
 from pathlib import Path
@@ -10,46 +14,57 @@ import onnxruntime
 
 # Of the largest value of an answer.
 BOUND = 2e-5
-# Weights are rounded to 11 bits, and errors of some fifty layers add.
-HALF = 2e-2
 
 TYPES = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}
 
 
-def answer(path, folder, name):
+def answers(path, given):
+    """All that a model answers to the inputs that `given` gives by number, type and shape."""
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    inputs = {
-        one.name: np.fromfile(folder / f"{name}.input{i}.bin", TYPES[one.type]).reshape(one.shape)
-        for i, one in enumerate(session.get_inputs())
-    }
-    return session.run(None, inputs)[0]
+    inputs = {one.name: given(i, TYPES[one.type], one.shape) for i, one in enumerate(session.get_inputs())}
+    return session.run(None, inputs)
 
 
 def main():
-    folder, worst, failed = Path(sys.argv[1]), {}, []
-    names = sorted(path.name.removesuffix(".output.bin") for path in folder.glob("*.output.bin"))
+    networks, runs = map(Path, sys.argv[1:])
+    worst, failed = {}, []
+    names = sorted(path.name.removesuffix(".half.onnx") for path in networks.glob("*.half.onnx"))
     for name in names:
-        right = np.fromfile(folder / f"{name}.output.bin", np.float32)
-        for ending, bound in (("onnx", BOUND), ("half.onnx", HALF)):
-            path = folder / f"{name}.{ending}"
+
+        def given(i, kind, shape):
+            return np.fromfile(networks / f"{name}.input{i}.bin", kind).reshape(shape)
+
+        for ending in ("onnx", "half.onnx"):
+            path = networks / f"{name}.{ending}"
+            right = np.fromfile(path.with_suffix(".output.bin"), np.float32)
             try:
-                found = answer(path, folder, name)
+                found = answers(path, given)[0]
             except Exception as error:  # Whatever it is, the others are looked at too.
                 failed.append(f"{path.name}: {error}")
                 continue
             off = np.abs(found.ravel() - right).max() / np.abs(right).max()
             worst[ending] = max(worst.get(ending, 0), off)
-            if not (found.size == right.size and off <= bound):
-                failed.append(f"{path.name}: off by {off:.1e} of the largest value, and {bound:.0e} would do")
+            if not (found.size == right.size and off <= BOUND):
+                failed.append(f"{path.name}: off by {off:.1e} of the largest value, and {BOUND:.0e} would do")
+    exported = sorted(runs.glob("*.onnx"))
+    for path in exported:
+        try:
+            found = answers(path, lambda _, kind, shape: np.zeros(shape, kind))
+        except Exception as error:
+            failed.append(f"{path.name}: {error}")
+            continue
+        if not all(np.isfinite(one).all() for one in found):
+            failed.append(f"{path.name}: an answer is not finite")
     for line in failed:
         print(line)
     off = ", ".join(f"{ending} {value:.1e}" for ending, value in worst.items())
-    print(f"{len(names)} networks, onnx {onnx.__version__}, ONNX Runtime {onnxruntime.__version__}: at most {off}")
-    sys.exit(1 if failed or not names else 0)
+    versions = f"onnx {onnx.__version__}, ONNX Runtime {onnxruntime.__version__}"
+    print(f"{len(names)} networks and {len(exported)} exported trainings, {versions}; at most off by {off}")
+    sys.exit(1 if failed or not names or not exported else 0)
 
 
 main()

@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod completions;
 pub mod devices;
+pub mod export;
 pub mod inspect;
 pub mod plan;
 pub mod predict;

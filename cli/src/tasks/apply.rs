@@ -8,6 +8,19 @@ use crate::{
 };
 use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
 
+/// A model for other runtimes, as it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Export {
+    /// Images, rows or sequences at a time.
+    pub batch: usize,
+    /// Places of a sequence.
+    pub length: usize,
+    /// Rows, columns and channels of images, where these are known.
+    pub image: Option<[usize; 3]>,
+    /// Whether weights are stored in FP16.
+    pub half: bool,
+}
+
 /// A trained network.
 pub trait Apply {
     /// The class of every pixel, or of the image, [h, w, channels], or boxes in it; of numbers, and of spectra, the bytes.
@@ -15,6 +28,12 @@ pub trait Apply {
     /// # Errors
     /// An image that the network cannot take, or the device's.
     fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure>;
+
+    /// The network as an ONNX model.
+    ///
+    /// # Errors
+    /// An operator that ONNX does not have, a size that is missing or does not fit.
+    fn onnx(&mut self, asked: &Export) -> Result<Vec<u8>, Failure>;
 
     /// So many images of the noise of a seed, by a network that makes images; other networks make none.
     ///
@@ -116,5 +135,23 @@ impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
         };
         let values = normal.of(pixels, channels);
         run::best(&mut self.trainer, &self.net, Input::f32(size, &values)).map(Answers::Classes)
+    }
+
+    fn onnx(&mut self, &Export { batch, image, half, .. }: &Export) -> Result<Vec<u8>, Failure> {
+        let image = image.ok_or_else(|| Failure::at("--size", "is missing: the network takes images of any size"))?;
+        let [height, width, channels] = image;
+        let (size, net) = ([batch, height, width, channels], &self.net);
+        let (bytes, numbers);
+        let input = match self.element {
+            Element::Byte => {
+                bytes = vec![0; size.iter().product()];
+                Input::u8(size, &bytes)
+            }
+            Element::Number => {
+                numbers = vec![0.0; size.iter().product()];
+                Input::f32(size, &numbers)
+            }
+        };
+        Ok(self.trainer.onnx([input], half, |[x]| net.forward(x))?)
     }
 }

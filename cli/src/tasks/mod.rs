@@ -21,7 +21,7 @@ mod translate;
 mod weights;
 
 pub use answers::{Answers, Found, Made, Transcript};
-pub use apply::{Apply, Fill, Normal, Trained};
+pub use apply::{Apply, Export, Fill, Normal, Trained};
 pub use classify::Classifier;
 pub use detect::colour;
 pub use language::Choice;

@@ -7,6 +7,8 @@ mod network;
 mod pixels;
 mod texts;
 
+pub(super) use network::{Ready, of_checkpoint};
+
 use crate::{Failure, data::Picture, device::Device};
 use clap::Args;
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
@@ -82,7 +84,7 @@ fn temperature(text: &str) -> Result<f64, String> {
 /// A checkpoint or a file that cannot be used, results that cannot be written.
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
     let files = files(&arguments.images)?;
-    let (mut applied, classes, fit) = network::network(arguments, &files)?;
+    let Ready { mut applied, classes, fit } = network::network(arguments, &files)?;
     let applied = &mut *applied;
     if files.is_empty() && arguments.prompt.is_none() {
         return made::make(arguments, applied);

@@ -5,6 +5,7 @@ use crate::{
     Failure,
     commands::train::checkpoints::Found,
     data::{self, Picture, Size},
+    device::Device,
     tasks::{
         Apply, Classes, ImageInput, Normal, Reads, Recognised, Task, Trained,
         torch::{self, Flattened},
@@ -18,7 +19,7 @@ use std::{
 
 /// What becomes of images first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Fit {
+pub struct Fit {
     pub resized: Option<Size>,
     /// Whether their middle is taken.
     pub middle: bool,
@@ -26,8 +27,31 @@ pub(super) struct Fit {
     pub boxes: bool,
 }
 
-/// A network, ready; what it tells apart; what becomes of images.
-pub(super) type Ready = (Box<dyn Apply>, Classes, Fit);
+/// A network, ready.
+pub struct Ready {
+    pub applied: Box<dyn Apply>,
+    /// What it tells apart.
+    pub classes: Classes,
+    /// What becomes of images.
+    pub fit: Fit,
+}
+
+/// The network of a checkpoint, on a device with so many threads.
+pub fn of_checkpoint(found: &Found, (device, threads): (Device, usize)) -> Result<Ready, Failure> {
+    let failed = |cause: String| Failure::file(&found.path, cause);
+    let (plan, classes) = (found.plan()?, found.classes()?);
+    let (network, method) = (plan.setup.chosen.network()?, plan.method()?);
+    let fill = |parameters: &mut gradscale::Parameters, _: &[Flattened]| {
+        parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
+    };
+    // Images with one class each are resized or cut as those for scores were.
+    let (reading, whole) = (plan.setup.reading(), classes.input.is_some());
+    let boxes = plan.setup.task() == Task::Detect;
+    let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some(), boxes };
+    let trained = Trained { device, threads, network, classes: &classes, method, normal: None };
+    let applied = plan.setup.task().kind().apply(trained, &fill)?;
+    Ok(Ready { applied, classes, fit })
+}
 
 /// The network of a file of either kind.
 pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
@@ -36,18 +60,7 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     let (device, threads) = (arguments.device, usize::from(arguments.threads));
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
-        let found = Found::new(path, bytes)?;
-        let (plan, classes) = (found.plan()?, found.classes()?);
-        let (network, method) = (plan.setup.chosen.network()?, plan.method()?);
-        let fill = |parameters: &mut gradscale::Parameters, _: &[Flattened]| {
-            parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
-        };
-        // Images with one class each are resized or cut as those for scores were.
-        let (reading, whole) = (plan.setup.reading(), classes.input.is_some());
-        let boxes = plan.setup.task() == Task::Detect;
-        let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some(), boxes };
-        let trained = Trained { device, threads, network, classes: &classes, method, normal: None };
-        return Ok((plan.setup.task().kind().apply(trained, &fill)?, classes, fit));
+        return of_checkpoint(&Found::new(path, bytes)?, (device, threads));
     }
     let recognised = Recognised::of(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
@@ -77,7 +90,8 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
         torch::fill(parameters, &bytes, flattened).map_err(failed)
     };
     let trained = Trained { device, threads, network, classes: &classes, method, normal };
-    Ok((recognised.task.kind().apply(trained, &fill)?, classes, fit))
+    let applied = recognised.task.kind().apply(trained, &fill)?;
+    Ok(Ready { applied, classes, fit })
 }
 
 /// Names and colours of so many classes, from a table or by their numbers.

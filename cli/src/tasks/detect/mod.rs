@@ -7,7 +7,8 @@ mod proposing;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained, apply::Fill, torch,
+    Answers, Apply, Dataset, Export, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained, apply::Fill,
+    torch,
 };
 use crate::{
     Failure,
@@ -181,5 +182,11 @@ impl<B: Backend<Error: 'static>, D: Detects> Apply for Looking<B, D> {
             Some(normal) => self.net.found(&mut self.trainer, Input::f32(size, &normal.of(&shown, channels)))?,
         };
         Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
+    }
+
+    fn onnx(&mut self, asked: &Export) -> Result<Vec<u8>, Failure> {
+        let side = self.net.side();
+        let pixels = vec![0; asked.batch * side * side * 3];
+        Ok(self.net.onnx(&mut self.trainer, Input::u8([asked.batch, side, side, 3], &pixels), asked.half)?)
     }
 }

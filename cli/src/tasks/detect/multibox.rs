@@ -75,6 +75,15 @@ impl Detects for Multibox {
         })?;
         Ok(self.meant(&answers.data))
     }
+
+    fn onnx<B: Backend>(
+        &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
+    ) -> Result<Vec<u8>, Error<B::Error>> {
+        trainer.onnx([pictures], half, |[x]| {
+            let [logits, offsets] = self.net.answers(self.input.of(x));
+            logits.concat(&[offsets], 3)
+        })
+    }
 }
 
 impl Multibox {

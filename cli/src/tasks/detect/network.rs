@@ -46,6 +46,11 @@ pub trait Detects: Debug + Sized + 'static {
     fn found<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>,
     ) -> Result<Vec<Vec<Detection>>, Error<B::Error>>;
+
+    /// The network as an ONNX model for these pictures.
+    fn onnx<B: Backend>(
+        &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
+    ) -> Result<Vec<u8>, Error<B::Error>>;
 }
 
 /// A detector with first values by `seed`.

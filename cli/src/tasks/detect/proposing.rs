@@ -117,6 +117,19 @@ impl Detects for Proposing {
         }
         Ok(found)
     }
+
+    /// Run twice: what it says of anchors (`proposed`) gives the boxes of which it then tells what they are.
+    fn onnx<B: Backend>(
+        &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
+    ) -> Result<Vec<u8>, Error<B::Error>> {
+        let nothing = vec![Vec::new(); pictures.shape().sizes()[0]];
+        let (count, boxes) = self.regions.listed(&nothing, false);
+        trainer.onnx([pictures, Input::f32([count, 5], &boxes)], half, |[x, boxes]| {
+            let x = self.input.of(x);
+            let _ = self.net.proposed(x).output("proposed");
+            self.net.told(x, boxes)
+        })
+    }
 }
 
 impl Proposing {

@@ -8,7 +8,7 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, ImageInput, Kind, Made, Net, Network, Pixels, Reads, Recognised, Task, Trained,
+    Answers, Apply, Dataset, Export, ImageInput, Kind, Made, Net, Network, Pixels, Reads, Recognised, Task, Trained,
     apply::Fill, torch,
 };
 use crate::{
@@ -23,6 +23,7 @@ use gradscale::{
     Cpu, Input, Method, Parameters, PlanRow, Trainer,
     core::backend::Backend,
     models::{Dcgan, GanSize, Generator},
+    nn::Module,
     optim::Sgd,
 };
 use network::{LR, Noise, RULE, network, size};
@@ -134,6 +135,13 @@ struct Making<B: Backend> {
 impl<B: Backend<Error: 'static>> Apply for Making<B> {
     fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Answers, Failure> {
         Err(Failure::at("images", "the network makes images, and reads none: leave them out"))
+    }
+
+    fn onnx(&mut self, asked: &Export) -> Result<Vec<u8>, Failure> {
+        let (net, each) = (&self.generator, self.size.noise);
+        let noise = vec![0.0; asked.batch * each];
+        let z = Input::f32([asked.batch, 1, 1, each], &noise);
+        Ok(self.trainer.onnx([z], asked.half, |[z]| net.forward(z))?)
     }
 
     /// Of the noise of this seed: the same for every checkpoint.

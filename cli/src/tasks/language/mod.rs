@@ -7,7 +7,7 @@ mod writing;
 
 pub use writing::Choice;
 
-use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Trained, apply::Fill};
+use super::{Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Trained, apply::Fill};
 use crate::{
     Failure,
     data::{Corpus, IMAGES, Reading, Vocabulary},
@@ -146,6 +146,24 @@ struct Writing<B: Backend> {
 impl<B: Backend<Error: 'static>> Apply for Writing<B> {
     fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Answers, Failure> {
         Err(Failure::at("image", "the network reads text"))
+    }
+
+    fn onnx(&mut self, &Export { batch, length, half, .. }: &Export) -> Result<Vec<u8>, Failure> {
+        let words = vec![0; batch * length];
+        let tokens = Input::u32([batch, length], &words);
+        Ok(match &self.model {
+            Model::Decoder(net) => self.trainer.onnx([tokens], half, |[tokens]| net.logits(tokens))?,
+            Model::BigLstm(net, _) => {
+                let state = net.state(batch);
+                let zeros = state.map(|shape| vec![0.0; shape.len()]);
+                let [h, c] = [0, 1].map(|i| Input::f32(state[i], &zeros[i]));
+                self.trainer.onnx([tokens, h, c], half, |[tokens, h, c]| {
+                    let (features, [h, c]) = net.features(tokens, Some([h, c]));
+                    let _ = (h.output("h"), c.output("c"));
+                    net.logits(features)
+                })?
+            }
+        })
     }
 
     fn go_on(&mut self, prompt: &str, length: usize, choice: Choice) -> Result<String, Failure> {

@@ -5,13 +5,17 @@ mod decode;
 mod network;
 mod training;
 
-use super::{Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, apply::Fill};
+use super::{
+    Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, apply::Fill,
+};
 use crate::{
     Failure,
     data::{IMAGES, Reading, Speech},
     device::Work,
 };
-use gradscale::{Cpu, Method, Parameters, PlanRow, Trainer, core::backend::Backend, models::DeepSpeech, optim::Sgd};
+use gradscale::{
+    Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, models::DeepSpeech, optim::Sgd,
+};
 use network::{Batch, losses, network, sizes};
 use safetensors::SafeTensors;
 use std::path::Path;
@@ -124,5 +128,15 @@ impl<B: Backend<Error: 'static>> Apply for Listening<B> {
         let net = &self.net;
         let logits = self.trainer.evaluate(batch.inputs(), |[x, frames, steps]| net.logits(x, frames, steps))?;
         Ok(Answers::Texts(batch.texts(&logits.data, &self.letters)))
+    }
+
+    fn onnx(&mut self, &Export { batch, length, half, .. }: &Export) -> Result<Vec<u8>, Failure> {
+        let (net, frequencies) = (&self.net, self.sound.frequencies);
+        let frames = u32::try_from(length).map_err(|error| Failure::at("--length", error))?;
+        let (sound, frames, steps) =
+            (vec![0.0; batch * length * frequencies], vec![frames; batch], vec![DeepSpeech::steps(frames); batch]);
+        let sound = Input::f32([batch, length, frequencies, 1], &sound);
+        let inputs = [sound, Input::u32([batch], &frames), Input::u32([batch], &steps)];
+        Ok(self.trainer.onnx(inputs, half, |[x, frames, steps]| net.logits(x, frames, steps))?)
     }
 }

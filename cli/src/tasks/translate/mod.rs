@@ -7,7 +7,8 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript, apply::Fill,
+    Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript,
+    apply::Fill,
 };
 use crate::{
     Failure,
@@ -17,7 +18,7 @@ use crate::{
 };
 use decode::Translator;
 use gradscale::{
-    Cpu, Method, Parameters, PlanRow, Trainer,
+    Cpu, Input, Method, Parameters, PlanRow, Trainer,
     core::{backend::Backend, ops::Divisor},
     models::Seq2Seq,
     optim::Sgd,
@@ -150,5 +151,14 @@ impl<B: Backend<Error: 'static>> Apply for Interpreter<B> {
         let of =
             |pieces: &Vec<u32>| if pieces.len() > 1 { found.next().unwrap_or_default() } else { Transcript::default() };
         Ok(Answers::Texts(apart.iter().map(of).collect()))
+    }
+
+    fn onnx(&mut self, &Export { batch, length, half, .. }: &Export) -> Result<Vec<u8>, Failure> {
+        let (net, words) = (&self.net, vec![0; batch * length]);
+        let longest = u32::try_from(length).map_err(|error| Failure::at("--length", error))?;
+        let lengths = vec![longest; batch];
+        let [source, target] = [Input::u32([batch, length], &words), Input::u32([batch, length], &words)];
+        let inputs = [source, Input::u32([batch], &lengths), target];
+        Ok(self.trainer.onnx(inputs, half, |[source, lengths, target]| net.logits(source, lengths, target))?)
     }
 }

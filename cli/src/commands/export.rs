@@ -1,0 +1,59 @@
+//! `gradscale export`: a trained network for other runtimes.
+
+use super::{
+    predict::{Ready, of_checkpoint},
+    train::checkpoints::Found,
+};
+use crate::{Failure, data::Size, device::Device, output, tasks::Export as Asked};
+use clap::Args;
+use std::path::PathBuf;
+
+/// `gradscale export`.
+#[derive(Clone, Debug, Args)]
+pub struct Export {
+    /// A checkpoint of `gradscale train`.
+    #[arg(value_name = "CHECKPOINT")]
+    checkpoint: PathBuf,
+    /// The ONNX model to be written: what the network answers in evaluation, in f32, [n, rows, columns, channels]. It reads
+    /// what the network reads: bytes of images, numbers of a table scaled as in training, spectra, tokens; several inputs in
+    /// this order: of SSD and Faster R-CNN the picture, and of that boxes (its first answers, of anchors, are `proposed`); of
+    /// speech spectra, their frames, the steps these become (half, rounded up); of translation the source, its lengths, the
+    /// target so far; of language tokens, and of biglstm what it remembers (h, c). It has one size for all.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Store weights in FP16, half as large; they are cast where they are read.
+    #[arg(long)]
+    half: bool,
+    /// How many images, sequences or rows it takes at a time.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    batch: u16,
+    /// Of a network for pixels, which takes any size: rows and columns [default: those that images were resized to]
+    #[arg(long, value_name = "HxW")]
+    size: Option<Size>,
+    /// Of a network for sequences: tokens, pieces or frames that it takes at a time. Of the decoder at most its window.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    length: u16,
+}
+
+/// Writes the model.
+///
+/// # Errors
+/// A file that is no checkpoint, an operator that ONNX does not have, a size that is missing or too small.
+pub fn run(arguments: &Export) -> Result<(), Failure> {
+    let Export { checkpoint, out, half, batch, length, .. } = arguments;
+    let found = Found::read(checkpoint)?;
+    let Ready { mut applied, classes, fit } = of_checkpoint(&found, (Device::Cpu, 1))?;
+    let pixels = arguments.size.or(fit.resized);
+    let image = match (classes.input, classes.columns.len()) {
+        (Some(input), _) => Some(input.size),
+        (None, 0) => pixels.map(|Size([rows, columns])| [rows, columns, 3]),
+        (None, columns) => Some([1, columns, 1]),
+    };
+    if arguments.size.is_some_and(|Size(size)| classes.input.is_some_and(|input| input.size[..2] != size)) {
+        return Err(Failure::at("--size", "the network takes images of the training's size only"));
+    }
+    let asked = Asked { batch: usize::from(*batch), length: usize::from(*length), image, half: *half };
+    let model = applied.onnx(&asked)?;
+    output::write(out, &model)?;
+    output::print(&format!("{}: {:.1} MB\n", out.display(), model.len() as f64 / 1e6))
+}
