@@ -58,20 +58,20 @@ impl Case {
     fn write<const N: usize>(
         self, given: [Given<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Failure> {
-        let batch = given.each_ref().map(|given| given.input.clone());
+        let batch = given.each_ref().map(|given| given.input);
         let mut trainer = Trainer::new(Cpu::new(1)?, self.parameters, Sgd::new(0.05), Method::fp32())?;
         for _ in 0..2 {
-            let gradients = trainer.backward(batch.clone(), |inputs| net(inputs).square().mean())?;
+            let gradients = trainer.backward(batch, |inputs| net(inputs).square().mean())?;
             trainer.step(gradients)?;
         }
         for (i, given) in given.iter().enumerate() {
             fs::write(self.out.with_extension(format!("input{i}.bin")), &given.bytes)?;
         }
         for (half, ending) in [(false, "onnx"), (true, "half.onnx")] {
-            fs::write(self.out.with_extension(ending), trainer.onnx(batch.clone(), half, &net)?)?;
+            fs::write(self.out.with_extension(ending), trainer.onnx(batch, half, &net)?)?;
         }
         let answer = |trainer: &mut Trainer<Cpu>, ending: &str| -> Result<(), Failure> {
-            let answer = trainer.evaluate(batch.clone(), &net)?;
+            let answer = trainer.evaluate(batch, &net)?;
             let bytes: Vec<u8> = answer.data.iter().flat_map(|value| value.to_le_bytes()).collect();
             Ok(fs::write(self.out.with_extension(ending), bytes)?)
         };
@@ -91,9 +91,9 @@ fn images(
     out: &Path, name: &str, size: [usize; 4], build: impl FnOnce(&mut Scope<'_>) -> Box<dyn Module>,
 ) -> Result<(), Failure> {
     let (case, net) = Case::new(out, name, build);
-    let bytes: Vec<u8> = (0..size.iter().product()).map(|i: usize| (i * i % 251) as u8).collect();
+    let pixels = bytes(size.iter().product());
     // Bytes, as `gradscale train` feeds them.
-    case.write([Given::u8(size, &bytes)], |[x]| net.forward(x.affine(1.0 / 64.0, -2.0)))
+    case.write([Given::u8(size, &pixels)], |[x]| net.forward(x.affine(1.0 / 64.0, -2.0)))
 }
 
 fn main() -> Result<(), Failure> {
@@ -127,14 +127,14 @@ fn main() -> Result<(), Failure> {
     case.write([Given::f32([2, noise], &numbers[..2 * noise])], |[x]| net.forward(x))?;
     let (case, net) = Case::new(out, "ssd", |scope| Ssd::new(scope, SsdSize::Ssd300, small, 4));
     let side = SsdSize::Ssd300.side(true);
-    let pictures: Vec<u8> = (0..side * side * 3).map(|i| (i * i % 253) as u8).collect();
+    let pictures = bytes(side * side * 3);
     case.write([Given::u8([1, side, side, 3], &pictures)], |[x]| {
         let [scores, codes] = net.answers(x.affine(1.0 / 64.0, -2.0));
         scores.reshape([1, scores.shape().len()]).concat(&[codes.reshape([1, codes.shape().len()])], 3)
     })?;
     let (case, net) = Case::new(out, "faster-rcnn", |scope| FasterRcnn::new(scope, small, 4));
     let side = FasterRcnn::side(true);
-    let pictures: Vec<u8> = (0..side * side * 3).map(|i| (i * i % 253) as u8).collect();
+    let pictures = bytes(side * side * 3);
     // The last is of no image.
     let boxes = [0.0, 3.0, 4.0, 40.5, 33.0, 0.0, 10.0, 0.0, 60.0, 20.0, -1.0, 0.0, 0.0, 9.0, 9.0];
     case.write([Given::u8([1, side, side, 3], &pictures), Given::f32([3, 5], &boxes)], |[x, boxes]| {
@@ -177,6 +177,11 @@ fn layers(out: &Path, numbers: &[f32]) -> Result<(), Failure> {
         let sequence = joined.reshape([2, 1, 12, 6]);
         gru.forward(sequence).log_softmax() + sequence.sum_axis(3).unary(Unary::Abs).pow(0.5)
     })
+}
+
+/// So many bytes, of all kinds.
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|i| (i * i % 251).to_le_bytes()[0]).collect()
 }
 
 /// A network behind a pointer.

@@ -42,8 +42,8 @@ pub struct Export {
 pub fn run(arguments: &Export) -> Result<(), Failure> {
     let Export { checkpoint, out, half, batch, length, .. } = arguments;
     let found = Found::read(checkpoint)?;
-    let Ready { mut applied, classes, fit } = of_checkpoint(&found, (Device::Cpu, 1))?;
-    let pixels = arguments.size.or(fit.resized);
+    let Ready { mut applied, classes, .. } = of_checkpoint(&found, (Device::Cpu, 1))?;
+    let pixels = arguments.size.or(found.plan()?.setup.reading().size);
     let image = match (classes.input, classes.columns.len()) {
         (Some(input), _) => Some(input.size),
         (None, 0) => pixels.map(|Size([rows, columns])| [rows, columns, 3]),
