@@ -38,6 +38,17 @@ fn unary(device: &Cuda, len: usize) -> Result<(), Error> {
     device.alloc(DType::F16, 1).map(drop)
 }
 
+/// Forward, or the gradient of the weights.
+fn convolve(device: &Cuda, p: Conv2d, pass: Pass) -> Result<(), Error> {
+    let [x, w, y] = [p.x(), p.w(), p.y()].map(|shape| shape.into_iter().product::<u32>() as usize);
+    let [of_b, of_result] = if pass == Pass::Weight { [y, w] } else { [w, y] };
+    let (a, b, table) = (device.alloc(DType::F16, x)?, device.alloc(DType::F16, of_b)?, device.table(2, 0)?);
+    let mut result = device.alloc(DType::F32, of_result)?;
+    let y = Store::keep(Slot::ONE, &table, &mut result);
+    device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias: None, y })?;
+    pollster::block_on(device.read(&result, DataMut::F32(&mut vec![0.0; of_result])))
+}
+
 /// Blocks that go from element to element: all that fit at once, so that no round is uneven.
 #[test]
 fn dense_kernels_fill_the_device_once() {
@@ -54,14 +65,26 @@ fn long_sums_are_cut() {
     let Some(emulated) = emulated(1) else { return };
     let device = emulated.open().expect("a device");
     let p = Conv2d::padded([2, 128, 128, 8], 8, [1, 1], [0, 0]).expect("a shape");
-    let [x, y, w] = [p.x(), p.y(), p.w()].map(|shape| shape.into_iter().product::<u32>() as usize);
-    let (a, b) = (device.alloc(DType::F16, x).expect("memory"), device.alloc(DType::F16, y).expect("memory"));
-    let (table, mut w) = (device.table(2, 0).expect("a table"), device.alloc(DType::F32, w).expect("memory"));
-    let y = Store::keep(Slot::ONE, &table, &mut w);
-    device.launch(Launch::Conv { p, pass: Pass::Weight, a: &a, b: &b, bias: None, y }).expect("a launch");
-    pollster::block_on(device.read(&w, DataMut::F32(&mut vec![0.0; 64]))).expect("a result");
+    convolve(&device, p, Pass::Weight).expect("it runs");
     let parts = blocks(&emulated, "tensor_weight");
     assert!(parts >= 2 * 128 * 128 / 4096, "{parts} parts");
+}
+
+/// A picture of three channels is padded to eight: its products are of those that copy eight halves at a time.
+#[test]
+fn pictures_are_padded() {
+    let Some(emulated) = emulated(1) else { return };
+    let device = emulated.open().expect("a device");
+    let p = Conv2d::padded([2, 24, 24, 3], 64, [7, 7], [3, 3]).expect("a shape");
+    for pass in [Pass::Forward, Pass::Weight] {
+        convolve(&device, p, pass).expect("it runs");
+    }
+    let used = emulated.used();
+    let ways: Vec<&String> = used.keys().filter(|name| name.starts_with("tensor_")).collect();
+    assert!(
+        used.contains_key("pad") && !ways.is_empty() && ways.iter().all(|name| !name.ends_with("_any")),
+        "{used:?}"
+    );
 }
 
 /// What the driver says when a device is gone, of which a training has to begin anew.
