@@ -159,6 +159,8 @@ class Steps:
         if new:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
         outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=self._failed, micro=micro)
+        if self._trace is not None:
+            self._trace.write(self.steps + self.skipped + 1, outcome, self._sites, rows, order)
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:
             blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
