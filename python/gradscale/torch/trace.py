@@ -20,7 +20,7 @@ class Trace:
         # What is there is somebody's: it is not written over.
         self._file = open(path, "x", encoding="utf-8")
 
-    def write(self, iteration, outcome, sites, rows, order):
+    def write(self, iteration, kind, sites, rows, order):
         """Appends an attempt: the rows of the sites at which it stored, in that order, and what they have decided."""
         if self._under_way:
             self._under_way -= 1
@@ -32,8 +32,8 @@ class Trace:
             end = int(words.nonzero()[0].max(initial=-1)) + 1
             exponent = int(rows[slot, EXPONENT].view(np.int32))
             seen.append({"name": names[slot], "exponent": exponent, "next": exponents[slot], "words": words[:end].tolist()})
-        line = {"iteration": iteration, "skipped": outcome.kind == "skipped", "sites": seen}
-        if outcome.kind == "repeat":
+        line = {"iteration": iteration, "skipped": kind == "skipped", "sites": seen}
+        if kind == "repeat":
             line["repeated"] = True
         if self.method is not None:
             line["method"], self.method = self.method, None
