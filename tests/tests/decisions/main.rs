@@ -42,6 +42,7 @@ fn lines() -> Vec<Value> {
         if name.contains(".conv") || name.ends_with("classifier.weight") {
             let [_, rows, columns, inputs] = tensor.shape.sizes();
             let most = (6.0 / (rows * columns * inputs) as f64).sqrt();
+            #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
             let value = |bits: u32| ((f64::from(bits) / f64::from(1 << 23) - 1.0) * most) as f32;
             let values: Vec<f32> = drawn.by_ref().map(value).take(tensor.data.len()).collect();
             trainer.set_parameter(&name, &values).expect("a weight");
