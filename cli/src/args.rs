@@ -2,7 +2,7 @@
 
 use crate::commands::{
     compare::Compare, inspect::Inspect, plan::Plan, predict::Predict, propose::Propose, regimes::Regimes,
-    replay::Replay, train::Train,
+    replay::Replay, report::Report, train::Train,
 };
 use clap::{Parser, Subcommand};
 
@@ -35,6 +35,8 @@ pub enum Command {
     Predict(Predict),
     /// Says what another method would have made of a recorded training.
     Replay(Replay),
+    /// Writes the page of a recorded training: that of `train`, or one in PyTorch.
+    Report(Report),
     /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that
     /// are not finite, heads of unlike weight.
     Regimes(Regimes),

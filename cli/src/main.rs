@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use gradscale_cli::{
     Failure,
     args::{Arguments, Command},
-    commands::{compare, completions, devices, inspect, plan, predict, propose, regimes, replay, train},
+    commands::{compare, completions, devices, inspect, plan, predict, propose, regimes, replay, report, train},
     config,
 };
 use std::process::ExitCode;
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Train(asked) => return train::run(&asked).unwrap_or_else(|error| fail(&error)),
         Command::Predict(asked) => predict::run(&asked),
         Command::Replay(asked) => replay::run(&asked),
+        Command::Report(asked) => report::run(&asked),
         Command::Regimes(asked) => regimes::run(&asked),
         Command::Propose(asked) => propose::run(&asked),
         Command::Inspect(asked) => inspect::run(&asked),
