@@ -9,6 +9,9 @@ pub mod when {}
 #[doc = include_str!("../docs/guide/torch.md")]
 pub mod torch {}
 
+#[doc = include_str!("../docs/guide/pytorch.md")]
+pub mod pytorch {}
+
 #[doc = include_str!("../docs/guide/operators.md")]
 pub mod operators {}
 

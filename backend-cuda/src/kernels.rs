@@ -118,6 +118,10 @@ const REDUCE_MODULE: Module = Module::new("reduce", &[STORE, DENSE, file!("reduc
 /// Reduction along one axis, or of parts of it.
 pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
 
+const PAD_MODULE: Module = Module::new("pad", &[file!("pad.cu")]);
+/// Channels in eights.
+pub static PAD: Kernel = Kernel { module: &PAD_MODULE, entry: "pad" };
+
 const ROWS_MODULE: Module = Module::new("rows", &[STORE, DENSE, file!("rows.cu")]);
 /// Rows out of a table.
 pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
@@ -214,6 +218,7 @@ static SINGLE: &[&Kernel] = &[
     &SUM,
     &COPY,
     &COPY_WORDS,
+    &PAD,
     &REDUCE,
     &ROWS_GATHER,
     &ROWS_CLEAR,

@@ -23,6 +23,7 @@ pub mod kernels;
 mod memory;
 mod norm;
 mod optimize;
+mod padded;
 mod plan;
 mod pool;
 mod product;

@@ -38,6 +38,8 @@ pub struct Plan {
     /// Of [`PLAIN`].
     pub plain: &'static Kernel,
     pub mnk: [u32; 3],
+    /// Columns of the result: n, or fewer where x was padded to more channels than it has.
+    pub kept: u32,
     pub batch: u32,
     pub y_lead: u32,
     pub y_stride: u32,
@@ -91,6 +93,7 @@ impl Plan {
             kind: Kind::Matrices([ta, tb]),
             plain: &PLAIN[0],
             mnk: [m, n, k],
+            kept: n,
             batch: p.batch(),
             y_lead: lead[2],
             y_stride: strides[2],
@@ -137,6 +140,7 @@ impl Plan {
             kind: Kind::Convolution(pass),
             plain: &PLAIN[plain],
             mnk,
+            kept: mnk[1],
             batch: groups,
             y_lead,
             y_stride,

@@ -78,6 +78,19 @@ impl Choice {
     }
 }
 
+/// What is multiplied: addresses and types.
+pub(crate) struct Operands {
+    pub at: [u64; 2],
+    types: [DType; 2],
+}
+
+impl Operands {
+    /// Those of a plan; panics unless they are as long as it says.
+    pub fn of(plan: &Plan, a: &Memory, b: &Memory) -> Self {
+        Self { at: [a.holds(plan.lens[0]).at(), b.holds(plan.lens[1]).at()], types: [a.dtype(), b.dtype()] }
+    }
+}
+
 /// Results of the plain kernel's block along each side.
 const PLAIN_TILE: [u32; 2] = [64, 64];
 /// Longest sum of one block: tensor cores cut what does not fit, so that long sums of one sign drift.
@@ -89,7 +102,8 @@ impl Cuda {
     pub(crate) fn run_gemm(
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        self.run_product(&Plan::gemm(p), a, b, bias, y, None)
+        let plan = Plan::gemm(p);
+        self.run_product(&plan, &Operands::of(&plan, a, b), bias, y, None)
     }
 
     pub(crate) fn run_conv(
@@ -97,27 +111,31 @@ impl Cuda {
     ) -> Result<(), Error> {
         // a is what gives the rows of the result.
         let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
-        self.run_product(&Plan::conv(p, pass), a, b, bias, y, None)
+        if self.run_padded(p, pass, [a, b], bias, y)? {
+            return Ok(());
+        }
+        let plan = Plan::conv(p, pass);
+        self.run_product(&plan, &Operands::of(&plan, a, b), bias, y, None)
     }
 
     /// `by`: the way to compute, if it is not to be chosen.
-    fn run_product(
-        &self, plan: &Plan, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>, by: Option<Choice>,
+    pub(crate) fn run_product(
+        &self, plan: &Plan, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>, by: Option<Choice>,
     ) -> Result<(), Error> {
         let ([m, n, k], batch) = (plan.mnk, plan.batch);
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
-        let halves = a.dtype() == DType::F16 && b.dtype() == DType::F16;
+        let halves = x.types == [DType::F16; 2];
         let choice = match by {
             Some(choice) => choice,
             None if halves => self.choose(plan)?,
             None => Choice { kernel: plan.plain, tile: PLAIN_TILE, bulk: false },
         };
         let tiles = plan.tiles(choice.tile);
-        let operands = plan.lens[0] * a.dtype().size() + plan.lens[1] * b.dtype().size();
+        let operands = plan.lens[0] * x.types[0].size() + plan.lens[1] * x.types[1].size();
         let results = m as usize * n as usize * batch as usize;
-        let (splits, depth) = self.parts(k, tiles, results, operands);
+        let (splits, depth) = self.parts(k, tiles, results, operands, if plan.kept < n { 2 } else { 1 });
         // With the copy engine each multiprocessor has one block, which goes from tile to tile.
         let most = if choice.bulk { self.gpu().multiprocessors() } else { u32::MAX };
         let blocks = [(tiles * splits).min(most), 1, 1];
@@ -125,11 +143,11 @@ impl Cuda {
         let part = if splits > 1 { self.scratch(Use::Work, splits as usize * results * 4)? } else { 0 };
         let mut params = ProductParams {
             y: self.store(y, plan.lens[3], blocks)?,
-            a: a.holds(plan.lens[0]).at(),
-            b: b.holds(plan.lens[1]).at(),
+            a: x.at[0],
+            b: x.at[1],
             bias: bias.map_or(0, |bias| bias.holds(plan.lens[2]).at()),
             parts: part,
-            kinds: [a.kind(), b.kind(), bias.map_or(0, Memory::kind)],
+            kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
             mnk: plan.mnk,
             batch,
             splits,
@@ -153,6 +171,11 @@ impl Cuda {
             }
         }
         if splits > 1 {
+            if plan.kept < n {
+                // Parts have all channels of a pixel, the result those that x has.
+                params.conv.x[2] = plan.kept / (n / plan.conv.inputs);
+                (params.mnk[1], params.wide) = (plan.kept, 0);
+            }
             let (_, blocks) = self.dense(&FINISH, results)?;
             params.y = self.store(y, plan.lens[3], blocks)?;
             // SAFETY: as above.
@@ -205,8 +228,9 @@ impl Cuda {
             Kind::Convolution(pass) => Plan::conv(&proof::conv(choice, pass)?, pass),
         };
         let plain = Choice { kernel: &kind.tensor()[4], tile: TILES[4], bulk: false };
-        self.run_product(&plan, a, b, None, &y[0], Some(choice))?;
-        self.run_product(&plan, a, b, None, &y[1], Some(plain))
+        let operands = Operands::of(&plan, a, b);
+        self.run_product(&plan, &operands, None, &y[0], Some(choice))?;
+        self.run_product(&plan, &operands, None, &y[1], Some(plain))
     }
 
     /// The tile: the largest that is not mostly empty and fills the device.
@@ -223,11 +247,11 @@ impl Cuda {
     }
 
     /// In how many parts a sum is cut, and their length: so that no sum is too long, and the device is full as far as
-    /// memory for the parts goes, which is little beside the operands.
-    fn parts(&self, k: u32, tiles: u32, results: usize, operands: usize) -> (u32, u32) {
+    /// memory for the parts goes, which is little beside the operands; and so that there are at least so many.
+    fn parts(&self, k: u32, tiles: u32, results: usize, operands: usize, least: u32) -> (u32, u32) {
         let room = (operands / 16).max(256 << 10) / (4 * results);
         let most = u32::try_from(room).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST));
-        let wish = (2 * self.gpu().multiprocessors() / tiles).min(most).max(k.div_ceil(LONGEST)).max(1);
+        let wish = (2 * self.gpu().multiprocessors() / tiles).min(most).max(k.div_ceil(LONGEST)).max(least);
         // Whole stages of the kernels: a multiple of 64, as is the longest.
         let depth = k.div_ceil(wish).next_multiple_of(64).max(64);
         (k.div_ceil(depth).max(1), depth)

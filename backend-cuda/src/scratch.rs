@@ -14,12 +14,14 @@ pub enum Use {
     Done,
     /// What an operator hands from launch to launch.
     Work,
+    /// Operands with more channels than they have.
+    Padded,
 }
 
 /// The pieces.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pieces: [Option<Memory>; 3],
+    pieces: [Option<Memory>; 4],
     outgrown: Vec<Memory>,
     /// Largest amount since the last look.
     peak: u64,
@@ -40,7 +42,7 @@ impl Scratch {
             }
             self.outgrown.extend(piece.replace(new));
         }
-        if let Use::Work = what {
+        if let Use::Work | Use::Padded = what {
             self.peak = self.peak.max(bytes as u64);
         }
         Ok(piece.as_ref().map_or(0, Memory::at))

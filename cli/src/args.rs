@@ -2,7 +2,7 @@
 
 use crate::commands::{
     compare::Compare, export::Export, inspect::Inspect, plan::Plan, predict::Predict, propose::Propose,
-    regimes::Regimes, replay::Replay, train::Train,
+    regimes::Regimes, replay::Replay, report::Report, train::Train,
 };
 use clap::{Parser, Subcommand};
 
@@ -37,6 +37,8 @@ pub enum Command {
     Export(Export),
     /// Says what another method would have made of a recorded training.
     Replay(Replay),
+    /// Writes the page of a recorded training: that of `train`, or one in PyTorch.
+    Report(Report),
     /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that
     /// are not finite, heads of unlike weight.
     Regimes(Regimes),

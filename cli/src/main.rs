@@ -4,7 +4,9 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use gradscale_cli::{
     Failure,
     args::{Arguments, Command},
-    commands::{compare, completions, devices, export, inspect, plan, predict, propose, regimes, replay, train},
+    commands::{
+        compare, completions, devices, export, inspect, plan, predict, propose, regimes, replay, report, train,
+    },
     config,
 };
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Command::Predict(asked) => predict::run(&asked),
         Command::Export(asked) => export::run(&asked),
         Command::Replay(asked) => replay::run(&asked),
+        Command::Report(asked) => report::run(&asked),
         Command::Regimes(asked) => regimes::run(&asked),
         Command::Propose(asked) => propose::run(&asked),
         Command::Inspect(asked) => inspect::run(&asked),

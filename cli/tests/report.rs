@@ -1,5 +1,8 @@
 //! The page that a comparison writes: whole, self-contained, with everything that it is to show.
 
+mod command;
+
+use command::{done, refused};
 use std::{fs, process::Command};
 
 #[test]
@@ -62,6 +65,58 @@ fn comparison_writes_its_report() {
     let row = table.lines().find(|line| line.starts_with("| gs |")).expect("a row");
     for number in row.split('|').map(str::trim).filter(|cell| cell.contains('±')) {
         assert!(html.contains(&format!("<td>{number}</td>")), "{number}");
+    }
+}
+
+/// Of a trace, of which neither loss nor data are known; one of PyTorch's has other names and the same rows.
+#[test]
+fn a_trace_has_a_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    done(directory, &["train", "--iters", "6", "--batch", "2", "--width", "2", "--threads", "1", "--trace", "t.jsonl"]);
+    let trace = fs::read_to_string(directory.join("t.jsonl")).expect("a trace");
+    assert_eq!(done(directory, &["report", "t.jsonl"]).trim(), "t.html");
+    let html = fs::read_to_string(directory.join("t.html")).expect("a page");
+    self_contained(&html);
+    assert!(balanced(&html) > 20);
+    for id in ["verdict", "before-after", "scales", "underflow", "histogram", "range", "events", "arguments"] {
+        assert_eq!(html.matches(&format!("<section id=\"{id}\"")).count(), 1, "{id}");
+    }
+    for id in ["summary", "curves", "samples"] {
+        assert!(!html.contains(&format!("<section id=\"{id}\"")), "{id}");
+    }
+    assert!(html.contains("6 steps at") && html.contains("0 skipped, 0 repeats") && !html.contains("NaN"));
+
+    // One step skipped, one repeated: said with the site and what happened there.
+    let mut lines: Vec<serde_json::Value> =
+        trace.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let name = lines[2]["sites"][1]["name"].as_str().expect("a name").to_owned();
+    lines[2]["skipped"] = true.into();
+    not_a_number(&mut lines[2]["sites"][1]);
+    let mut attempt = lines[4].clone();
+    attempt["repeated"] = true.into();
+    not_a_number(&mut attempt["sites"][0]);
+    lines.insert(4, attempt);
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(directory.join("u.jsonl"), text).expect("written");
+    done(directory, &["report", "u.jsonl", "--out", "page.html"]);
+    let html = fs::read_to_string(directory.join("page.html")).expect("a page");
+    assert!(html.contains("5 steps at") && html.contains("1 skipped, 1 repeats"));
+    for said in [format!("skipped: {name} received NaN"), "repeated: cross_entropy/cast received NaN".to_owned()] {
+        assert!(html.contains(&said), "{said}");
+    }
+
+    assert!(refused(directory, &["report", "none.jsonl"]).contains("none.jsonl"));
+    assert!(refused(directory, &["report", "page.html"]).contains("page.html: line 1"));
+    assert!(refused(directory, &["report", "u.jsonl", "--out", "u.jsonl"]).contains("the trace itself"));
+    assert_eq!(fs::read_to_string(directory.join("u.jsonl")).expect("still there").lines().count(), 7);
+}
+
+/// A NaN more at a site of a trace.
+fn not_a_number(site: &mut serde_json::Value) {
+    for word in [0, 6] {
+        let count = site["words"][word].as_u64().expect("a count");
+        site["words"][word] = (count + 1).into();
     }
 }
 

@@ -30,13 +30,13 @@ impl Values<'_> {
     }
 }
 
-/// Where they go.
+/// Where they go. Types are tried in this order, and one that does not fit takes twice as long as storing a few values.
 #[derive(Debug, FromPyObject)]
 pub enum Stored<'py> {
-    /// As they are.
-    F32(PyReadwriteArray1<'py, f32>),
     /// Rounded to nearest even.
     F16(PyReadwriteArray1<'py, f16>),
+    /// As they are.
+    F32(PyReadwriteArray1<'py, f32>),
 }
 
 impl Stored<'_> {

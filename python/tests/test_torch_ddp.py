@@ -54,12 +54,17 @@ def worker(rank, ranks, port, out):
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def results():
+def run(function, port):
+    """What two ranks put into a dictionary."""
     with mp.Manager() as manager:
         out = manager.dict()
-        mp.spawn(worker, (2, 29500 + os.getpid() % 400, out), nprocs=2)
+        mp.spawn(function, (2, port + os.getpid() % 400, out), nprocs=2)
         return dict(out)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return run(worker, 29500)
 
 
 def test_halves_between_ranks_are_the_mean(results):
@@ -83,3 +88,83 @@ def test_half_in_ranks_and_between_them(results):
         (cross_entropy(model(x), y) / 2 * 2.0**-30).backward()
     assert gs.update().stepped
     assert error(results["attached"], [p.grad for p in model.parameters() if p.grad is not None]) < 1e-3
+
+
+def closures(rank, ranks, port, out):
+    """Steps that are repeated, skipped or refused, where the reason is on one rank alone."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from gradscale.torch import attach, ddp
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    torch.set_num_threads(1)
+    data = list(batches("mlp", 12 * ranks))[rank::ranks]
+    # In step 4 rank 1 has a loss that its exponents cannot hold, in step 6 rank 0; in step 8 rank 1 a NaN, which no
+    # repeat mends, while rank 0 overflows.
+    factors = {(4, 1): 2.0**30, (6, 0): 2.0**34, (8, 1): float("nan"), (8, 0): 2.0**40}
+    for case in ("f32", "attached", "hook"):
+        model = network("mlp")
+        gs = attach(model) if case != "f32" else None
+        parallel = DistributedDataParallel(model)
+        if case == "hook":
+            parallel.register_comm_hook(ddp.HalfGradients(), ddp.hook)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        runs = []
+        for step, (x, y) in enumerate(data):
+            runs.append(0)
+
+            def closure():
+                runs[-1] += 1
+                optimizer.zero_grad()
+                loss = cross_entropy(parallel(x), y) * factors.get((step, rank), 1.0)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                return loss
+
+            if gs:
+                gs.step(closure, optimizer)
+            elif step != 8:
+                closure()
+                optimizer.step()
+        weights = [p.detach() for p in model.parameters()]
+        out[case, rank] = weights, runs, gs and (gs.steps, gs.skipped, gs.repeats)
+    # Each on its own: one has a NaN, which the other knows nothing of.
+    model = network("mlp")
+    gs, optimizer = attach(model), torch.optim.SGD(model.parameters(), 0.05)
+    x, y = data[0]
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def alone():
+        loss = cross_entropy(model(x), y) * (float("nan") if rank else 1.0)
+        loss.backward()
+        return loss
+
+    for closure in (alone, lambda: alone() if rank else torch.zeros(1)):
+        try:
+            gs.step(closure, optimizer)
+        except RuntimeError as error:
+            out[closure is alone, rank] = str(error)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def stepped():
+    return run(closures, 29900)
+
+
+@pytest.mark.parametrize("case", ["attached", "hook"])
+def test_all_ranks_repeat_where_one_has_to(stepped, case):
+    (weights, runs, counts), (others, runs_there, counts_there) = stepped[case, 0], stepped[case, 1]
+    assert runs == runs_there and counts == counts_there
+    assert runs == [1, 1, 1, 1, 2, 1, 2, 1, 2, 1, 1, 1] and counts == (11, 1, 3)
+    assert all(torch.equal(a, b) for a, b in zip(weights, others))
+    # The hook's exponents stay below both kinds of batches for a while, so it rounds small ones more coarsely.
+    assert error(weights, stepped["f32", 0][0]) < (2e-3 if case == "attached" else 6e-3)
+
+
+def test_ranks_that_disagree_say_so(stepped):
+    for rank in (0, 1):
+        assert "finite on rank 0 and not finite on the other ranks; no rank has stepped" in stepped[True, rank]
+        assert "on rank 0 the closure of gs.step() called no backward" in stepped[False, rank]

@@ -228,6 +228,54 @@ def test_gpt2():
     assert ours < 1.3 * theirs + 1e-3, (ours, theirs)
 
 
+class Mnist(nn.Module):
+    """The network of PyTorch's mnist example, as its readers know it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 32, 3, 1), nn.Conv2d(32, 64, 3, 1)
+        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
+        self.fc1, self.fc2 = nn.Linear(9216, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
+        x = self.dropout2(F.relu(self.fc1(torch.flatten(self.dropout1(x), 1))))
+        return F.log_softmax(self.fc2(x), dim=1)
+
+
+def test_mnist():
+    """Its loop, with Adadelta and StepLR, on pictures of ten patterns with noise; the loss stays as small as it is told to."""
+
+    def train(factor):
+        torch.manual_seed(0)
+        model, patterns = Mnist(), torch.rand(10, 1, 28, 28)
+        gs = attach(model) if factor != 1 else None
+        # Its steps are as small as gradients are, where eps is so.
+        optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0 / factor, eps=1e-6 * factor**2)
+        if gs:
+            gs.guard(optimizer)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
+        model.train()
+        for epoch in range(2):
+            for _ in range(10):
+                target = torch.randint(10, (32,))
+                data = patterns[target] + 0.3 * torch.randn(32, 1, 28, 28)
+                optimizer.zero_grad()
+                loss = F.nll_loss(model(data), target)
+                (loss * factor).backward()
+                optimizer.step()
+                if gs:
+                    assert gs.update().stepped
+            scheduler.step()
+        model.eval()
+        target = torch.arange(100) % 10
+        with torch.no_grad():
+            return (model(patterns[target] + 0.3 * torch.randn(100, 1, 28, 28)).argmax(1) == target).float().mean()
+
+    right, ours = train(1), train(2.0**-30)
+    assert right > 0.8 and abs(ours - right) < 0.1, (right, ours)
+
+
 class WordLanguageModel(nn.Module):
     """PyTorch's word_language_model, as its readers know it: a recurrent network with tied weights."""
 

@@ -48,11 +48,15 @@ pub fn sequence(
     let states: Vec<usize> =
         target.iter().flat_map(|&letter| [p.blank(), letter]).chain([p.blank()]).map(|c| c as usize).collect();
     let count = states.len();
+    // Of each frame the largest, and the logarithm of the sum of exponentials beside it.
+    let sums: Vec<(f64, f64)> = (0..frames)
+        .map(|t| {
+            let most = (0..classes).map(|c| logits(t, c)).fold(f64::NEG_INFINITY, f64::max);
+            (most, (0..classes).map(|c| (logits(t, c) - most).exp()).sum::<f64>().ln())
+        })
+        .collect();
     // Logarithms of probabilities.
-    let log = |t: usize, c: usize| {
-        let most = (0..classes).map(|c| logits(t, c)).fold(f64::NEG_INFINITY, f64::max);
-        logits(t, c) - most - (0..classes).map(|c| (logits(t, c) - most).exp()).sum::<f64>().ln()
-    };
+    let log = |t: usize, c: usize| logits(t, c) - sums[t].0 - sums[t].1;
     if (0..frames).any(|t| log(t, 0).is_nan()) {
         return f64::NAN;
     }

@@ -1,17 +1,23 @@
 // Operators whose results are dense and depend on their index alone: eight at a time, as many blocks as the device
 // holds at once.
 //
+// A thread asks for the operands of two groups before it uses the first: blocks of 256 threads, of which four fit, have 16 KiB
+// of halves under way with one, and an H100 needs 18 KiB on each multiprocessor (3.35 TB/s · 0.7 µs / 132).
+//
 // `F::one(i)` is the result of index i; `F::eight(i, v)` those from i on, a multiple of eight.
 
 template <class F>
 DEVICE void dense(const Store& s, u32 len, const F& f) {
     Epilogue e = begin(s);
     Seen seen = {};
-    u32 step = blocks_x() * thread_count();
-    for (u32 group = block_x() * thread_count() + thread_index(); group < len / 8; group += step) {
-        float v[8];
+    const u32 step = blocks_x() * thread_count(), groups = len / 8;
+    for (u32 group = block_x() * thread_count() + thread_index(); group < groups; group += 2 * step) {
+        const u32 next = group + step;
+        float v[8], w[8];
         f.eight(group * 8, v);
+        if (next < groups) f.eight(next * 8, w);
         put8(s, e, seen, (u64)group * 8, v);
+        if (next < groups) put8(s, e, seen, (u64)next * 8, w);
     }
     u32 rest = len / 8 * 8 + thread_index();
     if (block_x() == 0 && rest < len) put(s, e, seen, rest, f.one(rest));

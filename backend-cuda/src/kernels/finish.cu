@@ -1,4 +1,5 @@
-// The end of a product whose sums were cut: adds their parts in order, then the bias, and stores.
+// The end of a product whose sums were cut: adds their parts in order, then the bias, and stores. Where a convolution's
+// images were padded to `inputs` channels, parts have these, and the result the `c` that there are.
 
 KERNEL(finish, Product) {
     Epilogue e = begin(p.y);
@@ -23,8 +24,10 @@ KERNEL(finish, Product) {
             for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, n + j);
             put8(p.y, e, seen, at, v);
         } else {
+            const bool padded = p.inputs > p.c;
+            const u64 from = padded ? i / p.c * p.inputs + i % p.c : i, parts = padded ? total / p.c * p.inputs : total;
             float v = 0.0f;
-            for (u32 part = 0; part < p.splits; part++) v += p.parts[part * total + i];
+            for (u32 part = 0; part < p.splits; part++) v += p.parts[part * parts + from];
             put(p.y, e, seen, at, v + bias_at(p, z, n));
         }
     }

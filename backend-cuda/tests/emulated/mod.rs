@@ -5,6 +5,7 @@
 use gradscale_cuda::{Cubins, Cuda};
 use libloading::Library;
 use std::{
+    collections::BTreeMap,
     ffi::{CString, c_char, c_int},
     path::PathBuf,
     sync::OnceLock,
@@ -103,8 +104,8 @@ impl Emulated {
         Cuda::open_with(usize::try_from(self.ordinal).expect("a number"), cubins)
     }
 
-    /// The modules whose kernels have run.
-    pub fn used(&self) -> Vec<String> {
+    /// The modules whose kernels have run, and the blocks of their largest launch.
+    pub fn used(&self) -> BTreeMap<String, u64> {
         let mut text = vec![0u8; 1 << 16];
         let driver = &libraries().expect("loaded").driver;
         // SAFETY: the function has this type, and as much room as it is told.
@@ -113,7 +114,9 @@ impl Emulated {
             used.expect("the emulated driver")(self.ordinal, text.as_mut_ptr().cast(), text.len())
         };
         text.truncate(len);
-        String::from_utf8(text).expect("names").split(' ').map(Into::into).collect()
+        let text = String::from_utf8(text).expect("names");
+        let named = text.split(' ').filter_map(|one| one.split_once(':'));
+        named.map(|(name, most)| (name.to_owned(), most.parse().expect("a number"))).collect()
     }
 }
 

@@ -73,9 +73,17 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?].map(Work::Gemm));
     }
     // Channels in and out; images of 7 × 5 pixels or 2 × 3.
-    for [c, o, large] in
-        [[72, 136, 1], [136, 72, 1], [8, 16, 1], [16, 8, 0], [72, 72, 0], [8, 72, 0], [5, 7, 0], [136, 8, 1]]
-    {
+    for [c, o, large] in [
+        [72, 136, 1],
+        [136, 72, 1],
+        [8, 16, 1],
+        [16, 8, 0],
+        [72, 72, 0],
+        [8, 72, 0],
+        [5, 7, 0],
+        [12, 20, 0],
+        [136, 8, 1],
+    ] {
         let x = if large == 1 { [2, 7, 5, c] } else { [2, 2, 3, c] };
         let p = Conv2d::padded(x, o, [3, 3], [1, 1])?;
         all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
@@ -84,6 +92,15 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         let pointwise = Conv2d::new([2, 7, 5, c], o, [1, 1])?;
         all.extend(Pass::ALL.map(|pass| Work::Conv(pointwise, pass)));
     }
+    // Few channels, which are padded to eight.
+    let few = [
+        Conv2d::padded([2, 12, 13, 3], 64, [7, 7], [3, 3])?,
+        Conv2d::padded([2, 25, 23, 3], 72, [7, 7], [3, 3])?.stride([2, 2])?,
+        Conv2d::new([1, 16, 16, 1], 8, [1, 1])?,
+        Conv2d::padded([3, 9, 8, 5], 24, [3, 2], [1, 2])?.dilation([2, 1])?,
+        Conv2d::padded([3, 9, 8, 7], 11, [3, 3], [1, 1])?,
+    ];
+    all.extend(few.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
     // What the copy engine brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
     let bulk = [
         Conv2d::padded([3, 7, 5, 64], 136, [3, 3], [1, 1])?,

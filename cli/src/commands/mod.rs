@@ -10,4 +10,5 @@ pub mod predict;
 pub mod propose;
 pub mod regimes;
 pub mod replay;
+pub mod report;
 pub mod train;

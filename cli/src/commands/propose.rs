@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Propose {
-    /// A trace that `gradscale train --trace` has recorded.
+    /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Share of the recorded steps, in percent, whose largest gradient must fit; the others would be skipped.

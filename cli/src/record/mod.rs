@@ -3,11 +3,13 @@
 mod described;
 pub(crate) mod event;
 pub(crate) mod gradients;
+mod recorded;
 mod recorder;
 pub(crate) mod summary;
 pub(crate) mod verdict;
 
 pub use described::Description;
+pub use recorded::recorded;
 pub use recorder::Recorder;
 
 use crate::{

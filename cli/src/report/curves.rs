@@ -11,22 +11,22 @@ use super::{
 use crate::{
     metrics::{Metric, Unit},
     record::Record,
-    tasks::On,
+    tasks::{Dataset, On},
 };
 use std::collections::BTreeSet;
 
 /// The section.
-pub fn section_of(report: &Report<'_>) -> String {
+pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
     let networks: BTreeSet<&String> = report.runs.iter().flat_map(|run| run.losses.keys()).collect();
     let of = if networks.is_empty() { "" } else { ", of both networks together" };
     let title = format!("<b>Loss</b> of the training steps{of}");
-    let mut cards = vec![card(&title, &loss(report, |run| run.loss.clone()))];
+    let mut cards = vec![card(&title, &loss(report, data, |run| run.loss.clone()))];
     for name in networks {
         let of_network = |run: &Record| {
             let losses = run.losses.get(name).into_iter().flatten();
             losses.map(|loss| loss.unwrap_or(f32::NAN)).collect()
         };
-        cards.push(card(&format!("<b>Loss of {}</b>", escape(name)), &loss(report, of_network)));
+        cards.push(card(&format!("<b>Loss of {}</b>", escape(name)), &loss(report, data, of_network)));
     }
     let several = report.runs.iter().any(|run| run.scores.len() > 1);
     let taken = report.runs.iter().flat_map(|run| &run.scores).flat_map(|score| score.metrics.iter());
@@ -50,19 +50,15 @@ fn steps(report: &Report<'_>) -> Axis {
     Axis::new(Scale::Plain, 0.0, last as f64)
 }
 
-fn loss_of(report: &Report<'_>) -> &'static str {
-    report.data.loss_of()
-}
-
 /// One of the losses of each run.
-fn loss(report: &Report<'_>, of: impl Fn(&Record) -> Vec<f32>) -> String {
+fn loss(report: &Report<'_>, data: &dyn Dataset, of: impl Fn(&Record) -> Vec<f32>) -> String {
     let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&of(run)))).collect();
     let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));
     // A loss that runs away would leave nothing to see of the others.
     let first = mean_and_spread(smoothed.iter().filter_map(|(_, loss)| loss.first().copied()));
     let high = first.map_or(high, |(first, _)| high.min(4.0 * first));
     let y = Axis::new(Scale::Plain, (low - 0.08 * (high - low)).max(0.0), high + 0.05 * (high - low));
-    let mut plot = Plot::new(steps(report), y, "training step", loss_of(report));
+    let mut plot = Plot::new(steps(report), y, "training step", data.loss_of());
     for (method, class) in report.coloured() {
         for run in report.of(method) {
             plot.line(&format!("raw {class}"), &raw(&of(run)));

@@ -24,7 +24,8 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
         if report.title != reports[0].title {
             content += &format!("<h3>{}</h3>\n", escape(&report.title));
         }
-        let said = verdict::verdict(report.methods.iter().copied(), report.runs, report.data.exam());
+        let methods = || report.methods.iter().copied();
+        let said = report.data.map(|data| verdict::verdict(methods(), report.runs, data.exam())).unwrap_or_default();
         let item = |said: &verdict::Sentence| {
             // A number and its sign stay together.
             let text = escape(&said.text).replace(" %", "&nbsp;%");
@@ -32,7 +33,7 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
         };
         let items: String = said.iter().map(item).collect();
         let circumstances = escape(&report.circumstances);
-        let doubts = Summary::new(report.methods.iter().copied(), report.runs).doubts;
+        let doubts = Summary::new(methods(), report.runs).doubts;
         let doubt = |doubt: &String| format!("<li>{}</li>\n", escape(doubt));
         let doubts = match &doubts[..] {
             [] => String::new(),
@@ -40,7 +41,8 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
                 format!("<p>Doubtful:</p>\n<ul class=\"doubts\">{}</ul>\n", all.iter().map(doubt).collect::<String>())
             }
         };
-        content += &format!("<ul class=\"verdict\">\n{items}</ul>\n{doubts}<p class=\"how\">{circumstances}</p>\n");
+        let items = if said.is_empty() { items } else { format!("<ul class=\"verdict\">\n{items}</ul>\n") };
+        content += &format!("{items}{doubts}<p class=\"how\">{circumstances}</p>\n");
     }
     section("verdict", "What happened", "", &content)
 }

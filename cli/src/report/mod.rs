@@ -38,7 +38,8 @@ pub struct Report<'a> {
     pub methods: Vec<&'a str>,
     /// One for each method and seed, as far as they are there.
     pub runs: &'a [&'a Record],
-    pub data: &'a dyn Dataset,
+    /// Of a trace nothing is known but its sites: no loss, no scores, no data.
+    pub data: Option<&'a dyn Dataset>,
     pub origin: &'a Origin,
     pub arguments: Value,
 }
@@ -46,16 +47,17 @@ pub struct Report<'a> {
 /// The page of a training or a comparison, the first, with what was compared beside it.
 pub fn html(reports: &[Report<'_>]) -> String {
     let Some((report, beside)) = reports.split_first() else { return String::new() };
-    let mut sections = vec![first::verdict(reports), first::gradients(report), first::summary(report)];
+    let mut sections = vec![first::verdict(reports), first::gradients(report)];
+    sections.extend(report.data.map(|_| first::summary(report)));
     sections.extend(beside.iter().map(first::beside));
     sections.extend([
-        curves::section_of(report),
+        report.data.map_or_else(String::new, |data| curves::section_of(report, data)),
         scales::section_of(report),
         underflow::section_of(report),
         histogram::section_of(report),
         range::section_of(report),
         events::section_of(report),
-        samples::section_of(report),
+        report.data.map_or_else(String::new, |data| samples::section_of(report, data)),
         page::arguments(report.origin, &report.arguments),
     ]);
     page::page(&report.title, &sections)

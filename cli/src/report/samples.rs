@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{
     drawing::framed,
-    tasks::{BoxedSample, Found, Made, Samples, Transcript, colour},
+    tasks::{BoxedSample, Dataset, Found, Made, Samples, Transcript, colour},
 };
 
 /// The section.
-pub fn section_of(report: &Report<'_>) -> String {
-    let (title, lead, content) = match report.data.samples() {
+pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
+    let (title, lead, content) = match data.samples() {
         Samples::Nothing => return String::new(),
         Samples::Pixels { size, classes, palette, images } => {
             let lead =

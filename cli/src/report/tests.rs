@@ -49,7 +49,7 @@ fn html(methods: Vec<&str>, runs: &[Record]) -> String {
         circumstances: HOSTILE.to_owned(),
         methods,
         runs: &runs.iter().collect::<Vec<_>>(),
-        data: &data,
+        data: Some(&data),
         origin: &origin,
         arguments,
     };

@@ -42,21 +42,22 @@ pub fn section_of(report: &Report<'_>) -> String {
         ),
     ];
     let mut tables = String::new();
-    if report.gradient_scaling().next().is_some() {
+    // A trace does not say what decisions expected.
+    let decided = report.data.is_some();
+    if decided && report.gradient_scaling().next().is_some() {
         tables += &details("What binds a decision", false, MEANINGS);
     }
     for (method, class) in report.gradient_scaling() {
         let name = escape(method);
+        let beside = if decided { ", predicted by the decisions ○" } else { "" };
         cards.push(card(
-            &format!(
-                "<b>Worst step under {name}</b>: measured <span class=\"{class}\">●</span>, predicted by the decisions ○"
-            ),
+            &format!("<b>Worst step under {name}</b>: measured <span class=\"{class}\">●</span>{beside}"),
             &predicted(report, &names, method, &class),
         ));
         let held: Vec<_> = names.iter().map(|site| counts(report, method, site)).collect();
         let occur = RULES.into_iter().filter(|(rule, _)| held.iter().any(|counts| counts.contains_key(*rule)));
         let caption = format!("<b>What bound the decisions</b> of {name}{}", rules(occur));
-        cards.push(card(&caption, &bound(report, &names, method)));
+        cards.extend(decided.then(|| card(&caption, &bound(report, &names, method))));
         tables += &details(&format!("Numbers of {name}, by site"), false, &table(report, &names, method));
     }
     let legend = legend(report.with_sites().map(|(method, class)| (class, method)));

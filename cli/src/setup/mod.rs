@@ -217,7 +217,10 @@ impl Setup {
     pub fn divisor(&self, pixels: Pixels, image: usize) -> String {
         let (what, own) = self.task().kind().counted(self.batch(), image);
         let Pixels::Fixed(number) = pixels else {
-            return format!("The loss is the mean over the {} of a batch.", self.task().kind().mean_over());
+            return format!(
+                "The loss is the mean over the {} of a batch.",
+                self.task().kind().mean_over(self.chosen.net())
+            );
         };
         let ratio = number as f64 / own as f64;
         let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };

@@ -114,8 +114,8 @@ pub trait Kind {
     /// What a loss is divided by, and how many of these a batch has whose images have so many pixels.
     fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
 
-    /// What it is a mean over, unless told.
-    fn mean_over(&self) -> &'static str {
+    /// What a network's loss is a mean over, unless told.
+    fn mean_over(&self, _: Net) -> &'static str {
         self.counted(1, 1).0
     }
 

@@ -10,7 +10,8 @@ from . import graph
 from .scaled import Enter, ScaledTensor
 from .report import Report
 from .steps import Steps
-from .stores import Device, Host
+from .stores import FULL, Device, Host
+from .trace import Trace
 
 
 class GradientScaling(Steps):
@@ -38,7 +39,7 @@ class GradientScaling(Steps):
         self._labels, self._hooks, self._unnamed = {}, {}, 0
         self._modules, self._optimizers, self._undo = [], [], []
         self._found, self._flight = None, None
-        self._loaded = None
+        self._loaded = self._trace = None
 
     @staticmethod
     def _check(method, late):
@@ -66,6 +67,8 @@ class GradientScaling(Steps):
     def _refresh(self):
         """What the coming step does at each site."""
         self._details = self._sites.details
+        if self._trace is not None:
+            self._details = np.full_like(self._details, FULL)
         self.stores.upload(self._sites.exponents, self._details)
         self._at_once = self._sites.at_once.tolist()
 
@@ -74,7 +77,7 @@ class GradientScaling(Steps):
         if slot is None:
             slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
             # What the others observe in this step stays.
-            self._details = np.append(self._details, self._sites.details[slot])
+            self._details = np.append(self._details, self._sites.details[slot] if self._trace is None else FULL)
             self._at_once.append(bool(self._sites.at_once[slot]))
             self.stores.upload(self._sites.exponents, self._details)
             if calls > 1:
@@ -197,6 +200,24 @@ class GradientScaling(Steps):
     def report(self):
         """What is known of all sites and steps: to be printed, or as pandas or TensorBoard want it."""
         return Report(self)
+
+    def trace(self, path):
+        """Writes what every site sees in every step from here on into a new file, as JSON lines: what ``gradscale train
+        --trace`` writes. ``gradscale report`` makes a page of it, ``gradscale.replay`` and ``gradscale replay`` play it by
+        another method. Takes about half a kilobyte for a site and step. Returns a function that ends it; so does ``detach()``."""
+        if self._trace is not None:
+            raise ValueError("a trace is being written already: end that first")
+        trace = self._trace = Trace(path, self.method, (self._flight is not None) + (self._micro > 0))
+
+        def end():
+            trace.close()
+            if self._trace is trace:
+                self._trace = None
+
+        self._undo.append(end)
+        if self._sites is not None:
+            self._refresh()
+        return end
 
     def __repr__(self):
         count = 0 if self._sites is None else len(self._sites)

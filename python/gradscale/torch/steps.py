@@ -7,6 +7,8 @@ import types
 import numpy as np
 import torch
 
+from .. import _gradscale
+from . import ranks
 
 
 class SkippedTooOften(RuntimeError):
@@ -91,34 +93,69 @@ class Steps:
         """Runs `closure`, which clears gradients, computes a loss, calls backward and returns the loss; then steps the
         `optimizers`, or those that are guarded. If something overflowed at a site, nothing has changed yet, and the closure
         runs again, with the same random numbers and running statistics: every site then decides from the batch's own
-        values. So no batch is lost whose gradients f32 can hold. Waits for the device."""
+        values. So no batch is lost whose gradients f32 can hold. Waits for the device.
+
+        With several ranks, whose gradients ``DistributedDataParallel`` averages, all of them call this, and all repeat where
+        one has to; they tell one another a number at each attempt."""
         if self._flight is not None:
             flight, self._flight = self._flight, None
             self._finish(flight, repeatable=False)
             self._refresh()
-        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            raise RuntimeError("gs.step() is for one process: ranks would have to agree to repeat. Use gs.guard() and gs.update()")
         pairs = [(one, self._original(one)) for one in optimizers] or list(self._optimizers)
         if not pairs:
             raise ValueError("which optimizer is to step? Give it here, or guard it")
+        device = next((p.device for one, _ in pairs for group in one.param_groups for p in group["params"]), "cpu")
         before = self._before()
         while True:
             loss = closure()
             if self._micro == 0:
+                if ranks.several():
+                    ranks.agreed(ranks.NOTHING, device)
                 raise RuntimeError("the closure of gs.step() called no backward that begins at a scaled loss")
             found = self.found_inf(p for one, _ in pairs for group in one.param_groups for p in group["params"])
-            outcome = self.outcome = self._finish(self._collect(), repeatable=True)
+            repeat = self._attempted(self._collect(), device)
             self._refresh()
-            if outcome.kind != "repeat":
+            if not repeat:
                 break
             self._again(before)
-        if outcome.stepped:
+        if self.outcome.stepped:
             for optimizer, step in pairs:
                 self.guarded(optimizer, step, found=found)
             self._found = None
         else:
             self._again(before)
         return loss
+
+    def _attempted(self, flight, device):
+        """Decides from the rows of an attempt; whether it is to be repeated."""
+        repeatable = True
+        if ranks.several():
+            ours = self._alone(flight)
+            repeatable = ranks.agreed(ours, device) or ours == ranks.FINITE
+            if repeatable and ours == ranks.ELSEWHERE:
+                # Nothing overflowed here, so what was stored says nothing against the exponents in force.
+                self.repeats += 1
+                self._record("repeat", *flight[:2])
+                return True
+        self.outcome = self._finish(flight, repeatable)
+        return self.outcome.kind == "repeat"
+
+    def _alone(self, flight):
+        """How an attempt would end if there were no other ranks."""
+        (rows, found), order, micro = self.stores.read(flight[0]), *flight[1:]
+        if not found:
+            return ranks.FINITE
+        trial = _gradscale.Sites(self.method, late=self._late)
+        trial.load_state_dict(self._sites.state_dict())
+        outcome = trial.finish(rows, found, order=order, repeatable=True, failed=self._failed, micro=micro)
+        if outcome.kind == "repeat":
+            return ranks.REPEAT
+        return ranks.ELSEWHERE if outcome.name is None else ranks.LOST
+
+    def _record(self, kind, seen, order):
+        if self._trace is not None:
+            rows, _ = self.stores.read(seen)
+            self._trace.write(self.steps + self.skipped + 1, kind, self._sites, rows, order)
 
     def _original(self, optimizer):
         return next((step for known, step in self._optimizers if known is optimizer), optimizer.step)
@@ -159,6 +196,7 @@ class Steps:
         if new:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
         outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=self._failed, micro=micro)
+        self._record(outcome.kind, seen, order)
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:
             blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})

@@ -86,6 +86,7 @@ impl Batch {
         let ([batch, frames, classes], p) = (self.shape, self.build()?);
         let mut wants = [vec![], vec![]];
         for n in 0..batch {
+            let sums: Vec<f64> = (0..frames).map(|t| self.lse(n, t)).collect();
             let mut gradient = vec![0.0; frames * classes];
             let loss = rule(&p, n, &mut gradient);
             let counts = loss.is_finite();
@@ -95,12 +96,12 @@ impl Batch {
             wants[0].push(Want { value: loss, scale: loss.abs() + 1.0, terms });
             // Sums over alignments are as far apart as logarithms of probabilities are.
             let logs = (0..self.input_lengths[n] as usize * classes).map(|i| (i / classes, i % classes));
-            let logs = logs.map(|(t, c)| (self.logit(n, t, c) - self.lse(n, t)).abs());
+            let logs = logs.map(|(t, c)| (self.logit(n, t, c) - sums[t]).abs());
             let apart = 1.0 + logs.filter(|log| log.is_finite()).fold(0.0, f64::max);
             for (i, value) in gradient.into_iter().enumerate() {
                 let (t, c) = (i / classes, i % classes);
                 let counts = counts && t < self.input_lengths[n] as usize;
-                let log = if counts { self.logit(n, t, c) - self.lse(n, t) } else { f64::NEG_INFINITY };
+                let log = if counts { self.logit(n, t, c) - sums[t] } else { f64::NEG_INFINITY };
                 let probability = log.exp();
                 let share = probability - value;
                 // An exponential has the absolute error of its argument.

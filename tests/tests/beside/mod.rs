@@ -106,7 +106,7 @@ fn compare<B: Backend<Error: 'static>>(device: B, name: &str, bounds: &Distance)
 
 /// Why two devices may decide differently at a site: at the lower exponent, the share that flushes lies on both within
 /// 10 % of γ′ or one value of it; or what flushes there is smaller than what rounding made of the tensor, so that these
-/// values mean nothing. Panics where neither holds.
+/// values mean nothing; or what flushes on one alone lies that near the edge. Panics where none of them holds.
 fn excuse(a: &SiteReport<'_>, b: &SiteReport<'_>, stored: &[Difference]) -> String {
     let k = least(a).min(least(b));
     let [here, cpu] = [a, b].map(|site| flushed(site, k));
@@ -115,14 +115,16 @@ fn excuse(a: &SiteReport<'_>, b: &SiteReport<'_>, stored: &[Difference]) -> Stri
     // The tensor that was stored at this site: of its length and largest magnitude, before the cast and after it.
     let (counts, exponent) = (b.row.counts(), b.row.exponent());
     let amax = f64::from(counts.amax) * 2f64.powi(-exponent);
-    let noise = stored.iter().find(|one| one.len as u64 == counts.count && (one.amax / amax - 1.0).abs() < 1e-3);
-    let noise = noise.unwrap_or_else(|| panic!("no gradient belongs to {}", b.name)).rms;
-    let smallest = 2f64.powi(-25 - k);
+    let noise = stored.iter().find(|one| one.cpu.len() as u64 == counts.count && (one.amax / amax - 1.0).abs() < 1e-3);
+    let tensor = noise.unwrap_or_else(|| panic!("no gradient belongs to {}", b.name));
+    let (noise, smallest) = (tensor.rms, 2f64.powi(-25 - k));
+    let at_the_edge = tensor.cpu.iter().filter(|value| (value.abs() - smallest).abs() <= 4.0 * noise).count();
     let line = format!(
         "{}: 2^{} and 2^{} on the CPU; at 2^{k} {} and {} of {} flush, γ′ allows {limit:.1}; below {smallest:.1e}, noise {noise:.1e}",
         b.name, a.alpha, b.alpha, here.part, cpu.part, cpu.whole
     );
-    assert!(near || smallest <= 4.0 * noise, "{line}");
+    let turned = here.part.abs_diff(cpu.part) <= at_the_edge as u64;
+    assert!(near || smallest <= 4.0 * noise || turned, "{line}; {at_the_edge} lie at the edge");
     line
 }
 
@@ -140,7 +142,8 @@ fn flushed(site: &SiteReport<'_>, exponent: i32) -> Rate {
 }
 
 struct Difference {
-    len: usize,
+    /// The CPU's values.
+    cpu: Vec<f64>,
     /// The CPU's largest magnitude, and the root mean square of its values.
     amax: f64,
     values: f64,
@@ -155,7 +158,7 @@ impl Difference {
         let apart: Vec<f64> = here.iter().zip(cpu).map(|(a, b)| a - b).collect();
         let amax = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
         let rms = |values: &[f64]| (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt();
-        Self { len: cpu.len(), amax: amax(cpu), values: rms(cpu), worst: amax(&apart), rms: rms(&apart) }
+        Self { amax: amax(cpu), values: rms(cpu), worst: amax(&apart), rms: rms(&apart), cpu: cpu.to_vec() }
     }
 
     fn relative(&self) -> f64 {

@@ -10,7 +10,7 @@ use core::{
     cell::Cell,
     ffi::{c_char, c_int, c_uint},
 };
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Memory of each device: enough for the suite, little enough to be refused.
 pub const MEMORY: u64 = 4 << 30;
@@ -25,7 +25,7 @@ pub struct Device {
     /// The primary context while somebody holds it, and how many do.
     pub primary: Option<(Handle, u32)>,
     /// Modules whose kernels have run.
-    pub used: BTreeSet<String>,
+    pub used: BTreeMap<String, u64>,
 }
 
 /// A context.
@@ -42,7 +42,7 @@ impl Device {
         let (kind, faults) = text.split_once(':').unwrap_or((text, ""));
         let parts = kind.split_once('x').and_then(|(arch, count)| Some((arch.parse().ok()?, count.parse().ok()?)));
         let (arch, multiprocessors) = parts.ok_or_else(|| format!("{kind}: a device is such as 80x2"))?;
-        Ok(Self { arch, multiprocessors, faults: Faults::parse(faults)?, primary: None, used: BTreeSet::new() })
+        Ok(Self { arch, multiprocessors, faults: Faults::parse(faults)?, primary: None, used: BTreeMap::new() })
     }
 }
 

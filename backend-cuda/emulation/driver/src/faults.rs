@@ -1,4 +1,6 @@
-//! What can go wrong with a device, by a text such as `oom=17,maps,broken=wgmma`.
+//! What can go wrong with a device, or be otherwise, by a text such as `oom=17,maps,broken=wgmma`.
+
+use crate::Status;
 
 /// The faults of a device.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +15,10 @@ pub struct Faults {
     pub hang: Option<String>,
     /// `lost=PREFIX`: the device is lost when one runs.
     pub lost: Option<String>,
+    /// `code=N`: by this error of the driver; else by a failed launch.
+    pub code: Option<Status>,
+    /// `resident=N`: a multiprocessor holds so many blocks of any kernel; else two.
+    pub resident: Option<i32>,
     /// `unloadable=PREFIX`: they are not loaded.
     pub unloadable: Option<String>,
 }
@@ -36,6 +42,10 @@ impl Faults {
                 "broken" => faults.broken = Some(value),
                 "hang" => faults.hang = Some(value),
                 "lost" => faults.lost = Some(value),
+                "code" => faults.code = Some(value.parse().map_err(|_| format!("{fault}: which error?"))?),
+                "resident" => {
+                    faults.resident = Some(value.parse().map_err(|_| format!("{fault}: how many blocks?"))?);
+                }
                 "unloadable" => faults.unloadable = Some(value),
                 other => return Err(format!("{other}: no fault is called so")),
             }

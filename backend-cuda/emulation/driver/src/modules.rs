@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// How an image of the emulated compiler begins; the path of a library follows, and a zero.
 const IMAGE: &[u8] = b"EMULATED ";
-/// Blocks that a multiprocessor is said to hold of any kernel.
+/// Blocks that a multiprocessor is said to hold of any kernel, unless told.
 const RESIDENT: c_int = 2;
 /// Bytes of shared memory that a launch may ask for unprepared: the limit is 48 KiB with what a kernel has beside, which
 /// nobody knows here.
@@ -86,13 +86,14 @@ impl State {
             }
         }
         if names(faults.lost.as_ref(), &module) {
-            return Err(status::LAUNCH_FAILED);
+            return Err(faults.code.unwrap_or(status::LAUNCH_FAILED));
         }
         if !names(faults.broken.as_ref(), &module) {
             // SAFETY: the library that has the entry is loaded, and whoever launched it vouched for its parameters.
             unsafe { (function.entry)(launch.blocks.as_ptr(), launch.shared, launch.parameters.as_ptr()) };
         }
-        device.used.insert(module);
+        let most = device.used.entry(module).or_default();
+        *most = launch.blocks.iter().map(|&count| u64::from(count)).product::<u64>().max(*most);
         Ok(())
     }
 }
@@ -178,11 +179,12 @@ extern "C" fn cuFuncSetAttribute(function: Handle, attribute: c_uint, value: c_i
 unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     blocks: *mut c_int, function: Handle, _threads: c_int, shared: usize,
 ) -> Status {
-    let state = state();
+    let mut state = state();
     state.current();
     let fits = shared <= state.function(function).shared as usize;
+    let resident = state.device().faults.resident.unwrap_or(RESIDENT);
     // SAFETY: the caller's memory.
-    unsafe { blocks.write(if fits { RESIDENT } else { 0 }) };
+    unsafe { blocks.write(if fits { resident } else { 0 }) };
     status::SUCCESS
 }
 

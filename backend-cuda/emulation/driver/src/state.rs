@@ -106,7 +106,7 @@ pub extern "C" fn emulated_is_failing(ordinal: c_int) -> c_int {
     c_int::from(device.is_some_and(|device| device.faults.out_of_memory_in.is_some()))
 }
 
-/// The modules whose kernels have run on a device, with spaces between; returns the length without the final zero. At
+/// The modules whose kernels have run on a device, as NAME:BLOCKS of the largest launch, with spaces between; returns the length without the final zero. At
 /// most `len` bytes are written.
 ///
 /// # Safety
@@ -115,7 +115,10 @@ pub extern "C" fn emulated_is_failing(ordinal: c_int) -> c_int {
 pub unsafe extern "C" fn emulated_modules(ordinal: c_int, text: *mut c_char, len: usize) -> usize {
     let state = state();
     let ordinal = usize::try_from(ordinal).unwrap_or(usize::MAX);
-    let used = state.devices.get(ordinal).map(|device| device.used.iter().cloned().collect::<Vec<_>>().join(" "));
+    let used = state
+        .devices
+        .get(ordinal)
+        .map(|device| device.used.iter().map(|(name, most)| format!("{name}:{most}")).collect::<Vec<_>>().join(" "));
     let used = used.unwrap_or_default();
     let count = used.len().min(len.saturating_sub(1));
     // SAFETY: the caller's promise.

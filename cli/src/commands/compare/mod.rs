@@ -77,7 +77,7 @@ fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin)
         circumstances: case.circumstances(origin),
         methods: case.methods().collect(),
         runs,
-        data: case.data,
+        data: Some(case.data),
         origin,
         arguments: serde_json::to_value(case.arguments).map_err(|error| Failure::at("report.html", error))?,
     })

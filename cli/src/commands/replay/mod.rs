@@ -15,7 +15,7 @@ use std::{fmt::Write, path::PathBuf};
 /// `gradscale replay`.
 #[derive(Clone, Debug, Args)]
 pub struct Replay {
-    /// A trace that `gradscale train --trace` has recorded.
+    /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, delayed, gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]

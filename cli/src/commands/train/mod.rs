@@ -262,7 +262,7 @@ impl Training<'_> {
             circumstances: described.circumstances(&plan.setup, plan.pixels, plan.iters(), &[plan.seed], &origin),
             methods: vec![&plan.method],
             runs: &[self.recorder.record()],
-            data: self.data,
+            data: Some(self.data),
             origin: &origin,
             arguments: serde_json::to_value(plan).map_err(|error| Failure::file(&path, error))?,
         };

@@ -38,7 +38,7 @@ impl Dataset for Boxed {
     }
 
     fn loss_of(&self) -> &'static str {
-        "loss of a matched box"
+        "loss of a box"
     }
 
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure> {

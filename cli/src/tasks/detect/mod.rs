@@ -73,8 +73,8 @@ impl Kind for Detecting {
         ("images", batch)
     }
 
-    fn mean_over(&self) -> &'static str {
-        "matched boxes"
+    fn mean_over(&self, net: Net) -> &'static str {
+        if net == Net::FasterRcnn { "drawn anchors and regions" } else { "matched boxes" }
     }
 
     fn network(&self, network: Network) -> String {

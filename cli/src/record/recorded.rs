@@ -1,0 +1,81 @@
+//! A record of what a trace says.
+
+use super::{Entry, Event, Extremes, Point, Record, Recorder};
+use gradscale::{
+    Cause, Repeated, SiteReport, Skipped,
+    core::{stats::Stats, step},
+    replay::{Seen, Step},
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a training recorded that is called `method`. Losses, scores and what decisions expected are not in a trace.
+///
+/// # Errors
+/// Rows that are none, in words.
+pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
+    let last = steps.last().map_or(0, |step| step.iteration);
+    let mut recorder = Recorder::new(method, 0, last, &[]);
+    let mut extremes: HashMap<&str, Extremes> = HashMap::new();
+    let mut overflows: HashMap<&str, u64> = HashMap::new();
+    let mut repeated = Vec::new();
+    for step in steps {
+        let rows = step.sites.iter().map(Seen::row).collect::<Result<Vec<_>, _>>()?;
+        for (seen, row) in step.sites.iter().zip(&rows) {
+            *overflows.entry(&seen.name).or_default() += row.counts().non_finite();
+        }
+        let sites = step.sites.iter().zip(&rows).map(|(seen, row)| report(seen, row, overflows[&seen.name[..]]));
+        let sites: Vec<SiteReport<'_>> = sites.collect();
+        let blame = step::blame(rows.iter().map(Stats::counts));
+        let blame = blame.map(|blame| (step.sites[blame.site].name.clone(), blame));
+        if step.repeated {
+            repeated.extend(blame.map(|(site, blame)| {
+                let said = Repeated { site, kind: blame.kind, exponent: blame.exponent, excess: None };
+                Event::new(&said, Some(&said.site), &sites)
+            }));
+            continue;
+        }
+        for (seen, site) in step.sites.iter().zip(&sites) {
+            extremes.entry(&seen.name).or_default().add(site);
+        }
+        let sampled = recorder.samples(step.iteration);
+        let points = sites.iter().filter(|_| sampled);
+        let points = points.map(|site| Point::new(site, extremes[site.name], step.iteration)).collect();
+        let skipped = step.skipped.then(|| {
+            let said = Skipped {
+                site: blame.as_ref().map(|(site, blame)| (site.clone(), blame.kind)),
+                exponent: blame.as_ref().map_or(0, |(_, blame)| blame.exponent),
+                cause: Cause::NotFinite,
+            };
+            Event::new(&said, blame.as_ref().map(|(site, _)| &site[..]), &sites)
+        });
+        recorder.restore(&Entry {
+            iteration: step.iteration,
+            loss: f32::NAN,
+            losses: BTreeMap::new(),
+            seconds: 0.0,
+            skipped,
+            repeated: std::mem::take(&mut repeated),
+            scores: None,
+            validation: None,
+            sites: points,
+        });
+    }
+    Ok(recorder.done())
+}
+
+/// What is known of a site from its row alone.
+fn report<'a>(seen: &'a Seen, row: &'a Stats, overflows: u64) -> SiteReport<'a> {
+    let counts = row.counts();
+    let share = |part: u64| if counts.nonzero() == 0 { 0.0 } else { part as f64 / counts.nonzero() as f64 };
+    SiteReport {
+        name: &seen.name,
+        alpha: seen.next,
+        row,
+        gamma_measured: share(counts.flushed),
+        gamma_predicted: None,
+        bound: None,
+        overflows,
+        subnormal_share: share(counts.subnormal),
+        log2_amax: (counts.amax > 0.0).then(|| f64::from(counts.amax).log2() - f64::from(counts.exponent)),
+    }
+}

@@ -1,0 +1,39 @@
+"""What several processes have to agree on: whether a step is taken, repeated or left out."""
+
+import torch
+import torch.distributed as dist
+
+#: How an attempt at a step ended at a rank: its gradients are finite; they are not, and its own sites would repeat the batch;
+#: they are not, and its own sites saw nothing of that; its own sites saw what no exponent mends; it had no backward pass.
+FINITE, REPEAT, ELSEWHERE, LOST, NOTHING = range(5)
+
+
+def several():
+    """Whether there are other ranks."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def agreed(code, device):
+    """Whether all ranks repeat the batch. All of them have to call this, each with how its attempt ended."""
+    device = "cpu" if dist.get_backend() == "gloo" else device
+    mine = torch.tensor([code], dtype=torch.int32, device=device)
+    all_ = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_, mine)
+    codes = [int(one) for one in all_]
+    if NOTHING in codes:
+        raise RuntimeError(
+            f"on {_ranks(codes, NOTHING)} the closure of gs.step() called no backward that begins at a scaled loss; no rank has"
+            " stepped"
+        )
+    if FINITE in codes and len(set(codes)) > 1:
+        raise RuntimeError(
+            f"gradients are finite on {_ranks(codes, FINITE)} and not finite on the other ranks; no rank has stepped. gs.step()"
+            " wants gradients that are averaged over all ranks, as DistributedDataParallel does; where ranks train on their own,"
+            " use gs.guard() and gs.update()"
+        )
+    return REPEAT in codes and LOST not in codes
+
+
+def _ranks(codes, code):
+    which = [str(rank) for rank, one in enumerate(codes) if one == code]
+    return ("rank " if len(which) == 1 else "ranks ") + ", ".join(which)

@@ -1,0 +1,56 @@
+"""Traces: what every site saw in every step, as the program of this project records it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from .. import _gradscale
+from .stores import EXPONENT
+
+
+class Trace:
+    """A trace being written, a line of JSON for each attempt at a step."""
+
+    def __init__(self, path, method, under_way):
+        self.method = _spelled(method)
+        # Attempts whose rows began before this, without histograms.
+        self._under_way = under_way
+        # What is there is somebody's: it is not written over.
+        self._file = open(path, "x", encoding="utf-8")
+
+    def write(self, iteration, kind, sites, rows, order):
+        """Appends an attempt: the rows of the sites at which it stored, in that order, and what they have decided."""
+        if self._under_way:
+            self._under_way -= 1
+            return
+        names, exponents = sites.names, sites.exponents.tolist()
+        seen = []
+        for slot in order:
+            words = rows[slot, :EXPONENT]
+            end = int(words.nonzero()[0].max(initial=-1)) + 1
+            exponent = int(rows[slot, EXPONENT].view(np.int32))
+            seen.append({"name": names[slot], "exponent": exponent, "next": exponents[slot], "words": words[:end].tolist()})
+        line = {"iteration": iteration, "skipped": kind == "skipped", "sites": seen}
+        if kind == "repeat":
+            line["repeated"] = True
+        if self.method is not None:
+            line["method"], self.method = self.method, None
+        self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self):
+        """Ends it."""
+        self._file.close()
+
+
+def _spelled(method):
+    """With what is remembered of rows before, for methods that remember any: traces of long ago did not say."""
+    if "history" in method:
+        return method
+    try:
+        _gradscale.Sites(f"{method},history=ring")
+    except ValueError:
+        return method
+    return f"{method},history=ring"

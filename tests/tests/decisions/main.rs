@@ -1,0 +1,109 @@
+//! What the engine decides for SegNetBasic in its first steps: the file beside which `python/tests` puts PyTorch's training
+//! of the same network from the same weights.
+
+use gradscale::{
+    Cpu, Input, Method, Parameters, SiteReport, Trainer, models::SegNet, nn::Module, optim::Sgd, replay::Seen,
+};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf};
+
+const METHOD: &str = "gs:gamma=0.02,interval=1";
+const STEPS: usize = 20;
+/// Steps whose rows stand in the file: what decisions are made from is long.
+const WITH_ROWS: usize = 2;
+const BATCH: usize = 2;
+const HEIGHT: usize = 64;
+const WIDTH: usize = 96;
+const CHANNELS: usize = 8;
+const CLASSES: usize = 5;
+
+/// Numbers from 0 to below 2^24, the same in every language: the upper bits of a linear congruential generator.
+struct Drawn(u32);
+
+impl Iterator for Drawn {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Some(self.0 >> 8)
+    }
+}
+
+/// A line for each step: its loss, and what each site saw, in backward order, and decided.
+fn lines() -> Vec<Value> {
+    let mut parameters = Parameters::seeded(0);
+    let net = SegNet::new(&mut parameters.at("net"), 3, CHANNELS, CLASSES);
+    let optimizer = Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.01) };
+    let method: Method = METHOD.parse().expect("a method");
+    let mut trainer = Trainer::new(Cpu::new(1).expect("a thread"), parameters, optimizer, method).expect("a trainer");
+    // Weights of convolutions are uniform, with the variance of He et al.; one generator, in the order of the names.
+    let mut drawn = Drawn(1);
+    for (name, tensor) in trainer.parameters().expect("readable") {
+        if name.contains(".conv") || name.ends_with("classifier.weight") {
+            let [_, rows, columns, inputs] = tensor.shape.sizes();
+            let most = (6.0 / (rows * columns * inputs) as f64).sqrt();
+            #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 on purpose")]
+            let value = |bits: u32| ((f64::from(bits) / f64::from(1 << 23) - 1.0) * most) as f32;
+            let values: Vec<f32> = drawn.by_ref().map(value).take(tensor.data.len()).collect();
+            trainer.set_parameter(&name, &values).expect("a weight");
+        }
+    }
+    let mut byte = |below: u32| u8::try_from(drawn.next().expect("without end") % below).expect("a byte");
+    let images: Vec<u8> = (0..BATCH * HEIGHT * WIDTH * 3).map(|_| byte(256)).collect();
+    // Stripes of classes.
+    let labels: Vec<u8> =
+        (0..BATCH * HEIGHT * WIDTH).map(|i| u8::try_from(i / 7 % CLASSES).expect("a class")).collect();
+    let step = |step: usize| {
+        let batch = [Input::u8([BATCH, HEIGHT, WIDTH, 3], &images), Input::u8([BATCH, HEIGHT, WIDTH, 1], &labels)];
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).expect("gradients");
+        let outcome = trainer.step(gradients).expect("a step");
+        assert_eq!(outcome.skipped, None);
+        let site = |site: SiteReport<'_>| {
+            let seen = Seen::of(site.name, site.row, site.alpha, None);
+            let mut line = json!({ "name": seen.name, "exponent": seen.exponent, "next": seen.next });
+            if step < WITH_ROWS {
+                line["words"] = json!(seen.words);
+            }
+            line
+        };
+        let sites: Vec<Value> = trainer.sites().map(site).collect();
+        let mut line = json!({ "iteration": step + 1, "skipped": false, "loss": outcome.loss, "sites": sites });
+        if step == 0 {
+            line["method"] = json!(METHOD);
+        }
+        line
+    };
+    (0..STEPS).map(step).collect()
+}
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests/segnet.jsonl")
+}
+
+/// Another processor adds in another order, so a share of flushed values may lie on the other side of the limit.
+#[test]
+fn the_engine_decides_what_the_file_says() {
+    let file = fs::read_to_string(path()).expect("the file");
+    let there: Vec<Value> = file.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let here = lines();
+    assert_eq!(here.len(), there.len());
+    let (mut decided, mut apart) = (0, 0);
+    for (here, there) in here.iter().zip(&there) {
+        let sites = |line: &Value| line["sites"].as_array().expect("sites").clone();
+        for (here, there) in sites(here).iter().zip(&sites(there)) {
+            assert_eq!(here["name"], there["name"]);
+            let next = |site: &Value| site["next"].as_i64().expect("an exponent");
+            decided += 1;
+            apart += usize::from(next(here) != next(there));
+            assert!((next(here) - next(there)).abs() <= 1, "{here} and {there}");
+        }
+    }
+    assert!(decided >= 300 && 10 * apart <= decided, "{apart} of {decided} decisions differ");
+}
+
+#[test]
+#[ignore = "writes the file, when networks or rules are meant to differ: cargo test --test decisions -- --ignored"]
+fn write_the_file() {
+    let lines: Vec<String> = lines().iter().map(ToString::to_string).collect();
+    fs::write(path(), lines.join("\n") + "\n").expect("written");
+}
