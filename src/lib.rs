@@ -17,6 +17,7 @@ pub mod models;
 pub mod nn;
 mod ops;
 pub mod optim;
+pub mod parallel;
 mod parameters;
 pub mod replay;
 mod shape;

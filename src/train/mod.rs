@@ -11,10 +11,13 @@ mod operands;
 mod outcome;
 mod own;
 mod parameters;
+mod parts;
 mod prefetch;
 mod programs;
+mod ranks;
 mod read;
 mod repeat;
+mod seen;
 mod step;
 mod update;
 
@@ -41,6 +44,7 @@ use gradscale_core::{
     step::SkipLimit,
 };
 use parameters::ParameterSet;
+use ranks::Ranks;
 use std::{
     fmt,
     ops::Range,
@@ -117,6 +121,7 @@ pub struct Trainer<B: Backend> {
     /// Numbers of a rule of one's own that are on the device.
     numbers: Vec<f32>,
     tickets: Tickets,
+    ranks: Ranks,
     /// What the paper's rules would decide from, if that is observed.
     observed: Option<Vec<(Slot, Operands)>>,
     /// Attempts before the last of the last step, if operands are observed.
@@ -202,6 +207,7 @@ impl<B: Backend> Trainer<B> {
         let hyperparameters = optimizer.hyperparameters(&steps, settings.momentum);
         let exec =
             Executor::new(device, parameters.fixed(), sites.len(), hyperparameters.len()).map_err(Error::Device)?;
+        let ranks = Ranks::alone(parameters.all.len());
         let mut trainer = Self {
             exec,
             settings,
@@ -219,6 +225,7 @@ impl<B: Backend> Trainer<B> {
             updates: Vec::new(),
             numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
+            ranks,
             observed: None,
             attempts: Vec::new(),
             rows: Vec::new(),
