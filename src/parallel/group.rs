@@ -43,8 +43,17 @@ pub struct Traffic {
 struct Inner {
     communicator: Box<dyn Communicator>,
     traffic: Traffic,
-    /// Whether this rank has said that it cannot go on, or heard it of another.
-    over: bool,
+    end: End,
+}
+
+/// How ranks came apart, if they did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    None,
+    /// One cannot go on, and has said so to all.
+    Known,
+    /// Some cannot be reached, or are elsewhere.
+    Broken,
 }
 
 /// The ranks of a training, as one of them sees them. Clones are the same rank.
@@ -72,7 +81,7 @@ impl Group {
     /// The ranks that this communicator reaches.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         let (rank, size) = (communicator.rank(), communicator.size());
-        let inner = Inner { communicator: Box::new(communicator), traffic: Traffic::default(), over: false };
+        let inner = Inner { communicator: Box::new(communicator), traffic: Traffic::default(), end: End::None };
         Self { inner: Some(Arc::new(Mutex::new(inner))), rank, size }
     }
 
@@ -113,11 +122,13 @@ impl Group {
         }
     }
 
-    /// Tells the others that this rank cannot go on: their next exchange ends with its words. Nothing happens if they know
-    /// already.
-    pub fn fail(&self, why: &str) {
-        if !self.locked().is_none_or(|inner| inner.over) {
-            self.gather(Kind::Failed, why.as_bytes()).ok();
+    /// Tells the others that this rank cannot go on: their next exchange ends with its words. Nothing is said if they know
+    /// already. Whether all know.
+    pub fn fail(&self, why: &str) -> bool {
+        match self.locked().map(|inner| inner.end) {
+            Some(End::None) => matches!(self.gather(Kind::Failed, why.as_bytes()), Err(ParallelError::Failed { .. })),
+            Some(End::Known) => true,
+            Some(End::Broken) | None => false,
         }
     }
 
@@ -127,6 +138,18 @@ impl Group {
     /// A rank that did not come to the end.
     pub fn finish(&self) -> Result<(), ParallelError> {
         self.gather(Kind::Done, &[]).map(drop)
+    }
+
+    /// A number of each rank, by rank.
+    ///
+    /// # Errors
+    /// A rank that is gone or has failed.
+    pub fn numbers(&self, mine: u64) -> Result<Vec<u64>, ParallelError> {
+        let all = self.gather(Kind::Told, &mine.to_le_bytes())?;
+        let number = |(rank, bytes): (usize, Vec<u8>)| {
+            bytes.try_into().map(u64::from_le_bytes).map_err(|_| ParallelError::Apart(rank))
+        };
+        all.into_iter().enumerate().map(number).collect()
     }
 
     /// What rank 0 has, on all ranks; what others give is not looked at.
@@ -160,20 +183,19 @@ impl Group {
         let mut message = Vec::with_capacity(mine.len() + 1);
         message.push(kind as u8);
         message.extend_from_slice(mine);
-        inner.over |= kind == Kind::Failed;
         let all = inner.communicator.all_gather(&message);
-        let all = all.inspect_err(|_| inner.over = true)?;
+        let all = all.inspect_err(|_| inner.end = End::Broken)?;
         inner.traffic.sent += (message.len() * (self.size - 1)) as u64;
         inner.traffic.received += all.iter().map(|one| one.len() as u64).sum::<u64>() - message.len() as u64;
         inner.traffic.time += start.elapsed();
         let of = |one: &[u8]| one.first().copied();
         let failed = all.iter().position(|one| of(one) == Some(Kind::Failed as u8));
         if let Some(rank) = failed {
-            inner.over = true;
+            inner.end = End::Known;
             return Err(ParallelError::Failed { rank, why: String::from_utf8_lossy(&all[rank][1..]).into_owned() });
         }
         if let Some(rank) = all.iter().position(|one| of(one) != Some(kind as u8)) {
-            inner.over = true;
+            inner.end = End::Broken;
             return Err(ParallelError::Apart(rank));
         }
         Ok(all.into_iter().map(|mut one| one.split_off(1)).collect())
@@ -187,7 +209,7 @@ impl Group {
         let Some(mut inner) = self.locked() else { return Ok(to) };
         let start = Instant::now();
         let from = inner.communicator.all_to_all(&to);
-        let from = from.inspect_err(|_| inner.over = true)?;
+        let from = from.inspect_err(|_| inner.end = End::Broken)?;
         let others = |all: &[Vec<u8>]| {
             let lens = all.iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(|(_, one)| one.len() as u64);
             lens.sum::<u64>()

@@ -158,7 +158,7 @@ fn any_number_of_ranks_gives_the_same_checkpoint() {
 
 #[test]
 fn whatever_the_method() {
-    for method in ["fp32", "dynamic", "gs:preset=paper", "gs:preset=authors,interval=3"] {
+    for method in ["fp32", "dynamic", "gs:paper", "gs:authors,interval=3"] {
         same(Told { method, ..USUAL }, 8);
     }
 }
