@@ -50,6 +50,7 @@ PARTS = {
     "Miri": ["core/miri.sh"],
     "TensorBoard": ["cli/tests/tensorboard/run.sh"],
     "Python package": ["python/test.sh"],
+    "MPI": ["scripts/mpi.sh"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -77,6 +78,7 @@ PROVES = {
     "Miri": "no undefined behaviour below core, big-endian too",
     "TensorBoard": "its own reader reads what the program writes",
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
+    "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
     "cuda: training": "the engine on CUDA, recorded and eager",

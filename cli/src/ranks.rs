@@ -1,6 +1,6 @@
 //! The ranks that a training was started with: one alone, or those of `mpirun`.
 
-use crate::Failure;
+use crate::{Failure, output};
 use gradscale::parallel::Group;
 use std::{env, fs, path::Path, process::ExitCode};
 
@@ -49,15 +49,16 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
         Ok(code) => group.finish().map(|()| code).map_err(Failure::from),
         Err(error) => Err(error),
     };
-    match done {
-        Err(error) if group.rank() == 0 => {
-            group.fail(&error.to_string());
-            Err(error)
-        }
-        // Rank 0 has said it.
-        Err(error) if group.fail(&error.to_string()) => Ok(ExitCode::from(2)),
-        done => done,
+    let Err(error) = done else { return done };
+    if !group.fail(&error.to_string()) {
+        return Err(error);
     }
+    if group.rank() == 0 {
+        output::warn(&error);
+    }
+    // A launcher ends all others as soon as one has ended with an error: not before it is said.
+    group.finish().ok();
+    Ok(ExitCode::from(2))
 }
 
 /// What files in a directory, or a file, look like from here: a number of names, sizes and first bytes, the same on

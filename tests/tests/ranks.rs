@@ -124,10 +124,10 @@ fn world<T: Send + 'static>(size: usize, rank: impl Fn(Group) -> T + Clone + Sen
     ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
 }
 
-/// All worlds come to what one rank comes to.
-fn same(told: Told, steps: u32) -> Ended {
+/// All these worlds come to what one rank comes to.
+fn same(told: Told, worlds: &[usize], steps: u32) -> Ended {
     let alone = run(told, Group::alone(), steps).expect("one rank");
-    for size in WORLDS {
+    for &size in worlds {
         for (rank, result) in world(size, move |group| run(told, group, steps)).into_iter().enumerate() {
             let result = result.expect("a training");
             assert_eq!(result.losses, alone.losses, "{told:?}, rank {rank} of {size}");
@@ -146,8 +146,8 @@ fn steps(usual: u32) -> u32 {
 #[test]
 fn any_number_of_ranks_gives_the_same_checkpoint() {
     for net in [Net::Segnet, Net::Transformer] {
-        let recorded = same(Told { net, ..USUAL }, steps(30));
-        let eager = same(Told { net, recorded: false, ..USUAL }, steps(30));
+        let recorded = same(Told { net, ..USUAL }, &WORLDS, steps(30));
+        let eager = same(Told { net, recorded: false, ..USUAL }, &[2], steps(30));
         assert!(recorded == eager, "{net:?}");
         assert!(recorded.taken.iter().all(|&(skipped, _)| !skipped));
         let loss = |at: usize| f32::from_bits(recorded.losses[at]);
@@ -159,18 +159,18 @@ fn any_number_of_ranks_gives_the_same_checkpoint() {
 #[test]
 fn whatever_the_method() {
     for method in ["fp32", "dynamic", "gs:paper", "gs:authors,interval=3"] {
-        same(Told { method, ..USUAL }, 8);
+        same(Told { method, ..USUAL }, &[3], 6);
     }
 }
 
 #[test]
 fn batches_that_do_not_fit_are_repeated_by_all() {
-    let result = same(Told { large: 1e8, ..USUAL }, 12);
+    let result = same(Told { large: 1e8, ..USUAL }, &[2, 6], 9);
     assert!(result.taken.iter().any(|&(skipped, repeated)| !skipped && repeated > 0), "{:?}", result.taken);
-    let result = same(Told { large: f32::INFINITY, ..USUAL }, 12);
+    let result = same(Told { large: f32::INFINITY, ..USUAL }, &[4], 9);
     let skipped = result.taken.iter().filter(|(skipped, _)| *skipped).count();
     assert_eq!(skipped, 2, "{:?}", result.taken);
-    same(Told { method: "dynamic", large: 1e8, ..USUAL }, 12);
+    same(Told { method: "dynamic", large: 1e8, ..USUAL }, &[2], 9);
 }
 
 #[test]

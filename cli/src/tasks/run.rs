@@ -239,10 +239,10 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
         let (task, parameters, optimizer) = (self.begin)()?;
-        let mut training = Training::new(device, task, parameters, optimizer, (self.method, self.group))?;
-        if self.cut.is_some() && !training.task.has_parts() {
+        if self.cut.is_some() && !task.has_parts() {
             return Err(Failure::at("--micro-batches", "a step of this network is one: its parts need one another"));
         }
+        let mut training = Training::new(device, task, parameters, optimizer, (self.method, self.group))?;
         training.cut = self.cut;
         Ok(Box::new(training))
     }

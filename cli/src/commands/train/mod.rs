@@ -97,11 +97,12 @@ fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Fa
 /// The data set, which is the same on all ranks.
 fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
     if group.size() > 1 {
-        group.agree("arguments", &plan.told()?)?;
+        group.agree("version", env!("CARGO_PKG_VERSION"))?;
+        plan.told()?.iter().try_for_each(|(what, told)| group.agree(what, &told.to_string()))?;
         let digest = plan.setup.data.as_deref().map(ranks::digest).transpose()?;
         group.agree("data set", &digest.map_or_else(String::new, |digest| format!("{digest:08x}")))?;
     }
-    plan.setup.load(plan.seed)
+    if group.rank() == 0 { plan.setup.load(plan.seed) } else { plan.setup.load_quietly(plan.seed) }
 }
 
 /// What rank 0 found in the directory of a training.

@@ -124,10 +124,14 @@ impl Plan {
         Ok(())
     }
 
-    /// As text, without what each rank has of its own.
-    pub fn told(&self) -> Result<String, Failure> {
-        let plan = Self { threads: None, trace: None, ..self.clone() };
-        serde_json::to_string(&plan).map_err(|error| Failure::at("arguments", error))
+    /// What all ranks must have been told alike, by name; each may have threads of its own.
+    pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+        let mut told = serde_json::to_value(Self { threads: None, trace: None, ..self.clone() });
+        let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
+        Ok(match told {
+            serde_json::Value::Object(told) => told,
+            _ => serde_json::Map::new(),
+        })
     }
 
     /// As it was begun, but for what is given anew.
