@@ -81,6 +81,11 @@ impl<B: Backend> Trainer<B> {
         group.agree("version", env!("CARGO_PKG_VERSION"))?;
         let parameters = self.parameters.all.iter().map(|one| format!("{} {}", one.name, one.shape));
         group.agree("network", &parameters.collect::<Vec<_>>().join(", "))?;
+        // How many threads a CPU has changes nothing.
+        let device = self.exec.device().caps().name;
+        let kind =
+            device.strip_suffix(" threads").and_then(|name| name.rsplit_once(", ")).map_or(device, |(kind, _)| kind);
+        group.agree("device", kind)?;
         self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
         for id in 0..self.parameters.all.len() {
             let constant = self.parameters.all[id].role == Role::Constant;

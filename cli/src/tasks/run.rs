@@ -1,6 +1,7 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
 mod answered;
+mod steps;
 mod unchanged;
 
 pub(super) use answered::{best, logits, numbers, predict};
@@ -15,12 +16,8 @@ use gradscale::{
     parallel::{Group, Traffic},
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    marker::PhantomData,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
+use steps::{Cut, FirstTurn};
 use unchanged::only_decayed;
 
 /// Images that scores are of.
@@ -248,14 +245,6 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
     }
 }
 
-/// How steps are cut into parts.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    parts: u32,
-    /// Images of a part.
-    batch: u64,
-}
-
 #[derive(Debug)]
 struct Training<B: Backend, T: Task> {
     task: T,
@@ -279,13 +268,6 @@ struct Training<B: Backend, T: Task> {
     losses: Vec<f32>,
 }
 
-/// What the first of two networks that train in turn has observed, before the second one's step takes its place.
-#[derive(Debug, Default)]
-struct FirstTurn {
-    operands: Vec<(String, Operands)>,
-    attempts: Vec<Attempt>,
-}
-
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
     fn new(
         device: B, task: T, parameters: Parameters, optimizer: Optimizer, (method, group): (Method, Group),
@@ -298,62 +280,6 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
         let (first_turn, losses, fetched, taken) = Default::default();
         let (ahead, cut, position, steps) = (None, None, 0, 0);
         Ok(Self { task, trainer, cut, ahead, fetched, taken, position, first, steps, first_turn, losses })
-    }
-
-    /// One step, of whose parts this rank reads its own.
-    fn step_in_parts(&mut self, Cut { parts, batch }: Cut) -> Result<StepOutcome, Failure> {
-        let Self { task, trainer, position, taken, fetched, .. } = self;
-        let (first, mut reading) = (*position, Duration::ZERO);
-        let outcome = trainer.step_parts(parts, |trainer, part| {
-            let start = Instant::now();
-            task.seek(first + u64::from(part) * batch);
-            let part = task.prefetch(trainer)?;
-            *taken = part.sizes();
-            reading += start.elapsed();
-            Ok::<_, Failure>(task.backward(trainer, part)?)
-        })?;
-        *fetched = reading;
-        *position = first + u64::from(parts) * batch;
-        task.seek(*position);
-        Ok(outcome)
-    }
-
-    /// One step; the next batch is sent ahead in it.
-    fn step_whole(&mut self) -> Result<StepOutcome, Failure> {
-        let batch = match self.ahead.take() {
-            Some(batch) => batch,
-            None => self.task.prefetch(&mut self.trainer)?,
-        };
-        (self.position, self.taken) = (self.task.position(), batch.sizes());
-        let gradients = self.task.backward(&mut self.trainer, batch)?;
-        // While the device is at work.
-        let start = Instant::now();
-        self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
-        self.fetched = start.elapsed();
-        let outcome = self.trainer.step(gradients)?;
-        self.task.stepped(&self.trainer)?;
-        self.second(outcome)
-    }
-
-    /// The step of the second network, if there is one, as a part of that of the first.
-    fn second(&mut self, first: StepOutcome) -> Result<StepOutcome, Failure> {
-        if self.task.losses().is_empty() {
-            return Ok(first);
-        }
-        self.first_turn = FirstTurn {
-            operands: self.trainer.operands().map(|(name, operands)| (name.to_owned(), operands.clone())).collect(),
-            attempts: self.trainer.attempts().to_vec(),
-        };
-        let Some(gradients) = self.task.second(&mut self.trainer, self.position) else { return Ok(first) };
-        let second = self.trainer.step(gradients?)?;
-        self.losses = vec![first.loss, second.loss];
-        Ok(StepOutcome {
-            loss: first.loss + second.loss,
-            skipped: first.skipped.or(second.skipped),
-            repeated: [first.repeated, second.repeated].concat(),
-            gradient_norm: first.gradient_norm.or(second.gradient_norm),
-            below_eps: [first.below_eps, second.below_eps].concat(),
-        })
     }
 }
 

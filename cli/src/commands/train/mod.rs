@@ -1,6 +1,7 @@
 //! `gradscale train`: one method, with checkpoints, to be stopped and resumed at any moment.
 
 pub(crate) mod checkpoints;
+mod files;
 mod history;
 mod log;
 mod plan;
@@ -12,19 +13,19 @@ use crate::{
     machine::Origin,
     metrics::Metrics,
     output, ranks,
-    record::{Description, Entry, Record, Recorder, Travelled},
+    record::{Description, Recorder, Travelled},
     report::Report,
     tasks::{Dataset, On, Run},
     trace,
 };
 use checkpoints::{Checkpoints, Found};
 use clap::Args;
+use files::{Files, lock};
 use gradscale::{
     MemoryReport,
     core::stats::Detail,
     parallel::{Group, Traffic},
 };
-use history::History;
 use indicatif::ProgressBar;
 use log::Log;
 pub(crate) use plan::Plan;
@@ -160,7 +161,7 @@ fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Fai
         entries.iter().for_each(|entry| recorder.restore(entry));
         scores = entries.last().and_then(|entry| entry.scores.clone());
         let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
-        files = Some(Files { directory: directory.to_owned(), log, board, trace, checkpoints, _lock: lock });
+        files = Some(Files { directory: directory.to_owned(), log, board, trace, checkpoints, lock });
     }
     if plan.trace.is_some() && iteration < iters {
         run.observe_operands();
@@ -184,57 +185,6 @@ fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> S
     let why =
         if asked { "" } else { ", unless --iters N says otherwise: an earlier version wrote it, without that number" };
     format!("{checkpoint}: going on from step {iteration} to step {iters}{why}")
-}
-
-/// What a training writes; of several ranks, the first.
-struct Files {
-    directory: PathBuf,
-    log: Log,
-    board: tensorboard::Writer,
-    trace: Option<trace::Writer>,
-    checkpoints: Checkpoints,
-    _lock: File,
-}
-
-impl Files {
-    /// Those of a training that begins.
-    fn create(out: Option<&Path>, run: &dyn Run, plan: &Plan) -> Result<Self, Failure> {
-        // What does not fit has been said before a directory is made.
-        let directory = output::directory(out, "train", "log.jsonl")?;
-        let checkpoints = Checkpoints::new(&directory);
-        if let Some(there) = checkpoints.all()?.into_values().next() {
-            let go_on = resume_command(&directory);
-            let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
-            return Err(Failure::file(&there, cause));
-        }
-        let lock = lock(&directory)?;
-        let trace = plan.trace.as_deref().map(trace::Writer::create).transpose()?;
-        let trace = trace.map(|trace| trace.made_by(&plan.method));
-        // Before anything else is written: from here on the directory can be resumed, whatever happens.
-        checkpoints.save(run, plan, &History::default(), 0)?;
-        let go_on = |error: Failure| error.hint(&go_on(&directory));
-        let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
-        let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
-        Ok(Self { directory, log, board, trace, checkpoints, _lock: lock })
-    }
-
-    /// A step that was done.
-    fn push(&mut self, entry: &Entry, run: &dyn Run) -> Result<(), Failure> {
-        if let Some(trace) = &mut self.trace {
-            trace.push_repeated(entry.iteration, run.attempts())?;
-            trace.push(entry.iteration, entry.skipped.is_some(), run.sites(), run.operands())?;
-        }
-        self.log.push(entry)?;
-        self.board.push(entry)
-    }
-
-    /// A checkpoint behind the last step.
-    fn save(&mut self, run: &dyn Run, plan: &Plan, record: &Record, iteration: u64) -> Result<(), Failure> {
-        // The log first: a checkpoint never knows of steps that the log does not.
-        self.log.sync()?;
-        self.board.sync()?;
-        self.checkpoints.save(run, plan, &History::of(record), iteration).map(drop)
-    }
 }
 
 /// A training under way.
@@ -361,14 +311,6 @@ fn said(group: &Group) -> String {
             time.as_secs_f64()
         ),
     }
-}
-
-/// One training at a time in a directory. The system lets go of it when the process ends, however that happens.
-fn lock(directory: &Path) -> Result<File, Failure> {
-    let path = directory.join("lock");
-    let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
-    file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
-    Ok(file)
 }
 
 /// What to do once there is space, time or power again.
