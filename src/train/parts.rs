@@ -29,6 +29,9 @@ struct Own {
     values: Vec<f32>,
 }
 
+/// Rows of all ranks; losses and statistics of all parts, in their order.
+type Merged = (Vec<Stats>, Vec<f32>);
+
 impl<B: Backend> Trainer<B> {
     /// One step over so many parts. `part` runs the forward and backward pass of the part with that number
     /// ([`Trainer::backward`] or its kin, once) and returns its gradients; with several ranks each calls it for its own
@@ -223,7 +226,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// The rows of all ranks, merged; losses and statistics of all parts, in their order.
-    fn gather_seen(&self, own: &Own, rows: &[Stats], parts: u32) -> Result<(Vec<Stats>, Vec<f32>), Error<B::Error>> {
+    fn gather_seen(&self, own: &Own, rows: &[Stats], parts: u32) -> Result<Merged, Error<B::Error>> {
         let group = &self.ranks.group;
         let convention = rows.first().map(|row| format!("{:?}", row.convention())).unwrap_or_default();
         let digest = crc32c::crc32c_append(own.digest ^ self.sites.fingerprint(), convention.as_bytes());

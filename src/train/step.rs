@@ -19,6 +19,9 @@ pub(super) struct Read {
     below_eps: Vec<String>,
 }
 
+/// All rows of an attempt; its loss and the norm of its gradients.
+type Collected = (Vec<Stats>, [f32; 2]);
+
 impl<B: Backend> Trainer<B> {
     /// Reads the rows and decides what comes next: another attempt or another step.
     pub(super) fn finish(
@@ -31,7 +34,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// All rows, the loss, and the norm of all gradients if there is one.
-    pub(super) fn collect(&mut self, norm: bool) -> Result<(Vec<Stats>, [f32; 2]), Error<B::Error>> {
+    pub(super) fn collect(&mut self, norm: bool) -> Result<Collected, Error<B::Error>> {
         let all = self.exec.rows();
         // All are read into; a new list in each step would be a megabyte of pages.
         let mut rows = std::mem::take(&mut self.rows);
