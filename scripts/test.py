@@ -63,6 +63,8 @@ EXHAUSTIVE = {
     "CUDA kernels, compiled afresh": ["backend-cuda/kernels.sh", "--all"],
     "golden values": ["tests/golden/run.sh"],
     "mutants of core": ["python3", "core/tests/mutants/run.py"],
+    # Builds the program once more, with MPI.
+    "MPI": ["scripts/mpi.sh"],
 }
 
 
@@ -81,6 +83,7 @@ PROVES = {
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
     "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
+    "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
     "cuda: training": "the engine on CUDA, recorded and eager",

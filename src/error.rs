@@ -3,7 +3,7 @@
 //! `Debug` of an error is its sentence too: a `main` that returns one prints what people read. What an error holds is in
 //! its public fields.
 
-use crate::{CheckpointError, Shape};
+use crate::{CheckpointError, Shape, parallel::ParallelError};
 use gradscale_core::{
     amp::PlanError,
     backend::DType,
@@ -255,6 +255,8 @@ pub enum Error<E = crate::device::Usual> {
     Prefetched,
     /// A [`crate::Program`] that cannot run here: what it is.
     Program(&'static str),
+    /// Ranks that cannot train together, or not any more.
+    Parallel(ParallelError),
 }
 
 impl<E: fmt::Display> fmt::Display for Error<E> {
@@ -295,6 +297,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
                 f.write_str("this batch was sent ahead by another trainer, or a later one has taken its place")
             }
             Self::Program(what) => write!(f, "this program is {what}"),
+            Self::Parallel(error) => write!(f, "{error}"),
         }
     }
 }
@@ -311,6 +314,7 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             Self::Trace(error) => Some(error),
             Self::Device(error) | Self::Operator { error, .. } => Some(error),
             Self::Checkpoint(error) => Some(error),
+            Self::Parallel(error) => Some(error),
             Self::Optimizer(error) => Some(error),
             Self::Rule(error) => Some(error),
             Self::LossScale(error) => Some(error),
@@ -335,5 +339,11 @@ impl<E> From<TraceError> for Error<E> {
 impl<E> From<ConfigError> for Error<E> {
     fn from(error: ConfigError) -> Self {
         Self::Rule(error)
+    }
+}
+
+impl<E> From<ParallelError> for Error<E> {
+    fn from(error: ParallelError) -> Self {
+        Self::Parallel(error)
     }
 }

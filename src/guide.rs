@@ -21,5 +21,8 @@ pub mod authors {}
 #[doc = include_str!("../docs/guide/own.md")]
 pub mod own {}
 
+#[doc = include_str!("../docs/guide/machines.md")]
+pub mod machines {}
+
 #[doc = include_str!("../docs/guide/cost.md")]
 pub mod cost {}

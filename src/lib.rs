@@ -18,6 +18,7 @@ pub mod nn;
 mod onnx;
 mod ops;
 pub mod optim;
+pub mod parallel;
 mod parameters;
 pub mod replay;
 mod shape;

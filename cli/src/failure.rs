@@ -45,6 +45,12 @@ impl From<gradscale::metrics::MetricError> for Failure {
     }
 }
 
+impl From<gradscale::parallel::ParallelError> for Failure {
+    fn from(error: gradscale::parallel::ParallelError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl<E: std::error::Error + 'static> From<gradscale::Error<E>> for Failure {
     fn from(error: gradscale::Error<E>) -> Self {
         Self(error.to_string())

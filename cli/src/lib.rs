@@ -14,6 +14,7 @@ mod machine;
 pub mod metrics;
 pub mod optimizer;
 mod output;
+mod ranks;
 mod record;
 mod report;
 pub mod rule;

@@ -94,6 +94,15 @@ pub struct Attempt {
     pub micro: u32,
 }
 
+/// A decision that was made inside the attempt in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decided {
+    pub slot: Slot,
+    pub verdict: Result<Choice, NoDecision>,
+    pub measured_at: i32,
+    pub incoming: i32,
+}
+
 #[derive(Clone, Debug)]
 struct Entry {
     name: String,
@@ -113,6 +122,8 @@ pub struct Sites {
     index: HashMap<String, Slot>,
     exponents: Vec<i32>,
     scaling: Scaling,
+    /// Since the last attempt ended.
+    decided: Vec<Decided>,
 }
 
 impl Sites {
@@ -124,7 +135,8 @@ impl Sites {
         if let Scaling::Gradient(gradient) = &scaling {
             Site::new(gradient.site)?;
         }
-        let mut sites = Self { entries: Vec::new(), index: HashMap::new(), exponents: Vec::new(), scaling };
+        let mut sites =
+            Self { entries: Vec::new(), index: HashMap::new(), exponents: Vec::new(), scaling, decided: Vec::new() };
         sites.push("one", SlotKind::Reserved);
         sites.push("probe", SlotKind::Reserved);
         Ok(sites)
@@ -224,7 +236,21 @@ impl Sites {
         let index = usize::from(slot.0);
         if let Some(site) = &mut self.entries[index].site {
             self.exponents[index] = site.decide(verdict, measured_at).unwrap_or(incoming);
+            self.decided.push(Decided { slot, verdict, measured_at, incoming });
         }
+    }
+
+    /// What was decided inside the attempt in progress.
+    pub(crate) fn decided(&self) -> &[Decided] {
+        &self.decided
+    }
+
+    /// A number that is the same where the same slots have the same names.
+    pub(crate) fn fingerprint(&self) -> u32 {
+        self.entries.iter().fold(0, |sum, entry| {
+            let sum = crc32c::crc32c_append(sum, entry.name.as_bytes());
+            crc32c::crc32c_append(sum, &[0xFF, entry.kind as u8])
+        })
     }
 
     /// As [`Sites::decide`], by the exact rule, from the row of a first run of the operator.
@@ -264,6 +290,7 @@ impl Sites {
     /// # Panics
     /// If a slot of `order` has no row.
     pub fn finish(&mut self, rows: &[Stats], order: &[Slot], attempt: Attempt) -> Finished {
+        self.decided.clear();
         let row = |slot: Slot| &rows[usize::from(slot.0)];
         let blame = step::blame(order.iter().map(|&slot| row(slot).counts()));
         let mut largest: Option<Scaled<f32>> = None;

@@ -42,6 +42,9 @@ struct Saved {
     /// The state of a loss scale, with its numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     loss_scale: Option<Vec<i64>>,
+    /// At which exponents gradients travel between ranks in the coming step, where a step has parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    wire: Vec<Option<i32>>,
     /// Formats 1 and 2, which said no more of settings.
     #[serde(skip_serializing)]
     scaling: Option<ScalingBefore>,
@@ -117,6 +120,11 @@ impl<B: Backend> Trainer<B> {
                 Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
                 Scaling::Gradient(_) => None,
             },
+            wire: if self.ranks.exponents.iter().all(Option::is_none) {
+                Vec::new()
+            } else {
+                self.ranks.exponents.clone()
+            },
             scaling: None,
             half_weight_gradients: false,
             sites: self.sites.save(),
@@ -169,13 +177,15 @@ impl<B: Backend> Trainer<B> {
         self.steps = if saved.groups.is_empty() { vec![saved.taken; groups] } else { saved.groups };
         self.counters.skips.restore(saved.in_a_row);
         self.counters.failed = saved.failed;
+        self.ranks.exponents = saved.wire;
+        self.ranks.exponents.resize(self.parameters.all.len(), None);
         // Gradients from before are those of other weights.
         self.tickets.serial += 1;
         Ok(metadata)
     }
 
     /// What is saved of a parameter, with its names.
-    fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
+    pub(super) fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
         let definition = &self.parameters.all[id];
         let states = match (definition.role, self.parameters.infos[id].role) {
             (Role::Constant, _) => return Vec::new(),
@@ -203,6 +213,13 @@ impl<B: Backend> Trainer<B> {
             trainer.set("statistics of", "each call");
         }
         Settings { method: method::configuration(&method), optimizer: self.optimizer.configuration(), trainer }
+    }
+
+    /// What this training was told, as text, by what it is about.
+    pub(super) fn told(&self) -> [(&'static str, String); 3] {
+        let Settings { method, optimizer, trainer } = self.configured();
+        [("method", method), ("optimizer", optimizer), ("trainer", trainer)]
+            .map(|(what, told)| (what, serde_json::to_string(&told).unwrap_or_default()))
     }
 
     /// That a checkpoint is of a training that was told the same, as far as it says; the state of its loss scale.

@@ -1,6 +1,6 @@
 //! Forward and backward pass: from a batch to gradients.
 
-use super::Trainer;
+use super::{Trainer, ranks::Turn};
 use crate::{
     Error, InputType, Inputs, TraceError, Var,
     error::TraceErrorKind,
@@ -77,7 +77,11 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn first_of<const N: usize>(
         &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
+        let slots = self.sites.len();
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
+        if self.ranks.turn == Turn::Later && self.sites.len() != slots {
+            return Err(TraceError::new("step_parts", TraceErrorKind::NewSites).into());
+        }
         self.exec.begin(program);
         self.last = Some((program, loss.to_owned()));
         self.first(program, batch, loss)
@@ -100,15 +104,32 @@ impl<B: Backend> Trainer<B> {
         &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         self.tickets.serial += 1;
-        self.begin(program)?;
-        let all = self.exec.rows();
-        self.run_program(program, batch, all)?;
+        self.run_first(program, batch)?;
         self.stands = Some(program);
         let order = self.exec.program(program).order.clone();
         let contributes = self.exec.program(program).contributes.clone();
         let statistics = self.exec.program(program).statistics.clone();
         let (trainer, serial, loss) = (self.tickets.id, self.tickets.serial, loss.to_owned());
         Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
+    }
+
+    /// Runs the first micro-batch of a step, or a part of it.
+    fn run_first<const N: usize>(&mut self, program: usize, batch: &Inputs<'_, N>) -> Result<(), Error<B::Error>> {
+        if self.ranks.turn == Turn::Later {
+            return self.run_program(program, batch, 0..0);
+        }
+        self.begin(program)?;
+        let order = &self.exec.program(program).order;
+        let deciding = self.ranks.turn == Turn::First && order.iter().any(|&slot| self.sites.at_once(slot));
+        if deciding && !self.ranks.decides() {
+            self.share_decisions()?;
+        }
+        let all = self.exec.rows();
+        self.run_program(program, batch, all)?;
+        if deciding && self.ranks.decides() {
+            self.share_decisions()?;
+        }
+        Ok(())
     }
 
     /// What a step, or a repeat of it, observes and is told.

@@ -40,7 +40,7 @@ impl<B: Backend> Trainer<B> {
         if self.halves_are_behind {
             self.refresh_halves().map_err(Error::Device)?;
         }
-        let first = !clear.is_empty();
+        let first = !clear.is_empty() && self.ranks.decides();
         self.ran = Some(program);
         self.send(clear).map_err(Error::Device)?;
         // Exponents are fixed within a step: later micro-batches take them as they are.

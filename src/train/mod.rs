@@ -12,10 +12,13 @@ mod operands;
 mod outcome;
 mod own;
 mod parameters;
+mod parts;
 mod prefetch;
 mod programs;
+mod ranks;
 mod read;
 mod repeat;
+mod seen;
 mod step;
 mod update;
 
@@ -42,6 +45,7 @@ use gradscale_core::{
     step::SkipLimit,
 };
 use parameters::ParameterSet;
+use ranks::Ranks;
 use std::{
     fmt,
     ops::Range,
@@ -118,6 +122,7 @@ pub struct Trainer<B: Backend> {
     /// Numbers of a rule of one's own that are on the device.
     numbers: Vec<f32>,
     tickets: Tickets,
+    ranks: Ranks,
     /// What the paper's rules would decide from, if that is observed.
     observed: Option<Vec<(Slot, Operands)>>,
     /// Attempts before the last of the last step, if operands are observed.
@@ -203,6 +208,7 @@ impl<B: Backend> Trainer<B> {
         let hyperparameters = optimizer.hyperparameters(&steps, settings.momentum);
         let exec =
             Executor::new(device, parameters.fixed(), sites.len(), hyperparameters.len()).map_err(Error::Device)?;
+        let ranks = Ranks::alone(parameters.all.len());
         let mut trainer = Self {
             exec,
             settings,
@@ -220,6 +226,7 @@ impl<B: Backend> Trainer<B> {
             updates: Vec::new(),
             numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
+            ranks,
             observed: None,
             attempts: Vec::new(),
             rows: Vec::new(),

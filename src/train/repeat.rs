@@ -5,7 +5,7 @@
 //! program uses and no batch sent ahead, so the step runs its program again by itself. Of several micro-batches only
 //! the last one's are there; [`Trainer::step_with`] brings all of them again.
 
-use super::{Gradients, Repeated, StepOutcome, Trainer};
+use super::{Gradients, Repeated, StepOutcome, Trainer, step::Read};
 use crate::{Error, Operands, SiteReport, sites::Finished};
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -34,6 +34,13 @@ impl Attempt {
 /// The attempts of a step that failed so far.
 #[derive(Debug, Default)]
 pub(super) struct Failed(Vec<(Slot, Repeated)>);
+
+impl Failed {
+    /// How many there are, beside those that were left to the caller to repeat.
+    pub fn before(&self, left: u32) -> u32 {
+        left.saturating_add(u32::try_from(self.0.len()).unwrap_or(u32::MAX))
+    }
+}
 
 impl<B: Backend> Trainer<B> {
     /// Updates the parameters. If a cast site overflowed and the method repeats ([`crate::GradientScaling::repeats`]),
@@ -108,8 +115,15 @@ impl<B: Backend> Trainer<B> {
             // Nothing was updated: whoever tries again finds the same seed of dropout.
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
         })?;
-        let before = self.counters.failed.saturating_add(u32::try_from(failed.0.len()).unwrap_or(u32::MAX));
+        let before = failed.before(self.counters.failed);
         let (finished, read) = self.finish(gradients, clips, (before, repeatable))?;
+        self.ended(gradients, finished, read, failed)
+    }
+
+    /// The outcome of an attempt, unless the batch has to be run again.
+    pub(super) fn ended(
+        &mut self, gradients: &Gradients, finished: Finished, read: Read, failed: &mut Failed,
+    ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         let Finished::Repeat(blame) = finished else {
             let outcome = self.outcome(gradients, finished, read)?;
             let repeated = failed.0.drain(..).map(|(slot, one)| {

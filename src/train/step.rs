@@ -19,21 +19,44 @@ pub(super) struct Read {
     below_eps: Vec<String>,
 }
 
+/// All rows of an attempt; its loss and the norm of its gradients.
+type Collected = (Vec<Stats>, [f32; 2]);
+
 impl<B: Backend> Trainer<B> {
     /// Reads the rows and decides what comes next: another attempt or another step.
     pub(super) fn finish(
-        &mut self, gradients: &Gradients, clips: bool, (failed, repeatable): (u32, bool),
+        &mut self, gradients: &Gradients, clips: bool, before: (u32, bool),
     ) -> Result<(Finished, Read), Error<B::Error>> {
+        let (rows, [loss, norm]) = self.collect(clips)?;
+        let ended = self.judge(gradients, &rows, (loss, clips.then_some(norm)), before);
+        self.rows = rows;
+        Ok(ended)
+    }
+
+    /// All rows, the loss, and the norm of all gradients if there is one.
+    pub(super) fn collect(&mut self, norm: bool) -> Result<Collected, Error<B::Error>> {
         let all = self.exec.rows();
         // All are read into; a new list in each step would be a megabyte of pages.
         let mut rows = std::mem::take(&mut self.rows);
         rows.resize(all.len(), Stats::new(Convention::FP16, 0, Detail::None));
         let (fixed, mut values) = (self.parameters.fixed(), [0.0; 2]);
-        let count = if clips { 2 } else { 1 };
+        let count = if norm { 2 } else { 1 };
         let scalars = &[fixed.loss(), fixed.norm()][..count];
         self.exec.collect(all, &mut rows, scalars, &mut values[..count]).map_err(Error::Device)?;
+        Ok((rows, values))
+    }
+
+    /// Whether some gradient of a parameter is not finite.
+    pub(super) fn found_inf(&self, rows: &[Stats]) -> bool {
         let guard = self.parameters.guard();
-        let parameters = &rows[usize::from(guard.start)..usize::from(guard.end)];
+        found_inf(rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts))
+    }
+
+    /// What the rows of an attempt say.
+    pub(super) fn judge(
+        &mut self, gradients: &Gradients, rows: &[Stats], (loss, norm): (f32, Option<f32>),
+        (failed, repeatable): (u32, bool),
+    ) -> (Finished, Read) {
         let eps = self.optimizer.eps_in_force();
         let small = |id: &&usize| {
             let counts = rows[usize::from(self.parameters.infos[**id].slot.0)].counts();
@@ -41,11 +64,8 @@ impl<B: Backend> Trainer<B> {
         };
         let below_eps =
             gradients.contributes.iter().filter(small).map(|&id| self.parameters.all[id].name.clone()).collect();
-        let found_inf = found_inf(parameters.iter().map(Stats::counts));
-        let attempt = Attempt { found_inf, failed, repeatable, micro: gradients.micro };
-        let finished = self.sites.finish(&rows, &gradients.order, attempt);
-        self.rows = rows;
-        Ok((finished, Read { loss: values[0], norm: clips.then_some(values[1]), below_eps }))
+        let attempt = Attempt { found_inf: self.found_inf(rows), failed, repeatable, micro: gradients.micro };
+        (self.sites.finish(rows, &gradients.order, attempt), Read { loss, norm, below_eps })
     }
 
     /// What an attempt came to that was the last.

@@ -20,6 +20,7 @@ use event::Event;
 use gradscale::{
     SiteReport,
     core::{solve::LimitedBy, stats::Stats},
+    parallel::{Group, Traffic},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -234,4 +235,32 @@ pub struct Entry {
     /// In steps that are sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Point>,
+    /// Where there are several ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<Travelled>,
+}
+
+/// What a step sent between ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Travelled {
+    /// How many there are.
+    pub ranks: usize,
+    /// Bytes that rank 0 sent to others.
+    pub sent: u64,
+    /// Bytes that it received.
+    pub received: u64,
+    /// Seconds in exchanges, waiting for slower ranks included.
+    pub seconds: f64,
+}
+
+impl Travelled {
+    /// Between two counts; none of one rank alone.
+    pub fn of(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
+        (group.size() > 1).then(|| Self {
+            ranks: group.size(),
+            sent: after.sent - before.sent,
+            received: after.received - before.received,
+            seconds: (after.time - before.time).as_secs_f64(),
+        })
+    }
 }

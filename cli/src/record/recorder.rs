@@ -89,7 +89,8 @@ impl Recorder {
         let (loss, scores, validation) = (outcome.loss, None, None);
         let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
         let losses = losses.collect();
-        let entry = Entry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites: points };
+        let (sites, ranks) = (points, None);
+        let entry = Entry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites, ranks };
         self.add(&entry);
         entry
     }

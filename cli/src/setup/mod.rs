@@ -142,6 +142,18 @@ impl Setup {
     /// # Errors
     /// A directory that is no such data set, or not one for the network.
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        let data = self.load_quietly(seed)?;
+        let notes = data.notes();
+        notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
+        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        Ok(data)
+    }
+
+    /// The data; another rank says what was taken for what.
+    ///
+    /// # Errors
+    /// Those of [`Setup::load`].
+    pub fn load_quietly(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let network = self.chosen.network()?;
         if self.task() != Task::Translate {
             let options =
@@ -155,9 +167,6 @@ impl Setup {
             return Err(Failure::at(option, "is for --task language"));
         }
         let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
-        let notes = data.notes();
-        notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
-        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         data.suits(network.net)?;
         Ok(data)
     }

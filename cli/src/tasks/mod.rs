@@ -38,7 +38,7 @@ use crate::{
     optimizer::{Recipe, Rule},
 };
 use clap::ValueEnum;
-use gradscale::{Method, PlanRow, optim::Optimizer};
+use gradscale::{Method, PlanRow, optim::Optimizer, parallel::Group};
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path};
@@ -248,6 +248,10 @@ pub struct Opening<'a> {
     pub seed: u64,
     /// First weights, from a checkpoint or a PyTorch model.
     pub weights: Option<&'a Path>,
+    /// Into how many parts a step is cut, each with a batch of these settings; none for whole steps.
+    pub parts: Option<u32>,
+    /// Who trains.
+    pub group: Group,
 }
 
 /// What is predicted.

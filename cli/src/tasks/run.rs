@@ -1,6 +1,7 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
 mod answered;
+mod steps;
 mod unchanged;
 
 pub(super) use answered::{best, logits, numbers, predict};
@@ -12,14 +13,11 @@ use gradscale::{
     TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
+    parallel::{Group, Traffic},
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    marker::PhantomData,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
+use steps::{Cut, FirstTurn};
 use unchanged::only_decayed;
 
 /// Images that scores are of.
@@ -84,6 +82,11 @@ pub(super) trait Task {
         &self, _trainer: &mut Trainer<B>, _position: u64,
     ) -> Option<Result<Gradients, Error<B::Error>>> {
         None
+    }
+
+    /// Whether parts of a batch can be taken by themselves.
+    fn has_parts(&self) -> bool {
+        true
     }
 
     /// What the losses of both are called.
@@ -190,6 +193,9 @@ pub trait Run {
     /// The attempts of the last step that were repeated, if operands are kept.
     fn attempts(&self) -> Vec<&Attempt>;
 
+    /// What has travelled between ranks.
+    fn traffic(&self) -> Traffic;
+
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
@@ -206,18 +212,21 @@ pub trait Run {
 pub(super) fn start<'a, T: Task + 'a>(
     opening: Opening<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
-    let Opening { device, threads, settings, method, seed, weights: file } = opening;
+    let Opening { device, threads, settings, method, seed, weights: file, parts, group } = opening;
+    let cut = parts.map(|parts| Cut { parts, batch: settings.batch as u64 });
     let begin = move || {
         let (task, mut parameters, optimizer) = begin(settings, seed)?;
         weights::import(&mut parameters, file, |layer| task.module(layer))?;
         Ok((task, parameters, optimizer))
     };
-    device.open(threads, Start { begin, method, kept: PhantomData })
+    device.open(threads, Start { begin, method, cut, group, kept: PhantomData })
 }
 
 struct Start<'a, F> {
     begin: F,
     method: Method,
+    cut: Option<Cut>,
+    group: Group,
     /// For as long as this lives, the training may.
     kept: PhantomData<&'a ()>,
 }
@@ -227,7 +236,12 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
         let (task, parameters, optimizer) = (self.begin)()?;
-        Ok(Box::new(Training::new(device, task, parameters, optimizer, self.method)?))
+        if self.cut.is_some() && !task.has_parts() {
+            return Err(Failure::at("--micro-batches", "a step of this network is one: its parts need one another"));
+        }
+        let mut training = Training::new(device, task, parameters, optimizer, (self.method, self.group))?;
+        training.cut = self.cut;
+        Ok(Box::new(training))
     }
 }
 
@@ -235,6 +249,7 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
 struct Training<B: Backend, T: Task> {
     task: T,
     trainer: Trainer<B>,
+    cut: Option<Cut>,
     /// The next step's batch.
     ahead: Option<T::Batch>,
     /// What taking it took.
@@ -253,58 +268,27 @@ struct Training<B: Backend, T: Task> {
     losses: Vec<f32>,
 }
 
-/// What the first of two networks that train in turn has observed, before the second one's step takes its place.
-#[derive(Debug, Default)]
-struct FirstTurn {
-    operands: Vec<(String, Operands)>,
-    attempts: Vec<Attempt>,
-}
-
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
-    fn new(device: B, task: T, parameters: Parameters, optimizer: Optimizer, method: Method) -> Result<Self, Failure> {
-        let trainer = task.begin(Trainer::new(device, parameters, optimizer, method)?);
+    fn new(
+        device: B, task: T, parameters: Parameters, optimizer: Optimizer, (method, group): (Method, Group),
+    ) -> Result<Self, Failure> {
+        let mut trainer = task.begin(Trainer::new(device, parameters, optimizer, method)?);
+        if group.size() > 1 {
+            trainer = trainer.distributed(group)?;
+        }
         let first = values(&trainer)?;
         let (first_turn, losses, fetched, taken) = Default::default();
-        Ok(Self { task, trainer, ahead: None, fetched, taken, position: 0, first, steps: 0, first_turn, losses })
-    }
-
-    /// The step of the second network, if there is one, as a part of that of the first.
-    fn second(&mut self, first: StepOutcome) -> Result<StepOutcome, Failure> {
-        if self.task.losses().is_empty() {
-            return Ok(first);
-        }
-        self.first_turn = FirstTurn {
-            operands: self.trainer.operands().map(|(name, operands)| (name.to_owned(), operands.clone())).collect(),
-            attempts: self.trainer.attempts().to_vec(),
-        };
-        let Some(gradients) = self.task.second(&mut self.trainer, self.position) else { return Ok(first) };
-        let second = self.trainer.step(gradients?)?;
-        self.losses = vec![first.loss, second.loss];
-        Ok(StepOutcome {
-            loss: first.loss + second.loss,
-            skipped: first.skipped.or(second.skipped),
-            repeated: [first.repeated, second.repeated].concat(),
-            gradient_norm: first.gradient_norm.or(second.gradient_norm),
-            below_eps: [first.below_eps, second.below_eps].concat(),
-        })
+        let (ahead, cut, position, steps) = (None, None, 0, 0);
+        Ok(Self { task, trainer, cut, ahead, fetched, taken, position, first, steps, first_turn, losses })
     }
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     fn step(&mut self) -> Result<StepOutcome, Failure> {
-        let batch = match self.ahead.take() {
-            Some(batch) => batch,
-            None => self.task.prefetch(&mut self.trainer)?,
+        let outcome = match self.cut {
+            Some(cut) => self.step_in_parts(cut)?,
+            None => self.step_whole()?,
         };
-        (self.position, self.taken) = (self.task.position(), batch.sizes());
-        let gradients = self.task.backward(&mut self.trainer, batch)?;
-        // While the device is at work.
-        let start = Instant::now();
-        self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
-        self.fetched = start.elapsed();
-        let outcome = self.trainer.step(gradients)?;
-        self.task.stepped(&self.trainer)?;
-        let outcome = self.second(outcome)?;
         self.steps += 1;
         let ratio = self.task.ratio();
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
@@ -372,6 +356,10 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn attempts(&self) -> Vec<&Attempt> {
         self.first_turn.attempts.iter().chain(self.trainer.attempts()).collect()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.trainer.traffic()
     }
 
     fn memory(&self) -> MemoryReport {

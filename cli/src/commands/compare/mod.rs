@@ -14,7 +14,7 @@ use crate::{
     report::{self, Report},
     tasks::{Dataset, On, Opening, open},
 };
-use gradscale::{Method, core::stats::Detail};
+use gradscale::{Method, core::stats::Detail, parallel::Group};
 use indicatif::ProgressBar;
 use results::{Case, Results};
 use std::{path::Path, time::Instant};
@@ -90,7 +90,8 @@ fn train(
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.of(method.clone());
     let (device, threads) = (arguments.setup.device(), arguments.threads);
-    let mut run = open(data, Opening { device, threads, settings, method, seed, weights: None })?;
+    let (weights, parts, group) = (None, None, Group::alone());
+    let mut run = open(data, Opening { device, threads, settings, method, seed, weights, parts, group })?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
     let about = format!("{name}, seed {seed}");
     let mut last = None;

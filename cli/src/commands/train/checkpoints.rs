@@ -7,6 +7,7 @@ use crate::{
     output,
     tasks::{Classes, Run},
 };
+use gradscale::parallel::Group;
 use std::{
     collections::BTreeMap,
     fs,
@@ -103,6 +104,17 @@ impl Found {
     pub fn new(path: &Path, bytes: Vec<u8>) -> Result<Self, Failure> {
         let metadata = gradscale::checkpoint_metadata(&bytes).map_err(|cause| Failure::file(path, cause))?;
         Ok(Self { path: path.to_owned(), iteration: 0, bytes, metadata })
+    }
+
+    /// That of rank 0, on all ranks.
+    pub fn shared(here: Option<&Self>, group: &Group) -> Result<Self, Failure> {
+        let place = here.map(|here| (here.iteration, here.path.to_string_lossy().into_owned()));
+        let json = |error: serde_json::Error| Failure::at("checkpoint", error);
+        let place = group.share(&serde_json::to_vec(&place).map_err(json)?)?;
+        let place: Option<(u64, String)> = serde_json::from_slice(&place).map_err(json)?;
+        let bytes = group.share(here.map_or(&[], |here| &here.bytes))?;
+        let (iteration, path) = place.unwrap_or_default();
+        Ok(Self { iteration, ..Self::new(Path::new(&path), bytes)? })
     }
 
     fn words(&self, key: &str, otherwise: &str) -> Result<&str, Failure> {

@@ -131,6 +131,7 @@ impl Read {
                 scores: None,
                 validation: None,
                 sites: Vec::new(),
+                ranks: None,
             };
             // An entry of numbers and a text has a line.
             self.lines.insert(step, (line(&entry).unwrap_or_default(), entry));
@@ -191,6 +192,7 @@ mod tests {
                 scores: None,
                 validation: None,
                 sites: Vec::new(),
+                ranks: None,
             }
         };
         (1..).zip(LOSSES).map(entry).collect()

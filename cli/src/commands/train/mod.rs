@@ -1,6 +1,7 @@
 //! `gradscale train`: one method, with checkpoints, to be stopped and resumed at any moment.
 
 pub(crate) mod checkpoints;
+mod files;
 mod history;
 mod log;
 mod plan;
@@ -11,16 +12,20 @@ use crate::{
     Failure, doubts,
     machine::Origin,
     metrics::Metrics,
-    output,
-    record::{Description, Recorder},
+    output, ranks,
+    record::{Description, Recorder, Travelled},
     report::Report,
     tasks::{Dataset, On, Run},
     trace,
 };
-use checkpoints::Checkpoints;
+use checkpoints::{Checkpoints, Found};
 use clap::Args;
-use gradscale::{MemoryReport, core::stats::Detail};
-use history::History;
+use files::{Files, lock};
+use gradscale::{
+    MemoryReport,
+    core::stats::Detail,
+    parallel::{Group, Traffic},
+};
 use indicatif::ProgressBar;
 use log::Log;
 pub(crate) use plan::Plan;
@@ -40,7 +45,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half", "micro_batches"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -63,90 +68,110 @@ damaged is named and set aside as NAME.damaged-1.";
 /// Trains, or goes on. Not all steps are done if a signal ends it.
 ///
 /// # Errors
-/// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row.
+/// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row, ranks that are not
+/// alike.
 pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
-    match &arguments.resume {
-        Some(directory) => resume(directory, &arguments.plan),
-        None => begin(arguments.out.as_deref(), &arguments.plan),
-    }
+    let group = ranks::join()?;
+    let done = match &arguments.resume {
+        Some(directory) => resume(directory, &arguments.plan, &group),
+        None => begin(arguments.out.as_deref(), &arguments.plan, &group),
+    };
+    ranks::end(&group, done)
 }
 
-fn begin(out: Option<&Path>, given: &Plan) -> Result<ExitCode, Failure> {
-    let plan = given.fresh().begun()?;
-    let data = plan.setup.load(plan.seed)?;
-    data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
-    let mut run = plan.open(&*data, true)?;
-    // What does not fit has been said before a directory is made.
-    let directory = output::directory(out, "train", "log.jsonl")?;
-    let checkpoints = Checkpoints::new(&directory);
-    if let Some(there) = checkpoints.all()?.into_values().next() {
-        let go_on = resume_command(&directory);
-        let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
-        return Err(Failure::file(&there, cause));
+fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Failure> {
+    let plan = given.fresh().begun(group)?;
+    let data = load(&plan, group)?;
+    if group.rank() == 0 {
+        data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
     }
-    let _lock = lock(&directory)?;
-    let trace = given.trace.as_deref().map(trace::Writer::create).transpose()?;
-    let trace = trace.map(|trace| trace.made_by(&plan.method));
-    if trace.is_some() {
+    let mut run = plan.open(&*data, true, group)?;
+    if plan.trace.is_some() {
         run.observe_operands();
     }
-    // Before anything else is written: from here on the directory can be resumed, whatever happens.
-    checkpoints.save(&*run, &plan, &History::default(), 0)?;
-    let go_on = |error: Failure| error.hint(&go_on(&directory));
-    let signals = Signals::listen()?;
-    let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
-    let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
     let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
-    let directory = directory.as_path();
-    Training { data: &*data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals }.run(0)
+    let signals = Signals::listen()?;
+    let files = (group.rank() == 0).then(|| Files::create(out, &*run, &plan)).transpose()?;
+    Training { data: &*data, run, plan: &plan, recorder, signals, files, group }.run(0)
 }
 
-fn resume(directory: &Path, given: &Plan) -> Result<ExitCode, Failure> {
-    if !directory.is_dir() {
-        return Err(Failure::file(directory, "no such directory"));
+/// The data set, which is the same on all ranks.
+fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
+    if group.size() > 1 {
+        group.agree("version", env!("CARGO_PKG_VERSION"))?;
+        plan.told()?.iter().try_for_each(|(what, told)| group.agree(what, &told.to_string()))?;
+        let digest = plan.setup.data.as_deref().map(ranks::digest).transpose()?;
+        group.agree("data set", &digest.map_or_else(String::new, |digest| format!("{digest:08x}")))?;
     }
-    let checkpoints = Checkpoints::new(directory);
-    if checkpoints.all()?.is_empty() {
-        return Err(Failure::file(directory, "no checkpoint to resume from"));
+    if group.rank() == 0 { plan.setup.load(plan.seed) } else { plan.setup.load_quietly(plan.seed) }
+}
+
+/// What rank 0 found in the directory of a training.
+struct Here {
+    found: Found,
+    damaged: Vec<(PathBuf, Failure)>,
+    checkpoints: Checkpoints,
+    lock: File,
+}
+
+impl Here {
+    fn look(directory: &Path) -> Result<Self, Failure> {
+        if !directory.is_dir() {
+            return Err(Failure::file(directory, "no such directory"));
+        }
+        let checkpoints = Checkpoints::new(directory);
+        if checkpoints.all()?.is_empty() {
+            return Err(Failure::file(directory, "no checkpoint to resume from"));
+        }
+        let lock = lock(directory)?;
+        let (found, damaged) = checkpoints.newest()?;
+        Ok(Self { found, damaged, checkpoints, lock })
     }
-    let _lock = lock(directory)?;
-    let (found, damaged) = checkpoints.newest()?;
+}
+
+fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Failure> {
+    let here = (group.rank() == 0).then(|| Here::look(directory)).transpose()?;
+    let found = Found::shared(here.as_ref().map(|here| &here.found), group)?;
     if given.setup.device.is_none() {
         found.check_device()?;
     }
     let plan = found.plan()?.resumed(given)?;
     let asked = plan.iters.is_some();
-    let plan = plan.begun()?;
+    let plan = plan.begun(group)?;
     let (iteration, iters) = (found.iteration, plan.iters());
-    let data = plan.setup.load(plan.seed)?;
-    let mut run = plan.open(&*data, false)?;
+    let data = load(&plan, group)?;
+    let mut run = plan.open(&*data, false, group)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
-    for (path, error) in damaged {
-        let aside = output::set_aside(&path)?;
-        let instead = format!("it is kept as {}, and {} taken instead", aside.display(), found.path.display());
-        output::warn(&error.hint(&instead));
+    let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
+    let (mut files, mut scores) = (None, None);
+    if let Some(Here { damaged, checkpoints, lock, .. }) = here {
+        for (path, error) in damaged {
+            let aside = output::set_aside(&path)?;
+            let instead = format!("it is kept as {}, and {} taken instead", aside.display(), found.path.display());
+            output::warn(&error.hint(&instead));
+        }
+        let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
+        output::print(&format!("{}\n", announcement(&found.path, iteration, iters, asked)))?;
+        // The one that was killed may not have come to it.
+        checkpoints.prune()?;
+        let trace = match &plan.trace {
+            Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration, &plan.method)?),
+            Some(_) | None => None,
+        };
+        entries.iter().for_each(|entry| recorder.restore(entry));
+        scores = entries.last().and_then(|entry| entry.scores.clone());
+        let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
+        files = Some(Files { directory: directory.to_owned(), log, board, trace, checkpoints, lock });
     }
-    let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
-    output::print(&format!("{}\n", announcement(&found.path, iteration, iters, asked)))?;
-    // The one that was killed may not have come to it.
-    checkpoints.prune()?;
-    let trace = match &plan.trace {
-        Some(path) if iteration < iters => Some(trace::Writer::resume(path, iteration, &plan.method)?),
-        Some(_) | None => None,
-    };
-    if trace.is_some() {
+    if plan.trace.is_some() && iteration < iters {
         run.observe_operands();
     }
-    let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
-    entries.iter().for_each(|entry| recorder.restore(entry));
-    let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
     let signals = Signals::listen()?;
-    let mut training =
-        Training { data: &*data, run, plan: &plan, directory, recorder, log, board, trace, checkpoints, signals };
+    let mut training = Training { data: &*data, run, plan: &plan, recorder, signals, files, group };
     if iteration >= iters {
         // Of a training that was killed just before its report.
         let memory = training.run.memory();
-        training.report(entries.last().and_then(|entry| entry.scores.clone()), memory)?;
+        training.report(scores, memory)?;
     }
     training.run(iteration)
 }
@@ -167,30 +192,33 @@ struct Training<'a> {
     data: &'a dyn Dataset,
     run: Box<dyn Run + 'a>,
     plan: &'a Plan,
-    directory: &'a Path,
     recorder: Recorder,
-    log: Log,
-    board: tensorboard::Writer,
-    trace: Option<trace::Writer>,
-    checkpoints: Checkpoints,
     signals: Signals,
+    /// None on ranks but the first, which do the same without a word.
+    files: Option<Files>,
+    group: &'a Group,
 }
 
 impl Training<'_> {
     /// The steps after `iteration`, until the last or until a signal comes.
     fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
         let iters = self.plan.iters();
-        let bar = output::progress(iters).with_position(iteration);
+        let bar = if self.files.is_some() { output::progress(iters) } else { ProgressBar::hidden() };
+        let bar = bar.with_position(iteration);
         for iteration in iteration + 1..=iters {
             if let Some(signal) = self.step(iteration, &bar)? {
                 bar.finish_and_clear();
                 let done = format!("stopped and saved after step {iteration} of {iters}");
-                output::warn(&Failure::file(self.directory, done).hint(&go_on(self.directory)));
+                if let Some(Files { directory, .. }) = &self.files {
+                    output::warn(&Failure::file(directory, done).hint(&go_on(directory)));
+                }
                 return Ok(signal.exit_code());
             }
         }
         bar.finish_and_clear();
-        output::print(&format!("{}\n", self.directory.display()))?;
+        if let Some(Files { directory, .. }) = &self.files {
+            output::print(&format!("{}{}\n", said(self.group), directory.display()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -198,17 +226,18 @@ impl Training<'_> {
     fn step(&mut self, iteration: u64, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
         // What a checkpoint's log says of sites holds for all steps before it.
         let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
-        self.run.observe(if sampled || self.trace.is_some() { Detail::Full } else { Detail::Counts });
-        let start = Instant::now();
+        self.run.observe(if sampled || self.plan.trace.is_some() { Detail::Full } else { Detail::Counts });
+        let (start, before) = (Instant::now(), self.run.traffic());
         let outcome = self.run.step()?;
         let seconds = start.elapsed().as_secs_f64();
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
-        // Asked for once, so that the log of this step and its checkpoint agree.
-        let signal = self.signals.received().filter(|_| iteration < self.plan.iters());
+        // Asked for once, so that the log of this step and its checkpoint agree; by all ranks, so that they do.
+        let signal = self.signals.received_by(self.group)?.filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
         let losses = self.run.losses();
         let mut entry = self.recorder.step(iteration, (&outcome, &losses), seconds, &self.run.sites(), sampled);
+        entry.ranks = Travelled::of(self.group, before, self.run.traffic());
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);
@@ -220,23 +249,22 @@ impl Training<'_> {
         }
         self.recorder.scored(&entry);
         let mut keep = || {
-            if let Some(trace) = &mut self.trace {
-                trace.push_repeated(iteration, self.run.attempts())?;
-                trace.push(iteration, outcome.skipped.is_some(), self.run.sites(), self.run.operands())?;
+            if let Some(files) = &mut self.files {
+                files.push(&entry, &*self.run)?;
+                if saves {
+                    files.save(&*self.run, self.plan, self.recorder.record(), iteration)?;
+                }
             }
-            self.log.push(&entry)?;
-            self.board.push(&entry)?;
-            if saves {
-                // The log first: a checkpoint never knows of steps that the log does not.
-                self.log.sync()?;
-                self.board.sync()?;
-                let history = History::of(self.recorder.record());
-                self.checkpoints.save(&*self.run, self.plan, &history, iteration)?;
-                self.report(entry.scores.clone(), memory)?;
-            }
-            Ok(())
+            if saves { self.report(entry.scores.clone(), memory) } else { Ok(()) }
         };
-        keep().map_err(|error: Failure| error.hint(&go_on(self.directory)))?;
+        let kept = keep();
+        kept.map_err(|error: Failure| match &self.files {
+            Some(Files { directory, .. }) => error.hint(&go_on(directory)),
+            None => error,
+        })?;
+        if self.files.is_none() {
+            return Ok(signal);
+        }
         for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             if let Some(scores) = scores {
                 let examples = self.plan.setup.task().kind().examples();
@@ -252,10 +280,12 @@ impl Training<'_> {
     /// What is known so far; with sample images, where there are scores.
     fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport) -> Result<(), Failure> {
         if let Some(scores) = scores {
+            // On all ranks, so that what they have compiled stays the same.
             let samples = self.run.samples()?;
             self.recorder.finish(scores, samples, memory, &self.run.unchanged()?);
         }
-        let path = self.directory.join("report.html");
+        let Some(Files { directory, .. }) = &self.files else { return Ok(()) };
+        let path = directory.join("report.html");
         let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));
         let report = Report {
             title: described.title(&plan.setup),
@@ -270,12 +300,17 @@ impl Training<'_> {
     }
 }
 
-/// One training at a time in a directory. The system lets go of it when the process ends, however that happens.
-fn lock(directory: &Path) -> Result<File, Failure> {
-    let path = directory.join("lock");
-    let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
-    file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
-    Ok(file)
+/// How many ranks there were, and what has travelled, in a line; nothing of one alone.
+fn said(group: &Group) -> String {
+    let Traffic { sent, time, .. } = group.traffic();
+    match group.size() {
+        1 => String::new(),
+        ranks => format!(
+            "{ranks} ranks: {:.1} MB sent by rank 0, {:.1} s in exchanges and waiting\n",
+            sent as f64 / 1e6,
+            time.as_secs_f64()
+        ),
+    }
 }
 
 /// What to do once there is space, time or power again.

@@ -8,7 +8,10 @@ use crate::{
     tasks::{Dataset, Opening, Pixels, Run, open},
 };
 use clap::Args;
-use gradscale::Method;
+use gradscale::{
+    Method,
+    parallel::{Group, MOST_PARTS},
+};
 use serde::{Deserialize, Serialize};
 use std::path::{self, PathBuf};
 
@@ -37,6 +40,11 @@ pub(crate) struct Plan {
     /// image, which is then kept from training. The last scores are of the test set. 0: these only.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) eval_every: u64,
+    /// Cuts every step into so many parts of its batch, whose gradients are added as halves, exactly: with so many parts
+    /// results do not depend on the number of ranks, `mpirun -n 4 gradscale train` [default: one for each rank]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) micro_batches: Option<u32>,
     /// Training steps, those before a resume included [default: 400]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) iters: Option<u64>,
@@ -76,8 +84,12 @@ impl Plan {
     }
 
     /// With a value for everything, and paths that hold wherever a resume is started.
-    pub fn begun(&self) -> Result<Self, Failure> {
+    pub fn begun(&self, group: &Group) -> Result<Self, Failure> {
         let mut plan = self.clone();
+        if group.size() > 1 {
+            plan.micro_batches = Some(self.micro_batches.unwrap_or(u32::try_from(group.size()).unwrap_or(u32::MAX)));
+        }
+        plan.check_parts(group.size())?;
         let amp = &self.setup.amp;
         amp.only(self.scaling()?)?;
         amp.check(self.setup.chosen.network()?)?;
@@ -96,6 +108,30 @@ impl Plan {
             None => None,
         };
         Ok(plan)
+    }
+
+    /// That a batch can be cut, and that each rank has a part.
+    fn check_parts(&self, ranks: usize) -> Result<(), Failure> {
+        let Some(parts) = self.micro_batches.map(|parts| parts as usize) else { return Ok(()) };
+        let at = |cause: String| Err(Failure::at(format_args!("--micro-batches {parts}"), cause));
+        let batch = self.setup.batch();
+        if parts < ranks {
+            return at(format!("{ranks} ranks, and each takes at least one"));
+        }
+        if !batch.is_multiple_of(parts) {
+            return at(format!("a batch of {batch} cannot be cut into so many equal parts"));
+        }
+        Ok(())
+    }
+
+    /// What all ranks must have been told alike, by name; each may have threads of its own.
+    pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+        let mut told = serde_json::to_value(Self { threads: None, trace: None, ..self.clone() });
+        let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
+        Ok(match told {
+            serde_json::Value::Object(told) => told,
+            _ => serde_json::Map::new(),
+        })
     }
 
     /// As it was begun, but for what is given anew.
@@ -148,16 +184,23 @@ impl Plan {
     }
 
     /// The training before its first step.
-    pub fn open<'a>(&'a self, data: &'a dyn Dataset, weights: bool) -> Result<Box<dyn Run + 'a>, Failure> {
+    pub fn open<'a>(
+        &'a self, data: &'a dyn Dataset, weights: bool, group: &Group,
+    ) -> Result<Box<dyn Run + 'a>, Failure> {
+        let mut settings = self.setup.settings(self.pixels, self.iters())?;
+        data.check(&settings)?;
+        settings.batch /= self.micro_batches.map_or(1, |parts| parts as usize);
         open(
             data,
             Opening {
                 device: self.setup.device(),
                 threads: usize::from(self.threads.unwrap_or(0)),
-                settings: self.setup.settings(self.pixels, self.iters())?,
+                settings,
                 method: self.method()?,
                 seed: self.seed,
                 weights: self.weights.as_deref().filter(|_| weights),
+                parts: self.micro_batches,
+                group: group.clone(),
             },
         )
     }

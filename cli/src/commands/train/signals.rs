@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM: the step is finished and saved; a second one ends at once.
 
 use crate::Failure;
+use gradscale::parallel::Group;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     flag,
@@ -39,10 +40,11 @@ impl Signals {
         Ok(Self { received })
     }
 
-    /// The signal that came, if one did.
-    pub fn received(&self) -> Option<Signal> {
-        let signal = self.received.load(Ordering::Relaxed);
-        (signal != 0).then_some(Signal(signal))
+    /// The signal that came to some rank, if one did: all are told of the same one.
+    pub fn received_by(&self, group: &Group) -> Result<Option<Signal>, Failure> {
+        let signals = group.numbers(self.received.load(Ordering::Relaxed) as u64)?;
+        let signal = signals.into_iter().max().and_then(|signal| usize::try_from(signal).ok());
+        Ok(signal.filter(|&signal| signal != 0).map(Signal))
     }
 }
 

@@ -211,6 +211,10 @@ impl run::Task for Learning<'_> {
         Ok(Answers::Made(Made { size: [height, width], pixels: coloured(&made, channels) }))
     }
 
+    fn has_parts(&self) -> bool {
+        false
+    }
+
     fn position(&self) -> u64 {
         self.order.position()
     }

@@ -173,6 +173,11 @@ impl run::Task for Learning<'_> {
         Ok(Answers::Texts(texts.iter().map(text).collect()))
     }
 
+    /// A row goes on where the last batch ended.
+    fn has_parts(&self) -> bool {
+        matches!(self.model, Model::Decoder(_))
+    }
+
     fn position(&self) -> u64 {
         self.windows.position()
     }

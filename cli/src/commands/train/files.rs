@@ -1,0 +1,74 @@
+//! What a training writes into its directory.
+
+use super::{Plan, checkpoints::Checkpoints, go_on, history::History, log::Log, resume_command, tensorboard};
+use crate::{
+    Failure, output,
+    record::{Entry, Record},
+    tasks::Run,
+    trace,
+};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+/// What a training writes; of several ranks, the first.
+pub(super) struct Files {
+    pub directory: PathBuf,
+    pub log: Log,
+    pub board: tensorboard::Writer,
+    pub trace: Option<trace::Writer>,
+    pub checkpoints: Checkpoints,
+    /// The system lets go of it when the process ends.
+    #[expect(dead_code, reason = "held, not read")]
+    pub lock: File,
+}
+
+impl Files {
+    /// Those of a training that begins.
+    pub fn create(out: Option<&Path>, run: &dyn Run, plan: &Plan) -> Result<Self, Failure> {
+        // What does not fit has been said before a directory is made.
+        let directory = output::directory(out, "train", "log.jsonl")?;
+        let checkpoints = Checkpoints::new(&directory);
+        if let Some(there) = checkpoints.all()?.into_values().next() {
+            let go_on = resume_command(&directory);
+            let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
+            return Err(Failure::file(&there, cause));
+        }
+        let lock = lock(&directory)?;
+        let trace = plan.trace.as_deref().map(trace::Writer::create).transpose()?;
+        let trace = trace.map(|trace| trace.made_by(&plan.method));
+        // Before anything else is written: from here on the directory can be resumed, whatever happens.
+        checkpoints.save(run, plan, &History::default(), 0)?;
+        let go_on = |error: Failure| error.hint(&go_on(&directory));
+        let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
+        let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
+        Ok(Self { directory, log, board, trace, checkpoints, lock })
+    }
+
+    /// A step that was done.
+    pub fn push(&mut self, entry: &Entry, run: &dyn Run) -> Result<(), Failure> {
+        if let Some(trace) = &mut self.trace {
+            trace.push_repeated(entry.iteration, run.attempts())?;
+            trace.push(entry.iteration, entry.skipped.is_some(), run.sites(), run.operands())?;
+        }
+        self.log.push(entry)?;
+        self.board.push(entry)
+    }
+
+    /// A checkpoint behind the last step.
+    pub fn save(&mut self, run: &dyn Run, plan: &Plan, record: &Record, iteration: u64) -> Result<(), Failure> {
+        // The log first: a checkpoint never knows of steps that the log does not.
+        self.log.sync()?;
+        self.board.sync()?;
+        self.checkpoints.save(run, plan, &History::of(record), iteration).map(drop)
+    }
+}
+
+/// One training at a time in a directory. The system lets go of it when the process ends, however that happens.
+pub(super) fn lock(directory: &Path) -> Result<File, Failure> {
+    let path = directory.join("lock");
+    let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
+    file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
+    Ok(file)
+}

@@ -1,0 +1,322 @@
+//! Ranks that train together: whatever their number, the same bits.
+
+use gradscale::{
+    Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer,
+    models::{Decoder, DecoderSize, SegNet},
+    nn::Module,
+    optim::{Adam, Optimizer, Sgd},
+    parallel::{Group, Threads},
+};
+use std::{collections::BTreeMap, thread};
+
+/// Parts of a step.
+const PARTS: u32 = 12;
+const WORLDS: [usize; 4] = [2, 3, 4, 6];
+
+#[derive(Clone, Copy, Debug)]
+enum Net {
+    Segnet,
+    Transformer,
+}
+
+enum Built {
+    Segnet(SegNet),
+    Transformer(Decoder),
+}
+
+/// What a training is told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    net: Net,
+    method: &'static str,
+    recorded: bool,
+    /// By what the losses of some steps are multiplied, a part of them alone.
+    large: f32,
+}
+
+const USUAL: Told = Told { net: Net::Segnet, method: "gs", recorded: true, large: 1.0 };
+
+struct Training {
+    net: Built,
+    trainer: Trainer<Cpu>,
+    large: f32,
+}
+
+impl Training {
+    fn new(told: Told, group: Group) -> Result<Self, Error> {
+        // Ranks need not begin with the same weights.
+        let mut parameters = Parameters::seeded(group.rank() as u64);
+        let scope = &mut parameters.at("net");
+        let (net, optimizer): (_, Optimizer) = match told.net {
+            Net::Segnet => (Built::Segnet(SegNet::new(scope, 3, 4, 4)), Sgd { momentum: 0.9, ..Sgd::new(0.05) }.into()),
+            Net::Transformer => {
+                let size = DecoderSize { context: 8, width: 16, heads: 2, layers: 1, keep: 0.9 };
+                (Built::Transformer(Decoder::new(scope, 11, size)), Adam::new(0.003).into())
+            }
+        };
+        let method: Method = told.method.parse().expect("a method");
+        let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, method)?;
+        let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).distributed(group)?;
+        Ok(Self { net, trainer, large: told.large })
+    }
+
+    fn step(&mut self, step: u32) -> Result<StepOutcome, Error> {
+        let (net, large) = (&self.net, self.large);
+        self.trainer.step_parts(PARTS, |trainer, part| {
+            let factor = if step % 5 == 3 && part == 7 { large } else { 1.0 };
+            backward(net, trainer, step * PARTS + part, factor)
+        })
+    }
+
+    fn saved(&self) -> Vec<u8> {
+        self.trainer.save(&BTreeMap::new()).expect("a checkpoint")
+    }
+}
+
+fn backward(net: &Built, trainer: &mut Trainer<Cpu>, seed: u32, factor: f32) -> Result<Gradients, Error> {
+    let number = |k: u32| k.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(0x9E37_79B9)) >> 13;
+    match net {
+        Built::Segnet(net) => {
+            let images: Vec<u8> = (0..16 * 16 * 3).map(|k| (number(k) % 251) as u8).collect();
+            let labels: Vec<u8> = (0..16 * 16).map(|k: u32| ((k / 50 + seed) % 4) as u8).collect();
+            let batch = [Input::u8([1, 16, 16, 3], &images), Input::u8([1, 16, 16, 1], &labels)];
+            trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.9).cross_entropy(labels).scale(factor))
+        }
+        Built::Transformer(net) => {
+            let tokens: Vec<u32> = (0..2 * 9).map(|k| number(k) % 11).collect();
+            let row = |at: usize| [&tokens[at..at + 8], &tokens[at + 9..at + 17]].concat();
+            let (tokens, targets) = (row(0), row(1));
+            let batch = [Input::u32([2, 8], &tokens), Input::u32([2, 8], &targets)];
+            trainer.backward(batch, |[tokens, targets]| net.logits(tokens).cross_entropy(targets).scale(factor))
+        }
+    }
+}
+
+/// What a world comes to.
+#[derive(Clone, Debug, PartialEq)]
+struct Ended {
+    losses: Vec<u32>,
+    taken: Vec<(bool, usize)>,
+    checkpoint: Vec<u8>,
+}
+
+fn run(told: Told, group: Group, steps: u32) -> Result<Ended, Error> {
+    let mut training = Training::new(told, group)?;
+    let mut result = Ended { losses: Vec::new(), taken: Vec::new(), checkpoint: Vec::new() };
+    for step in 0..steps {
+        let outcome = training.step(step)?;
+        result.losses.push(outcome.loss.to_bits());
+        result.taken.push((outcome.skipped.is_some(), outcome.repeated.len()));
+    }
+    result.checkpoint = training.saved();
+    Ok(result)
+}
+
+/// Each rank's answer, by rank.
+fn world<T: Send + 'static>(size: usize, rank: impl Fn(Group) -> T + Clone + Send + 'static) -> Vec<T> {
+    let ranks: Vec<_> = Threads::world(size)
+        .into_iter()
+        .map(|communicator| {
+            let rank = rank.clone();
+            thread::spawn(move || rank(Group::new(communicator)))
+        })
+        .collect();
+    ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
+}
+
+/// All these worlds come to what one rank comes to.
+fn same(told: Told, worlds: &[usize], steps: u32) -> Ended {
+    let alone = run(told, Group::alone(), steps).expect("one rank");
+    for &size in worlds {
+        for (rank, result) in world(size, move |group| run(told, group, steps)).into_iter().enumerate() {
+            let result = result.expect("a training");
+            assert_eq!(result.losses, alone.losses, "{told:?}, rank {rank} of {size}");
+            assert_eq!(result.taken, alone.taken, "{told:?}, rank {rank} of {size}");
+            assert!(result.checkpoint == alone.checkpoint, "{told:?}, rank {rank} of {size}: another checkpoint");
+        }
+    }
+    alone
+}
+
+/// Steps; GRADSCALE_STEPS asks for more.
+fn steps(usual: u32) -> u32 {
+    std::env::var("GRADSCALE_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn any_number_of_ranks_gives_the_same_checkpoint() {
+    for net in [Net::Segnet, Net::Transformer] {
+        let recorded = same(Told { net, ..USUAL }, &WORLDS, steps(30));
+        let eager = same(Told { net, recorded: false, ..USUAL }, &[2], steps(30));
+        assert!(recorded == eager, "{net:?}");
+        assert!(recorded.taken.iter().all(|&(skipped, _)| !skipped));
+        let loss = |at: usize| f32::from_bits(recorded.losses[at]);
+        let last = recorded.losses.len() - 1;
+        assert!(loss(last) < 0.97 * loss(0), "{net:?} learns: {} to {}", loss(0), loss(last));
+    }
+}
+
+#[test]
+fn whatever_the_method() {
+    for method in ["fp32", "dynamic", "gs:paper", "gs:authors,interval=3"] {
+        same(Told { method, ..USUAL }, &[3], 6);
+    }
+}
+
+#[test]
+fn batches_that_do_not_fit_are_repeated_by_all() {
+    let result = same(Told { large: 1e8, ..USUAL }, &[2, 6], 9);
+    assert!(result.taken.iter().any(|&(skipped, repeated)| !skipped && repeated > 0), "{:?}", result.taken);
+    let result = same(Told { large: f32::INFINITY, ..USUAL }, &[4], 9);
+    let skipped = result.taken.iter().filter(|(skipped, _)| *skipped).count();
+    assert_eq!(skipped, 2, "{:?}", result.taken);
+    same(Told { method: "dynamic", large: 1e8, ..USUAL }, &[2], 9);
+}
+
+#[test]
+fn another_number_of_ranks_goes_on() {
+    let whole = run(USUAL, Group::alone(), 12).expect("a training");
+    let begun = world(3, |group| {
+        let mut training = Training::new(USUAL, group)?;
+        (0..7).try_for_each(|step| training.step(step).map(drop))?;
+        Ok::<_, Error>(training.saved())
+    });
+    let checkpoint = begun.into_iter().next().expect("a rank").expect("a checkpoint");
+    let ended = world(4, move |group| {
+        let mut training = Training::new(USUAL, group)?;
+        training.trainer.load(&checkpoint)?;
+        (7..12).try_for_each(|step| training.step(step).map(drop))?;
+        Ok::<_, Error>(training.saved())
+    });
+    assert!(ended.into_iter().all(|checkpoint| checkpoint.expect("a checkpoint") == whole.checkpoint));
+}
+
+/// The step is that of the mean gradient, but for the rounding to halves.
+#[test]
+fn the_mean_is_that_of_the_parts() {
+    let told = Told { method: "fp32", ..USUAL };
+    let mut parts = Training::new(told, Group::alone()).expect("a training");
+    let mut whole = Training::new(told, Group::alone()).expect("a training");
+    let before = parts.trainer.parameters().expect("parameters");
+    let outcome = parts.step(0).expect("a step");
+    let net = &whole.net;
+    let summed = whole.trainer.step_with(|trainer| {
+        let Built::Segnet(net) = net else { unreachable!() };
+        let mut all: Option<Gradients> = None;
+        for part in 0..PARTS {
+            let number = |k: u32| k.wrapping_mul(2_654_435_761).wrapping_add(part.wrapping_mul(0x9E37_79B9)) >> 13;
+            let images: Vec<u8> = (0..16 * 16 * 3).map(|k| (number(k) % 251) as u8).collect();
+            let labels: Vec<u8> = (0..16 * 16).map(|k: u32| ((k / 50 + part) % 4) as u8).collect();
+            let batch = [Input::u8([1, 16, 16, 3], &images), Input::u8([1, 16, 16, 1], &labels)];
+            let factor = 1.0 / PARTS as f32;
+            all = Some(match all.take() {
+                None => {
+                    trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.9).cross_entropy(labels) * factor)
+                }
+                Some(all) => trainer.backward_more(all, batch, |[x, labels]| {
+                    net.forward(x).dropout(0.9).cross_entropy(labels) * factor
+                }),
+            }?);
+        }
+        all.ok_or(Error::Gradients)
+    });
+    assert!((outcome.loss - summed.expect("a step").loss).abs() < 1e-5 * outcome.loss);
+    let after = [&parts, &whole].map(|training| training.trainer.parameters().expect("parameters"));
+    for (((name, before), (_, parts)), (_, whole)) in before.iter().zip(&after[0]).zip(&after[1]) {
+        let moved: f32 = before.data.iter().zip(&whole.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let apart: f32 = parts.data.iter().zip(&whole.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(moved > 0.0 && apart < 2e-3 * moved, "{name}: {apart} of {moved}");
+    }
+}
+
+fn refused(result: Result<impl Sized, Error>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+#[test]
+fn ranks_that_are_not_alike_are_refused_on_all() {
+    let words = world(3, |group| {
+        let method = if group.rank() == 2 { "dynamic" } else { "gs" };
+        refused(Training::new(Told { method, ..USUAL }, group))
+    });
+    assert!(words.iter().all(|other| *other == words[0]), "{words:?}");
+    assert!(words[0].starts_with("rank 2 has another method than rank 0: "), "{}", words[0]);
+    let words = world(2, |group| {
+        let net = if group.rank() == 1 { Net::Transformer } else { Net::Segnet };
+        refused(Training::new(Told { net, ..USUAL }, group))
+    });
+    assert!(words[0].starts_with("rank 1 has another network than rank 0: "), "{}", words[0]);
+    let words = world(13, |group| {
+        let mut training = Training::new(Told { net: Net::Transformer, ..USUAL }, group).expect("a training");
+        refused(training.step(0))
+    });
+    assert!(words.iter().all(|words| words == "12 micro-batches for 13 ranks: each rank takes at least one"));
+}
+
+/// A rank whose data fail says why; one that is gone is named; neither leaves the others waiting.
+#[test]
+fn what_happens_to_one_rank_is_known_to_all() {
+    let words = world(3, |group| {
+        let rank = group.rank();
+        let mut training = Training::new(USUAL, group).expect("a training");
+        training.step(0).expect("a step");
+        let net = &training.net;
+        refused(training.trainer.step_parts(PARTS, |trainer, part| {
+            if part == 7 {
+                return Err(Error::Parameter("the disk is gone".to_owned()));
+            }
+            backward(net, trainer, part, 1.0)
+        }))
+        .replace("the disk", &format!("on {rank}: the disk"))
+    });
+    assert_eq!(words[1], "on 1: the disk is gone");
+    assert_eq!([&words[0], &words[2]], ["rank 1: on 0: the disk is gone", "rank 1: on 2: the disk is gone"]);
+    let words = world(3, |group| {
+        let rank = group.rank();
+        let mut training = Training::new(USUAL, group).expect("a training");
+        training.step(0).expect("a step");
+        if rank == 2 { String::new() } else { refused(training.step(1)) }
+    });
+    assert_eq!(words, ["rank 2 is gone", "rank 2 is gone", ""]);
+    let words = world(2, |group| {
+        let rank = group.rank();
+        let mut training = Training::new(USUAL, group).expect("a training");
+        training.step(0).expect("a step");
+        let net = &training.net;
+        refused(
+            training
+                .trainer
+                .step_parts(PARTS + if rank == 0 { 0 } else { 2 }, |trainer, part| backward(net, trainer, part, 1.0)),
+        )
+    });
+    assert!(
+        words.iter().all(|words| words.ends_with("and this one run different steps, or different networks")),
+        "{words:?}"
+    );
+}
+
+/// One part for each rank: half of what f32 would be, all-reduced, and what rows are.
+#[test]
+fn what_travels_is_half() {
+    let bytes = world(2, |group| {
+        let mut training = Training::new(Told { net: Net::Transformer, ..USUAL }, group).expect("a training");
+        let (net, mut of_steps) = (&training.net, Vec::new());
+        for step in 0..8 {
+            let before = training.trainer.traffic().sent;
+            training
+                .trainer
+                .step_parts(2, |trainer, part| backward(net, trainer, 2 * step + part, 1.0))
+                .expect("a step");
+            of_steps.push(training.trainer.traffic().sent - before);
+        }
+        let weights = training.trainer.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum();
+        (of_steps, weights)
+    });
+    for (of_steps, weights) in bytes {
+        let weights: usize = weights;
+        let weights = weights as u64;
+        // Two halves travel of each value: half of one part's, and half of the means. In f32 both were 4 bytes.
+        let least = *of_steps.iter().min().expect("steps");
+        assert!(least > 2 * weights && least < 2 * weights + 64 * 80, "{least} bytes for {weights} weights");
+    }
+}
