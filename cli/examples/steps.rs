@@ -12,7 +12,7 @@
 //!           process), device (bytes: activations, parameters and all else)
 
 use clap::Parser;
-use gradscale::{Method, core::stats::Detail};
+use gradscale::{Method, core::stats::Detail, parallel::Group};
 use gradscale_cli::{
     Failure,
     setup::{Methods, Setup},
@@ -53,7 +53,10 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
     let opened = |method: &Method| {
         let settings = setup.settings(Pixels::Batch, asked.iters)?;
         let (device, threads, method) = (setup.device(), asked.threads, setup.amp.of(method.clone()));
-        open(&*data, Opening { device, threads, settings, method, seed: 0, weights: None })
+        open(
+            &*data,
+            Opening { device, threads, settings, method, seed: 0, weights: None, parts: None, group: Group::alone() },
+        )
     };
     let runs = asked.methods.0.iter().map(|(name, method)| Ok((name.as_str(), opened(method)?)));
     let mut runs = runs.collect::<Result<Vec<(&str, Box<dyn Run + '_>)>, Failure>>()?;

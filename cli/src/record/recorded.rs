@@ -58,6 +58,7 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
             scores: None,
             validation: None,
             sites: points,
+            ranks: None,
         });
     }
     Ok(recorder.done())
