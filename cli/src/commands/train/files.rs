@@ -25,8 +25,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those of a training that begins.
-    pub fn create(out: Option<&Path>, run: &dyn Run, plan: &Plan) -> Result<Self, Failure> {
+    /// Those of a training that begins. `trace` is the path as it was given: the plan keeps where that is.
+    pub fn create(out: Option<&Path>, trace: Option<&Path>, run: &dyn Run, plan: &Plan) -> Result<Self, Failure> {
         // What does not fit has been said before a directory is made.
         let directory = output::directory(out, "train", "log.jsonl")?;
         let checkpoints = Checkpoints::new(&directory);
@@ -36,7 +36,7 @@ impl Files {
             return Err(Failure::file(&there, cause));
         }
         let lock = lock(&directory)?;
-        let trace = plan.trace.as_deref().map(trace::Writer::create).transpose()?;
+        let trace = trace.map(trace::Writer::create).transpose()?;
         let trace = trace.map(|trace| trace.made_by(&plan.method));
         // Before anything else is written: from here on the directory can be resumed, whatever happens.
         checkpoints.save(run, plan, &History::default(), 0)?;

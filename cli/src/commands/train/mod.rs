@@ -91,7 +91,7 @@ fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Fa
     }
     let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
     let signals = Signals::listen()?;
-    let files = (group.rank() == 0).then(|| Files::create(out, &*run, &plan)).transpose()?;
+    let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &*run, &plan)).transpose()?;
     Training { data: &*data, run, plan: &plan, recorder, signals, files, group }.run(0)
 }
 
