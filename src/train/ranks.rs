@@ -37,12 +37,9 @@ pub(super) enum Turn {
 }
 
 /// A decision made at once, for other ranks: slot, exponent of the row, exponent that came in, and what was chosen: k, by
-/// what it was bound (its place in [`BOUNDS`]), bits of the share that flushes.
+/// what it was bound (its place in [`LimitedBy::ALL`]), bits of the share that flushes.
 #[derive(Serialize, Deserialize)]
 struct Told(u16, i32, i32, Option<(i32, usize, u64)>);
-
-const BOUNDS: [LimitedBy; 5] =
-    [LimitedBy::Threshold, LimitedBy::NormalRange, LimitedBy::Overflow, LimitedBy::Range, LimitedBy::One];
 
 impl Ranks {
     /// One rank.
@@ -120,7 +117,7 @@ impl<B: Backend> Trainer<B> {
     pub(super) fn share_decisions(&mut self) -> Result<(), Error<B::Error>> {
         let tells = |one: &Decided| {
             let chosen = one.verdict.ok().map(|Choice { k, held, gamma }| {
-                (k, BOUNDS.iter().position(|&bound| bound == held).unwrap_or(0), gamma.to_bits())
+                (k, LimitedBy::ALL.iter().position(|&bound| bound == held).unwrap_or(0), gamma.to_bits())
             });
             Told(one.slot.0, one.measured_at, one.incoming, chosen)
         };
@@ -137,7 +134,7 @@ impl<B: Backend> Trainer<B> {
             }
             let choice = |(k, bound, gamma): (i32, usize, u64)| Choice {
                 k,
-                held: BOUNDS.get(bound).copied().unwrap_or(LimitedBy::Threshold),
+                held: LimitedBy::ALL.get(bound).copied().unwrap_or(LimitedBy::Threshold),
                 gamma: f64::from_bits(gamma),
             };
             let verdict = chosen.map(choice).ok_or(NoDecision::Empty);

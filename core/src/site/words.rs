@@ -14,8 +14,6 @@ const NONE: i64 = i64::MIN;
 const WHEN: [When; 2] = [When::Between, When::AtOnce];
 const CALLS: [Calls; 2] = [Calls::One, Calls::Several];
 const MEMORY: [Memory; 3] = [Memory::None, Memory::Least, Memory::Ring];
-const HELD: [LimitedBy; 5] =
-    [LimitedBy::Threshold, LimitedBy::NormalRange, LimitedBy::Overflow, LimitedBy::Range, LimitedBy::One];
 const TRIGGERS: [Trigger; 5] =
     [Trigger::First, Trigger::Interval, Trigger::Overflow, Trigger::AfterSkip, Trigger::Repeat];
 
@@ -40,7 +38,15 @@ impl Site {
         let last = history.back().map_or([0; 7], |last| {
             let Choice { k, held, gamma } = last.choice;
             let (alpha, gamma) = (i64::from(last.alpha), gamma.to_bits().cast_signed());
-            [1, some(last.before), alpha, i64::from(k), place(&HELD, held), gamma, place(&TRIGGERS, last.trigger)]
+            [
+                1,
+                some(last.before),
+                alpha,
+                i64::from(k),
+                place(&LimitedBy::ALL, held),
+                gamma,
+                place(&TRIGGERS, last.trigger),
+            ]
         });
         let settings = [
             i64::from(config.interval),
@@ -120,7 +126,8 @@ impl Site {
         }
         let [had, before, alpha, k, held, gamma, trigger] = *last;
         if truth(had)? {
-            let choice = Choice { k: small(k)?, held: at(&HELD, held)?, gamma: f64::from_bits(gamma.cast_unsigned()) };
+            let choice =
+                Choice { k: small(k)?, held: at(&LimitedBy::ALL, held)?, gamma: f64::from_bits(gamma.cast_unsigned()) };
             let before = option(before)?;
             push(
                 &mut site.history,

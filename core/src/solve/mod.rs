@@ -41,6 +41,11 @@ pub enum LimitedBy {
     One,
 }
 
+impl LimitedBy {
+    /// All of them, in the order in which numbers stand for them in messages and memory: new ones come last.
+    pub const ALL: [Self; 5] = [Self::Threshold, Self::NormalRange, Self::Overflow, Self::Range, Self::One];
+}
+
 impl fmt::Display for LimitedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
