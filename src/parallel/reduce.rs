@@ -1,6 +1,6 @@
-//! The mean of all parts' gradients: exact sums of halves, rounded once.
+//! The mean of all parts' gradients: exact sums of halves, rounded once; or sums in f32.
 
-use super::{Group, Kind, ParallelError, wire};
+use super::{Exchange, Group, Kind, ParallelError, wire};
 use std::ops::Range;
 
 /// Values that travel at a time: no message is longer than a count of MPI's.
@@ -8,9 +8,67 @@ const BUCKET: usize = 1 << 22;
 /// Up to so many parts of one rank travel as they are; the sum of more is shorter.
 const FEW: u32 = 3;
 
-/// The gradients of one rank's parts, side by side, in halves.
+/// The gradients of one rank's parts, side by side.
 #[derive(Debug)]
-pub(crate) struct Sums {
+pub(crate) enum Sums {
+    Exact(Halves),
+    /// Sums of parts of the mean: each was divided by the number of all, so that none becomes ±∞.
+    Fast {
+        sums: Vec<f32>,
+        parts: f32,
+    },
+}
+
+impl Sums {
+    /// For the parts that this rank has of so many, each of so many values.
+    #[expect(clippy::cast_precision_loss, reason = "at most 4096")]
+    pub fn new(exchange: Exchange, len: usize, (parts, rank, size): (u32, usize, usize)) -> Self {
+        match exchange {
+            Exchange::Exact => Self::Exact(Halves::new(len, share(parts, rank, size))),
+            Exchange::Fast => Self::Fast { sums: vec![0.0; len], parts: parts as f32 },
+        }
+    }
+
+    /// Adds one parameter's gradient of the part in progress, whose first value has this place.
+    pub fn add(&mut self, at: usize, values: &[f32], exponent: Option<i32>) {
+        match self {
+            Self::Exact(halves) => halves.add(at, values, exponent),
+            Self::Fast { sums, parts } => {
+                sums[at..].iter_mut().zip(values).for_each(|(sum, value)| *sum += value / *parts);
+            }
+        }
+    }
+
+    /// The part in progress is complete.
+    pub const fn next(&mut self) {
+        match self {
+            Self::Exact(halves) => halves.added += 1,
+            Self::Fast { .. } => {}
+        }
+    }
+}
+
+/// The means of all parts, one behind the other.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Means {
+    /// Each parameter's at its exponent.
+    Halves(Vec<u16>),
+    Singles(Vec<f32>),
+}
+
+impl Means {
+    /// Those of a parameter.
+    pub fn of(&self, range: Range<usize>, exponent: i32) -> Vec<f32> {
+        match self {
+            Self::Halves(halves) => halves[range].iter().map(|&half| wire::value(half, exponent)).collect(),
+            Self::Singles(singles) => singles[range].to_vec(),
+        }
+    }
+}
+
+/// Gradients of parts as halves.
+#[derive(Debug)]
+pub(crate) struct Halves {
     len: usize,
     /// Parts of this rank.
     parts: u32,
@@ -22,16 +80,14 @@ pub(crate) struct Sums {
     sums: Vec<i64>,
 }
 
-impl Sums {
-    /// For so many parts, each of so many values.
-    pub fn new(len: usize, parts: u32) -> Self {
+impl Halves {
+    fn new(len: usize, parts: u32) -> Self {
         let few = parts <= FEW;
         let halves = vec![0; if few { len * parts as usize } else { len }];
         Self { len, parts, added: 0, halves, sums: vec![0; if few { 0 } else { len }] }
     }
 
-    /// Adds one parameter's gradient of the part in progress, whose first value has this place.
-    pub fn add(&mut self, at: usize, values: &[f32], exponent: Option<i32>) {
+    fn add(&mut self, at: usize, values: &[f32], exponent: Option<i32>) {
         let few = self.sums.is_empty();
         let at = if few { at + self.len * self.added as usize } else { at };
         let halves = &mut self.halves[at..at + values.len()];
@@ -40,11 +96,6 @@ impl Sums {
             let sums = &mut self.sums[at..at + values.len()];
             sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum += wire::units(*half));
         }
-    }
-
-    /// The part in progress is complete.
-    pub const fn next(&mut self) {
-        self.added += 1;
     }
 
     /// What travels of these values.
@@ -92,8 +143,19 @@ pub(crate) fn share(parts: u32, rank: usize, size: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The mean over all parts of all ranks, as halves. Each rank adds up its share of the values, and all gather the means.
-pub(crate) fn mean(group: &Group, sums: &Sums, parts: u32) -> Result<Vec<u16>, ParallelError> {
+/// The mean over all parts of all ranks.
+pub(crate) fn mean(group: &Group, sums: Sums, parts: u32) -> Result<Means, ParallelError> {
+    match sums {
+        Sums::Exact(halves) => exact(group, &halves, parts).map(Means::Halves),
+        Sums::Fast { mut sums, .. } => {
+            group.reduce(&mut sums)?;
+            Ok(Means::Singles(sums))
+        }
+    }
+}
+
+/// As halves: each rank adds up its share of the values, and all gather the means.
+fn exact(group: &Group, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelError> {
     let (rank, size) = (group.rank(), group.size());
     let mut means = Vec::with_capacity(sums.len);
     for first in (0..sums.len).step_by(BUCKET) {
@@ -132,37 +194,56 @@ mod tests {
         (0..1000).map(|_| (next() % 2047) as f32 * 2f32.powi(next() % 28 - 22)).collect()
     }
 
-    fn means(group: &Group, parts: u32) -> Vec<u16> {
-        let mut sums = Sums::new(1000, share(parts, group.rank(), group.size()));
+    fn means(exchange: Exchange, group: &Group, parts: u32) -> Means {
+        let mut sums = Sums::new(exchange, 1000, (parts, group.rank(), group.size()));
         for number in (0..parts).skip(group.rank()).step_by(group.size()) {
             let values = part(number);
             sums.add(0, &values[..300], Some(0));
             sums.add(300, &values[300..], Some(0));
             sums.next();
         }
-        mean(group, &sums, parts).expect("the mean")
+        mean(group, sums, parts).expect("the mean")
     }
 
     #[test]
     fn any_number_of_ranks_has_one_mean() {
         for parts in [1, 7, 70] {
-            let alone = means(&Group::alone(), parts);
+            let alone = means(Exchange::Exact, &Group::alone(), parts);
+            let Means::Halves(halves) = &alone else { unreachable!() };
             let naive = |i: usize| {
-                let halves = (0..parts).map(|number| f64::from(half::f16::from_f32(part(number)[i])));
+                let all = (0..parts).map(|number| f64::from(half::f16::from_f32(part(number)[i])));
                 gradscale_core::cast::f16_from_f64(
-                    halves.sum::<f64>() / f64::from(parts),
+                    all.sum::<f64>() / f64::from(parts),
                     gradscale_core::cast::Round::NearestEven,
                 )
             };
-            for (i, &mean) in alone.iter().enumerate() {
+            for (i, &mean) in halves.iter().enumerate() {
                 assert_eq!(half::f16::from_bits(mean), naive(i), "{parts} parts, value {i}");
             }
             for size in 2..=parts.min(7) as usize {
-                let ranks =
-                    Threads::world(size).into_iter().map(|rank| thread::spawn(move || means(&Group::new(rank), parts)));
-                for rank in ranks.collect::<Vec<_>>() {
-                    assert!(rank.join().expect("a rank") == alone, "{parts} parts on {size}");
+                for rank in world(Exchange::Exact, size, parts) {
+                    assert!(rank == alone, "{parts} parts on {size}");
                 }
+            }
+        }
+    }
+
+    fn world(exchange: Exchange, size: usize, parts: u32) -> Vec<Means> {
+        let rank = |rank| thread::spawn(move || means(exchange, &Group::new(rank), parts));
+        let ranks: Vec<_> = Threads::world(size).into_iter().map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
+    }
+
+    #[test]
+    fn the_fast_mean_is_that_of_f32_on_all_ranks() {
+        for (size, parts) in [(1, 7), (2, 7), (3, 3)] {
+            let all = world(Exchange::Fast, size, parts);
+            let Means::Singles(singles) = &all[0] else { unreachable!() };
+            assert!(all.iter().all(|other| *other == all[0]), "{parts} parts on {size}");
+            for (i, &mean) in singles.iter().enumerate() {
+                let parts: Vec<f64> = (0..parts).map(|number| f64::from(part(number)[i])).collect();
+                let (want, most) = (parts.iter().sum::<f64>() / parts.len() as f64, parts.iter().map(|x| x.abs()));
+                assert!((f64::from(mean) - want).abs() <= 1e-6 * most.sum::<f64>(), "value {i}: {mean}, not {want}");
             }
         }
     }
