@@ -82,7 +82,6 @@ impl Group {
                 let own = (0..parts).skip(self.rank()).step_by(self.size());
                 for _ in own {
                     sums.add(0, &vec![1.0; tried], Some(0));
-                    sums.next();
                 }
                 mean(self, sums, parts)?;
                 least = least.min(start.elapsed());

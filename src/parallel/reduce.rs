@@ -5,8 +5,8 @@ use std::ops::Range;
 
 /// Values that travel at a time: no message is longer than a count of MPI's.
 const BUCKET: usize = 1 << 22;
-/// Up to so many parts of one rank travel as they are; the sum of more is shorter.
-const FEW: u32 = 3;
+/// Bytes of a sum that travels whole.
+const WHOLE: usize = 7;
 
 /// The gradients of one rank's parts, side by side.
 #[derive(Debug)]
@@ -38,14 +38,6 @@ impl Sums {
             }
         }
     }
-
-    /// The part in progress is complete.
-    pub const fn next(&mut self) {
-        match self {
-            Self::Exact(halves) => halves.added += 1,
-            Self::Fast { .. } => {}
-        }
-    }
 }
 
 /// The means of all parts, one behind the other.
@@ -66,75 +58,83 @@ impl Means {
     }
 }
 
-/// Gradients of parts as halves.
+/// Gradients of a rank's parts: halves of one part, exact sums of more.
 #[derive(Debug)]
 pub(crate) struct Halves {
-    len: usize,
     /// Parts of this rank.
     parts: u32,
-    /// Those that are in here.
-    added: u32,
-    /// A few parts, one behind the other.
+    /// One part, or that in progress.
     halves: Vec<u16>,
-    /// The sums of more.
     sums: Vec<i64>,
 }
 
 impl Halves {
     fn new(len: usize, parts: u32) -> Self {
-        let few = parts <= FEW;
-        let halves = vec![0; if few { len * parts as usize } else { len }];
-        Self { len, parts, added: 0, halves, sums: vec![0; if few { 0 } else { len }] }
+        Self { parts, halves: vec![0; len], sums: vec![0; if parts > 1 { len } else { 0 }] }
     }
 
     fn add(&mut self, at: usize, values: &[f32], exponent: Option<i32>) {
-        let few = self.sums.is_empty();
-        let at = if few { at + self.len * self.added as usize } else { at };
         let halves = &mut self.halves[at..at + values.len()];
         wire::halves(values, exponent, halves);
-        if !few {
+        if !self.sums.is_empty() {
             let sums = &mut self.sums[at..at + values.len()];
             sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum += wire::units(*half));
         }
     }
 
-    /// What travels of these values.
+    /// What travels of these values. Most sums have few digits between their first and their last, and are short; behind
+    /// them come those that have more, whole.
     fn encode(&self, range: Range<usize>) -> Vec<u8> {
         if self.sums.is_empty() {
-            let of = |part: usize| &self.halves[part * self.len..][range.clone()];
-            let halves = (0..self.parts as usize).flat_map(of);
-            return halves.flat_map(|half| half.to_le_bytes()).collect();
+            return self.halves[range].iter().flat_map(|half| half.to_le_bytes()).collect();
         }
-        let width = width(self.parts);
-        self.sums[range].iter().flat_map(|sum| sum.to_le_bytes().into_iter().take(width)).collect()
+        let (digits, mut long) = (digits(self.parts), Vec::new());
+        let mut bytes = Vec::with_capacity(range.len() * width(self.parts));
+        for &sum in &self.sums[range] {
+            let code = wire::short(sum, digits).unwrap_or_else(|| {
+                long.extend_from_slice(&sum.to_le_bytes()[..WHOLE]);
+                wire::LONG << digits
+            });
+            bytes.extend_from_slice(&code.to_le_bytes()[..width(self.parts)]);
+        }
+        bytes.append(&mut long);
+        bytes
     }
 }
 
-/// Bytes of a sum of so many halves: each is less than 2^40 units of 2^-24.
+/// Digits of a short sum of so many halves: of two or three, that is nearly all; of more, their sums spread further.
+const fn digits(parts: u32) -> u32 {
+    if parts <= 3 { 17 } else { 25 }
+}
+
+/// Bytes of one: digits, sign, and where they lie.
 const fn width(parts: u32) -> usize {
-    if parts <= 64 { 6 } else { 7 }
+    (digits(parts) as usize + 7) / 8
 }
 
 /// Adds what a rank with so many parts has sent.
 fn decode(bytes: &[u8], parts: u32, totals: &mut [i64]) -> bool {
-    if parts <= FEW {
-        if bytes.len() != totals.len() * 2 * parts as usize {
-            return false;
+    if parts == 1 {
+        for (total, half) in totals.iter_mut().zip(bytes.chunks_exact(2)) {
+            *total += wire::units(u16::from_le_bytes([half[0], half[1]]));
         }
-        for part in bytes.chunks_exact((totals.len() * 2).max(1)) {
-            for (total, half) in totals.iter_mut().zip(part.chunks_exact(2)) {
-                *total += wire::units(u16::from_le_bytes([half[0], half[1]]));
-            }
-        }
-        return true;
+        return bytes.len() == totals.len() * 2;
     }
-    let width = width(parts);
-    for (total, sum) in totals.iter_mut().zip(bytes.chunks_exact(width)) {
-        let mut word = [0; 8];
-        word[8 - width..].copy_from_slice(sum);
-        *total += i64::from_le_bytes(word) >> (8 * (8 - width));
+    let (width, digits) = (width(parts), digits(parts));
+    let Some((short, long)) = bytes.split_at_checked(totals.len() * width) else { return false };
+    let mut long = long.chunks_exact(WHOLE);
+    for (total, code) in totals.iter_mut().zip(short.chunks_exact(width)) {
+        let mut word = [0; 4];
+        word[..width].copy_from_slice(code);
+        let sum = wire::sum(u32::from_le_bytes(word), digits).or_else(|| {
+            let mut word = [0; 8];
+            word[8 - WHOLE..].copy_from_slice(long.next()?);
+            Some(i64::from_le_bytes(word) >> (8 * (8 - WHOLE)))
+        });
+        let Some(sum) = sum else { return false };
+        *total += sum;
     }
-    bytes.len() == totals.len() * width
+    long.next().is_none() && long.remainder().is_empty()
 }
 
 /// How many of the parts of a step are a rank's: part p is that of rank p modulo their number.
@@ -157,9 +157,10 @@ pub(crate) fn mean(group: &Group, sums: Sums, parts: u32) -> Result<Means, Paral
 /// As halves: each rank adds up its share of the values, and all gather the means.
 fn exact(group: &Group, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelError> {
     let (rank, size) = (group.rank(), group.size());
-    let mut means = Vec::with_capacity(sums.len);
-    for first in (0..sums.len).step_by(BUCKET) {
-        let count = BUCKET.min(sums.len - first);
+    let len = sums.halves.len();
+    let mut means = Vec::with_capacity(len);
+    for first in (0..len).step_by(BUCKET) {
+        let count = BUCKET.min(len - first);
         let of = |rank: usize| first + count * rank / size..first + count * (rank + 1) / size;
         let from = group.exchange((0..size).map(|rank| sums.encode(of(rank))).collect())?;
         let mut totals = vec![0; of(rank).len()];
@@ -200,7 +201,6 @@ mod tests {
             let values = part(number);
             sums.add(0, &values[..300], Some(0));
             sums.add(300, &values[300..], Some(0));
-            sums.next();
         }
         mean(group, sums, parts).expect("the mean")
     }
@@ -226,6 +226,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A sum is short if its digits are few, wherever they lie; what is long costs more bytes and no bits.
+    #[test]
+    fn sums_of_parts_travel_whole() {
+        for parts in [2, 3, 4, 12, 4096] {
+            let mut halves = Halves::new(1000, parts);
+            for number in 0..parts.min(12) {
+                halves.add(0, &part(number), Some(0));
+            }
+            halves.sums[7] = -(1 << 40) * i64::from(parts) + 1;
+            let bytes = halves.encode(3..903);
+            let mut totals = vec![5; 900];
+            assert!(decode(&bytes, parts, &mut totals), "{parts}");
+            assert!(totals.iter().zip(&halves.sums[3..903]).all(|(total, sum)| *total == sum + 5), "{parts}");
+            assert!(bytes.len() > 900 * width(parts) && bytes.len() < 900 * (width(parts) + WHOLE), "{parts}");
+            for damaged in [&bytes[..100], &bytes[..bytes.len() - 1], &[&bytes[..], &[0; WHOLE]].concat()[..]] {
+                assert!(!decode(damaged, parts, &mut totals), "{parts}");
+            }
+        }
+        // Of values that are about as large as each other most are short.
+        let mut halves = Halves::new(1000, 2);
+        for number in 0..2 {
+            let values: Vec<f32> = part(number).iter().map(|value| value.signum() + value.abs().fract()).collect();
+            halves.add(0, &values, Some(0));
+        }
+        assert!(halves.encode(0..1000).len() < 3200);
     }
 
     fn world(exchange: Exchange, size: usize, parts: u32) -> Vec<Means> {

@@ -156,7 +156,6 @@ impl<B: Backend> Trainer<B> {
             own.sums.add(at, &values, self.ranks.exponents[id]);
             at += values.len();
         }
-        own.sums.next();
         own.values.push(self.read_one(self.parameters.fixed().loss())?);
         for &(id, _) in &own.gradients.statistics {
             own.values.extend(self.gradient_of(id)?);
