@@ -48,18 +48,20 @@ ranks() {
 same() { cmp "$1/checkpoint-000006.safetensors" "$2/checkpoint-000006.safetensors" || fail "$1 and $2 differ"; }
 small=(--batch 12 --width 4 --iters 6 --checkpoint-every 3)
 
-for told in "segnet 1 2 4" "classify 1 4 --method dynamic" "language 1 2 --net decoder"; do
-    read -r name worlds <<<"$told"
-    options=${worlds#*[0-9] }
-    # shellcheck disable=SC2086
-    for count in ${worlds%%-*}; do
-        options=$(grep -o -- '--.*' <<<"$worlds" || true)
-        ranks "$count" --task "$name" $options "${small[@]}" --micro-batches 12 --out "$name-$count" >"$name-$count.out" ||
-            fail "$name with $count ranks"
-        same "$name-1" "$name-$count"
+# A task with these numbers of ranks, of which one is 1, and more options.
+worlds() {
+    local task=$1 counts=$2 count
+    shift 2
+    for count in $counts; do
+        ranks "$count" --task "$task" "${small[@]}" --micro-batches 12 --out "$task-$count" "$@" >"$task-$count.out" ||
+            fail "$task with $count ranks"
+        same "$task-1" "$task-$count"
     done
-    echo "$name with ${worlds%%-*}ranks: $(sha256sum <"$name-1/checkpoint-000006.safetensors" | cut -c1-16)"
-done
+    echo "$task with $counts ranks: $(sha256sum <"$task-1/checkpoint-000006.safetensors" | cut -c1-16)"
+}
+worlds segnet "1 2 4"
+worlds classify "1 4" --method dynamic
+worlds language "1 2" --net decoder
 [ "$(grep -c '"ranks":{"ranks":4,' segnet-4/log.jsonl)" = 6 ] || fail "the log says nothing of ranks"
 grep -q 'id="ranks"' segnet-4/report.html || fail "the report says nothing of ranks"
 
