@@ -119,8 +119,8 @@ SH
     mkdir full
     export MOUNT="mount -t tmpfs -o size=1m none full"
     refused "full/.*No space left on device.*go on with" timeout 60 mpirun \
-        -n 1 ./elsewhere train "${small[@]}" --width 16 --out full/run --threads 1 : \
-        -n 1 "$gradscale" train "${small[@]}" --width 16 --out full/run --threads 1
+        -n 1 ./elsewhere train --batch 12 --width 16 --iters 6 --checkpoint-every 3 --out full/run --threads 1 : \
+        -n 1 "$gradscale" train --batch 12 --width 16 --iters 6 --checkpoint-every 3 --out full/run --threads 1
 fi
 [ ! -e refused ] || fail "a training that was refused has left files"
 echo "ranks that are not alike, and parts that are too few, are refused in one line"
@@ -137,7 +137,7 @@ begin() {
         sleep 0.1
     done
     launcher=$(pgrep -P "$begun")
-    mapfile -t pids < <(pgrep -P "$launcher" -x gradscale)
+    mapfile -t pids < <(pgrep -P "$launcher")
     [ "${#pids[@]}" = 3 ] || fail "${#pids[@]} ranks: $(cat "$out.said")"
     seconds=$SECONDS
 }
