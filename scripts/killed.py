@@ -45,31 +45,35 @@ def begins(directory, arguments):
     return ["--resume", str(directory), *arguments] if checkpoints(directory) else [*TRAIN, *arguments, "--out", str(directory)]
 
 
+def started(process, ranks):
+    """The processes of all ranks, once they are there."""
+    for _ in range(600):
+        found = children(process.pid)
+        if len(found) == ranks:
+            return found
+        time.sleep(0.05)
+    sys.exit(f"FAILED: {ranks} ranks have not started within 30 s")
+
+
 def kill_one(program, directory, steps, chance):
-    """One training until its kill; whether there was one before its end."""
+    """One training until its kill: ranks, the one that was killed, seconds before it and after."""
     ranks = chance.choice(WORLDS[1:])
-    victim, delay = chance.randrange(ranks), chance.uniform(0.2, 3.0)
+    victim, delay = chance.randrange(ranks), chance.uniform(0.0, 3.0)
     with tempfile.TemporaryFile("w+") as said:
         process = launch(program, ranks, begins(directory, ["--iters", str(steps)]), said)
+        found = started(process, ranks)
         time.sleep(delay)
+        os.kill(found[victim], signal.SIGKILL)
+        killed = time.monotonic()
         try:
-            found = children(process.pid)
-        except FileNotFoundError:
-            found = []
-        if process.poll() is None and len(found) == ranks:
-            os.kill(found[victim], signal.SIGKILL)
-            killed = time.monotonic()
-        else:
-            killed = None
-        try:
-            status = process.wait(LIMIT if killed else 600)
+            status = process.wait(LIMIT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             sys.exit(f"FAILED: the others went on for {LIMIT} s after rank {victim} of {ranks} was killed")
         said.seek(0)
         words = said.read()
-    if killed is None or status == 0:
-        return None
+    if status == 0:
+        sys.exit(f"FAILED: {ranks} ranks have ended well without rank {victim}")
     if f"process rank {victim} " not in words and f"rank {victim} " not in words:
         sys.exit(f"FAILED: no line names rank {victim} of {ranks}:\n{words}")
     return ranks, victim, delay, time.monotonic() - killed
@@ -87,12 +91,10 @@ def main():
         directory = Path(place) / "killed"
         done, longest, steps = 0, 0.0, 100_000
         while done < asked.kills:
-            killed = kill_one(asked.program, directory, steps, chance)
-            if killed:
-                ranks, victim, delay, seconds = killed
-                done, longest = done + 1, max(longest, seconds)
-                last = checkpoints(directory)[-1].name if checkpoints(directory) else "no checkpoint"
-                print(f"{done}: rank {victim} of {ranks} after {delay:.1f} s; gone after {seconds:.1f} s; {last}", flush=True)
+            ranks, victim, delay, seconds = kill_one(asked.program, directory, steps, chance)
+            done, longest = done + 1, max(longest, seconds)
+            last = checkpoints(directory)[-1].name if checkpoints(directory) else "no checkpoint"
+            print(f"{done}: rank {victim} of {ranks} after {delay:.1f} s; gone after {seconds:.1f} s; {last}", flush=True)
         last = int(checkpoints(directory)[-1].name.removeprefix("checkpoint-").removesuffix(".safetensors"))
         steps = last + 4
         for ranks, where in ((chance.choice(WORLDS), directory), (1, Path(place) / "whole")):

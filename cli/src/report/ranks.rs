@@ -9,11 +9,11 @@ pub fn section_of(report: &Report<'_>) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let lead = "Bytes of rank 0, in a step: to the others, and from them. Seconds in exchanges are those of rank 0, waiting \
-                for slower ranks included.";
+    let lead = "Of rank 0, in a step: bytes to the others and from them, and time in exchanges, waiting for slower ranks \
+                included.";
     let table = format!(
-        "<div class=\"wide\"><table><thead><tr><th>steps</th><th>ranks</th><th>sent a step</th><th>received a step</th>\
-         <th>seconds in exchanges</th><th>of all seconds</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
+        "<div class=\"wide\"><table><thead><tr><th>steps</th><th>ranks</th><th>sent</th><th>received</th>\
+         <th>in exchanges</th><th>of the step</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     );
     section("ranks", "Ranks", lead, &table)
 }
@@ -24,10 +24,11 @@ fn row(stretch: &Stretch) -> String {
     let last = first + steps - 1;
     let of_step = |bytes: u64| bytes_said(bytes as f64 / *steps as f64);
     let (sent, received) = (of_step(*sent), of_step(*received));
+    let milliseconds = 1e3 * seconds / *steps as f64;
     let share = 100.0 * seconds / whole.max(f64::MIN_POSITIVE);
     format!(
         "<tr><th scope=\"row\">{first}–{last}</th><td>{ranks}</td><td>{sent}</td><td>{received}</td>\
-         <td>{seconds:.1}</td><td>{share:.0}&nbsp;%</td></tr>\n"
+         <td>{milliseconds:.1}&nbsp;ms</td><td>{share:.0}&nbsp;%</td></tr>\n"
     )
 }
 
