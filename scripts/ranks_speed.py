@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What steps of several ranks take over networks of given speeds, and what travels: the table of docs/guide/machines.md.
 
-    ranks_speed.py PROGRAM [--python PYTHON] [--width 16] [--steps 8] [--rates 100,400,10000] [--ranks 1,2,4] [--record]
+    ranks_speed.py PROGRAM [--python PYTHON] [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 1,2,4] [--record]
 
 SegNet, a batch of 12 in parts of one rank each, momentum: `exact` (halves, added exactly), `fast` (MPI's all-reduce of
 f32), PyTorch's DistributedDataParallel on gloo, plain and with its FP16 hook, by PYTHON, if it has torch. All in one run,
@@ -166,8 +166,8 @@ def main():
     numbers = lambda text: [int(number) for number in text.split(",")]
     parser.add_argument("program", type=lambda path: str(Path(path).resolve()))
     parser.add_argument("--python", help="a Python that has torch")
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rates", type=numbers, default=[100, 400, 10000], help="Mbit/s of each rank")
     parser.add_argument("--ranks", type=numbers, default=[1, 2, 4])
     parser.add_argument("--record", action="store_true")

@@ -55,7 +55,16 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
         let (device, threads, method) = (setup.device(), asked.threads, setup.amp.of(method.clone()));
         open(
             &*data,
-            Opening { device, threads, settings, method, seed: 0, weights: None, parts: None, together: Together::alone() },
+            Opening {
+                device,
+                threads,
+                settings,
+                method,
+                seed: 0,
+                weights: None,
+                parts: None,
+                together: Together::alone(),
+            },
         )
     };
     let runs = asked.methods.0.iter().map(|(name, method)| Ok((name.as_str(), opened(method)?)));

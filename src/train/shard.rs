@@ -129,7 +129,8 @@ mod tests {
     fn each_has_about_as_much() {
         let lens = [(0, 9), (2, 5), (3, 5), (5, 1), (6, 2)];
         let owners = Owners::of(&lens, 7, 2);
-        let load = |rank| lens.iter().filter(|(id, _)| owners.owner(*id) == Some(rank)).map(|(_, len)| len).sum::<usize>();
+        let load =
+            |rank| lens.iter().filter(|(id, _)| owners.owner(*id) == Some(rank)).map(|(_, len)| len).sum::<usize>();
         assert_eq!((load(0), load(1)), (11, 11));
         assert_eq!(Owners::default().owner(3), None);
     }

@@ -152,8 +152,8 @@ fn steps(usual: u32) -> u32 {
 #[test]
 fn any_number_of_ranks_gives_the_same_checkpoint() {
     for net in [Net::Segnet, Net::Transformer] {
-        let recorded = same(Told { net, ..USUAL }, &WORLDS, steps(30));
-        let eager = same(Told { net, recorded: false, ..USUAL }, &[2], steps(30));
+        let recorded = same(Told { net, ..USUAL }, &WORLDS, steps(12));
+        let eager = same(Told { net, recorded: false, ..USUAL }, &[2], steps(12));
         assert!(recorded == eager, "{net:?}");
         assert!(recorded.taken.iter().all(|&(skipped, _)| !skipped));
         let loss = |at: usize| f32::from_bits(recorded.losses[at]);
@@ -220,7 +220,10 @@ fn an_optimizer_that_is_divided_is_the_same_and_half() {
     // Adam keeps 8 bytes of each weight; the parts differ by no more than the largest parameter.
     let states = [&begun[0].0, &begun[1].0].map(|half| 8 * weights as u64 - (undivided.memory().parameters - half));
     assert_eq!(states[0] + states[1], 8 * weights as u64, "{states:?}");
-    assert!(states.iter().all(|half| half.abs_diff(4 * weights as u64) < weights as u64 / 2), "{states:?} of {weights}");
+    assert!(
+        states.iter().all(|half| half.abs_diff(4 * weights as u64) < weights as u64 / 2),
+        "{states:?} of {weights}"
+    );
     let checkpoint = begun[1].1.clone();
     for result in world(3, move |group| {
         let mut training = Training::new(divided, group)?;

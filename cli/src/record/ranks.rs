@@ -68,7 +68,8 @@ mod tests {
             let travelled = Travelled { ranks, sent: iteration, received: 1, seconds: 0.25 };
             add(&mut all, iteration, 0.5, travelled);
         }
-        let seen: Vec<_> = all.iter().map(|one| (one.first, one.steps, one.travelled.ranks, one.travelled.sent)).collect();
+        let seen: Vec<_> =
+            all.iter().map(|one| (one.first, one.steps, one.travelled.ranks, one.travelled.sent)).collect();
         assert_eq!(seen, [(1, 2, 4, 3), (3, 1, 2, 3), (5, 2, 2, 11)]);
         assert_eq!((all[2].whole, all[2].travelled.seconds), (1.0, 0.5));
     }

@@ -103,5 +103,7 @@ fn ranks_are_shown_where_there_were_several() {
     let html = html(vec!["gs"], &[run]);
     let row = "<th scope=\"row\">1–4</th><td>4</td><td>1.5&nbsp;MB</td><td>1.0&nbsp;kB</td><td>125.0&nbsp;ms</td><td>25&nbsp;%</td>";
     assert!(html.contains(row), "{html}");
-    assert!(html.contains("<th scope=\"row\">5–5</th><td>2</td><td>8&nbsp;B</td><td>9&nbsp;B</td><td>0.0&nbsp;ms</td><td>0&nbsp;%</td>"));
+    assert!(html.contains(
+        "<th scope=\"row\">5–5</th><td>2</td><td>8&nbsp;B</td><td>9&nbsp;B</td><td>0.0&nbsp;ms</td><td>0&nbsp;%</td>"
+    ));
 }

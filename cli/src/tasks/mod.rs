@@ -38,7 +38,11 @@ use crate::{
     optimizer::{Recipe, Rule},
 };
 use clap::ValueEnum;
-use gradscale::{Method, PlanRow, optim::Optimizer, parallel::{Exchange, Group}};
+use gradscale::{
+    Method, PlanRow,
+    optim::Optimizer,
+    parallel::{Exchange, Group},
+};
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path};

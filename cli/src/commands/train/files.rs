@@ -1,12 +1,7 @@
 //! What a training writes into its directory.
 
 use super::{Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
-use crate::{
-    Failure, output,
-    record::Entry,
-    tasks::Run,
-    trace,
-};
+use crate::{Failure, output, record::Entry, tasks::Run, trace};
 use std::{
     fs::File,
     path::{Path, PathBuf},
