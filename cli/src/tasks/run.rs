@@ -1,6 +1,7 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
 mod answered;
+mod joined;
 mod steps;
 mod unchanged;
 
@@ -15,6 +16,7 @@ use gradscale::{
     optim::Optimizer,
     parallel::{Measured, Traffic},
 };
+use joined::joined;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 use steps::{Cut, FirstTurn};
@@ -282,23 +284,6 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
         let (ahead, cut, measured, position, steps) = (None, None, None, 0, 0);
         Ok(Self { task, trainer, cut, measured, ahead, fetched, taken, position, first, steps, first_turn, losses })
     }
-}
-
-/// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
-fn joined<B: Backend<Error: 'static>>(
-    mut trainer: Trainer<B>, cut: Option<Cut>, together: Together,
-) -> Result<(Trainer<B>, Option<Measured>), Failure> {
-    let Some(Cut { parts, .. }) = cut else { return Ok((trainer, None)) };
-    let Together { group, exchange, sharded } = together;
-    if sharded {
-        trainer = trainer.with_sharded_optimizer();
-    }
-    if group.size() > 1 {
-        trainer = trainer.distributed(group)?;
-    }
-    let measured = if exchange.is_none() { Some(trainer.measure_exchange(parts)?) } else { None };
-    let exchange = exchange.or(measured.map(|measured| measured.fastest())).unwrap_or_default();
-    Ok((trainer.with_exchange(exchange), measured))
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
