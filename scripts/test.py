@@ -44,6 +44,8 @@ QUICK = """chain golden mistakes policy prop_models prop_sites prop_solve prop_s
 # Scripts of their own. Each says what it could not do; its last line starts with PASSED, FAILED or SKIPPED. `--fetch`
 # installs what one lacks and does nothing else.
 PARTS = {
+    # First, since programs are built with it where it is.
+    "MPI": ["scripts/mpi.sh"],
     "wgpu on software drivers": ["backend-wgpu/drivers.sh"],
     "emulated processors": ["backend-cpu/emulated.sh"],
     "bare metal": ["core/firmware/run.sh"],
@@ -63,8 +65,7 @@ EXHAUSTIVE = {
     "CUDA kernels, compiled afresh": ["backend-cuda/kernels.sh", "--all"],
     "golden values": ["tests/golden/run.sh"],
     "mutants of core": ["python3", "core/tests/mutants/run.py"],
-    # Builds the program once more, with MPI.
-    "MPI": ["scripts/mpi.sh"],
+    "MPI": ["scripts/mpi.sh", "--all"],
 }
 
 
@@ -99,6 +100,17 @@ PROVES = {
     "core: exhaustive": "2^32 casts of core's definition; the other formats on both sides of every change",
 }
 MARKS = "<!-- times: written by ./test.sh --record -->", "<!-- end of times -->"
+
+
+# Set once there is MPI, or it is known that it is not to be had.
+MPI = threading.Event()
+
+
+def features(*others):
+    """What programs are built with: the same everywhere, so that nothing is built twice."""
+    MPI.wait()
+    found = subprocess.run([ROOT / "scripts/features.sh"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return found.split() + [f"--features={one}" for one in others]
 
 
 # What runs now. `timeout` takes all that a job has started along, but keeps it from the terminal's Ctrl-C.
@@ -263,7 +275,8 @@ class Tests:
 
 def built(arguments):
     """Builds test programs, and yields package, target, path and folder of each."""
-    command = ["cargo", "test", "--quiet", "--workspace", "--profile", "tested", "--locked", "--no-run", *arguments]
+    common = "--quiet", "--workspace", "--profile", "tested", "--locked", "--no-run"
+    command = ["cargo", "test", *common, *features(), *arguments]
     output = subprocess.run([*command, "--message-format=json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     for line in output.stdout.splitlines():
         one = json.loads(line)
@@ -287,7 +300,9 @@ def program(package, target, path, folder, mode):
 def fetch():
     """Installs what the parts lack, one after the other: packages can be installed by one at a time only."""
     start = time.monotonic()
-    for command in PARTS.values():
+    for name, command in PARTS.items():
+        if name != "MPI":
+            MPI.set()
         subprocess.run([ROOT / command[0], "--fetch"], cwd=ROOT, check=False)
     print(f"-- fetched what could be had, {time.monotonic() - start:.0f} s", flush=True)
 
@@ -298,13 +313,13 @@ def checks(tests, mode):
     cargo = "--profile", "tested", "--locked", "--quiet"
     strict = "--", "-D", "warnings"
     tests.step("format", "cargo", "fmt", "--all", "--check")
-    # The program as it is built for servers; without these devices it is built for its tests.
-    devices = () if mode == "--quick" else ("--features", "gradscale-cli/wgpu,gradscale-cli/cuda")
-    tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *devices, *strict)
     if mode != "--quick":
         tests.step("documentation", "cargo", "doc", *cargo, "--workspace", "--no-deps", RUSTDOCFLAGS="-Dwarnings")
         alone = "-p", "gradscale", "--no-default-features", "--lib"
         tests.step("the engine without a backend", "cargo", "clippy", *cargo, *alone, *strict)
+    # The program as it is built for servers; without these devices it is built for its tests.
+    devices = features() if mode == "--quick" else features("gradscale-cli/wgpu,gradscale-cli/cuda")
+    tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *devices, *strict)
 
 
 def programs(tests, mode):
@@ -332,7 +347,8 @@ def parts(mode):
     if mode == "--quick":
         return []
     commands = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
-    examples = "cargo", "test", "--quiet", "--workspace", "--profile", "tested", "--locked", "--doc"
+    common = "--quiet", "--workspace", "--profile", "tested", "--locked"
+    examples = "cargo", "test", *common, *features(), "--doc"
     jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in commands.items()]
     return [*jobs, Job("examples of the documentation", list(examples))]
 
@@ -347,6 +363,8 @@ def main():
     fetching = threading.Thread(target=fetch)
     if "--install" in sys.argv:
         fetching.start()
+    else:
+        MPI.set()
     if not only:
         checks(tests, mode)
     jobs = [job for job in parts(mode) if only in job.name]

@@ -12,11 +12,11 @@
 //!           process), device (bytes: activations, parameters and all else)
 
 use clap::Parser;
-use gradscale::{Method, core::stats::Detail, parallel::Group};
+use gradscale::{Method, core::stats::Detail};
 use gradscale_cli::{
     Failure,
     setup::{Methods, Setup},
-    tasks::{Opening, Pixels, Run, open},
+    tasks::{Opening, Pixels, Run, Together, open},
 };
 use serde_json::json;
 use std::{fs, io, process::ExitCode, time::Instant};
@@ -55,7 +55,16 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
         let (device, threads, method) = (setup.device(), asked.threads, setup.amp.of(method.clone()));
         open(
             &*data,
-            Opening { device, threads, settings, method, seed: 0, weights: None, parts: None, group: Group::alone() },
+            Opening {
+                device,
+                threads,
+                settings,
+                method,
+                seed: 0,
+                weights: None,
+                parts: None,
+                together: Together::alone(),
+            },
         )
     };
     let runs = asked.methods.0.iter().map(|(name, method)| Ok((name.as_str(), opened(method)?)));

@@ -2,7 +2,12 @@
 
 use crate::{Failure, output};
 use gradscale::parallel::Group;
-use std::{env, fs, path::Path, process::ExitCode};
+use std::{env, fs, io::Read, path::Path, process::ExitCode, thread::sleep, time::Duration};
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
+/// How long the others wait for the one that speaks.
+const SPEAKING: Duration = Duration::from_secs(1);
 
 /// What launchers of MPI tell a process of the number of ranks: Open MPI, MPICH and its kin, Slurm.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
@@ -16,11 +21,11 @@ fn launched() -> Option<usize> {
     sizes.max()
 }
 
-/// Those that this process is one of.
+/// Those that this process is one of; each waits for the others so many seconds.
 ///
 /// # Errors
 /// MPI cannot be begun, or this program was built without it.
-pub(crate) fn join() -> Result<Group, Failure> {
+pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
     let Some(size) = launched() else { return Ok(Group::alone()) };
     #[cfg(feature = "mpi")]
     if size > 1 {
@@ -30,10 +35,12 @@ pub(crate) fn join() -> Result<Group, Failure> {
             let cause = format!("{size} ranks were started, and MPI finds {found}; is it that of the launcher?");
             return Err(Failure::at("MPI", cause));
         }
+        let world = world.with_limit(Duration::from_secs(limit));
         return Ok(Group::new(world));
     }
     #[cfg(not(feature = "mpi"))]
     if size > 1 {
+        let _ = limit;
         let cause = format!("{size} ranks, and this program was built without it: cargo build --features mpi");
         return Err(Failure::at("MPI", cause));
     }
@@ -50,6 +57,11 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
         Err(error) => Err(error),
     };
     let Err(error) = done else { return done };
+    if group.speaker().is_some_and(|speaker| speaker != group.rank()) {
+        // All that wait have found at the same time that others are silent, and one says it.
+        sleep(SPEAKING);
+        return Ok(ExitCode::from(2));
+    }
     if !group.fail(&error.to_string()) {
         return Err(error);
     }
@@ -61,8 +73,8 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
     Ok(ExitCode::from(2))
 }
 
-/// What files in a directory, or a file, look like from here: a number of names, sizes and first bytes, the same on
-/// machines with the same data.
+/// What a file, or all files in a directory, hold: a checksum of names, sizes and whole contents, the same on machines with
+/// the same data. Each byte is read once.
 ///
 /// # Errors
 /// Files that cannot be read.
@@ -70,10 +82,14 @@ pub(crate) fn digest(path: &Path) -> Result<u32, Failure> {
     let failed = |error| Failure::file(path, error);
     let about = fs::metadata(path).map_err(failed)?;
     if about.is_file() {
-        let mut first = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::Read::take(fs::File::open(path).map_err(failed)?, 4096), &mut first)
-            .map_err(failed)?;
-        return Ok(crc32c::crc32c_append(crc32c::crc32c(&about.len().to_le_bytes()), &first));
+        let mut file = fs::File::open(path).map_err(failed)?;
+        let (mut sum, mut block) = (crc32c::crc32c(&about.len().to_le_bytes()), vec![0; BLOCK]);
+        loop {
+            match file.read(&mut block).map_err(failed)? {
+                0 => return Ok(sum),
+                count => sum = crc32c::crc32c_append(sum, &block[..count]),
+            }
+        }
     }
     let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(failed)?.map(|entry| Ok(entry?.path())).collect();
     let mut entries = entries.map_err(failed)?;
@@ -82,4 +98,35 @@ pub(crate) fn digest(path: &Path) -> Result<u32, Failure> {
         let sum = crc32c::crc32c_append(sum, entry.file_name().unwrap_or_default().as_encoded_bytes());
         Ok(crc32c::crc32c_append(sum, &digest(entry)?.to_le_bytes()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_and_name_counts() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (at, write) = (directory.path(), |name: &str, bytes: &[u8]| {
+            fs::write(directory.path().join(name), bytes).expect("a file");
+        });
+        let mut content = vec![7; 3 * BLOCK];
+        write("one", &content);
+        let mut seen = vec![digest(at).expect("a digest")];
+        content[BLOCK + 12_345] ^= 1;
+        write("one", &content);
+        seen.push(digest(at).expect("a digest"));
+        write("two", b"");
+        seen.push(digest(at).expect("a digest"));
+        fs::rename(at.join("two"), at.join("three")).expect("a file");
+        seen.push(digest(at).expect("a digest"));
+        fs::create_dir(at.join("four")).expect("a directory");
+        seen.push(digest(at).expect("a digest"));
+        assert_eq!(digest(at).ok(), seen.last().copied());
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 5);
+        let missing = digest(&at.join("five")).expect_err("no file").to_string();
+        assert!(missing.contains("five: "), "{missing}");
+    }
 }

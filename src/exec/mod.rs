@@ -101,6 +101,12 @@ impl<B: Backend> Executor<B> {
         self.memory.has(buf)
     }
 
+    /// Frees buffers of parameters. Recordings may name them, and are made anew.
+    pub fn free(&mut self, all: impl Iterator<Item = Buf>) {
+        all.for_each(|buf| self.memory.free(buf));
+        self.programs.forget();
+    }
+
     /// Allocates a buffer that is not there yet; whether it was not.
     pub fn allocate(&mut self, buf: Buf, dtype: DType, len: usize) -> Result<bool, B::Error> {
         if self.memory.has(buf) {

@@ -44,6 +44,18 @@ struct Inner {
     communicator: Box<dyn Communicator>,
     traffic: Traffic,
     end: End,
+    /// Who was found to be silent.
+    silent: Vec<usize>,
+}
+
+impl Inner {
+    /// An exchange that failed.
+    fn broken(&mut self, error: &ParallelError) {
+        self.end = End::Broken;
+        if let ParallelError::Silent { ranks, .. } = error {
+            self.silent.clone_from(ranks);
+        }
+    }
 }
 
 /// How ranks came apart, if they did.
@@ -81,7 +93,8 @@ impl Group {
     /// The ranks that this communicator reaches.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         let (rank, size) = (communicator.rank(), communicator.size());
-        let inner = Inner { communicator: Box::new(communicator), traffic: Traffic::default(), end: End::None };
+        let (traffic, end, silent) = (Traffic::default(), End::None, Vec::new());
+        let inner = Inner { communicator: Box::new(communicator), traffic, end, silent };
         Self { inner: Some(Arc::new(Mutex::new(inner))), rank, size }
     }
 
@@ -130,6 +143,14 @@ impl Group {
             Some(End::Known) => true,
             Some(End::Broken) | None => false,
         }
+    }
+
+    /// The first of the ranks that still answer, if some were found silent ([`ParallelError::Silent`]): who is to say so,
+    /// since all of these know it.
+    #[must_use]
+    pub fn speaker(&self) -> Option<usize> {
+        let inner = self.locked().filter(|inner| !inner.silent.is_empty())?;
+        (0..self.size).find(|rank| !inner.silent.contains(rank))
     }
 
     /// Waits until all ranks have come to the end: whoever failed on the way is heard.
@@ -184,7 +205,7 @@ impl Group {
         message.push(kind as u8);
         message.extend_from_slice(mine);
         let all = inner.communicator.all_gather(&message);
-        let all = all.inspect_err(|_| inner.end = End::Broken)?;
+        let all = all.inspect_err(|error| inner.broken(error))?;
         inner.traffic.sent += (message.len() * (self.size - 1)) as u64;
         inner.traffic.received += all.iter().map(|one| one.len() as u64).sum::<u64>() - message.len() as u64;
         inner.traffic.time += start.elapsed();
@@ -201,6 +222,23 @@ impl Group {
         Ok(all.into_iter().map(|mut one| one.split_off(1)).collect())
     }
 
+    /// The sums of what all ranks give. Only where all ranks have just gathered something, so that none is elsewhere. What
+    /// travels is the engine's affair; counted is the least that such a sum needs.
+    ///
+    /// # Errors
+    /// A rank that is gone.
+    pub(super) fn reduce(&self, values: &mut Vec<f32>) -> Result<(), ParallelError> {
+        let Some(mut inner) = self.locked() else { return Ok(()) };
+        let start = Instant::now();
+        let summed = inner.communicator.all_reduce(values);
+        summed.inspect_err(|error| inner.broken(error))?;
+        let bytes = (2 * size_of::<f32>() * values.len() * (self.size - 1) / self.size) as u64;
+        inner.traffic.sent += bytes;
+        inner.traffic.received += bytes;
+        inner.traffic.time += start.elapsed();
+        Ok(())
+    }
+
     /// Sends each rank its part. Only where all ranks have just gathered something, so that none is elsewhere.
     ///
     /// # Errors
@@ -209,7 +247,7 @@ impl Group {
         let Some(mut inner) = self.locked() else { return Ok(to) };
         let start = Instant::now();
         let from = inner.communicator.all_to_all(&to);
-        let from = from.inspect_err(|_| inner.end = End::Broken)?;
+        let from = from.inspect_err(|error| inner.broken(error))?;
         let others = |all: &[Vec<u8>]| {
             let lens = all.iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(|(_, one)| one.len() as u64);
             lens.sum::<u64>()

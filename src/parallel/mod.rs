@@ -3,7 +3,7 @@
 //! A step is cut into the same parts whatever the number of ranks ([`crate::Trainer::step_parts`]). The weight gradients
 //! of a part travel as halves, each parameter's at an exponent of its own; every finite half is a whole multiple of
 //! 2^-24, so their sums are exact in integers and do not depend on any order. So the weights do not depend on the number
-//! of ranks: not in a single bit.
+//! of ranks: not in a single bit. That is [`Exchange::Exact`]; [`Exchange::Fast`] adds in f32, as others do.
 //!
 //! Transport is not ours: a [`Communicator`] is MPI (feature `mpi`) or, for tests and several devices in one process,
 //! [`Threads`].
@@ -31,6 +31,7 @@
 //! # Ok::<(), gradscale::Error>(())
 //! ```
 
+mod exchange;
 mod group;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -40,19 +41,20 @@ mod wire;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
+pub use exchange::{Exchange, Measured};
 pub use group::{Group, Traffic};
 pub use threads::Threads;
 
 pub(crate) use group::Kind;
 pub(crate) use reduce::{Sums, mean, share};
-pub(crate) use wire::{exponent, fits, value};
+pub(crate) use wire::{exponent, fits};
 
 use std::fmt;
 
 /// Parts of a step, at most: their sums are exact.
 pub const MOST_PARTS: u32 = 4096;
 
-/// How ranks reach one another: the two exchanges that a training needs. All ranks call the same ones in the same order;
+/// How ranks reach one another: the exchanges that a training needs. All ranks call the same ones in the same order;
 /// [`Group`] sees to that.
 pub trait Communicator: Send {
     /// This one's number, from 0.
@@ -72,6 +74,26 @@ pub trait Communicator: Send {
     /// # Errors
     /// A rank that cannot be reached.
     fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ParallelError>;
+
+    /// Adds up what all ranks gave, as many values each: all get the same sums. In the order of the ranks, unless there is
+    /// something faster; needed by [`Exchange::Fast`] alone.
+    ///
+    /// # Errors
+    /// A rank that cannot be reached, or has given another number of values.
+    fn all_reduce(&mut self, values: &mut Vec<f32>) -> Result<(), ParallelError> {
+        let mine: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let all = self.all_gather(&mine)?;
+        values.fill(0.0);
+        for (rank, bytes) in all.iter().enumerate() {
+            if bytes.len() != mine.len() {
+                return Err(ParallelError::Apart(rank));
+            }
+            for (sum, four) in values.iter_mut().zip(bytes.chunks_exact(4)) {
+                *sum += f32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why ranks cannot train together, or not any more.
@@ -80,6 +102,14 @@ pub trait Communicator: Send {
 pub enum ParallelError {
     /// A rank is gone, without a word.
     Gone(usize),
+    /// Ranks that did not come for as long as they are waited for: they are dead, hang, or are busy elsewhere. None where
+    /// all are there, and wait for one another.
+    Silent {
+        /// Which ones.
+        ranks: Vec<usize>,
+        /// How long they were waited for.
+        seconds: u64,
+    },
     /// A rank cannot go on.
     Failed {
         /// Which one.
@@ -117,6 +147,14 @@ impl fmt::Display for ParallelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone(rank) => write!(f, "rank {rank} is gone"),
+            Self::Silent { ranks, seconds } => {
+                let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+                match &ranks[..] {
+                    [] => write!(f, "all ranks have waited for one another for {seconds} s"),
+                    [rank] => write!(f, "rank {rank} has not answered for {seconds} s"),
+                    ranks => write!(f, "ranks {} have not answered for {seconds} s", ranks.join(", ")),
+                }
+            }
             Self::Failed { rank, why } => write!(f, "rank {rank}: {why}"),
             Self::Other { rank, what, there, first } => {
                 write!(f, "rank {rank} has another {what} than rank 0: {there}, not {first}")

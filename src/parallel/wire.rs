@@ -51,6 +51,31 @@ pub(super) const fn units(half: u16) -> i64 {
     if half >> 15 == 0 { size } else { -size }
 }
 
+/// What stands in place of the exponent of a sum that is not short.
+pub(super) const LONG: u32 = 63;
+
+/// A sum of units as sign, six bits of exponent and so many digits, if that is all of it.
+#[expect(clippy::cast_possible_truncation, reason = "at most 25 digits")]
+pub(super) const fn short(sum: i64, digits: u32) -> Option<u32> {
+    let size = sum.unsigned_abs();
+    let exponent = (64 - size.leading_zeros()).saturating_sub(digits);
+    if size.trailing_zeros() < exponent || exponent >= LONG {
+        return None;
+    }
+    let sign = if sum < 0 { 1 << (digits + 6) } else { 0 };
+    Some(sign | exponent << digits | (size >> exponent) as u32)
+}
+
+/// The sum that is meant; none if it is not short.
+pub(super) const fn sum(code: u32, digits: u32) -> Option<i64> {
+    let exponent = (code >> digits) & 63;
+    if exponent >= LONG - digits {
+        return None;
+    }
+    let size = ((code & ((1 << digits) - 1)) as i64) << exponent;
+    Some(if code >> (digits + 6) == 0 { size } else { -size })
+}
+
 /// The mean of so many halves whose sum is known exactly. It is no larger than the largest, so it fits.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53")]
 pub(super) fn rounded_mean(sum: i64, of: u32) -> u16 {
@@ -76,6 +101,24 @@ mod tests {
                 let same = rounded_mean(7 * units(bits), 7);
                 assert!(same == bits || half == f16::NEG_ZERO && same == 0, "{bits:#x}");
             }
+        }
+    }
+
+    #[test]
+    fn short_sums_are_sums() {
+        for digits in [17, 25] {
+            let most = (1i64 << digits) - 1;
+            for shift in 0..=35 {
+                for size in [0, 1, 1 << (digits - 1), most - 2, most] {
+                    for whole in [size << shift, -(size << shift)] {
+                        let code = short(whole, digits).expect("short");
+                        assert!(digits == 25 || code < 1 << 24);
+                        assert_eq!(sum(code, digits), Some(whole));
+                    }
+                }
+                assert!(short(((most + 1) << shift) + 1, digits).is_none(), "{digits} {shift}");
+            }
+            assert_eq!(sum(LONG << digits, digits), None);
         }
     }
 

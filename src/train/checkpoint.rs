@@ -95,14 +95,16 @@ impl<B: Backend> Trainer<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// Ranks that train together ([`Trainer::distributed`]) save together: the parts of an optimizer that is divided come
+    /// from their owners, and that all have come to the same is looked at. Metadata may differ.
+    ///
     /// # Errors
-    /// The device's, or more than a file's header holds (100 MB of metadata).
+    /// The device's, more than a file's header holds (100 MB of metadata), or ranks that have drifted apart.
     pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Error<B::Error>> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
         for (id, definition) in self.parameters.all.iter().enumerate() {
             for (part, name) in self.saved_parts(id) {
-                let (buf, len) = (Fixed::part(id, part), definition.shape.len());
-                let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
+                let values = self.saved_values(id, part)?;
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 tensors.push((name, definition.shape.sizes().to_vec(), bytes));
             }
@@ -129,7 +131,18 @@ impl<B: Backend> Trainer<B> {
             half_weight_gradients: false,
             sites: self.sites.save(),
         };
+        self.agree_on(&tensors, &saved)?;
         checkpoint::write(&tensors, metadata, together, saved).map_err(Error::Checkpoint)
+    }
+
+    /// That all ranks would save the same.
+    fn agree_on(&self, tensors: &[(String, Vec<usize>, Vec<u8>)], saved: &Saved) -> Result<(), Error<B::Error>> {
+        if self.ranks.group.size() == 1 {
+            return Ok(());
+        }
+        let saved = serde_json::to_vec(saved).unwrap_or_default();
+        let all = tensors.iter().fold(crc32c::crc32c(&saved), |sum, (_, _, bytes)| crc32c::crc32c_append(sum, bytes));
+        Ok(self.ranks.group.agree("state", &format!("{all:08x}"))?)
     }
 
     /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
@@ -151,18 +164,22 @@ impl<B: Backend> Trainer<B> {
             return Err(wrong("made by another optimizer: its groups are others".to_owned()));
         }
         // All is read and checked before anything is written.
-        let mut values = Vec::new();
+        let (mut values, mut expected) = (Vec::new(), 0);
         for id in 0..self.parameters.all.len() {
             for (part, name) in self.saved_parts(id) {
+                let buf = Fixed::part(id, part);
                 let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
                 let shape = self.parameters.shape(id);
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
                     return Err(wrong(format!("{name} is {:?} there, and {shape} here", tensor.shape())));
                 }
-                values.push((Fixed::part(id, part), checkpoint::floats(tensor)));
+                expected += 1;
+                // Of an optimizer that is divided among ranks, what is another's is not here.
+                if self.exec.has(buf) {
+                    values.push((buf, checkpoint::floats(tensor)));
+                }
             }
         }
-        let expected = values.len();
         if tensors.len() != expected {
             return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
         }

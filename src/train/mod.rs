@@ -19,6 +19,7 @@ mod ranks;
 mod read;
 mod repeat;
 mod seen;
+mod shard;
 mod step;
 mod update;
 

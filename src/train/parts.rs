@@ -9,7 +9,7 @@ use super::{Gradients, StepOutcome, Trainer, ranks::Turn, repeat::Failed, seen};
 use crate::{
     Error,
     graph::{Buf, Fixed, Part},
-    parallel::{self, Kind, MOST_PARTS, ParallelError, Sums},
+    parallel::{self, Exchange, Kind, MOST_PARTS, ParallelError, Sums},
 };
 use gradscale_core::{
     amp::Precision,
@@ -94,15 +94,19 @@ impl<B: Backend> Trainer<B> {
         let loss = (losses.sum::<f64>() / f64::from(parts)) as f32;
         let mut norm = None;
         if !self.found_inf(&rows) {
-            if !self.fit_exponents(&gradients, &rows) {
+            let exact = self.ranks.exchange == Exchange::Exact;
+            if exact && !self.fit_exponents(&gradients, &rows) {
                 return Ok(None);
             }
-            self.take_means(&gradients, &sums, parts)?;
+            self.take_means(&gradients, sums, parts)?;
             self.take_statistics(&mut gradients, &values, statistics)?;
             if self.update(&gradients)? {
                 norm = Some(self.read_one(self.parameters.fixed().norm())?);
             }
-            self.next_exponents(&gradients, &rows);
+            self.share_updated(&gradients.contributes)?;
+            if exact {
+                self.next_exponents(&gradients, &rows);
+            }
         }
         let before = failed.before(self.counters.failed);
         let (finished, read) = self.judge(&gradients, &rows, (loss, norm), (before, true));
@@ -135,7 +139,7 @@ impl<B: Backend> Trainer<B> {
                 }
                 None => {
                     let len = gradients.contributes.iter().map(|&id| self.parameters.len(id)).sum();
-                    let sums = Sums::new(len, parallel::share(parts, rank, size));
+                    let sums = Sums::new(self.ranks.exchange, len, (parts, rank, size));
                     own.insert(Own { digest: digest(&gradients), gradients, sums, values: Vec::new() })
                 }
             };
@@ -152,7 +156,6 @@ impl<B: Backend> Trainer<B> {
             own.sums.add(at, &values, self.ranks.exponents[id]);
             at += values.len();
         }
-        own.sums.next();
         own.values.push(self.read_one(self.parameters.fixed().loss())?);
         for &(id, _) in &own.gradients.statistics {
             own.values.extend(self.gradient_of(id)?);
@@ -185,14 +188,13 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// The mean gradients of all parts, in the place of those of this rank's last part.
-    fn take_means(&mut self, gradients: &Gradients, sums: &Sums, parts: u32) -> Result<(), Error<B::Error>> {
+    fn take_means(&mut self, gradients: &Gradients, sums: Sums, parts: u32) -> Result<(), Error<B::Error>> {
         let means = parallel::mean(&self.ranks.group, sums, parts)?;
-        let mut rest = &means[..];
+        let mut at = 0;
         for &id in &gradients.contributes {
-            let (halves, behind) = rest.split_at(self.parameters.len(id));
-            rest = behind;
-            let exponent = self.ranks.exponents[id].unwrap_or(0);
-            let values: Vec<f32> = halves.iter().map(|&half| parallel::value(half, exponent)).collect();
+            let end = at + self.parameters.len(id);
+            let values = means.of(at..end, self.ranks.exponents[id].unwrap_or(0));
+            at = end;
             self.exec.write(Fixed::part(id, Part::Gradient), Data::F32(&values)).map_err(Error::Device)?;
         }
         Ok(())
@@ -229,6 +231,7 @@ impl<B: Backend> Trainer<B> {
     fn gather_seen(&self, own: &Own, rows: &[Stats], parts: u32) -> Result<Merged, Error<B::Error>> {
         let group = &self.ranks.group;
         let convention = rows.first().map(|row| format!("{:?}", row.convention())).unwrap_or_default();
+        let convention = format!("{convention} {}", self.ranks.exchange);
         let digest = crc32c::crc32c_append(own.digest ^ self.sites.fingerprint(), convention.as_bytes());
         let all = group.gather(Kind::Seen, &seen::write(digest, &own.values, rows))?;
         let share = |rank| parallel::share(parts, rank, group.size()) as usize;

@@ -1,10 +1,10 @@
 //! Ranks that train together: how a trainer joins them, and what they decide alike.
 
-use super::Trainer;
+use super::{Trainer, shard};
 use crate::{
     Error,
     graph::{Fixed, Part},
-    parallel::{Group, Kind, ParallelError, Traffic},
+    parallel::{Exchange, Group, Kind, Measured, ParallelError, Traffic},
     parameters::Role,
     sites::Decided,
 };
@@ -23,6 +23,11 @@ pub(super) struct Ranks {
     pub exponents: Vec<Option<i32>>,
     /// Which part of a step is in progress.
     pub turn: Turn,
+    /// How gradients are added.
+    pub exchange: Exchange,
+    /// Whether the optimizer is to be divided among ranks, and who has which weights then.
+    pub sharded: bool,
+    pub owners: shard::Owners,
 }
 
 /// Which part of a step is in progress.
@@ -37,14 +42,36 @@ pub(super) enum Turn {
 }
 
 /// A decision made at once, for other ranks: slot, exponent of the row, exponent that came in, and what was chosen: k, by
-/// what it was bound (its place in [`LimitedBy::ALL`]), bits of the share that flushes.
+/// what it was bound (its place in [`LimitedBy::ALL`]), bits of the share that flushes; or why nothing was (its place in
+/// [`NoDecision::ALL`]).
 #[derive(Serialize, Deserialize)]
-struct Told(u16, i32, i32, Option<(i32, usize, u64)>);
+struct Told(u16, i32, i32, Result<(i32, usize, u64), usize>);
+
+impl Told {
+    fn of(&Decided { slot, verdict, measured_at, incoming }: &Decided) -> Self {
+        let place = |found: Option<usize>| found.unwrap_or(usize::MAX);
+        let chosen = |Choice { k, held, gamma }: Choice| {
+            (k, place(LimitedBy::ALL.iter().position(|&bound| bound == held)), gamma.to_bits())
+        };
+        let none = |why: NoDecision| place(NoDecision::ALL.iter().position(|&one| one == why));
+        Self(slot.0, measured_at, incoming, verdict.map(chosen).map_err(none))
+    }
+
+    /// None of a reason that this version has not.
+    fn verdict(&self) -> Option<Result<Choice, NoDecision>> {
+        Some(match self.3 {
+            Ok((k, bound, gamma)) => Ok(Choice { k, held: *LimitedBy::ALL.get(bound)?, gamma: f64::from_bits(gamma) }),
+            Err(why) => Err(*NoDecision::ALL.get(why)?),
+        })
+    }
+}
 
 impl Ranks {
     /// One rank.
     pub fn alone(parameters: usize) -> Self {
-        Self { group: Group::alone(), exponents: vec![None; parameters], turn: Turn::Whole }
+        let (exponents, turn, exchange) = (vec![None; parameters], Turn::Whole, Exchange::Exact);
+        let (sharded, owners) = (false, shard::Owners::default());
+        Self { group: Group::alone(), exponents, turn, exchange, sharded, owners }
     }
 
     /// Whether this rank decides what is decided inside a step.
@@ -58,7 +85,8 @@ impl<B: Backend> Trainer<B> {
     /// rank 0; steps are then taken by [`Trainer::step_parts`] alone, and a checkpoint is loaded on every rank.
     ///
     /// # Errors
-    /// Ranks with another version, network, method or optimizer; a rank that cannot be reached.
+    /// Ranks with another version, network, method, optimizer, exchange or division of the optimizer; a rank that cannot be
+    /// reached.
     pub fn distributed(mut self, group: Group) -> Result<Self, Error<B::Error>> {
         let joined = self.join(&group);
         if let Err(error) = &joined
@@ -69,6 +97,23 @@ impl<B: Backend> Trainer<B> {
         joined?;
         self.ranks.group = group;
         Ok(self)
+    }
+
+    /// How the gradients of parts are added, here or on other ranks; [`Exchange::Exact`] unless told. On all ranks the same,
+    /// before the first step.
+    #[must_use]
+    pub const fn with_exchange(mut self, exchange: Exchange) -> Self {
+        self.ranks.exchange = exchange;
+        self
+    }
+
+    /// How long gradients are on their way in a step of so many parts, either way, by trying: see [`Group::measure`].
+    ///
+    /// # Errors
+    /// A rank that is gone or has failed.
+    pub fn measure_exchange(&self, parts: u32) -> Result<Measured, Error<B::Error>> {
+        let weights = self.parameters.weights().map(|id| self.parameters.len(id)).sum();
+        Ok(self.ranks.group.measure(weights, parts)?)
     }
 
     fn join(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
@@ -84,6 +129,7 @@ impl<B: Backend> Trainer<B> {
             device.strip_suffix(" threads").and_then(|name| name.rsplit_once(", ")).map_or(device, |(kind, _)| kind);
         group.agree("device", kind)?;
         self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
+        group.agree("optimizer", if self.ranks.sharded { "divided" } else { "whole" })?;
         for id in 0..self.parameters.all.len() {
             let constant = self.parameters.all[id].role == Role::Constant;
             let saved = self.saved_parts(id).into_iter().map(|(part, _)| part);
@@ -95,16 +141,13 @@ impl<B: Backend> Trainer<B> {
                     mine = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 }
                 let all = group.gather(Kind::Values, &mine)?;
-                let first = all.first().map_or(&[][..], Vec::as_slice);
-                let values: Vec<f32> = first
-                    .chunks_exact(4)
-                    .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-                    .collect();
+                let values = shard::floats(all.first().map_or(&[], Vec::as_slice));
                 self.parameters.check_len(id, values.len())?;
                 self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
             }
         }
-        self.refresh_halves().map_err(Error::Device)
+        self.refresh_halves().map_err(Error::Device)?;
+        self.divide((group.rank(), group.size()))
     }
 
     /// What has travelled between ranks so far.
@@ -115,31 +158,37 @@ impl<B: Backend> Trainer<B> {
 
     /// Rank 0 tells the others what it has decided inside the step, and they take it.
     pub(super) fn share_decisions(&mut self) -> Result<(), Error<B::Error>> {
-        let tells = |one: &Decided| {
-            let chosen = one.verdict.ok().map(|Choice { k, held, gamma }| {
-                (k, LimitedBy::ALL.iter().position(|&bound| bound == held).unwrap_or(0), gamma.to_bits())
-            });
-            Told(one.slot.0, one.measured_at, one.incoming, chosen)
-        };
-        let told: Vec<Told> = self.sites.decided().iter().map(tells).collect();
+        let told: Vec<Told> = self.sites.decided().iter().map(Told::of).collect();
         let mine = serde_json::to_vec(&told).unwrap_or_default();
         let first = self.ranks.group.gather(Kind::Decisions, &mine)?.into_iter().next().unwrap_or_default();
         if self.ranks.group.rank() == 0 {
             return Ok(());
         }
         let told: Vec<Told> = serde_json::from_slice(&first).map_err(|_| ParallelError::Apart(0))?;
-        for Told(slot, measured_at, incoming, chosen) in told {
-            if usize::from(slot) >= self.sites.len() {
-                return Err(ParallelError::Apart(self.ranks.group.rank()).into());
-            }
-            let choice = |(k, bound, gamma): (i32, usize, u64)| Choice {
-                k,
-                held: LimitedBy::ALL.get(bound).copied().unwrap_or(LimitedBy::Threshold),
-                gamma: f64::from_bits(gamma),
-            };
-            let verdict = chosen.map(choice).ok_or(NoDecision::Empty);
+        for one in told {
+            let Told(slot, measured_at, incoming, _) = one;
+            let verdict = one.verdict().filter(|_| usize::from(slot) < self.sites.len());
+            let verdict = verdict.ok_or_else(|| ParallelError::Apart(self.ranks.group.rank()))?;
             self.sites.decide(Slot(slot), verdict, measured_at, incoming);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_are_told_as_they_are() {
+        let choice = |held| Ok(Choice { k: -7, held, gamma: 0.125 });
+        let verdicts = LimitedBy::ALL.into_iter().map(choice).chain(NoDecision::ALL.into_iter().map(Err));
+        for verdict in verdicts {
+            let told = Told::of(&Decided { slot: Slot(3), verdict, measured_at: 5, incoming: -2 });
+            let told = serde_json::to_vec(&told).expect("words");
+            let told: Told = serde_json::from_slice(&told).expect("words");
+            assert_eq!((told.0, told.1, told.2, told.verdict()), (3, 5, -2, Some(verdict)));
+        }
+        assert_eq!(Told(3, 5, -2, Err(NoDecision::ALL.len())).verdict(), None);
     }
 }

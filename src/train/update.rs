@@ -79,6 +79,7 @@ impl<B: Backend> Trainer<B> {
 
     fn operations(&mut self, update: &Update, clips: bool) -> Result<Vec<Operation>, Error<B::Error>> {
         let (guard, weights) = (self.parameters.guard(), update.weights());
+        // The norm is that of all, also where others update some.
         let norm = clips.then(|| self.parameters.fixed().norm());
         let mut operations = Vec::new();
         if let Some(norm) = norm {
@@ -86,7 +87,8 @@ impl<B: Backend> Trainer<B> {
             operations.push(Operation::GlobalNorm { gradients, norm });
         }
         for group in 0..self.optimizer.group_count() {
-            let members = weights.iter().copied().filter(|&id| self.parameters.groups[id] == group);
+            let here = |&id: &usize| self.parameters.groups[id] == group && self.updates(id);
+            let members = weights.iter().copied().filter(here);
             let members: Vec<usize> = members.collect();
             let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {
                 let clipping = self.clipping(update)?;

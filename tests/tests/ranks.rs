@@ -5,7 +5,7 @@ use gradscale::{
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
     optim::{Adam, Optimizer, Sgd},
-    parallel::{Group, Threads},
+    parallel::{Exchange, Group, Threads},
 };
 use std::{collections::BTreeMap, thread};
 
@@ -32,9 +32,13 @@ struct Told {
     recorded: bool,
     /// By what the losses of some steps are multiplied, a part of them alone.
     large: f32,
+    exchange: Exchange,
+    /// Whether the optimizer is divided.
+    sharded: bool,
 }
 
-const USUAL: Told = Told { net: Net::Segnet, method: "gs", recorded: true, large: 1.0 };
+const USUAL: Told =
+    Told { net: Net::Segnet, method: "gs", recorded: true, large: 1.0, exchange: Exchange::Exact, sharded: false };
 
 struct Training {
     net: Built,
@@ -56,7 +60,9 @@ impl Training {
         };
         let method: Method = told.method.parse().expect("a method");
         let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, method)?;
-        let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).distributed(group)?;
+        let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).with_exchange(told.exchange);
+        let trainer = if told.sharded { trainer.with_sharded_optimizer() } else { trainer };
+        let trainer = trainer.distributed(group)?;
         Ok(Self { net, trainer, large: told.large })
     }
 
@@ -146,8 +152,8 @@ fn steps(usual: u32) -> u32 {
 #[test]
 fn any_number_of_ranks_gives_the_same_checkpoint() {
     for net in [Net::Segnet, Net::Transformer] {
-        let recorded = same(Told { net, ..USUAL }, &WORLDS, steps(30));
-        let eager = same(Told { net, recorded: false, ..USUAL }, &[2], steps(30));
+        let recorded = same(Told { net, ..USUAL }, &WORLDS, steps(12));
+        let eager = same(Told { net, recorded: false, ..USUAL }, &[2], steps(12));
         assert!(recorded == eager, "{net:?}");
         assert!(recorded.taken.iter().all(|&(skipped, _)| !skipped));
         let loss = |at: usize| f32::from_bits(recorded.losses[at]);
@@ -191,6 +197,61 @@ fn another_number_of_ranks_goes_on() {
     assert!(ended.into_iter().all(|checkpoint| checkpoint.expect("a checkpoint") == whole.checkpoint));
 }
 
+/// Each rank keeps the states of its own weights, and what comes of it is the same, also after a resume by another number.
+#[test]
+fn an_optimizer_that_is_divided_is_the_same_and_half() {
+    let whole = Told { net: Net::Transformer, ..USUAL };
+    let divided = Told { sharded: true, ..whole };
+    let ended = same(whole, &[], 8);
+    for told in [divided, Told { recorded: false, ..divided }] {
+        for result in world(3, move |group| run(told, group, 8)) {
+            assert!(result.expect("a training") == ended, "{told:?}");
+        }
+    }
+    let begun = world(2, move |group| {
+        let mut training = Training::new(divided, group)?;
+        let before = training.trainer.memory().parameters;
+        (0..5).try_for_each(|step| training.step(step).map(drop))?;
+        Ok::<_, Error>((before, training.saved()))
+    });
+    let begun: Vec<_> = begun.into_iter().map(|rank| rank.expect("a training")).collect();
+    let undivided = Training::new(whole, Group::alone()).expect("a training").trainer;
+    let weights: usize = undivided.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum();
+    // Adam keeps 8 bytes of each weight; the parts differ by no more than the largest parameter.
+    let states = [&begun[0].0, &begun[1].0].map(|half| 8 * weights as u64 - (undivided.memory().parameters - half));
+    assert_eq!(states[0] + states[1], 8 * weights as u64, "{states:?}");
+    assert!(
+        states.iter().all(|half| half.abs_diff(4 * weights as u64) < weights as u64 / 2),
+        "{states:?} of {weights}"
+    );
+    let checkpoint = begun[1].1.clone();
+    for result in world(3, move |group| {
+        let mut training = Training::new(divided, group)?;
+        training.trainer.load(&checkpoint)?;
+        (5..8).try_for_each(|step| training.step(step).map(drop))?;
+        Ok::<_, Error>(training.saved())
+    }) {
+        assert!(result.expect("a training") == ended.checkpoint);
+    }
+}
+
+#[test]
+fn sums_in_f32_are_those_of_halves_but_for_rounding() {
+    let told = Told { exchange: Exchange::Fast, ..USUAL };
+    let exact = run(USUAL, Group::alone(), 12).expect("a training");
+    let ranks = world(3, move |group| run(told, group, 12).expect("a training"));
+    assert!(ranks.iter().all(|rank| *rank == ranks[0]), "ranks are alike");
+    for (fast, exact) in ranks[0].losses.iter().zip(&exact.losses) {
+        let (fast, exact) = (f32::from_bits(*fast), f32::from_bits(*exact));
+        assert!((fast - exact).abs() < 5e-3 * exact, "{fast} and {exact}");
+    }
+    // No exponents of a wire, so nothing is run twice for them.
+    assert!(ranks[0].taken.iter().all(|(_, repeated)| *repeated == 0), "{:?}", ranks[0].taken);
+    let measured = world(2, |group| group.measure(1000, 4).expect("an answer"));
+    assert_eq!(measured[0], measured[1]);
+    assert!(!measured[0].exact.is_zero() && !measured[0].fast.is_zero());
+}
+
 /// The step is that of the mean gradient, but for the rounding to halves.
 #[test]
 fn the_mean_is_that_of_the_parts() {
@@ -227,6 +288,23 @@ fn the_mean_is_that_of_the_parts() {
         let apart: f32 = parts.data.iter().zip(&whole.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(moved > 0.0 && apart < 2e-3 * moved, "{name}: {apart} of {moved}");
     }
+}
+
+#[test]
+fn ranks_that_have_drifted_apart_save_nothing() {
+    let words = world(2, |group| {
+        let rank = group.rank();
+        let mut training = Training::new(USUAL, group).expect("a training");
+        training.step(0).expect("a step");
+        training.trainer.save(&BTreeMap::new()).expect("alike");
+        let (name, one) = training.trainer.parameters().expect("parameters").swap_remove(0);
+        let mut values = one.data;
+        values[0] += rank as f32 * 1e-6;
+        training.trainer.set_parameter(&name, &values).expect("a parameter");
+        refused(training.trainer.save(&BTreeMap::new()))
+    });
+    assert_eq!(words[0], words[1]);
+    assert!(words[0].starts_with("rank 1 has another state than rank 0: "), "{}", words[0]);
 }
 
 fn refused(result: Result<impl Sized, Error>) -> String {
@@ -309,12 +387,11 @@ fn what_travels_is_half() {
                 .expect("a step");
             of_steps.push(training.trainer.traffic().sent - before);
         }
-        let weights = training.trainer.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum();
-        (of_steps, weights)
+        let weights =
+            training.trainer.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum::<usize>();
+        (of_steps, weights as u64)
     });
     for (of_steps, weights) in bytes {
-        let weights: usize = weights;
-        let weights = weights as u64;
         // Two halves travel of each value: half of one part's, and half of the means. In f32 both were 4 bytes.
         let least = *of_steps.iter().min().expect("steps");
         assert!(least > 2 * weights && least < 2 * weights + 64 * 80, "{least} bytes for {weights} weights");

@@ -3,12 +3,14 @@
 mod described;
 pub(crate) mod event;
 pub(crate) mod gradients;
+mod ranks;
 mod recorded;
 mod recorder;
 pub(crate) mod summary;
 pub(crate) mod verdict;
 
 pub use described::Description;
+pub use ranks::{Stretch, Travelled};
 pub use recorded::recorded;
 pub use recorder::Recorder;
 
@@ -20,7 +22,6 @@ use event::Event;
 use gradscale::{
     SiteReport,
     core::{solve::LimitedBy, stats::Stats},
-    parallel::{Group, Traffic},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,6 +62,9 @@ pub struct Record {
     pub events: Vec<(u64, Event)>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
+    /// Steps that several ranks took together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<Stretch>,
     /// Classes predicted for the images that the report shows, one image after another.
     #[serde(skip_serializing)]
     pub samples: Answers,
@@ -238,29 +242,4 @@ pub struct Entry {
     /// Where there are several ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<Travelled>,
-}
-
-/// What a step sent between ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Travelled {
-    /// How many there are.
-    pub ranks: usize,
-    /// Bytes that rank 0 sent to others.
-    pub sent: u64,
-    /// Bytes that it received.
-    pub received: u64,
-    /// Seconds in exchanges, waiting for slower ranks included.
-    pub seconds: f64,
-}
-
-impl Travelled {
-    /// Between two counts; none of one rank alone.
-    pub fn of(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
-        (group.size() > 1).then(|| Self {
-            ranks: group.size(),
-            sent: after.sent - before.sent,
-            received: after.received - before.received,
-            seconds: (after.time - before.time).as_secs_f64(),
-        })
-    }
 }

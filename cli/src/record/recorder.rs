@@ -1,6 +1,6 @@
 //! A record as it is filled.
 
-use super::{Entry, Event, Extremes, Point, Record, Score, SiteSeries};
+use super::{Entry, Event, Extremes, Point, Record, Score, SiteSeries, Travelled, ranks};
 use crate::{
     Failure,
     doubts::Doubts,
@@ -48,6 +48,7 @@ impl Recorder {
             events: Vec::new(),
             scores: Vec::new(),
             sites: Vec::new(),
+            ranks: Vec::new(),
             samples: Answers::NONE,
         };
         let every = iterations.div_ceil(SAMPLES).max(1);
@@ -67,11 +68,11 @@ impl Recorder {
         iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
     }
 
-    /// A step that has been done, with the losses of its networks where it has several; its sites are kept if it is
-    /// `sampled`.
+    /// A step that has been done, with the losses of its networks where it has several, its seconds, and what travelled
+    /// between ranks where there are several; its sites are kept if it is `sampled`.
     pub fn step(
-        &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]), seconds: f64,
-        sites: &[SiteReport<'_>], sampled: bool,
+        &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]),
+        (seconds, ranks): (f64, Option<Travelled>), sites: &[SiteReport<'_>], sampled: bool,
     ) -> Entry {
         let mut points = Vec::new();
         for site in sites {
@@ -89,7 +90,7 @@ impl Recorder {
         let (loss, scores, validation) = (outcome.loss, None, None);
         let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
         let losses = losses.collect();
-        let (sites, ranks) = (points, None);
+        let sites = points;
         let entry = Entry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites, ranks };
         self.add(&entry);
         entry
@@ -117,6 +118,9 @@ impl Recorder {
         }
         self.doubts.losses(entry.iteration, entry.skipped.is_some(), &entry.losses);
         record.seconds += entry.seconds;
+        if let Some(travelled) = entry.ranks {
+            ranks::add(&mut record.ranks, entry.iteration, entry.seconds, travelled);
+        }
         self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_ref().map(|event| event.said.as_str()));
         record.doubts = self.doubts.all();
         if entry.skipped.is_some() {

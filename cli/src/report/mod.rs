@@ -10,6 +10,7 @@ pub(crate) mod page;
 pub(crate) mod plot;
 mod png;
 mod range;
+mod ranks;
 mod samples;
 mod scales;
 pub(crate) mod series;
@@ -57,6 +58,7 @@ pub fn html(reports: &[Report<'_>]) -> String {
         histogram::section_of(report),
         range::section_of(report),
         events::section_of(report),
+        ranks::section_of(report),
         report.data.map_or_else(String::new, |data| samples::section_of(report, data)),
         page::arguments(report.origin, &report.arguments),
     ]);

@@ -38,7 +38,11 @@ use crate::{
     optimizer::{Recipe, Rule},
 };
 use clap::ValueEnum;
-use gradscale::{Method, PlanRow, optim::Optimizer, parallel::Group};
+use gradscale::{
+    Method, PlanRow,
+    optim::Optimizer,
+    parallel::{Exchange, Group},
+};
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path};
@@ -251,7 +255,26 @@ pub struct Opening<'a> {
     /// Into how many parts a step is cut, each with a batch of these settings; none for whole steps.
     pub parts: Option<u32>,
     /// Who trains.
+    pub together: Together,
+}
+
+/// Who trains together, and how.
+#[derive(Clone, Debug)]
+pub struct Together {
+    /// The ranks.
     pub group: Group,
+    /// How their gradients are added; none for what is measured to be faster.
+    pub exchange: Option<Exchange>,
+    /// Whether the optimizer is divided among them.
+    pub sharded: bool,
+}
+
+impl Together {
+    /// One rank.
+    #[must_use]
+    pub const fn alone() -> Self {
+        Self { group: Group::alone(), exchange: Some(Exchange::Exact), sharded: false }
+    }
 }
 
 /// What is predicted.

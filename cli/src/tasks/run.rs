@@ -1,20 +1,22 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
 mod answered;
+mod joined;
 mod steps;
 mod unchanged;
 
 pub(super) use answered::{best, logits, numbers, predict};
 
-use super::{Answers, Classes, Opening, Settings, torch, weights};
+use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
 use gradscale::{
     Attempt, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
     TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
-    parallel::{Group, Traffic},
+    parallel::{Measured, Traffic},
 };
+use joined::joined;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 use steps::{Cut, FirstTurn};
@@ -196,6 +198,9 @@ pub trait Run {
     /// What has travelled between ranks.
     fn traffic(&self) -> Traffic;
 
+    /// What the ways of gradients were found to take before the first step, if nobody had said which one to take.
+    fn measured(&self) -> Option<Measured>;
+
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
@@ -212,21 +217,21 @@ pub trait Run {
 pub(super) fn start<'a, T: Task + 'a>(
     opening: Opening<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
-    let Opening { device, threads, settings, method, seed, weights: file, parts, group } = opening;
+    let Opening { device, threads, settings, method, seed, weights: file, parts, together } = opening;
     let cut = parts.map(|parts| Cut { parts, batch: settings.batch as u64 });
     let begin = move || {
         let (task, mut parameters, optimizer) = begin(settings, seed)?;
         weights::import(&mut parameters, file, |layer| task.module(layer))?;
         Ok((task, parameters, optimizer))
     };
-    device.open(threads, Start { begin, method, cut, group, kept: PhantomData })
+    device.open(threads, Start { begin, method, cut, together, kept: PhantomData })
 }
 
 struct Start<'a, F> {
     begin: F,
     method: Method,
     cut: Option<Cut>,
-    group: Group,
+    together: Together,
     /// For as long as this lives, the training may.
     kept: PhantomData<&'a ()>,
 }
@@ -239,8 +244,10 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
         if self.cut.is_some() && !task.has_parts() {
             return Err(Failure::at("--micro-batches", "a step of this network is one: its parts need one another"));
         }
-        let mut training = Training::new(device, task, parameters, optimizer, (self.method, self.group))?;
-        training.cut = self.cut;
+        let trainer = task.begin(Trainer::new(device, parameters, optimizer, self.method)?);
+        let (trainer, measured) = joined(trainer, self.cut, self.together)?;
+        let mut training = Training::new(task, trainer)?;
+        (training.cut, training.measured) = (self.cut, measured);
         Ok(Box::new(training))
     }
 }
@@ -250,6 +257,8 @@ struct Training<B: Backend, T: Task> {
     task: T,
     trainer: Trainer<B>,
     cut: Option<Cut>,
+    /// What the ways of gradients were found to take, if that was asked.
+    measured: Option<Measured>,
     /// The next step's batch.
     ahead: Option<T::Batch>,
     /// What taking it took.
@@ -269,17 +278,11 @@ struct Training<B: Backend, T: Task> {
 }
 
 impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
-    fn new(
-        device: B, task: T, parameters: Parameters, optimizer: Optimizer, (method, group): (Method, Group),
-    ) -> Result<Self, Failure> {
-        let mut trainer = task.begin(Trainer::new(device, parameters, optimizer, method)?);
-        if group.size() > 1 {
-            trainer = trainer.distributed(group)?;
-        }
+    fn new(task: T, trainer: Trainer<B>) -> Result<Self, Failure> {
         let first = values(&trainer)?;
         let (first_turn, losses, fetched, taken) = Default::default();
-        let (ahead, cut, position, steps) = (None, None, 0, 0);
-        Ok(Self { task, trainer, cut, ahead, fetched, taken, position, first, steps, first_turn, losses })
+        let (ahead, cut, measured, position, steps) = (None, None, None, 0, 0);
+        Ok(Self { task, trainer, cut, measured, ahead, fetched, taken, position, first, steps, first_turn, losses })
     }
 }
 
@@ -360,6 +363,10 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn traffic(&self) -> Traffic {
         self.trainer.traffic()
+    }
+
+    fn measured(&self) -> Option<Measured> {
+        self.measured
     }
 
     fn memory(&self) -> MemoryReport {

@@ -70,6 +70,11 @@ pub enum NoDecision {
     Detail,
 }
 
+impl NoDecision {
+    /// All of them, in the order in which numbers stand for them in messages: new ones come last.
+    pub const ALL: [Self; 3] = [Self::Empty, Self::NotFinite, Self::Detail];
+}
+
 impl fmt::Display for NoDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -12,9 +12,9 @@ use crate::{
     output,
     record::{Entry, Record, Recorder},
     report::{self, Report},
-    tasks::{Dataset, On, Opening, open},
+    tasks::{Dataset, On, Opening, Together, open},
 };
-use gradscale::{Method, core::stats::Detail, parallel::Group};
+use gradscale::{Method, core::stats::Detail};
 use indicatif::ProgressBar;
 use results::{Case, Results};
 use std::{path::Path, time::Instant};
@@ -90,8 +90,8 @@ fn train(
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.of(method.clone());
     let (device, threads) = (arguments.setup.device(), arguments.threads);
-    let (weights, parts, group) = (None, None, Group::alone());
-    let mut run = open(data, Opening { device, threads, settings, method, seed, weights, parts, group })?;
+    let (weights, parts, together) = (None, None, Together::alone());
+    let mut run = open(data, Opening { device, threads, settings, method, seed, weights, parts, together })?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
     let about = format!("{name}, seed {seed}");
     let mut last = None;
@@ -109,7 +109,7 @@ fn train(
         };
         let seconds = start.elapsed().as_secs_f64();
         let losses = run.losses();
-        let mut entry = recorder.step(iteration, (&outcome, &losses), seconds, &run.sites(), sampled);
+        let mut entry = recorder.step(iteration, (&outcome, &losses), (seconds, None), &run.sites(), sampled);
         doubts::say(bar, &about, &recorder.news());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;

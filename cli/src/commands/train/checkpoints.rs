@@ -22,6 +22,13 @@ pub struct Checkpoints {
     directory: PathBuf,
 }
 
+/// What is in one. Ranks that train together ask together, and get the same but for what each was told alone.
+pub fn content(run: &dyn Run, plan: &Plan, history: &History) -> Result<Vec<u8>, Failure> {
+    let json = |json: Result<String, serde_json::Error>| json.map_err(|error| Failure::at("checkpoint", error));
+    let (plan, history) = (json(serde_json::to_string(plan))?, json(serde_json::to_string(history))?);
+    run.save(&BTreeMap::from([("plan".to_owned(), plan), ("history".to_owned(), history)]))
+}
+
 /// A checkpoint that has been read, and is as it was written.
 #[derive(Debug)]
 pub struct Found {
@@ -67,14 +74,10 @@ impl Checkpoints {
     }
 
     /// Writes one, and forgets those before the last two.
-    pub fn save(&self, run: &dyn Run, plan: &Plan, history: &History, iteration: u64) -> Result<PathBuf, Failure> {
+    pub fn save(&self, content: &[u8], iteration: u64) -> Result<(), Failure> {
         let path = self.directory.join(format!("{STEM}{iteration:06}.safetensors"));
-        let json = |json: Result<String, serde_json::Error>| json.map_err(|error| Failure::file(&path, error));
-        let (plan, history) = (json(serde_json::to_string(plan))?, json(serde_json::to_string(history))?);
-        let bytes = run.save(&BTreeMap::from([("plan".to_owned(), plan), ("history".to_owned(), history)]))?;
-        output::write(&path, &bytes)?;
-        self.prune()?;
-        Ok(path)
+        output::write(&path, content)?;
+        self.prune()
     }
 
     /// Forgets those before the last two, and what a process that was killed had half written.

@@ -1,12 +1,7 @@
 //! What a training writes into its directory.
 
-use super::{Plan, checkpoints::Checkpoints, go_on, history::History, log::Log, resume_command, tensorboard};
-use crate::{
-    Failure, output,
-    record::{Entry, Record},
-    tasks::Run,
-    trace,
-};
+use super::{Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
+use crate::{Failure, output, record::Entry, tasks::Run, trace};
 use std::{
     fs::File,
     path::{Path, PathBuf},
@@ -25,8 +20,9 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those of a training that begins. `trace` is the path as it was given: the plan keeps where that is.
-    pub fn create(out: Option<&Path>, trace: Option<&Path>, run: &dyn Run, plan: &Plan) -> Result<Self, Failure> {
+    /// Those of a training that begins with this checkpoint. `trace` is the path as it was given: the plan keeps where that
+    /// is.
+    pub fn create(out: Option<&Path>, trace: Option<&Path>, first: &[u8], plan: &Plan) -> Result<Self, Failure> {
         // What does not fit has been said before a directory is made.
         let directory = output::directory(out, "train", "log.jsonl")?;
         let checkpoints = Checkpoints::new(&directory);
@@ -39,7 +35,7 @@ impl Files {
         let trace = trace.map(trace::Writer::create).transpose()?;
         let trace = trace.map(|trace| trace.made_by(&plan.method));
         // Before anything else is written: from here on the directory can be resumed, whatever happens.
-        checkpoints.save(run, plan, &History::default(), 0)?;
+        checkpoints.save(first, 0)?;
         let go_on = |error: Failure| error.hint(&go_on(&directory));
         let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
         let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
@@ -57,11 +53,11 @@ impl Files {
     }
 
     /// A checkpoint behind the last step.
-    pub fn save(&mut self, run: &dyn Run, plan: &Plan, record: &Record, iteration: u64) -> Result<(), Failure> {
+    pub fn save(&mut self, content: &[u8], iteration: u64) -> Result<(), Failure> {
         // The log first: a checkpoint never knows of steps that the log does not.
         self.log.sync()?;
         self.board.sync()?;
-        self.checkpoints.save(run, plan, &History::of(record), iteration).map(drop)
+        self.checkpoints.save(content, iteration)
     }
 }
 

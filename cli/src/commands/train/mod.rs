@@ -24,8 +24,9 @@ use files::{Files, lock};
 use gradscale::{
     MemoryReport,
     core::stats::Detail,
-    parallel::{Group, Traffic},
+    parallel::{Group, Measured, Traffic},
 };
+use history::History;
 use indicatif::ProgressBar;
 use log::Log;
 pub(crate) use plan::Plan;
@@ -45,7 +46,7 @@ pub struct Train {
     plan: Plan,
     /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
     /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half", "micro_batches"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half", "micro_batches", "exchange"])]
     resume: Option<PathBuf>,
     /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
     #[arg(long, value_name = "DIR")]
@@ -53,6 +54,9 @@ pub struct Train {
     /// TOML file with options of this command (iters = 600); the command line wins.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ends a training of several ranks if one has not answered the others for so long, which may be dead or hang.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    rank_timeout: u64,
 }
 
 const FILES: &str = "Files:
@@ -71,7 +75,7 @@ damaged is named and set aside as NAME.damaged-1.";
 /// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row, ranks that are not
 /// alike.
 pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
-    let group = ranks::join()?;
+    let group = ranks::join(arguments.rank_timeout)?;
     let done = match &arguments.resume {
         Some(directory) => resume(directory, &arguments.plan, &group),
         None => begin(arguments.out.as_deref(), &arguments.plan, &group),
@@ -86,13 +90,33 @@ fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Fa
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
     }
     let mut run = plan.open(&*data, true, group)?;
+    let plan = &measured(&plan, &*run, group)?;
     if plan.trace.is_some() {
         run.observe_operands();
     }
     let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
     let signals = Signals::listen()?;
-    let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &*run, &plan)).transpose()?;
-    Training { data: &*data, run, plan: &plan, recorder, signals, files, group }.run(0)
+    let first = checkpoints::content(&*run, plan, &History::default())?;
+    let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &first, plan)).transpose()?;
+    drop(first);
+    Training { data: &*data, run, plan, recorder, signals, files, group }.run(0)
+}
+
+/// With the way of gradients that was measured to be the faster one, which is said, if nobody had said which one to go.
+fn measured(plan: &Plan, run: &dyn Run, group: &Group) -> Result<Plan, Failure> {
+    let measured = run.measured();
+    if let Some(measured) = measured.filter(|_| group.rank() == 0) {
+        let Measured { exact, fast } = measured;
+        output::print(&format!(
+            "gradients of {} ranks: {:.2} ms a step exact, {:.2} ms fast: --exchange {}; exact gives the same bits for any \
+             number of ranks\n",
+            group.size(),
+            1e3 * exact.as_secs_f64(),
+            1e3 * fast.as_secs_f64(),
+            measured.fastest()
+        ))?;
+    }
+    Ok(plan.clone().with_exchange(measured.map(|measured| measured.fastest())))
 }
 
 /// The data set, which is the same on all ranks.
@@ -141,6 +165,7 @@ fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Fai
     let (iteration, iters) = (found.iteration, plan.iters());
     let data = load(&plan, group)?;
     let mut run = plan.open(&*data, false, group)?;
+    let plan = &measured(&plan, &*run, group)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
     let (mut files, mut scores) = (None, None);
@@ -167,7 +192,7 @@ fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Fai
         run.observe_operands();
     }
     let signals = Signals::listen()?;
-    let mut training = Training { data: &*data, run, plan: &plan, recorder, signals, files, group };
+    let mut training = Training { data: &*data, run, plan, recorder, signals, files, group };
     if iteration >= iters {
         // Of a training that was killed just before its report.
         let memory = training.run.memory();
@@ -203,6 +228,13 @@ impl Training<'_> {
     /// The steps after `iteration`, until the last or until a signal comes.
     fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
         let iters = self.plan.iters();
+        if let Some(Files { directory, .. }) = self.files.as_ref().filter(|_| self.group.size() > 1) {
+            self.signals.answer(&format!(
+                "told to end: the step is finished and saved, if the launcher leaves time for it (mpirun one second, unless \
+                 --mca odls_base_sigkill_timeout N says N); {}",
+                go_on(directory)
+            ));
+        }
         let bar = if self.files.is_some() { output::progress(iters) } else { ProgressBar::hidden() };
         let bar = bar.with_position(iteration);
         for iteration in iteration + 1..=iters {
@@ -236,8 +268,10 @@ impl Training<'_> {
         let signal = self.signals.received_by(self.group)?.filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
         let losses = self.run.losses();
-        let mut entry = self.recorder.step(iteration, (&outcome, &losses), seconds, &self.run.sites(), sampled);
-        entry.ranks = Travelled::of(self.group, before, self.run.traffic());
+        let travelled = Travelled::of(self.group, before, self.run.traffic());
+        let sites = self.run.sites();
+        let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
+        drop(sites);
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);
@@ -251,11 +285,16 @@ impl Training<'_> {
         let mut keep = || {
             if let Some(files) = &mut self.files {
                 files.push(&entry, &*self.run)?;
-                if saves {
-                    files.save(&*self.run, self.plan, self.recorder.record(), iteration)?;
-                }
             }
-            if saves { self.report(entry.scores.clone(), memory) } else { Ok(()) }
+            if !saves {
+                return Ok(());
+            }
+            let content = checkpoints::content(&*self.run, self.plan, &History::of(self.recorder.record()))?;
+            if let Some(files) = &mut self.files {
+                files.save(&content, iteration)?;
+            }
+            drop(content);
+            self.report(entry.scores.clone(), memory)
         };
         let kept = keep();
         kept.map_err(|error: Failure| match &self.files {

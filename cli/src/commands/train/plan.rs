@@ -5,15 +5,18 @@ use crate::{
     optimizer::Schedule,
     rule,
     setup::Setup,
-    tasks::{Dataset, Opening, Pixels, Run, open},
+    tasks::{Dataset, Opening, Pixels, Run, Together, open},
 };
 use clap::Args;
 use gradscale::{
     Method,
-    parallel::{Group, MOST_PARTS},
+    parallel::{Exchange, Group, MOST_PARTS},
 };
 use serde::{Deserialize, Serialize};
-use std::path::{self, PathBuf};
+use std::{
+    path::{self, PathBuf},
+    str::FromStr,
+};
 
 /// What a training is, and what its checkpoints say that it is. Options have a value once it has begun.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
@@ -45,6 +48,16 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
+    /// How the gradients of ranks are added: exact, as halves, the same bits for any number of ranks; or fast, in f32 by
+    /// MPI's own sum [default: exact with --micro-batches, else what takes less time when the training begins]
+    #[arg(long, value_name = "exact|fast")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exchange: Option<Exchanged>,
+    /// Divides the optimizer among the ranks (ZeRO, stage 1): each keeps the state of some weights only. Results and
+    /// checkpoints are the same, and more bytes travel.
+    #[arg(long)]
+    #[serde(skip)]
+    pub(super) shard_optimizer: bool,
     /// Training steps, those before a resume included [default: 400]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) iters: Option<u64>,
@@ -62,6 +75,33 @@ pub(crate) struct Plan {
     /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) trace: Option<PathBuf>,
+}
+
+/// How gradients of ranks are added, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Exchanged(pub(super) Exchange);
+
+impl FromStr for Exchanged {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self)
+    }
+}
+
+impl TryFrom<String> for Exchanged {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Exchanged> for String {
+    fn from(Exchanged(exchange): Exchanged) -> Self {
+        exchange.to_string()
+    }
 }
 
 /// Older checkpoints do not say.
@@ -86,6 +126,10 @@ impl Plan {
     /// With a value for everything, and paths that hold wherever a resume is started.
     pub fn begun(&self, group: &Group) -> Result<Self, Failure> {
         let mut plan = self.clone();
+        if self.micro_batches.is_some() {
+            // Whoever says how steps are cut wants results that do not depend on the number of ranks.
+            plan.exchange = Some(self.exchange.unwrap_or(Exchanged(Exchange::Exact)));
+        }
         if group.size() > 1 {
             plan.micro_batches = Some(self.micro_batches.unwrap_or(u32::try_from(group.size()).unwrap_or(u32::MAX)));
         }
@@ -156,6 +200,7 @@ impl Plan {
             iters: given.iters.or(self.iters),
             checkpoint_every: given.checkpoint_every.or(self.checkpoint_every),
             threads: given.threads.or(self.threads),
+            shard_optimizer: given.shard_optimizer,
             ..self
         })
     }
@@ -200,9 +245,18 @@ impl Plan {
                 seed: self.seed,
                 weights: self.weights.as_deref().filter(|_| weights),
                 parts: self.micro_batches,
-                group: group.clone(),
+                together: Together {
+                    group: group.clone(),
+                    exchange: self.exchange.map(|exchanged| exchanged.0),
+                    sharded: self.shard_optimizer,
+                },
             },
         )
+    }
+
+    /// With the exchange that was measured to be the faster one, if it was.
+    pub(super) fn with_exchange(self, exchange: Option<Exchange>) -> Self {
+        Self { exchange: exchange.map(Exchanged).or(self.exchange), ..self }
     }
 
     /// With the precision that goes with it.

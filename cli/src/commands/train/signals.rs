@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM: the step is finished and saved; a second one ends at once.
 
-use crate::Failure;
+use crate::{Failure, output};
 use gradscale::parallel::Group;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -12,7 +12,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
+    time::Duration,
 };
+
+/// How often one looks for a signal that is to be answered at once.
+const LISTEN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub struct Signals {
@@ -38,6 +43,17 @@ impl Signals {
             register(signal).map_err(|error| Failure::at("signals", error))?;
         }
         Ok(Self { received })
+    }
+
+    /// Says so at once when a signal comes: a launcher may not leave the time to say it after the step.
+    pub fn answer(&self, text: &str) {
+        let (received, text) = (Arc::clone(&self.received), Failure::plain(text));
+        thread::spawn(move || {
+            while received.load(Ordering::Relaxed) == 0 {
+                thread::sleep(LISTEN);
+            }
+            output::warn(&text);
+        });
     }
 
     /// The signal that came to some rank, if one did: all are told of the same one.

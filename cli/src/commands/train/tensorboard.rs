@@ -6,7 +6,7 @@ mod message;
 use crate::{
     Failure,
     metrics::Metrics,
-    record::{Entry, Histogram, Point},
+    record::{Entry, Histogram, Point, Travelled},
     tasks::On,
 };
 use message::Message;
@@ -83,6 +83,11 @@ impl Writer {
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);
+        if let Some(Travelled { ranks, sent, seconds, .. }) = entry.ranks {
+            scalar("ranks/ranks", ranks as f64);
+            scalar("ranks/sent", sent as f64);
+            scalar("ranks/seconds", seconds);
+        }
         for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             for (metric, value) in scores.iter().flat_map(Metrics::iter) {
                 scalar(&format!("{on}/{}", metric.key()), value);

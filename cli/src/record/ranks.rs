@@ -1,0 +1,76 @@
+//! What travelled between ranks.
+
+use gradscale::parallel::{Group, Traffic};
+use serde::{Deserialize, Serialize};
+
+/// What a step sent between ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Travelled {
+    /// How many there are.
+    pub ranks: usize,
+    /// Bytes that rank 0 sent to others.
+    pub sent: u64,
+    /// Bytes that it received.
+    pub received: u64,
+    /// Seconds in exchanges, waiting for slower ranks included.
+    pub seconds: f64,
+}
+
+impl Travelled {
+    /// Between two counts; none of one rank alone.
+    pub fn of(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
+        (group.size() > 1).then(|| Self {
+            ranks: group.size(),
+            sent: after.sent - before.sent,
+            received: after.received - before.received,
+            seconds: (after.time - before.time).as_secs_f64(),
+        })
+    }
+}
+
+/// Steps one behind the other that as many ranks took, until a resume had others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// The first of them, and how many there are.
+    pub first: u64,
+    pub steps: u64,
+    /// Seconds of these steps.
+    pub whole: f64,
+    /// What travelled in all of them.
+    #[serde(flatten)]
+    pub travelled: Travelled,
+}
+
+/// One more step.
+pub(super) fn add(all: &mut Vec<Stretch>, iteration: u64, seconds: f64, travelled: Travelled) {
+    match all.last_mut() {
+        Some(Stretch { first, steps, whole, travelled: sum })
+            if sum.ranks == travelled.ranks && *first + *steps == iteration =>
+        {
+            *steps += 1;
+            *whole += seconds;
+            sum.sent += travelled.sent;
+            sum.received += travelled.received;
+            sum.seconds += travelled.seconds;
+        }
+        Some(_) | None => all.push(Stretch { first: iteration, steps: 1, whole: seconds, travelled }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resume_with_other_ranks_begins_another_stretch() {
+        let mut all = Vec::new();
+        for (iteration, ranks) in [(1, 4), (2, 4), (3, 2), (5, 2), (6, 2)] {
+            let travelled = Travelled { ranks, sent: iteration, received: 1, seconds: 0.25 };
+            add(&mut all, iteration, 0.5, travelled);
+        }
+        let seen: Vec<_> =
+            all.iter().map(|one| (one.first, one.steps, one.travelled.ranks, one.travelled.sent)).collect();
+        assert_eq!(seen, [(1, 2, 4, 3), (3, 1, 2, 3), (5, 2, 2, 11)]);
+        assert_eq!((all[2].whole, all[2].travelled.seconds), (1.0, 0.5));
+    }
+}

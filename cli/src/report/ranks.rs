@@ -1,0 +1,41 @@
+//! What travelled between ranks, where there were several.
+
+use super::{Report, page::section};
+use crate::record::{Stretch, Travelled};
+
+/// The section; nothing of one rank alone.
+pub fn section_of(report: &Report<'_>) -> String {
+    let rows: String = report.runs.iter().flat_map(|run| &run.ranks).map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let lead = "Of rank 0, in a step: bytes to the others and from them, and time in exchanges, waiting for slower ranks \
+                included.";
+    let table = format!(
+        "<div class=\"wide\"><table><thead><tr><th>steps</th><th>ranks</th><th>sent</th><th>received</th>\
+         <th>in exchanges</th><th>of the step</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
+    );
+    section("ranks", "Ranks", lead, &table)
+}
+
+fn row(stretch: &Stretch) -> String {
+    let Stretch { first, steps, whole, travelled } = stretch;
+    let Travelled { ranks, sent, received, seconds } = travelled;
+    let last = first + steps - 1;
+    let of_step = |bytes: u64| bytes_said(bytes as f64 / *steps as f64);
+    let (sent, received) = (of_step(*sent), of_step(*received));
+    let milliseconds = 1e3 * seconds / *steps as f64;
+    let share = 100.0 * seconds / whole.max(f64::MIN_POSITIVE);
+    format!(
+        "<tr><th scope=\"row\">{first}–{last}</th><td>{ranks}</td><td>{sent}</td><td>{received}</td>\
+         <td>{milliseconds:.1}&nbsp;ms</td><td>{share:.0}&nbsp;%</td></tr>\n"
+    )
+}
+
+/// In units that people read.
+fn bytes_said(bytes: f64) -> String {
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"));
+    let digits = usize::from(unit > 1.0);
+    format!("{:.digits$}&nbsp;{name}", bytes / unit)
+}

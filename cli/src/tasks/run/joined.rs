@@ -1,0 +1,22 @@
+//! A trainer among ranks.
+
+use super::{super::Together, steps::Cut};
+use crate::Failure;
+use gradscale::{Trainer, core::backend::Backend, parallel::Measured};
+
+/// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
+pub(super) fn joined<B: Backend<Error: 'static>>(
+    mut trainer: Trainer<B>, cut: Option<Cut>, together: Together,
+) -> Result<(Trainer<B>, Option<Measured>), Failure> {
+    let Some(Cut { parts, .. }) = cut else { return Ok((trainer, None)) };
+    let Together { group, exchange, sharded } = together;
+    if sharded {
+        trainer = trainer.with_sharded_optimizer();
+    }
+    if group.size() > 1 {
+        trainer = trainer.distributed(group)?;
+    }
+    let measured = if exchange.is_none() { Some(trainer.measure_exchange(parts)?) } else { None };
+    let exchange = exchange.or(measured.map(|measured| measured.fastest())).unwrap_or_default();
+    Ok((trainer.with_exchange(exchange), measured))
+}

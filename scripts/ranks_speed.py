@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""What steps of several ranks take over networks of given speeds, and what travels: the table of docs/guide/machines.md.
+
+    ranks_speed.py PROGRAM [--python PYTHON] [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 1,2,4] [--record]
+
+SegNet, a batch of 12 in parts of one rank each, momentum: `exact` (halves, added exactly), `fast` (MPI's all-reduce of
+f32), PyTorch's DistributedDataParallel on gloo, plain and with its FP16 hook, by PYTHON, if it has torch. All in one run,
+in a network namespace of its own, whose loopback is MPI's and gloo's only way (MTU 1500) and lets through as much as all
+ranks together may send: the rate times their number, as a switch would. Bytes are those that the interface has counted,
+of a long run less a short one. One thread for each rank. `--record` writes the tables into the guide.
+
+Needs root or user namespaces, `ip` and `tc` (iproute2) and mpirun.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GUIDE = HERE.parent / "docs/guide/machines.md"
+MARKS = "<!-- speeds: written by scripts/ranks_speed.py --record -->", "<!-- end of speeds -->"
+INSIDE = "GRADSCALE_NAMESPACE"
+BATCH, IMAGE = 12, (48, 64)
+SHORT = 2
+WAYS = {"exact": "exact", "fast": "f32 by MPI", "plain": "DDP", "fp16": "DDP, FP16 hook"}
+SCALES = 8, 16, 32, 64, 128, 256, 512, 1024
+
+
+def inside():
+    """This again, in a network namespace of its own."""
+    root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = ["unshare", *root, "--net", sys.executable, *sys.argv]
+    sys.exit(subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode)
+
+
+def ran(*command, **more):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more).stdout
+
+
+def limit(megabits):
+    """What the loopback lets through; None for all."""
+    subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], stderr=subprocess.DEVNULL, check=False)
+    if megabits:
+        burst = max(65536, int(megabits * 125))
+        ran(*f"tc qdisc add dev lo root tbf rate {megabits}mbit burst {burst} limit {burst + 4_000_000}".split())
+
+
+def sent():
+    """Bytes that the loopback has sent."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == "lo":
+            return int(counts.split()[8])
+    raise OSError("there is no loopback")
+
+
+def steps_of(asked, ranks, way, steps):
+    """Seconds of each step of one of our trainings, seconds in exchanges, and bytes at the interface."""
+    mpi = "--oversubscribe --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo".split()
+    training = f"train --width {asked.width} --batch {BATCH} --micro-batches {ranks} --exchange {way} --threads 1".split()
+    with tempfile.TemporaryDirectory() as place:
+        before = sent()
+        command = [asked.program, *training, "--iters", str(steps), "--checkpoint-every", "0", "--out", place]
+        ran("mpirun", *mpi, "-n", str(ranks), *command)
+        bytes_sent = sent() - before
+        entries = [json.loads(line) for line in (Path(place) / "log.jsonl").read_text().splitlines()]
+    exchanges = [entry.get("ranks", {"seconds": 0.0})["seconds"] for entry in entries]
+    return [entry["seconds"] for entry in entries], exchanges, bytes_sent
+
+
+def ours(asked, ranks, way):
+    """Median seconds of a step, of its exchanges, and bytes of a step."""
+    *_, few = steps_of(asked, ranks, way, SHORT)
+    seconds, exchanges, many = steps_of(asked, ranks, way, SHORT + asked.steps)
+    # The first step is run twice.
+    median = statistics.median
+    return median(seconds[SHORT:]), median(exchanges[SHORT:]), (many - few) / asked.steps
+
+
+def torch(asked, ranks, hook):
+    """Median seconds of a step of PyTorch's."""
+    script = [asked.python, HERE / "torch_ranks.py", asked.width, BATCH // ranks, *IMAGE, SHORT + asked.steps, hook]
+    network = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(ranks)}
+    start = lambda rank: subprocess.Popen(
+        [str(word) for word in script],
+        env={**os.environ, **network, "RANK": str(rank)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    processes = [start(rank) for rank in range(ranks)]
+    said = [process.communicate(timeout=1800)[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise OSError(f"{script[1]} failed")
+    return float(said[0])
+
+
+def measured(asked, ranks):
+    """One way after the other."""
+    seconds, exchanges, volumes = {}, {}, {}
+    for way in ("exact", "fast"):
+        seconds[way], exchanges[way], volumes[way] = ours(asked, ranks, way)
+    if asked.python:
+        for hook in ("plain", "fp16"):
+            seconds[hook] = torch(asked, ranks, hook)
+    return seconds, exchanges, volumes
+
+
+def tables(asked):
+    ways = [way for way in WAYS if asked.python or way in ("exact", "fast")]
+    lines = [
+        f"| Mbit/s | ranks | {' | '.join(WAYS[way] + ', ms' for way in ways)} | exact : f32, exchanges | exact : f32, bytes |",
+        "|---|---|" + "---|" * (len(ways) + 2),
+    ]
+    alone, latency = None, None
+    for rate in asked.rates:
+        for ranks in asked.ranks:
+            limit(rate * ranks)
+            seconds, exchanges, volumes = measured(asked, ranks)
+            if ranks == 1:
+                alone, ratios = seconds["exact"], ["–", "–"]
+            else:
+                ratios = [f"{exchanges['exact'] / exchanges['fast']:.2f}", f"{volumes['exact'] / volumes['fast']:.3f}"]
+            cells = [f"{1e3 * seconds[way]:.0f}" for way in ways] + ratios
+            lines.append(f"| {rate} | {ranks} | " + " | ".join(cells) + " |")
+            print(lines[-1], f"  {volumes}", flush=True)
+    limit(None)
+    # What exchanges of almost nothing take: messages, not bytes.
+    small = argparse.Namespace(**{**vars(asked), "width": 1})
+    latency = ours(small, 2, "exact")[1]
+    return [*lines, "", *model(asked, alone, latency)]
+
+
+def model(asked, alone, latency):
+    """Seconds of a step of more ranks than there are here."""
+    width = asked.width
+    weights = 3 * width * 49 + 7 * width * width * 49 + 11 * width + 11 + 16 * width
+    slots = 60
+    lines = [
+        f"By a model: {weights} weights, a part for each rank that takes {1e3 * (alone or 0):.0f} ms, {1e3 * latency:.2f} ms "
+        "for the messages of two ranks (measured, without load); each further rank adds a message of half that, one after "
+        "the other, to each exchange, in f32 as well; bytes go at the full rate and nothing overlaps; 64 bytes for each "
+        f"of {slots} rows go from each rank to each.",
+        "",
+        "| ranks | " + " | ".join(f"{rate} Mbit/s exact, f32" for rate in asked.rates) + " |",
+        "|---|" + "---|" * len(asked.rates),
+    ]
+    for ranks in SCALES:
+        cells = []
+        for rate in asked.rates:
+            share, bits = (ranks - 1) / ranks, rate * 1e6 / 8
+            fixed = (alone or 0) + latency * (1 + (ranks - 2) / 2) + 64 * slots * (ranks - 1) / bits
+            cells.append(f"{fixed + 4 * weights * share / bits:.2f}, {fixed + 8 * weights * share / bits:.2f} s")
+        lines.append(f"| {ranks} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(number) for number in text.split(",")]
+    parser.add_argument("program", type=lambda path: str(Path(path).resolve()))
+    parser.add_argument("--python", help="a Python that has torch")
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rates", type=numbers, default=[100, 400, 10000], help="Mbit/s of each rank")
+    parser.add_argument("--ranks", type=numbers, default=[1, 2, 4])
+    parser.add_argument("--record", action="store_true")
+    asked = parser.parse_args()
+    missing = [tool for tool in ("unshare", "ip", "tc", "mpirun") if not shutil.which(tool)]
+    if missing:
+        sys.exit(f"there is no {', '.join(missing)}")
+    if not os.environ.get(INSIDE):
+        inside()
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+    ran(*"ip link set lo mtu 1500 up".split())
+    try:
+        lines = tables(asked)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{error}\n{error.stderr}")
+    print("\n".join(lines))
+    if asked.record:
+        before, _, rest = GUIDE.read_text().partition(MARKS[0])
+        _, _, after = rest.partition(MARKS[1])
+        GUIDE.write_text(f"{before}{MARKS[0]}\n" + "\n".join(lines) + f"\n{MARKS[1]}{after}")
+
+
+if __name__ == "__main__":
+    main()

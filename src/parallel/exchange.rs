@@ -1,0 +1,96 @@
+//! How gradients travel, and which way is the faster one here.
+
+use super::{Group, ParallelError, Sums, mean};
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+/// Values that are sent to try, at most.
+const TRIED: usize = 1 << 20;
+/// How often; the fastest counts.
+const TRIALS: usize = 3;
+
+/// How the gradients of ranks are added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exchange {
+    /// As halves, exactly, and rounded once: the same bits for any number of ranks, with half the bytes where each rank
+    /// has one part.
+    #[default]
+    Exact,
+    /// In f32, by the engine's own all-reduce: bits depend on the number of ranks, and on the engine.
+    Fast,
+}
+
+impl Exchange {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Exact, Self::Fast];
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+        })
+    }
+}
+
+impl FromStr for Exchange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|one| one.to_string() == text);
+        found.ok_or_else(|| format!("there is no exchange {text}: exact or fast"))
+    }
+}
+
+/// What the ways of a group's gradients take, for one step: that of the slowest rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// [`Exchange::Exact`].
+    pub exact: Duration,
+    /// [`Exchange::Fast`].
+    pub fast: Duration,
+}
+
+impl Measured {
+    /// The faster one.
+    #[must_use]
+    pub fn fastest(&self) -> Exchange {
+        if self.fast < self.exact { Exchange::Fast } else { Exchange::Exact }
+    }
+}
+
+impl Group {
+    /// How long the gradients of so many weights, in so many parts, are on their way, by trying; all ranks get the same
+    /// answer. Of many weights some are sent, and their time is taken for a share of the whole.
+    ///
+    /// # Errors
+    /// A rank that is gone or has failed.
+    pub fn measure(&self, weights: usize, parts: u32) -> Result<Measured, ParallelError> {
+        let tried = weights.clamp(1, TRIED);
+        let mut times = [Duration::ZERO; 2];
+        for (time, exchange) in times.iter_mut().zip(Exchange::ALL) {
+            let mut least = Duration::MAX;
+            for _ in 0..TRIALS {
+                // All begin together.
+                self.numbers(0)?;
+                let start = Instant::now();
+                let mut sums = Sums::new(exchange, tried, (parts, self.rank(), self.size()));
+                let own = (0..parts).skip(self.rank()).step_by(self.size());
+                for _ in own {
+                    sums.add(0, &vec![1.0; tried], Some(0));
+                }
+                mean(self, sums, parts)?;
+                least = least.min(start.elapsed());
+            }
+            let nanoseconds = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+            let slowest = self.numbers(nanoseconds)?.into_iter().max().unwrap_or(nanoseconds);
+            *time = Duration::from_nanos(slowest).mul_f64(weights as f64 / tried as f64);
+        }
+        let [exact, fast] = times;
+        Ok(Measured { exact, fast })
+    }
+}
