@@ -175,10 +175,11 @@ pub const fn dense_part(len: usize) -> usize {
 const ROW_PARTS: usize = 128;
 
 impl Cpu {
-    /// Stores a result row by row; `sums` adds to the zeros of a row.
-    pub(crate) fn rows_of(
+    /// Stores a result row by row. `worker` is asked once for each part, for what adds to the zeros of a row: it may keep
+    /// memory, and what it has read, from one row to the next.
+    pub(crate) fn rows_of<W: FnMut(usize, &mut [f32])>(
         &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, y: Store<'_, Self>,
-        sums: impl Fn(usize, &mut [f32]) + Sync,
+        worker: impl Fn() -> W + Sync,
     ) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
@@ -186,7 +187,7 @@ impl Cpu {
         let part = rows.div_ceil(ROW_PARTS).max(BLOCK / len).max(1);
         let seen = self.run(|| {
             destination(y, rows * pixels * channels).each(part * len, |i, mut y| {
-                let (mut row, mut line) = (epilogue.row(), self.scratch(len));
+                let (mut row, mut line, mut sums) = (epilogue.row(), self.scratch(len), worker());
                 for (r, start) in (i * part..).zip((0..y.len()).step_by(len)) {
                     line.fill(0.0);
                     sums(r, &mut line);
