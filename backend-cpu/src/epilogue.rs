@@ -184,19 +184,23 @@ impl Cpu {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
         let len = (pixels * channels).max(1);
-        let part = rows.div_ceil(ROW_PARTS).max(BLOCK / len).max(1);
+        // Short rows are finished several at a time.
+        let together = (BLOCK / len).max(1);
+        let part = rows.div_ceil(ROW_PARTS).next_multiple_of(together);
         let seen = self.run(|| {
             destination(y, rows * pixels * channels).each(part * len, |i, mut y| {
-                let (mut row, mut line, mut sums) = (epilogue.row(), self.scratch(len), worker());
-                for (r, start) in (i * part..).zip((0..y.len()).step_by(len)) {
-                    line.fill(0.0);
-                    sums(r, &mut line);
+                let (mut row, mut block, mut sums) = (epilogue.row(), self.scratch(together * len), worker());
+                for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
+                    let end = y.len().min(start + together * len);
+                    let block = &mut block[..end - start];
+                    block.fill(0.0);
+                    (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| sums(r, row));
                     if let Some(bias) = &bias {
-                        for pixel in line.chunks_exact_mut(channels) {
+                        for pixel in block.chunks_exact_mut(channels) {
                             pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
                         }
                     }
-                    epilogue.finish(&mut line, y.range(start..start + len), &mut row);
+                    epilogue.finish(block, y.range(start..end), &mut row);
                 }
                 row
             })
