@@ -33,7 +33,8 @@ impl Cpu {
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self, Error> {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(Error::Threads)?;
         let name = format!("CPU, {isa}, {} threads", pool.current_num_threads());
-        Ok(Self { threads: pool, isa, name, scratch: Pool::default() })
+        let scratch = Pool::new(pool.current_num_threads());
+        Ok(Self { threads: pool, isa, name, scratch })
     }
 
     pub(crate) const fn isa(&self) -> Isa {
@@ -43,6 +44,16 @@ impl Cpu {
     /// Runs parallel work on this device's threads.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.threads.install(work)
+    }
+
+    /// Threads that share the work.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// Which of these threads this is, if it is one of them.
+    pub(crate) fn thread(&self) -> Option<usize> {
+        self.threads.current_thread_index()
     }
 
     pub(crate) const fn pool(&self) -> &Pool {

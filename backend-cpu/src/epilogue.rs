@@ -175,27 +175,32 @@ pub const fn dense_part(len: usize) -> usize {
 const ROW_PARTS: usize = 128;
 
 impl Cpu {
-    /// Stores a result row by row; `sums` adds to the zeros of a row.
-    pub(crate) fn rows_of(
+    /// Stores a result row by row. `worker` is asked once for each part, for what adds to the zeros of a row: it may keep
+    /// memory, and what it has read, from one row to the next.
+    pub(crate) fn rows_of<W: FnMut(usize, &mut [f32])>(
         &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, y: Store<'_, Self>,
-        sums: impl Fn(usize, &mut [f32]) + Sync,
+        worker: impl Fn() -> W + Sync,
     ) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
         let len = (pixels * channels).max(1);
-        let part = rows.div_ceil(ROW_PARTS).max(BLOCK / len).max(1);
+        // Short rows are finished several at a time.
+        let together = (BLOCK / len).max(1);
+        let part = rows.div_ceil(ROW_PARTS).next_multiple_of(together);
         let seen = self.run(|| {
             destination(y, rows * pixels * channels).each(part * len, |i, mut y| {
-                let (mut row, mut line) = (epilogue.row(), self.scratch(len));
-                for (r, start) in (i * part..).zip((0..y.len()).step_by(len)) {
-                    line.fill(0.0);
-                    sums(r, &mut line);
+                let (mut row, mut block, mut sums) = (epilogue.row(), self.scratch(together * len), worker());
+                for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
+                    let end = y.len().min(start + together * len);
+                    let block = &mut block[..end - start];
+                    block.fill(0.0);
+                    (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| sums(r, row));
                     if let Some(bias) = &bias {
-                        for pixel in line.chunks_exact_mut(channels) {
+                        for pixel in block.chunks_exact_mut(channels) {
                             pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
                         }
                     }
-                    epilogue.finish(&mut line, y.range(start..start + len), &mut row);
+                    epilogue.finish(block, y.range(start..end), &mut row);
                 }
                 row
             })

@@ -8,6 +8,7 @@ use gradscale_core::{
 use std::sync::Mutex;
 
 /// The numbers of a pooling, as usize.
+#[derive(Clone, Copy)]
 struct Shape {
     x: [usize; 4],
     y: [usize; 4],
@@ -59,41 +60,39 @@ impl Cpu {
         let [images, rows, pixels, channels] = shape.y;
         let result = [images * rows, pixels, channels];
         if !shape.max {
-            return self.rows_of(result, None, y, |row, sums| self.average(&shape, x, row, sums));
+            return self.rows_of(result, None, y, || {
+                let mut line = self.scratch(shape.x[2] * channels);
+                move |row, sums: &mut [f32]| self.average(&shape, x, row, &mut line, sums)
+            });
         }
         let at: Option<Vec<Mutex<&mut [u8]>>> = at.map(|at| match at {
             Memory::U8(at) => at.chunks_mut((pixels * channels).max(1)).map(Mutex::new).collect(),
             _ => panic!("pooling offsets are U8"),
         });
-        self.rows_of(result, None, y, |row, best| {
-            let (image, p) = (row / rows, row % rows);
-            let mut unused = Vec::new();
-            let mut guard = at.as_ref().map(|at| at[row].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-            let at = match &mut guard {
-                Some(at) => &mut at[..best.len()],
-                None => {
-                    unused.resize(best.len(), 0);
-                    &mut unused[..]
-                }
-            };
-            best.fill(f32::NEG_INFINITY);
-            at.fill(u8::MAX);
-            let mut line = self.scratch(shape.x[2] * channels);
-            for i in 0..shape.window[0] {
-                if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
-                    load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
-                    self.isa().largest(&line, best, at, shape.along(i));
+        self.rows_of(result, None, y, || {
+            let (mut line, mut unused) = (self.scratch(shape.x[2] * channels), vec![0; pixels * channels]);
+            let at = &at;
+            move |row, best: &mut [f32]| {
+                let (image, p) = (row / rows, row % rows);
+                let mut guard = at.as_ref().map(|at| at[row].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+                let at = guard.as_deref_mut().map_or(&mut unused[..], |at| &mut at[..best.len()]);
+                best.fill(f32::NEG_INFINITY);
+                at.fill(u8::MAX);
+                for i in 0..shape.window[0] {
+                    if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
+                        load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
+                        self.isa().largest(&line, best, at, shape.along(i));
+                    }
                 }
             }
         });
     }
 
     /// Row `row` of means.
-    fn average(&self, shape: &Shape, x: &Memory, row: usize, sums: &mut [f32]) {
+    fn average(&self, shape: &Shape, x: &Memory, row: usize, line: &mut [f32], sums: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
-        let mut line = self.scratch(shape.x[2] * channels);
         for u in (0..shape.window[0]).filter_map(|i| shape.place(0, p, i)) {
-            load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
+            load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);
             for (q, sums) in sums.chunks_exact_mut(channels.max(1)).enumerate() {
                 for v in (0..shape.window[1]).filter_map(|j| shape.place(1, q, j)) {
                     sums.iter_mut().zip(&line[v * channels..]).for_each(|(sum, &v)| *sum += v);
@@ -113,28 +112,33 @@ impl Cpu {
         match (way, at) {
             (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
-                self.rows_of(result, None, y, |row, sums| self.scatter(&shape, x, at, row, sums));
+                self.rows_of(result, None, y, || {
+                    let mut line = self.scratch(shape.y[2] * shape.x[3]);
+                    move |row, sums: &mut [f32]| self.scatter(&shape, x, at, row, &mut line, sums)
+                });
             }
             (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
-                self.rows_of(result, None, y, |row, values| self.gather(&shape, x, at, row, values));
+                self.rows_of(result, None, y, || {
+                    let mut line = self.scratch(shape.x[2] * shape.x[3]);
+                    move |row, values: &mut [f32]| self.gather(&shape, x, at, row, &mut line, values)
+                });
             }
             (GatherScatter::Gather, None) => self.run_pool(p, x, None, y),
         }
     }
 
     /// Row `row` of the unpooled tensor: what the windows over it send there, in their order.
-    fn scatter(&self, shape: &Shape, x: &Memory, at: Option<&[u8]>, row: usize, sums: &mut [f32]) {
+    fn scatter(&self, shape: &Shape, x: &Memory, at: Option<&[u8]>, row: usize, line: &mut [f32], sums: &mut [f32]) {
         let (image, u, channels) = (row / shape.x[1], row % shape.x[1], shape.x[3]);
-        let mut line = self.scratch(shape.y[2] * channels);
         if channels == 0 {
             return;
         }
         for (p, i) in shape.windows(0, u) {
             let start = (image * shape.y[1] + p) * line.len();
-            load(self.isa(), x, start, &mut line);
+            load(self.isa(), x, start, line);
             if let Some(at) = at {
-                self.isa().scatter(&line, &at[start..start + line.len()], sums, shape.along(i));
+                self.isa().scatter(line, &at[start..start + line.len()], sums, shape.along(i));
                 continue;
             }
             for (q, values) in line.chunks_exact(channels).enumerate() {
@@ -147,14 +151,13 @@ impl Cpu {
     }
 
     /// Row `row` of the pooled tensor, from the places that were chosen.
-    fn gather(&self, shape: &Shape, x: &Memory, at: &[u8], row: usize, values: &mut [f32]) {
+    fn gather(&self, shape: &Shape, x: &Memory, at: &[u8], row: usize, line: &mut [f32], values: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
         let at = &at[row * values.len()..(row + 1) * values.len()];
-        let mut line = self.scratch(shape.x[2] * channels);
         for i in 0..shape.window[0] {
             if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
-                load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
-                self.isa().chosen(&line, at, values, shape.along(i));
+                load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);
+                self.isa().chosen(line, at, values, shape.along(i));
             }
         }
     }

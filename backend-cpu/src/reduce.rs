@@ -18,7 +18,7 @@ impl Cpu {
     pub(crate) fn run_reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) {
         let [outer, len, inner] = p.shape().map(|size| size as usize);
         if p.op() == ReduceOp::ArgMax {
-            return argmax(x, [outer, len, inner], y.y);
+            return self.argmax(x, [outer, len, inner], y.y);
         }
         self.dense(y, outer * inner, |start, out| {
             if inner == 1 && len < LEAST {
@@ -38,6 +38,30 @@ impl Cpu {
                 out.iter_mut().for_each(|total| *total = finish(p.op(), *total, len));
             }
         });
+    }
+
+    /// Indices are integers, which no epilogue touches.
+    fn argmax(&self, x: &Memory, [outer, len, inner]: [usize; 3], y: &mut Memory) {
+        let together = if inner == 1 && len != 0 { BLOCK / len } else { 0 };
+        let part = |first: usize| -> Vec<usize> {
+            let results = first..(first + BLOCK).min(outer * inner);
+            if together == 0 {
+                let at = |i: usize, l: usize| x.get((i / inner * len + l) * inner + i % inner);
+                return results.map(|i| first_of_largest((0..len).map(|l| at(i, l)))).collect();
+            }
+            let (mut found, mut block) = (Vec::with_capacity(results.len()), [0f32; BLOCK]);
+            for i in results.clone().step_by(together) {
+                let block = &mut block[..together.min(results.end - i) * len];
+                load(self.isa(), x, i * len, block);
+                found.extend(block.chunks_exact(len).map(|row| first_of_largest(row.iter().copied())));
+            }
+            found
+        };
+        let parts: Vec<Vec<usize>> = self.run(|| {
+            let firsts = (0..(outer * inner).div_ceil(BLOCK)).into_par_iter().map(|i| i * BLOCK);
+            firsts.map(part).collect()
+        });
+        parts.into_iter().flatten().enumerate().for_each(|(i, best)| y.set_integer(i, best));
     }
 
     /// Reduces a few values side by side.
@@ -135,12 +159,9 @@ fn finish(op: ReduceOp, total: f32, len: usize) -> f32 {
     if op == ReduceOp::Mean { total / len as f32 } else { total }
 }
 
-/// Indices are integers, which no epilogue touches.
-fn argmax(x: &Memory, [outer, len, inner]: [usize; 3], y: &mut Memory) {
-    for i in 0..outer * inner {
-        let value = |l: usize| x.get((i / inner * len + l) * inner + i % inner);
-        let wins = |l: usize, best: usize| value(l) > value(best) || value(l).is_nan() && !value(best).is_nan();
-        let best = (1..len).fold(0, |best, l| if wins(l, best) { l } else { best });
-        y.set_integer(i, best);
-    }
+/// Where the largest value comes first; NaN is larger than all others. 0 where there is none.
+fn first_of_largest(values: impl Iterator<Item = f32>) -> usize {
+    let wins = |v: f32, best: f32| (v > best) | (v.is_nan() & !best.is_nan());
+    let best = values.enumerate().reduce(|best, next| if wins(next.1, best.1) { next } else { best });
+    best.map_or(0, |(l, _)| l)
 }

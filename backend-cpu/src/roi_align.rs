@@ -43,29 +43,33 @@ impl Cpu {
         let points = (p.samples() * p.samples()) as f32;
         // What is added to a row of the result: places of x, and where in the row, with their share.
         match way {
-            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, y, |row, sums| {
-                let Some(one) = &boxes[row / rows] else { return };
-                let mut values = self.scratch(channels);
-                for &(_, u, down) in one.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
-                    for &(bin, v, right) in &one.points[1] {
-                        load(self.isa(), x, ((one.image * height + u) * width + v) * channels, &mut values);
-                        add(&mut sums[bin * channels..], &values, down * right);
-                    }
-                }
-                sums.iter_mut().for_each(|sum| *sum /= points);
-            }),
-            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, y, |row, sums| {
-                let mut values = self.scratch(channels);
-                for (i, one) in boxes.iter().enumerate() {
-                    let Some(one) = one.as_ref().filter(|one| one.image == row / height) else { continue };
-                    for &(r, _, down) in one.points[0].iter().filter(|(_, u, _)| *u == row % height) {
+            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, y, || {
+                let (mut values, boxes) = (self.scratch(channels), &boxes);
+                move |row, sums: &mut [f32]| {
+                    let Some(one) = &boxes[row / rows] else { return };
+                    for &(_, u, down) in one.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
                         for &(bin, v, right) in &one.points[1] {
-                            load(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
-                            add(&mut sums[v * channels..], &values, down * right);
+                            load(self.isa(), x, ((one.image * height + u) * width + v) * channels, &mut values);
+                            add(&mut sums[bin * channels..], &values, down * right);
                         }
                     }
+                    sums.iter_mut().for_each(|sum| *sum /= points);
                 }
-                sums.iter_mut().for_each(|sum| *sum /= points);
+            }),
+            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, y, || {
+                let (mut values, boxes) = (self.scratch(channels), &boxes);
+                move |row, sums: &mut [f32]| {
+                    for (i, one) in boxes.iter().enumerate() {
+                        let Some(one) = one.as_ref().filter(|one| one.image == row / height) else { continue };
+                        for &(r, _, down) in one.points[0].iter().filter(|(_, u, _)| *u == row % height) {
+                            for &(bin, v, right) in &one.points[1] {
+                                load(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
+                                add(&mut sums[v * channels..], &values, down * right);
+                            }
+                        }
+                    }
+                    sums.iter_mut().for_each(|sum| *sum /= points);
+                }
             }),
         }
     }

@@ -10,10 +10,12 @@ impl Cpu {
     pub(crate) fn run_rows(&self, p: &Rows, way: GatherScatter, x: &Memory, index: &Memory, y: Store<'_, Self>) {
         let [count, table, width] = [p.count(), p.table(), p.width()].map(|size| size as usize);
         match way {
-            GatherScatter::Gather => self.rows_of([count, 1, width], None, y, |i, values| {
-                let row = index.integer(i) as usize;
-                if row < table {
-                    load(self.isa(), x, row * width, values);
+            GatherScatter::Gather => self.rows_of([count, 1, width], None, y, || {
+                |i, values: &mut [f32]| {
+                    let row = index.integer(i) as usize;
+                    if row < table {
+                        load(self.isa(), x, row * width, values);
+                    }
                 }
             }),
             GatherScatter::Scatter => {
@@ -24,11 +26,13 @@ impl Cpu {
                         list.push(i);
                     }
                 }
-                self.rows_of([table, 1, width], None, y, |row, sums| {
-                    let mut values = self.scratch(width);
-                    for &i in &named[row] {
-                        load(self.isa(), x, i * width, &mut values);
-                        sums.iter_mut().zip(values.iter()).for_each(|(sum, &v)| *sum += v);
+                self.rows_of([table, 1, width], None, y, || {
+                    let (mut values, named) = (self.scratch(width), &named);
+                    move |row, sums: &mut [f32]| {
+                        for &i in &named[row] {
+                            load(self.isa(), x, i * width, &mut values);
+                            sums.iter_mut().zip(values.iter()).for_each(|(sum, &v)| *sum += v);
+                        }
                     }
                 });
             }

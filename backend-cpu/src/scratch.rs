@@ -2,24 +2,32 @@
 
 use crate::Cpu;
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 /// Bytes of a cache line, and of a vector of 16 lanes.
 const LINE: usize = 64;
-/// Elements of the largest piece that is kept, and of all that are kept.
-const KEPT: usize = 1 << 20;
+/// Elements of all that is kept, if there is room for them on every thread, and of what each thread keeps at least.
 const KEPT_IN_ALL: usize = 1 << 23;
+const KEPT: usize = 1 << 18;
 /// Lengths are multiples of this, so that pieces of similar length take each other's place.
 const STEP: usize = 1024;
 
 /// Scratch memory in use, the most that was, and pieces that wait for their next use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pool {
     now: AtomicU64,
     peak: AtomicU64,
-    free: Mutex<Vec<Vec<f32>>>,
+    /// Each thread has its own, so that none waits for another; the last are those of threads that are not the device's.
+    free: Vec<Mutex<Free>>,
+}
+
+/// Pieces that wait, and elements of all of them.
+#[derive(Debug, Default)]
+struct Free {
+    pieces: Vec<Vec<f32>>,
+    len: usize,
 }
 
 /// f32 scratch memory.
@@ -28,39 +36,66 @@ pub struct Scratch<'a> {
     from: usize,
     len: usize,
     pool: &'a Pool,
+    /// Whose it was, and will be again.
+    owner: usize,
 }
 
 impl Pool {
+    /// For so many threads and all others.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            now: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            free: (0..=threads).map(|_| Mutex::default()).collect(),
+        }
+    }
+
     /// The most that was in use since the last call.
     pub fn peak(&self) -> u64 {
         self.peak.swap(0, Relaxed)
     }
 
-    fn take(&self, len: usize) -> Scratch<'_> {
+    /// Memory for a thread, if it is one of the device's.
+    fn take(&self, len: usize, thread: Option<usize>) -> Scratch<'_> {
         let bytes = 4 * len as u64;
         let now = self.now.fetch_add(bytes, Relaxed) + bytes;
         self.peak.fetch_max(now, Relaxed);
-        let room = len + LINE / size_of::<f32>();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // The smallest that is large enough.
-        let fits = free.iter().enumerate().filter(|(_, data)| data.len() >= room).min_by_key(|(_, data)| data.len());
-        let found = fits.map(|(i, _)| i).map(|i| free.swap_remove(i));
-        drop(free);
+        let (room, others) = (len + LINE / size_of::<f32>(), self.free.len() - 1);
+        let owner = thread.unwrap_or(others).min(others);
+        let found = self.free(owner).take(room);
         let data = found.unwrap_or_else(|| vec![0.0; room.next_multiple_of(STEP)]);
         let from = data.as_ptr().align_offset(LINE).min(data.len() - len);
-        Scratch { data, from, len, pool: self }
+        Scratch { data, from, len, pool: self, owner }
+    }
+
+    fn free(&self, owner: usize) -> MutexGuard<'_, Free> {
+        self.free[owner].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Free {
+    /// The smallest piece that is large enough.
+    fn take(&mut self, room: usize) -> Option<Vec<f32>> {
+        let fits = self.pieces.iter().enumerate().filter(|(_, data)| data.len() >= room);
+        let piece = self.pieces.swap_remove(fits.min_by_key(|(_, data)| data.len())?.0);
+        self.len -= piece.len();
+        Some(piece)
+    }
+
+    /// Keeps a piece, if there is room for it.
+    fn give(&mut self, piece: Vec<f32>, most: usize) {
+        if self.len + piece.len() <= most {
+            self.len += piece.len();
+            self.pieces.push(piece);
+        }
     }
 }
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         self.pool.now.fetch_sub(4 * self.len as u64, Relaxed);
-        if self.data.len() <= KEPT {
-            let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.iter().map(Vec::len).sum::<usize>() + self.data.len() <= KEPT_IN_ALL {
-                free.push(core::mem::take(&mut self.data));
-            }
-        }
+        let most = (KEPT_IN_ALL / self.pool.free.len()).max(KEPT);
+        self.pool.free(self.owner).give(core::mem::take(&mut self.data), most);
     }
 }
 
@@ -81,7 +116,7 @@ impl core::ops::DerefMut for Scratch<'_> {
 impl Cpu {
     /// So many numbers, whatever they are.
     pub(crate) fn scratch(&self, len: usize) -> Scratch<'_> {
-        self.pool().take(len)
+        self.pool().take(len, self.thread())
     }
 
     /// So many zeros.

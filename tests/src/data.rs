@@ -1,5 +1,6 @@
 //! Inputs.
 
+use crate::property::is_brief;
 use gradscale_core::{
     backend::DType,
     cast::{Round, f16_from_f32},
@@ -53,8 +54,19 @@ impl Random {
     }
 }
 
-/// Lengths around whatever a device may divide work by.
-pub const LENGTHS: [usize; 17] = [0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 255, 256, 257, 1023, 4095, 4097, 65_537];
+const LENGTHS: [usize; 17] = [0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 255, 256, 257, 1023, 4095, 4097, 65_537];
+
+/// Lengths around whatever a device may divide work by. Brief cases leave out the longest: how work is divided does not
+/// depend on the instruction set.
+pub fn lengths() -> impl Iterator<Item = usize> {
+    LENGTHS.into_iter().filter(|&len| is_small(len))
+}
+
+/// Whether a tensor of so many elements is looked at: brief cases have small ones.
+#[must_use]
+pub fn is_small(len: usize) -> bool {
+    !is_brief() || len < 20_000
+}
 
 /// Values at every edge: zeros, the ends of the ranges of f32 and half, ties, flush and overflow thresholds, each
 /// with its neighbours and both signs.

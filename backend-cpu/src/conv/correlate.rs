@@ -1,6 +1,9 @@
 //! Rows of a result from rows of an operand: the forward and the data pass.
 
-use super::{Shape, lines::Lines};
+use super::{
+    Shape,
+    lines::{Held, Lines},
+};
 use crate::{
     Cpu, Memory,
     arch::{LANES, Run, Tile, even},
@@ -25,9 +28,22 @@ pub struct Correlation {
     /// Zeros before the pixels of a line, and its pixels with all zeros.
     before: usize,
     line: usize,
-    /// Steps of one kernel row.
+    /// Kernel rows, steps of one, and rows of the operand from one to the next.
+    kernel: usize,
     steps: usize,
+    dilation: usize,
     phases: Vec<Phase>,
+}
+
+/// What one thread adds to rows of the result.
+pub struct Window<'a> {
+    cpu: &'a Cpu,
+    correlation: &'a Correlation,
+    weights: &'a [Packed<'a>],
+    lines: Held<'a>,
+    /// Kernel rows and lines of this row of the result.
+    from: Vec<(usize, usize)>,
+    runs: Vec<Run>,
 }
 
 /// Results that read their operands alike.
@@ -57,7 +73,9 @@ impl Correlation {
             results: shape.y[3],
             before: shape.pad[1],
             line: shape.line(),
+            kernel: shape.kernel[0],
             steps: kernel * depth,
+            dilation: shape.dilation[0],
             phases: vec![phase],
         }
     }
@@ -86,49 +104,63 @@ impl Correlation {
             results: shape.x[3],
             before,
             line: before + ((width + shape.pad[1]).saturating_sub(1) / stride + 1).max(shape.y[2]),
+            kernel: shape.kernel[0],
             steps: kernel * depth,
+            dilation: shape.dilation[0],
             phases: (0..stride.min(width)).map(phase).collect(),
         }
     }
 
+    /// One thread's part of the work.
+    pub fn window<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> Window<'a> {
+        let lines = Lines {
+            data: operand,
+            pixels: self.pixels,
+            channels: self.channels,
+            from: 0,
+            depth: self.depth,
+            before: self.before,
+            line: self.line,
+        };
+        Window {
+            cpu,
+            correlation: self,
+            weights,
+            lines: Held::new(cpu, lines, weights.len(), self.kernel, self.dilation),
+            from: Vec::with_capacity(self.kernel),
+            runs: Vec::new(),
+        }
+    }
+}
+
+impl Window<'_> {
     /// Adds a row of results to `sums`; `from` are the rows of the operand that each kernel row reads.
-    pub fn add(
-        &self, cpu: &Cpu, operand: &Memory, from: impl Iterator<Item = Option<usize>>, weights: &[Packed<'_>],
-        sums: &mut [f32],
-    ) {
-        let from: Vec<(usize, usize)> = from.enumerate().filter_map(|(i, row)| Some((i, row?))).collect();
-        // As many lines at a time as their weights fit.
-        let width = self.columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
-        let together = (WEIGHTS / width.max(1) / self.steps.max(1)).clamp(1, from.len().max(1));
-        for (group, weights) in weights.iter().enumerate() {
-            let lines = Lines {
-                data: operand,
-                pixels: self.pixels,
-                channels: self.channels,
-                from: group * self.depth,
-                depth: self.depth,
-                before: self.before,
-                line: self.line,
-            };
-            let mut data = cpu.scratch(together * lines.step());
-            for rows in from.chunks(together) {
-                for (line, &(_, row)) in data.chunks_exact_mut(lines.step().max(1)).zip(rows) {
-                    lines.convert(cpu, row, line);
-                }
-                for phase in &self.phases {
-                    let mut runs = Vec::new();
-                    for (line, &(i, _)) in rows.iter().enumerate() {
-                        let there =
-                            |run: &Run| Run { a: run.a + line * lines.step(), b: run.b + i * self.steps, ..*run };
-                        runs.extend(phase.runs.iter().map(there));
+    pub fn add(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
+        let shape = self.correlation;
+        self.from.clear();
+        for (i, row) in from.enumerate().filter_map(|(i, row)| Some((i, row?))) {
+            self.from.push((i, self.lines.find(row, i)));
+        }
+        // As many kernel rows at a time as their weights fit.
+        let width = shape.columns.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
+        let together = (WEIGHTS / width.max(1) / shape.steps.max(1)).max(1);
+        for (group, weights) in self.weights.iter().enumerate() {
+            for rows in self.from.chunks(together) {
+                for phase in &shape.phases {
+                    self.runs.clear();
+                    for &(i, line) in rows {
+                        let there = |run: &Run| Run { a: run.a + line, b: run.b + i * shape.steps, ..*run };
+                        self.runs.extend(phase.runs.iter().map(there));
                     }
-                    let sums = &mut sums[phase.first * self.results + group * self.columns..];
-                    self.multiply(cpu, phase, &runs, &data, weights, sums);
+                    let sums = &mut sums[phase.first * shape.results + group * shape.columns..];
+                    shape.multiply(self.cpu, phase, &self.runs, self.lines.of_group(group), weights, sums);
                 }
             }
         }
     }
+}
 
+impl Correlation {
     /// Adds the products along `runs` to the sums of a phase.
     fn multiply(&self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>, sums: &mut [f32]) {
         let most = cpu.isa().tile_columns();

@@ -1,6 +1,6 @@
 //! Rows of a tensor as f32 lines.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, scratch::Scratch};
 
 /// A tensor `[rows, pixels, channels]`, some channels of which become lines.
 #[derive(Clone, Copy)]
@@ -37,5 +37,47 @@ impl Lines<'_> {
                 load(cpu.isa(), self.data, start + pixel * self.channels + self.from, out);
             }
         }
+    }
+}
+
+/// The lines that one thread has converted last: as many as a kernel has rows, each of all groups.
+///
+/// The next row of the result needs all but a few of the lines of the one before it, so that most are converted once.
+pub struct Held<'a> {
+    cpu: &'a Cpu,
+    /// Those of the first group; the channels of the next ones follow.
+    lines: Lines<'a>,
+    groups: usize,
+    dilation: usize,
+    data: Scratch<'a>,
+    /// The row that each place holds.
+    rows: Vec<Option<usize>>,
+}
+
+impl<'a> Held<'a> {
+    /// Room for the lines of `kernel` rows, `dilation` apart.
+    pub fn new(cpu: &'a Cpu, lines: Lines<'a>, groups: usize, kernel: usize, dilation: usize) -> Self {
+        let data = cpu.scratch(kernel * groups * lines.step());
+        Self { cpu, lines, groups, dilation, data, rows: vec![None; kernel] }
+    }
+
+    /// Where the line of a row is that kernel row `i` reads: its place in the lines of each group.
+    pub fn find(&mut self, row: usize, i: usize) -> usize {
+        // Neighbours never take each other's place. With rows between them the next row of the result needs others.
+        let place = if self.dilation == 1 { row % self.rows.len() } else { i };
+        let (step, start) = (self.lines.step(), place * self.groups * self.lines.step());
+        if self.rows[place] != Some(row) {
+            for group in 0..self.groups {
+                let lines = Lines { from: self.lines.from + group * self.lines.depth, ..self.lines };
+                lines.convert(self.cpu, row, &mut self.data[start + group * step..][..step]);
+            }
+            self.rows[place] = Some(row);
+        }
+        start
+    }
+
+    /// The lines of a group.
+    pub fn of_group(&self, group: usize) -> &[f32] {
+        &self.data[group * self.lines.step()..]
     }
 }

@@ -107,12 +107,15 @@ impl Cpu {
         let weights: Vec<Packed<'_>> = (0..shape.groups).map(weights).collect();
         let [images, rows, pixels, channels] = if pass == Pass::Forward { shape.y } else { shape.x };
         let bias = bias.map(|bias| (0..channels).map(|c| bias.get(c)).collect::<Vec<f32>>());
-        self.rows_of([images * rows, pixels, channels], bias, y, |row, sums| {
-            let from = (0..shape.kernel[0]).map(|i| {
-                let at = if pass == Pass::Forward { shape.row(row % rows, i) } else { shape.row_of(row % rows, i) };
-                at.map(|at| row / rows * correlation.rows + at)
-            });
-            correlation.add(self, a, from, &weights, sums);
+        self.rows_of([images * rows, pixels, channels], bias, y, || {
+            let (mut window, correlation) = (correlation.window(self, a, &weights), &correlation);
+            move |row, sums: &mut [f32]| {
+                let from = (0..shape.kernel[0]).map(|i| {
+                    let at = if pass == Pass::Forward { shape.row(row % rows, i) } else { shape.row_of(row % rows, i) };
+                    at.map(|at| row / rows * correlation.rows + at)
+                });
+                window.add(from, sums);
+            }
         });
     }
 }

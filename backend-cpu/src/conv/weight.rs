@@ -1,9 +1,13 @@
 //! The weight pass: sums over all pixels of all images.
 //!
-//! A piece of the work is one kernel row of some output channels over one slice of the result's rows. How many slices
-//! there are depends on the shape alone; the sums of all slices are added in order.
+//! A piece of the work is some kernel rows of some output channels over one slice of the result's rows. How many slices
+//! there are depends on the shape alone, and their sums are added in order; kernel rows and channels share no sum, so that
+//! their pieces may depend on the number of threads.
 
-use super::{Shape, lines::Lines};
+use super::{
+    Shape,
+    lines::{Held, Lines},
+};
 use crate::{
     Cpu, Memory,
     arch::{Isa, Run, Tile, even},
@@ -12,8 +16,10 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::backend::Store;
 
-/// Pieces that the work should have at least, for many cores.
-const PIECES: usize = 48;
+/// Pieces that the work should have at least for each thread.
+const PIECES: usize = 4;
+/// Most sums of a piece, all of which a row of pixels meets: a quarter of a second cache.
+const SUMS: usize = 65_536;
 /// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
 const PIXELS: usize = 128;
 /// Most slices.
@@ -26,30 +32,38 @@ struct Plan {
     /// Blocks of output channels of one group, and the channels of one.
     blocks: usize,
     block: usize,
+    /// Kernel rows of a piece, and the pieces that have all of them.
+    kernel: usize,
+    parts: usize,
     /// Elements of one kernel row, and of the sums of a piece.
     run: usize,
     piece: usize,
 }
 
 impl Plan {
-    fn of(shape: &Shape, isa: Isa) -> Self {
+    fn of(shape: &Shape, isa: Isa, threads: usize) -> Self {
         let rows = shape.y[0] * shape.y[1];
         let bytes = 2 * (shape.x.iter().product::<usize>() + shape.y.iter().product::<usize>());
         let gradient = 4 * (shape.y[3] * shape.weights()).max(1);
         // A sixteenth of the operands' memory for sums.
         let slices = (bytes / 16 / gradient).clamp(1, SLICES.min(rows.max(1)));
         let run = shape.kernel[1] * shape.depth;
-        let wanted = PIECES.div_ceil(slices * shape.groups * shape.kernel[0]);
-        let height = isa.tile_rows(run.min(isa.tile_columns()));
+        // Kernel rows that are worked on together convert each line once.
+        let wanted = (PIECES * threads).div_ceil(slices * shape.groups);
+        let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
+        let kernel = even(shape.kernel[0], shape.kernel[0].div_ceil(parts));
+        let parts = shape.kernel[0].div_ceil(kernel);
+        let (wanted, height) = (wanted.div_ceil(parts), isa.tile_rows(run.min(isa.tile_columns())));
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
-        Self { slices, blocks: shape.outs.div_ceil(block), block, run, piece: block * run }
+        Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece: block * run * kernel }
     }
 
-    /// The piece of a slice that holds kernel row `i` of output channel `o`, and the channel's place in it.
-    fn place(&self, shape: &Shape, slice: usize, o: usize, i: usize) -> (usize, usize) {
+    /// Where the sums of kernel row `i` of output channel `o` begin in those of a slice.
+    fn place(&self, shape: &Shape, slice: usize, o: usize, i: usize) -> usize {
         let (group, o) = (o / shape.outs, o % shape.outs);
         let block = (slice * shape.groups + group) * self.blocks + o / self.block;
-        (block * shape.kernel[0] + i, o % self.block)
+        let piece = block * self.parts + i / self.kernel;
+        piece * self.piece + (i % self.kernel * self.block + o % self.block) * self.run
     }
 }
 
@@ -57,28 +71,28 @@ impl Cpu {
     pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        let (plan, len) = (Plan::of(shape, self.isa()), shape.weights());
+        let (plan, len) = (Plan::of(shape, self.isa(), self.threads()), shape.weights());
         let rows = shape.y[0] * shape.y[1];
-        let pieces = plan.slices * shape.groups * plan.blocks * shape.kernel[0];
+        let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
         let mut sums = self.zeros(pieces * plan.piece);
         let seen = self.run(|| {
             Part::F32(&mut sums).each(plan.piece, |piece, part| {
                 let Part::F32(sums) = part else { return };
-                let (i, rest) = (piece % shape.kernel[0], piece / shape.kernel[0]);
+                let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);
                 let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
                 let (group, slice) = (rest % shape.groups, rest / shape.groups);
                 let first = block * plan.block;
                 let outs = group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block);
                 let rows = rows * slice / plan.slices..rows * (slice + 1) / plan.slices;
-                self.kernel_row(shape, x, dy, rows, outs, i, sums);
+                let kernel = i..shape.kernel[0].min(i + plan.kernel);
+                self.kernel_rows(shape, x, dy, rows, outs, kernel, plan.block, sums);
             });
             let sums = &*sums;
             destination(y, shape.y[3] * len).each(len, |o, part| {
                 let (mut row, mut total) = (epilogue.row(), self.zeros(len));
                 for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
                     for slice in 0..plan.slices {
-                        let (piece, o) = plan.place(shape, slice, o, i);
-                        let sums = &sums[piece * plan.piece + o * plan.run..][..plan.run];
+                        let sums = &sums[plan.place(shape, slice, o, i)..][..plan.run];
                         total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
                     }
                 }
@@ -89,11 +103,12 @@ impl Cpu {
         merge(&epilogue, &seen, |row| table.merge(to, row));
     }
 
-    /// Adds the gradient of kernel row `i` of some output channels of one group, over some rows of dy.
+    /// Adds the gradient of some kernel rows of some output channels of one group, over some rows of dy. From one kernel
+    /// row to the next the sums are `block` channels apart.
     #[expect(clippy::too_many_arguments, reason = "what a piece of the work depends on")]
-    fn kernel_row(
-        &self, shape: &Shape, x: &Memory, dy: &Memory, rows: Range<usize>, outs: Range<usize>, i: usize,
-        sums: &mut [f32],
+    fn kernel_rows(
+        &self, shape: &Shape, x: &Memory, dy: &Memory, rows: Range<usize>, outs: Range<usize>, kernel: Range<usize>,
+        block: usize, sums: &mut [f32],
     ) {
         // All channels of a row are converted fastest.
         let all = shape.groups == 1;
@@ -109,34 +124,38 @@ impl Cpu {
             before: shape.pad[1],
             line: shape.line(),
         };
-        let (mut gradient, mut line) = (self.scratch(gradients.step()), self.scratch(inputs.step()));
+        let (mut gradient, mut lines) =
+            (self.scratch(gradients.step()), Held::new(self, inputs, 1, shape.kernel[0], shape.dilation[0]));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
         for row in rows {
             let (image, p) = (row / shape.y[1], row % shape.y[1]);
-            let Some(u) = shape.row(p, i) else { continue };
             gradients.convert(self, row, &mut gradient);
-            inputs.convert(self, image * shape.x[1] + u, &mut line);
-            for j in (0..shape.kernel[1]).step_by(together) {
-                let columns = together * shape.depth;
-                for (from, q) in tiles(columns, most, shape.y[2]) {
-                    let width = most.min(columns - from);
-                    let height = even(outs.len(), self.isa().tile_rows(width));
-                    let pixels = PIXELS.min(shape.y[2] - q);
-                    let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
-                    for o in (0..outs.len()).step_by(height) {
-                        let tile = Tile {
-                            a: &gradient[q * depth + outs.start - gradients.from + o..],
-                            a_row: 1,
-                            a_step: depth,
-                            b: &line[start..],
-                            b_step: shape.stride[1] * shape.depth,
-                            runs: &[Run { a: 0, b: 0, depth: pixels }],
-                            rows: height.min(outs.len() - o),
-                            columns: width,
-                        };
-                        self.isa().tile(&tile, &mut sums[o * run + j * shape.depth + from..], run);
+            for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
+                let Some(u) = shape.row(p, i) else { continue };
+                let line = lines.find(image * shape.x[1] + u, i);
+                let line = &lines.of_group(0)[line..];
+                for j in (0..shape.kernel[1]).step_by(together) {
+                    let columns = together * shape.depth;
+                    for (from, q) in tiles(columns, most, shape.y[2]) {
+                        let width = most.min(columns - from);
+                        let height = even(outs.len(), self.isa().tile_rows(width));
+                        let pixels = PIXELS.min(shape.y[2] - q);
+                        let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
+                        for o in (0..outs.len()).step_by(height) {
+                            let tile = Tile {
+                                a: &gradient[q * depth + outs.start - gradients.from + o..],
+                                a_row: 1,
+                                a_step: depth,
+                                b: &line[start..],
+                                b_step: shape.stride[1] * shape.depth,
+                                runs: &[Run { a: 0, b: 0, depth: pixels }],
+                                rows: height.min(outs.len() - o),
+                                columns: width,
+                            };
+                            self.isa().tile(&tile, &mut sums[o * run + j * shape.depth + from..], run);
+                        }
                     }
                 }
             }

@@ -5,7 +5,7 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     compare::{Want, compare, same_bits},
-    data::{LENGTHS, Random, edges, held},
+    data::{Random, edges, held, lengths},
     epilogue,
     property::{merge, property},
     rig::Rig,
@@ -27,7 +27,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
         cases.push(Case::new(format!("binary::{name}_edges"), move |b: &B| edge_pairs(b, op)));
         cases.push(Case::new(format!("binary::{name}_epilogue"), move |b: &B| stores(b, op)));
     }
-    cases.push(Case::new("binary::lengths", lengths::<B>));
+    cases.push(Case::new("binary::lengths", any_length::<B>));
     cases.push(Case::new("binary::masks_select", masks::<B>));
     cases.push(Case::new("binary::any_shape", any_shape::<B>));
 }
@@ -157,9 +157,9 @@ fn stores<B: Backend>(b: &B, op: BinaryOp) -> Check {
     Ok(vec![])
 }
 
-fn lengths<B: Backend>(b: &B) -> Check {
+fn any_length<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
-    for len in LENGTHS {
+    for len in lengths() {
         let (x, y) = (operands(DType::F16, len, 5), operands(DType::F16, len, 6));
         let (a, other) = (rig.padded(DType::F16, &x)?, rig.padded(DType::F16, &y)?);
         let p = Binary::new(BinaryOp::Sub, 1, len as u32, Broadcast::All).expect("small");

@@ -4,7 +4,7 @@ use super::Case;
 use crate::{
     case::{Check, Fail},
     compare::{Want, compare, same_bits},
-    data::{LENGTHS, Random, pow2},
+    data::{Random, lengths, pow2},
     property::{merge, property},
     rig::Rig,
 };
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("global_norm::one", |b: &B| {
         let mut measured = vec![];
-        for len in LENGTHS {
+        for len in lengths() {
             merge(&mut measured, &check(b, &[Random(len as u64).many(len, Random::normal)])?);
         }
         Ok(measured)

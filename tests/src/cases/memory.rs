@@ -3,7 +3,7 @@
 use super::Case;
 use crate::{
     case::{Check, Fail},
-    data::{LENGTHS, Random, edges},
+    data::{Random, edges, lengths},
     rig::Rig,
 };
 use gradscale_core::{
@@ -23,7 +23,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
 
 /// All types, all bits of numbers; NaN stays some NaN.
 fn round_trip<B: Backend>(b: &B) -> Check {
-    for len in LENGTHS {
+    for len in lengths() {
         let mut random = Random(len as u64);
         let floats: Vec<f32> = edges().into_iter().cycle().take(len).collect();
         let halves: Vec<f16> = (0..len).map(|_| f16::from_bits(random.bits() as u16)).collect();

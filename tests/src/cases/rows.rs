@@ -4,7 +4,7 @@ use super::Case;
 use crate::{
     case::Check,
     compare::same_bits,
-    data::{LENGTHS, Random, held},
+    data::{Random, held, lengths},
     epilogue::{self, same_row},
     property::property,
     rig::Rig,
@@ -67,7 +67,7 @@ fn shapes<B: Backend>(b: &B, way: GatherScatter) -> Check {
     let rig = Rig::new(b)?;
     let mut shapes =
         vec![[0, 5, 3], [5, 0, 3], [5, 3, 0], [1, 1, 1], [7, 3, 5], [3, 7, 5], [100, 1000, 33], [1000, 10, 64]];
-    shapes.extend(LENGTHS[..14].iter().flat_map(|&n| [[n, 19, 2], [5, 4, n]]));
+    shapes.extend(lengths().take(14).flat_map(|n| [[n, 19, 2], [5, 4, n]]));
     for (shape, dtype) in shapes.into_iter().flat_map(|shape| [(shape, DType::F32), (shape, DType::F16)]) {
         let mut random = Random(1);
         let x = random.many(x_rows(way, shape) * shape[2], |random| random.integer(16));

@@ -3,7 +3,7 @@
 use super::Case;
 use crate::{
     compare::{Want, compare, same_bits},
-    data::{LENGTHS, Random, edges},
+    data::{Random, edges, lengths},
     epilogue,
     rig::Rig,
 };
@@ -20,7 +20,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
         cases.push(Case::new(format!("binary::vjp_of_{name}"), move |b: &B| derivative(b, op)));
     }
     cases.push(Case::new("unary::lengths", |b: &B| {
-        for len in LENGTHS {
+        for len in lengths() {
             let mut rig = Rig::new(b)?;
             let x = rig.input(DType::F16, &Random(len as u64).many(len, Random::normal))?;
             epilogue::check(&mut rig, len, |b, y| {
