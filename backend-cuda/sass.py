@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Counts the instructions of machine code that a thread needs for an element, without a GPU.
 
-usage: backend-cuda/sass.py PROGRAM [--before COMMIT]
+usage: backend-cuda/sass.py PROGRAM [--before COMMIT] [--show CASE]
 
 PROGRAM is gradscale-cuda, whose kernels are counted: their text is compiled by NVIDIA's run-time compiler and disassembled
 by nvdisasm (scripts/nvidia.py finds both). `sass.csv` gets the counts, which the bench's model reads, and README.md a
-table of them. With --before the kernels' files of that commit are counted too; without it, what was counted of them stays.
+table of them, beside those of the kernels' files of another commit.
 
 What is counted is the shortest way once round a kernel's inner loop on which there are so many loads, stores, packed
 casts and maxima as the case asks for: these say which types it is, and whether values are observed. So rare blocks (small
@@ -34,11 +34,12 @@ ARCHITECTURES = [75, 80, 90]
 LOAD16 = r"LDG?\.E(\.\w+)*\.128\b"
 STORE16 = r"STG?\.E(\.\w+)*\.128\b"
 STORE8 = r"STG?\.E(\.\w+)*\.64\b"
-PACK = r"F2FP?\.F16(\.F32)?\.(PACK|F32|F16)\w*|F2FP\w*\.F16\S*|F2F\.F16\.F32\S*"
-MOST = r"V?I(MNMX|MNMX3)\S*|VIMNMX\S*"
+PACK = r"F2FP\.(\S*F16|PACK)\S*|F2F\.F16\.\S*"
+MOST = r"V?IMNMX3?\S*"
 ATOMIC = r"ATOMS\S*"
-# What is counted: module, kernel, what it does, elements of a round, and so many of each kind at least and at most. A round of before had
-# one group of eight where there are two now.
+PRODUCT = r"HG?MMA\S*"
+# What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
+# had one group of eight where there are two now.
 CASES = [
     ("cast", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8}, [MOST, ATOMIC]),
     ("cast and counts", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
@@ -47,6 +48,15 @@ CASES = [
     ("batch norm backward applied and counted", "norm_vjp", "norm_vjp_apply", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1}, []),
+]
+# Products: module, kernel, architecture, what one thread stores of a tile: slabs, rounds of eight results for each. `sass.csv` has
+# the ends of the first on each architecture.
+PRODUCTS = [
+    ("bulk_gemm_128x256", "bulk", 90, 8, 2),
+    ("bulk_forward_128x64", "bulk", 90, 2, 2),
+    ("bulk_weight_128x64", "bulk", 90, 2, 2),
+    ("tensor_gemm_128x128", "tensor", 80, 2, 4),
+    ("tensor_gemm_128x128", "tensor", 75, 2, 4),
 ]
 
 
@@ -104,54 +114,104 @@ def instructions(text):
     }
 
 
-def ways(code):
-    """Where each instruction may go on."""
-    found = []
+def blocks_of(code):
+    """Instructions that always follow one another, and which blocks may follow each block."""
+    leaders, after = {0}, []
     for at, (predicate, words, target) in enumerate(code):
         name = words.split()[0].split(".")[0]
-        # A branch that is taken always, or by all threads or none, names that predicate among its operands.
+        # A branch that all threads take or none names its predicate among the operands.
         sure = predicate is None and not re.search(r"^BRA\S*\s+!?U?P\d", words)
-        after = [] if name in ("BRA", "EXIT", "RET", "BRX", "JMP", "KILL") and sure else [at + 1]
+        to = [] if name in ("BRA", "EXIT", "RET", "BRX", "JMP", "KILL") and sure else [at + 1]
         if name == "BRA" and target is not None:
-            after.append(target)
-        found.append([one for one in after if one < len(code)])
-    return found
+            to.append(target)
+        after.append([one for one in to if one < len(code)])
+        if len(to) != 1 or to[0] != at + 1:
+            leaders.update([*to, at + 1])
+    starts = sorted(one for one in leaders if one < len(code))
+    number = {start: i for i, start in enumerate(starts)}
+    blocks = [range(start, end) for start, end in zip(starts, [*starts[1:], len(code)])]
+    return blocks, [[number[to] for to in after[block[-1]]] for block in blocks]
 
 
-def round_of(code, asked, none):
-    """The instructions of the shortest round on which there are so many of each kind, and none of some."""
+def shortest(code, asked, none=(), start=None, ends=()):
+    """The shortest way with so many of each kind on it and none of some, as instructions: a round, or from one block to
+    one of some."""
     kinds = [(re.compile(kind), least) for kind, least in asked.items()]
     left_out = [re.compile(kind) for kind in none]
-    gains = [tuple(int(bool(kind.match(words))) for kind, _ in kinds) for _, words, _ in code]
-    closed = [any(kind.match(words) for kind in left_out) for _, words, _ in code]
-    after = ways(code)
-    heads = {to for at, tos in enumerate(after) for to in tos if to <= at}
-    enough, best = tuple(least for _, least in kinds), None
-    for head in heads:
-        start = (head, (0,) * len(kinds))
-        queue, came = [(0, start)], {}
-        known = {start: 0}
-        while queue:
-            length, here = heapq.heappop(queue)
-            if length > known[here] or (best and length >= len(best)):
+    blocks, after = blocks_of(code)
+    words = lambda block: (code[at][1] for at in block)
+    gains = [tuple(sum(bool(kind.match(word)) for word in words(block)) for kind, _ in kinds) for block in blocks]
+    closed = [any(kind.match(word) for word in words(block) for kind in left_out) for block in blocks]
+    enough, best, best_length = tuple(least for _, least in kinds), None, 1 << 30
+    # Every round has the kind that is in the fewest blocks.
+    rare = min(range(len(kinds)), key=lambda kind: sum(bool(gain[kind]) for gain in gains))
+    starts = [at for at, gain in enumerate(gains) if gain[rare]] if start is None else [start]
+    before = [[] for _ in blocks]
+    for at, tos in enumerate(after):
+        for to in tos:
+            before[to].append(at)
+    for first in starts:
+        goals = {first} if start is None else {end for end in ends if end >= 0}
+        final = {at for at in range(len(blocks)) if not after[at]} if -1 in ends else set()
+        # How long it is from each block to the end at least: who cannot come there is not followed.
+        left = {at: len(blocks[at]) for at in final}
+        left.update({at: len(blocks[at]) for goal in goals for at in before[goal]})
+        waiting = [(length, at) for at, length in left.items()]
+        heapq.heapify(waiting)
+        while waiting:
+            length, at = heapq.heappop(waiting)
+            if length > left[at]:
                 continue
+            for earlier in before[at]:
+                if length + len(blocks[earlier]) < left.get(earlier, 1 << 30):
+                    left[earlier] = length + len(blocks[earlier])
+                    heapq.heappush(waiting, (left[earlier], earlier))
+        if first not in left:
+            continue
+        here = (first, (0,) * len(kinds))
+        queue, came, known = [(left[first], 0, here)], {}, {here: 0}
+        while queue:
+            bound, length, here = heapq.heappop(queue)
             at, seen = here
-            if closed[at]:
+            if bound >= best_length:
+                break
+            if length > known[here] or closed[at]:
                 continue
             now = tuple(min(have + gain, most) for have, gain, most in zip(seen, gains[at], enough))
+            length += len(blocks[at])
+            if now == enough and (at in final or goals.intersection(after[at])) and length < best_length:
+                way = [at]
+                while here in came:
+                    here = came[here]
+                    way.append(here[0])
+                best, best_length = way[::-1], length
+                continue
             for to in after[at]:
-                if to == head and now == enough:
-                    way, step = [at], here
-                    while step in came:
-                        step = came[step]
-                        way.append(step[0])
-                    best = way[::-1]
                 there = (to, now)
-                if to != head and length + 1 < known.get(there, 1 << 30):
-                    known[there] = length + 1
-                    came[there] = here
-                    heapq.heappush(queue, (length + 1, there))
-    return best and [code[at][1] for at in best]
+                if to in left and length < known.get(there, 1 << 30):
+                    known[there], came[there] = length, here
+                    heapq.heappush(queue, (length + left[to], length, there))
+    return best and [at for block in best for at in blocks[block]]
+
+
+def product(code, arch, slabs, rounds):
+    """Of a product: how many instructions its inner loop has, how many of them multiply, the most others between two of
+    those, and how many its end has for each result."""
+    loop = shortest(code, {PRODUCT: 1})
+    multiplies = [at for at, line in enumerate(loop) if re.match(PRODUCT, code[line][1])]
+    between = [b - a - 1 for a, b in zip(multiplies, multiplies[1:])]
+    blocks, _ = blocks_of(code)
+    block_of = lambda at: next(i for i, block in enumerate(blocks) if at in block)
+    first, last = (block_of(loop[multiplies[i]]) for i in (0, -1))
+    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel.
+    asked = {STORE16: slabs, PACK: 4 * slabs, MOST: 7 * slabs}
+    end = shortest(code, packed(asked, arch), [ATOMIC], last, {first, -1})
+    end = end and end[len(blocks[last]) :]
+    inner = shortest(code, packed({STORE16: 1, PACK: 4, MOST: 7}, arch), [ATOMIC])
+    count = None
+    if end and inner:
+        count = (len(end) + (rounds - 1) * slabs * len(inner)) / (8 * slabs * rounds)
+    return len(loop), len(multiplies), max(between, default=0), count
 
 
 def with_files(source, files):
@@ -163,16 +223,20 @@ def with_files(source, files):
     return text
 
 
-def before(commit):
+def files_of(commit):
+    """The kernels' files of a commit; one that was not there stays as it is."""
+
     def text(name, own):
-        if name == "ptx.cuh" and False:
-            return own
-        done = subprocess.run(
-            ["git", "show", f"{commit}:backend-cuda/src/kernels/{name}"], cwd=HERE, capture_output=True, text=True
-        )
+        command = ["git", "show", f"{commit}:backend-cuda/src/kernels/{name}"]
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
         return done.stdout if done.returncode == 0 else own
 
     return text
+
+
+def packed(asked, arch):
+    """The same where casts come one by one, not in pairs."""
+    return {kind: least * (2 if kind == PACK and arch == 75 else 1) for kind, least in asked.items()}
 
 
 def halved(asked):
@@ -180,40 +244,84 @@ def halved(asked):
     return {kind: least // 2 for kind, least in asked.items()}
 
 
-def counted(library, source, options, kernel, elements, asked, none):
+def counted(code, elements, asked, none):
     """Instructions for each element."""
-    code = disassembled(compiled(library, source, options))[kernel]
-    way = round_of(code, asked, none)
+    way = shortest(code, asked, none)
     if way is None and elements == 16:
-        elements, way = 8, round_of(code, halved(asked), none)
+        elements, way = 8, shortest(code, halved(asked), none)
     return None if way is None else len(way) / elements
+
+
+def number(count):
+    return "" if count is None else f"{count:.2f}"
+
+
+def write(rows, products, commit, old):
+    """Both tables."""
+    with TABLE.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["what", "arch", "instructions", "before"])
+        table.writerows(rows)
+    lines = [f"Of {commit}; in brackets those of {old}, before values were observed eight at a time.", ""]
+    lines += ["| instructions an element | " + " | ".join(f"sm_{arch}" for arch in ARCHITECTURES) + " |"]
+    lines += ["|---|" + "---|" * len(ARCHITECTURES)]
+    for what in dict.fromkeys(what for what, *_ in rows):
+        here = {arch: (now, was) for name, arch, now, was in rows if name == what}
+        cells = [f"{here[arch][0]} ({here[arch][1]})" if arch in here else "" for arch in ARCHITECTURES]
+        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    lines += ["", "| product | inner loop | of them multiply | most others between two |", "|---|---|---|---|"]
+    lines += [f"| {module}, sm_{arch} | {loop} | {count} | {most} |" for module, arch, loop, count, most in products]
+    text = README.read_text()
+    (first, rest), end = text.split(MARKS[0]), MARKS[1]
+    README.write_text(first + MARKS[0] + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("--before", metavar="COMMIT")
-    parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90")
+    parser.add_argument("--before", metavar="COMMIT", default="431419b")
+    parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90, and writes nothing")
     asked = parser.parse_args()
     library = ctypes.CDLL(str(nvidia.libraries() / "libnvrtc.so.13"))
-    rows = []
+    old_files, rows, products = files_of(asked.before), [], []
     with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
         for arch in ARCHITECTURES:
-            subprocess.run([asked.program, "sources", folder, str(arch)], check=True)
-            for what, module, kernel, elements, kinds, none in CASES:
-                text = (pathlib.Path(folder) / f"{module}.cu").read_text()
-                options = text.splitlines()[0].removeprefix("// ").split()
-                if asked.show:
-                    if what == asked.show and arch == 90:
-                        way = round_of(disassembled(compiled(library, text, options))[kernel], kinds, none)
-                        print(*(way or ["no such round"]), sep="\n")
-                    continue
-                row = [counted(library, text, options, kernel, elements, kinds, none)]
-                if asked.before:
-                    old = with_files(text, before(asked.before))
-                    row.append(counted(library, old, options, kernel, elements, kinds, none))
-                rows.append((what, arch, row))
-                print(what, arch, row, flush=True)
+            subprocess.run([asked.program, "sources", folder / str(arch), str(arch)], check=True)
+
+        def code_of(module, kernel, arch, files=None):
+            text = (folder / str(arch) / f"{module}.cu").read_text()
+            options = text.splitlines()[0].removeprefix("// ").split()
+            return disassembled(compiled(library, with_files(text, files) if files else text, options))[kernel]
+
+        def both(count, *which):
+            return [number(count(code_of(*which))), number(count(code_of(*which, old_files)))]
+
+        for what, module, kernel, elements, kinds, none in CASES:
+            if asked.show:
+                if what == asked.show:
+                    code = code_of(module, kernel, 90)
+                    way = shortest(code, kinds, none) or []
+                    print(*(f"{code[at][0] or '':6} {code[at][1]}" for at in way), sep="\n")
+                continue
+            for arch in ARCHITECTURES:
+                count = lambda code: counted(code, elements, packed(kinds, arch), none)
+                rows.append([what, arch, *both(count, module, kernel, arch)])
+                print(*rows[-1], flush=True)
+        if asked.show:
+            return
+        ended = set()
+        for module, kernel, arch, slabs, rounds in PRODUCTS:
+            loop, multiply, most, _ = product(code_of(module, kernel, arch), arch, slabs, rounds)
+            products.append([module, arch, loop, multiply, most])
+            print(*products[-1], flush=True)
+            if arch not in ended:
+                ended.add(arch)
+                count = lambda code: product(code, arch, slabs, rounds)[3]
+                rows.append(["end of a product with counts", arch, *both(count, module, kernel, arch)])
+                print(*rows[-1], flush=True)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
+    write(rows, products, commit.stdout.strip(), asked.before)
 
 
 if __name__ == "__main__":

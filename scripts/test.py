@@ -91,6 +91,7 @@ PROVES = {
     "cuda: training": "the engine on CUDA, recorded and eager",
     "cuda: faults": "whatever fails on a GPU is an error, and a training goes on",
     "cuda: forbidden": "the emulated driver sees what CUDA forbids",
+    "cuda: steps": "a step is two recordings; what is read back does not wait for the next batch",
     "cuda: cubins": "machine code is kept whole or not at all",
     "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
     "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",

@@ -36,7 +36,9 @@ SHOWS = {
 # Words by which a phase says that what it needs is not there.
 LACKS = [
     "no device",
-    "NVIDIA's library",
+    "a device is required",
+    "no CUDA device",
+    "is not installed",
     "no adapter",
     "no peers",
     "sees no GPU",
@@ -54,9 +56,11 @@ def last(text, words):
     return (found or lines or [""])[-1]
 
 
-def verdict(status, text):
+def verdict(name, status, text):
     """What came of a phase, in words."""
-    lacking = [line.strip() for line in text.splitlines() if any(word in line for word in LACKS)]
+    # The first phase names everything that is not there; only a CUDA device must be.
+    words = ["cuda: "] if name == "environment" else LACKS
+    lacking = [line.strip() for line in text.splitlines() if any(word in line for word in words)]
     if lacking:
         return f"not here: {lacking[0]}"
     if status == 124 or status == 137:
@@ -103,7 +107,7 @@ def targets():
         return list(csv.DictReader(file))
 
 
-def words(target):
+def said_of(target):
     """A target as tables say it."""
     sign = "≥" if target["relation"] == "at least" else "≤"
     return f"{sign} {float(target['target']):.2f}, goal {float(target['goal']):.2f}"
@@ -114,11 +118,11 @@ def judged(name, ratio):
     for target in targets():
         if fnmatch.fnmatchcase(name, target["line"].replace("[", "[[]")):
             if ratio is None:
-                return words(target), "not measured"
+                return said_of(target), "not measured"
             sign = 1 if target["relation"] == "at least" else -1
             least, goal = float(target["target"]) * sign, float(target["goal"]) * sign
             came = "goal" if sign * ratio >= goal else "holds" if sign * ratio >= least else "MISSED"
-            return words(target), came
+            return said_of(target), came
     return "", ""
 
 
@@ -196,11 +200,11 @@ def page(out):
     # What is indented is what devices do with small numbers, and long.
     lines += [line for line in said.get("environment", "").splitlines() if line.strip() and not line.startswith(" ")]
     lines += ["```", ""]
-    here = [name for name, status, _ in ran if not verdict(status, said[name]).startswith("not here")]
+    here = [name for name, status, _ in ran if not verdict(name, status, said[name]).startswith("not here")]
     if not [name for name in here if name != "environment"]:
         lines += ["**No device: no phase found what it needs.**", ""]
     phases = [["phase", "what it shows", "seconds", "came of it"]]
-    phases += [[name, SHOWS.get(name, ""), str(seconds), verdict(status, said[name])] for name, status, seconds in ran]
+    phases += [[name, SHOWS.get(name, ""), str(seconds), verdict(name, status, said[name])] for name, status, seconds in ran]
     lines += markdown(phases)
     left_out = [name for name in SHOWS if name not in said]
     if left_out:
@@ -225,7 +229,7 @@ def page(out):
             lines += markdown([["what", "here", "model; measured"], *model])
     for name, _, _ in ran:
         found = tables(said[name])
-        if name == "wgpu-bench" and not verdict(0, said[name]).startswith("not here"):
+        if name == "wgpu-bench" and not verdict(name, 0, said[name]).startswith("not here"):
             lines += ["", f"## {SHOWS[name].capitalize()}", "", "```", said[name].strip(), "```"]
         for table in found:
             lines += ["", f"## {SHOWS.get(name, name).capitalize()}", "", *markdown(table)]
@@ -233,7 +237,7 @@ def page(out):
 
 
 def write_targets():
-    table = [["what", "beside", "target"]] + [[one["line"], one["beside"], words(one)] for one in targets()]
+    table = [["what", "beside", "target"]] + [[one["line"], one["beside"], said_of(one)] for one in targets()]
     text = README.read_text()
     (before, rest), end = text.split(MARKS[0]), MARKS[1]
     README.write_text(before + MARKS[0] + "\n" + "\n".join(markdown(table)) + "\n" + end + rest.split(end)[1])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The box without a GPU and without its programs: run.sh on scripts that stand for them, read.py on what they say.
+"""The box without a GPU and without its programs: run.sh on scripts that stand for them, read.py on what they say; and how
+instructions are counted.
 
 The last line starts with PASSED or FAILED (exit status 1).
 """
@@ -11,8 +12,10 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "backend-cuda")]
+sys.dont_write_bytecode = True
 import read
+import sass
 
 NAMES = ["cuda-conformance", "cuda-tests", "cuda-bench", "gradscale-cuda", "wgpu-conformance", "wgpu-tiles", "wgpu-bench", "gradscale"]
 PHASES = list(read.SHOWS)
@@ -87,6 +90,7 @@ class Box(unittest.TestCase):
     def test_all_phases_without_a_device(self):
         for name in NAMES:
             self.program(name, "echo 'SKIPPED: no device 0: none is there'; exit 1")
+        self.program("gradscale", "echo 'cuda: the library cuda is not installed'; exit 2")
         done = self.run_box()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(list(self.phases()), PHASES)
@@ -159,8 +163,56 @@ class Box(unittest.TestCase):
         self.assertIn("phases.txt is not there", done.stderr)
 
 
+# A round that may leave out what few values need, and stores twice where one branch is not taken.
+CODE = """
+	.section	.text.kernel,"ax",@progbits
+.L_x_0:
+        /*0000*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
+        /*0010*/              @P0  BRA `(.L_x_1) ;
+        /*0020*/                   VIMNMX3.U32 R4, R5, R6, R7, PT ;
+        /*0030*/                   IADD3 R1, R1, R2, R3 ;
+        /*0040*/                   IADD3 R1, R1, R2, R3 ;
+.L_x_1:
+        /*0050*/                   STG.E.128 desc[UR4][R2.64], R4 ;
+        /*0060*/              @P1  BRA `(.L_x_0) ;
+        /*0070*/                   HGMMA.64x256x16.F32 R24, gdesc[UR4], R24 ;
+        /*0080*/                   BRA `(.L_x_3) ;
+.L_x_2:
+        /*0090*/                   FADD R1, R1, R2 ;
+.L_x_3:
+        /*00a0*/                   HGMMA.64x256x16.F32 R24, gdesc[UR8], R24 ;
+        /*00b0*/             @!P2  BRA `(.L_x_2) ;
+        /*00c0*/                   EXIT ;
+"""
+
+
+class Instructions(unittest.TestCase):
+    def setUp(self):
+        self.code = sass.instructions(CODE)["kernel"]
+
+    def words(self, *asked, **more):
+        way = sass.shortest(self.code, *asked, **more)
+        return way and [self.code[at][1].split()[0].split(".")[0] for at in way]
+
+    def test_the_shortest_round_that_does_what_is_asked(self):
+        self.assertEqual(len(self.code), 13)
+        self.assertEqual(self.words({sass.STORE16: 1}), ["STG", "BRA", "LDG", "BRA"])
+        with_maxima = self.words({sass.STORE16: 1, sass.MOST: 1})
+        self.assertEqual(sorted(with_maxima), sorted(["LDG", "BRA", "VIMNMX3", "IADD3", "IADD3", "STG", "BRA"]))
+        self.assertIsNone(self.words({sass.STORE16: 1}, [sass.LOAD16]))
+        self.assertIsNone(self.words({sass.ATOMIC: 1}))
+        self.assertEqual(self.words({sass.PRODUCT: 1}), ["HGMMA", "BRA", "FADD"])
+        # From the first block to the end of the kernel.
+        self.assertEqual(len(self.words({sass.STORE16: 1}, start=0, ends={-1})), 9)
+
+    def test_files_of_before_take_the_place_of_those_of_now(self):
+        source = '// -arch\n#define A 1u\n#line 1 "ptx.cuh"\nint now;\n#line 1 "unary.cu"\nint mine;\n'
+        found = sass.with_files(source, lambda name, own: "int then;\n" if name == "ptx.cuh" else own)
+        self.assertEqual(found, source.replace("int now;", "int then;"))
+
+
 if __name__ == "__main__":
     if "--fetch" not in sys.argv:
-        result = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(Box))
+        result = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__]))
         print("PASSED: the box, without its programs" if result.wasSuccessful() else "FAILED: the box")
         sys.exit(not result.wasSuccessful())

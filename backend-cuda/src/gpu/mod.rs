@@ -85,7 +85,7 @@ impl Gpu {
     /// The stream on which everything runs, for work beside the backend's own.
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
-        if self.enter().is_ok() {
+        if self.upload.watches() && self.enter().is_ok() {
             // SAFETY: the stream lives, in the current context; who records launches by the backend alone.
             unsafe { self.upload.before_anything(self.stream) };
         }
@@ -94,7 +94,8 @@ impl Gpu {
 
     /// What is enqueued from now on uses this memory.
     pub(crate) fn before_use(&self, at: u64) {
-        if self.enter().is_ok() {
+        // Asked for every operand: mostly nobody watches.
+        if self.upload.watches() && self.enter().is_ok() {
             // SAFETY: the stream lives, in the current context.
             unsafe { self.upload.before_use(self.stream, at) };
         }

@@ -67,6 +67,11 @@ impl UploadStream {
         result
     }
 
+    /// Whether it matters which memory is used next.
+    pub fn watches(&self) -> bool {
+        self.watches.load(Relaxed)
+    }
+
     /// Lets `first` wait for all copies so far.
     ///
     /// # Safety
@@ -88,7 +93,7 @@ impl UploadStream {
     /// # Safety
     /// The stream lives, and its context is current.
     pub unsafe fn before_use(&self, first: sys::CUstream, at: u64) {
-        if !self.watches.load(Relaxed) {
+        if !self.watches() {
             return;
         }
         self.with_uses(|uses| {
@@ -106,7 +111,7 @@ impl UploadStream {
     /// # Safety
     /// As above; nothing is recorded.
     pub unsafe fn before_repeating(&self, first: sys::CUstream, used: &BTreeSet<u64>) {
-        if self.watches.load(Relaxed) {
+        if self.watches() {
             self.with_uses(|uses| {
                 if !uses.on_the_way.is_disjoint(used) {
                     // SAFETY: the caller's promise.
@@ -121,7 +126,7 @@ impl UploadStream {
     /// # Safety
     /// As above; nothing is recorded.
     pub unsafe fn before_anything(&self, first: sys::CUstream) {
-        if self.watches.load(Relaxed) {
+        if self.watches() {
             self.with_uses(|uses| {
                 if !uses.on_the_way.is_empty() {
                     // SAFETY: the caller's promise.
@@ -146,7 +151,7 @@ impl UploadStream {
     /// # Safety
     /// The context is current.
     pub unsafe fn before_freeing(&self, at: u64) {
-        if self.watches.load(Relaxed) {
+        if self.watches() {
             self.with_uses(|uses| {
                 if uses.on_the_way.remove(&at) {
                     // SAFETY: the stream lives as long as this. Nobody hears of an error here; the next call has it too.
