@@ -37,6 +37,7 @@ STORE8 = r"STG?\.E(\.\w+)*\.64\b"
 PACK = r"F2FP\.(\S*F16|PACK)\S*|F2F\.F16\.\S*"
 MOST = r"V?IMNMX3?\S*"
 ATOMIC = r"ATOMS\S*"
+ROOT = r"MUFU\.(RSQ|SQRT)\S*"
 PRODUCT = r"HG?MMA\S*"
 # What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
 # had one group of eight where there are two now.
@@ -47,7 +48,7 @@ CASES = [
     ("batch norm applied and counted", "norm", "norm_apply", 16, {LOAD16: 2, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
     ("batch norm backward applied and counted", "norm_vjp", "norm_vjp_apply", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
-    ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1}, []),
+    ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
 # Products: module, kernel, architecture, what one thread stores of a tile: slabs, rounds of eight results for each. `sass.csv` has
 # the ends of the first on each architecture.

@@ -211,7 +211,9 @@ def page(out):
         lines += ["", f"Not run: {', '.join(left_out)}."]
     rows, figures = measured(said)
     rows += beside_peers(rows, figures)
-    if rows:
+    if any("emulated, sm_" in text for text in said.values()):
+        lines += ["", "**An emulated device: times mean nothing and are not held against targets.**"]
+    elif rows:
         lines += ["", "## Against the targets", ""]
         table, met = [["what", "here", "beside it", "ratio", "target", "came of it"]], set()
         for name, value, beside, ratio, _, _ in rows:

@@ -143,6 +143,14 @@ class Box(unittest.TestCase):
         self.assertEqual(page.split("## Against")[1].split("##")[0].count("gemm 2048³: statistics on / off"), 1)
         self.assertIn("Not measured: gemm *: with statistics / cuBLASLt and a pass for them; conv *", page)
 
+    def test_a_rehearsal_has_no_figures(self):
+        self.program("cuda-bench", f"echo 'CUDA 0, emulated, sm_90, 1 multiprocessors'; echo \"$*\"; cat <<'END'\n{TABLE}END")
+        self.run_box("--rehearse", "bench-products")
+        self.assertIn("--small copy gemm conv", (self.folder / "out/bench-products.txt").read_text())
+        page = self.page()
+        self.assertIn("An emulated device", page)
+        self.assertNotIn("## Against", page)
+
     def test_a_bench_that_was_ended(self):
         self.program("cuda-bench", f"echo '{BENCH}'; sleep 60")
         self.run_box("bench-products", GRADSCALE_PHASE_SECONDS="1")

@@ -92,15 +92,6 @@ impl Gpu {
         self.stream
     }
 
-    /// What is enqueued from now on uses this memory.
-    pub(crate) fn before_use(&self, at: u64) {
-        // Asked for every operand: mostly nobody watches.
-        if self.upload.watches() && self.enter().is_ok() {
-            // SAFETY: the stream lives, in the current context.
-            unsafe { self.upload.before_use(self.stream, at) };
-        }
-    }
-
     /// The seconds that enqueued work takes on the device, as its own clock says. Waits.
     ///
     /// # Errors
@@ -243,30 +234,6 @@ impl Gpu {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives, in the current context.
         unsafe { lock(&self.staging).copy_in(src, dst, self.stream) }.map_err(failed("copy to the device"))
-    }
-
-    /// What is enqueued before this comes before every later [`Self::copy_beside`].
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn mark(&self) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: the stream lives, in the current context.
-        unsafe { self.upload.mark(self.stream) }.map_err(failed("mark a step"))
-    }
-
-    /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
-    /// memory. What uses it later ([`Self::before_use`]) comes after it. `src` may be reused on return.
-    ///
-    /// # Safety
-    /// As [`Self::copy_in`].
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: the caller's promise; the stream lives, in the current context.
-        unsafe { self.upload.copy_in(src, dst) }.map_err(failed("copy to the device"))
     }
 
     /// Copies to the host, each part from its address, and waits, once for all.

@@ -3,7 +3,8 @@
 //! The first stream waits for a copy when something that uses its memory is enqueued there, and not before: so the update
 //! and the read-back of a step do not wait for the next step's batch.
 
-use super::staging::Staging;
+use super::{Gpu, failed, staging::Staging};
+use crate::Error;
 use cudarc::driver::{
     DriverError,
     result::{event, stream},
@@ -216,5 +217,40 @@ impl UploadStream {
             event::destroy(self.arrived).ok();
             stream::destroy(self.stream).ok();
         }
+    }
+}
+
+impl Gpu {
+    /// What is enqueued from now on uses this memory.
+    pub(crate) fn before_use(&self, at: u64) {
+        // Asked for every operand: mostly nobody watches.
+        if self.upload.watches() && self.enter().is_ok() {
+            // SAFETY: the stream lives, in the current context.
+            unsafe { self.upload.before_use(self.stream, at) };
+        }
+    }
+
+    /// What is enqueued before this comes before every later [`Self::copy_beside`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn mark(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream lives, in the current context.
+        unsafe { self.upload.mark(self.stream) }.map_err(failed("mark a step"))
+    }
+
+    /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
+    /// memory. What uses it later ([`Self::before_use`]) comes after it. `src` may be reused on return.
+    ///
+    /// # Safety
+    /// As [`Self::copy_in`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the caller's promise; the stream lives, in the current context.
+        unsafe { self.upload.copy_in(src, dst) }.map_err(failed("copy to the device"))
     }
 }
