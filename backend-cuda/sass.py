@@ -145,7 +145,7 @@ def shortest(code, asked, none=(), start=None, ends=()):
     closed = [any(kind.match(word) for word in words(block) for kind in left_out) for block in blocks]
     enough, best, best_length = tuple(least for _, least in kinds), None, 1 << 30
     # Every round has the kind that is in the fewest blocks.
-    rare = min(range(len(kinds)), key=lambda kind: sum(bool(gain[kind]) for gain in gains))
+    rare = min(range(len(kinds)), key=lambda kind: sum(bool(gain[kind]) for gain in gains), default=0)
     starts = [at for at, gain in enumerate(gains) if gain[rare]] if start is None else [start]
     before = [[] for _ in blocks]
     for at, tos in enumerate(after):
@@ -204,14 +204,15 @@ def product(code, arch, slabs, rounds):
     blocks, _ = blocks_of(code)
     block_of = lambda at: next(i for i, block in enumerate(blocks) if at in block)
     first, last = (block_of(loop[multiplies[i]]) for i in (0, -1))
-    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel.
-    asked = {STORE16: slabs, PACK: 4 * slabs, MOST: 7 * slabs}
-    end = shortest(code, packed(asked, arch), [ATOMIC], last, {first, -1})
-    end = end and end[len(blocks[last]) :]
-    inner = shortest(code, packed({STORE16: 1, PACK: 4, MOST: 7}, arch), [ATOMIC])
+    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What the
+    # second slab adds, all do.
+    eight = lambda times: packed({STORE16: times, PACK: 4 * times, MOST: 7 * times}, arch)
+    one, two = (shortest(code, eight(times), [ATOMIC], last, {first, -1}) for times in (1, 2))
+    inner = shortest(code, eight(1), [ATOMIC])
     count = None
-    if end and inner:
-        count = (len(end) + (rounds - 1) * slabs * len(inner)) / (8 * slabs * rounds)
+    if one and two and inner:
+        whole = len(one) - len(blocks[last]) + (slabs - 1) * (len(two) - len(one))
+        count = (whole + (rounds - 1) * slabs * len(inner)) / (8 * slabs * rounds)
     return len(loop), len(multiplies), max(between, default=0), count
 
 
@@ -283,7 +284,10 @@ def main():
     parser.add_argument("--before", metavar="COMMIT", default="431419b")
     parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90, and writes nothing")
     asked = parser.parse_args()
+    # The compiler finds by its name what is loaded already.
+    builtins = [ctypes.CDLL(str(path)) for path in nvidia.libraries().glob("libnvrtc-builtins.so.*")]
     library = ctypes.CDLL(str(nvidia.libraries() / "libnvrtc.so.13"))
+    assert builtins, "the compiler's own functions lie beside it"
     old_files, rows, products = files_of(asked.before), [], []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
