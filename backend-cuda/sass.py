@@ -50,14 +50,14 @@ CASES = [
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
-# Products: module, kernel, architecture, what one thread stores of a tile: slabs, rounds of eight results for each. `sass.csv` has
-# the ends of the first on each architecture.
+# Products: module (the first of these names that there is), architecture, what one thread stores of a tile: slabs, rounds
+# of eight results for each. `sass.csv` has the end of the first on each architecture.
 PRODUCTS = [
-    ("bulk_gemm_128x256", "bulk", 90, 8, 2),
-    ("bulk_forward_128x64", "bulk", 90, 2, 2),
-    ("bulk_weight_128x64", "bulk", 90, 2, 2),
-    ("tensor_gemm_128x128", "tensor", 80, 2, 4),
-    ("tensor_gemm_128x128", "tensor", 75, 2, 4),
+    (["wgmma_tma_gemm_128x256", "bulk_gemm_128x256"], 90, 8, 2),
+    (["wgmma_tma_forward_128x64", "bulk_forward_128x64"], 90, 2, 2),
+    (["wgmma_tma_weight_128x64", "bulk_weight_128x64"], 90, 2, 2),
+    (["tensor_gemm_128x128"], 80, 2, 4),
+    (["tensor_gemm_128x128"], 75, 2, 4),
 ]
 
 
@@ -289,6 +289,7 @@ def main():
     library = ctypes.CDLL(str(nvidia.libraries() / "libnvrtc.so.13"))
     assert builtins, "the compiler's own functions lie beside it"
     old_files, rows, products = files_of(asked.before), [], []
+    was = {(row["what"], int(row["arch"])): row["before"] for row in csv.DictReader(TABLE.open(newline=""))}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for arch in ARCHITECTURES:
@@ -297,10 +298,16 @@ def main():
         def code_of(module, kernel, arch, files=None):
             text = (folder / str(arch) / f"{module}.cu").read_text()
             options = text.splitlines()[0].removeprefix("// ").split()
-            return disassembled(compiled(library, with_files(text, files) if files else text, options))[kernel]
+            kernels = disassembled(compiled(library, with_files(text, files) if files else text, options))
+            return kernels[kernel] if kernel else next(iter(kernels.values()))
 
-        def both(count, *which):
-            return [number(count(code_of(*which))), number(count(code_of(*which, old_files)))]
+        def both(what, count, *which):
+            try:
+                old = number(count(code_of(*which, old_files)))
+            except Failed:
+                # Files of now and of before do not fit together: what was counted when they did stays.
+                old = was.get((what, which[-1]), "")
+            return [what, which[-1], number(count(code_of(*which))), old]
 
         for what, module, kernel, elements, kinds, none in CASES:
             if asked.show:
@@ -311,19 +318,22 @@ def main():
                 continue
             for arch in ARCHITECTURES:
                 count = lambda code: counted(code, elements, packed(kinds, arch), none)
-                rows.append([what, arch, *both(count, module, kernel, arch)])
+                rows.append(both(what, count, module, kernel, arch))
                 print(*rows[-1], flush=True)
         if asked.show:
             return
         ended = set()
-        for module, kernel, arch, slabs, rounds in PRODUCTS:
-            loop, multiply, most, _ = product(code_of(module, kernel, arch), arch, slabs, rounds)
+        for names, arch, slabs, rounds in PRODUCTS:
+            module = next((name for name in names if (folder / str(arch) / f"{name}.cu").exists()), None)
+            if module is None:
+                sys.exit(f"no module {' or '.join(names)} for sm_{arch}: PRODUCTS here names what is not there")
+            loop, multiply, most, _ = product(code_of(module, None, arch), arch, slabs, rounds)
             products.append([module, arch, loop, multiply, most])
             print(*products[-1], flush=True)
             if arch not in ended:
                 ended.add(arch)
                 count = lambda code: product(code, arch, slabs, rounds)[3]
-                rows.append(["end of a product with counts", arch, *both(count, module, kernel, arch)])
+                rows.append(both("end of a product with counts", count, module, None, arch))
                 print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
     write(rows, products, commit.stdout.strip(), asked.before)

@@ -30,7 +30,9 @@ fn a_line_finds_its_target() {
     assert_eq!(goal("gemm"), None);
     assert!(!targets::of("segnet: minutes of 16 000 iterations").expect("a target").at_least);
     let mut all = targets::all();
-    assert!(all.all(|target| (target.limits[0] <= target.limits[1]) == target.at_least || target.limits[0] == target.limits[1]));
+    assert!(all.all(
+        |target| (target.limits[0] <= target.limits[1]) == target.at_least || target.limits[0] == target.limits[1]
+    ));
 }
 
 fn near(a: f64, b: f64) -> bool {

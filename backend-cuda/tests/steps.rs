@@ -31,7 +31,8 @@ fn a_step_is_two_recordings() {
         (Linear::new(&mut at.at("a"), 2, 8), BatchNorm::new(&mut at.at("norm"), 8), Linear::new(&mut at.at("b"), 8, 2));
     let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.1) };
     let method: Method = "gs:exact".parse().expect("a method");
-    let mut trainer = Trainer::new(emulated.open().expect("a device"), parameters, optimizer, method).expect("a trainer");
+    let mut trainer =
+        Trainer::new(emulated.open().expect("a device"), parameters, optimizer, method).expect("a trainer");
     let points: Vec<f32> = (0..32u8).map(|i| f32::from(i) / 16.0 - 1.0).collect();
     let labels = [0, 1].repeat(8);
     let batch = || [Input::f32([16, 2], &points), Input::u8([16], &labels)];
@@ -56,7 +57,9 @@ fn a_step_is_two_recordings() {
     }
 }
 
-fn double(device: &Cuda, table: &<Cuda as Backend>::Table, x: &gradscale_cuda::Memory, y: &mut gradscale_cuda::Memory) -> Result<(), Error> {
+fn double(
+    device: &Cuda, table: &<Cuda as Backend>::Table, x: &gradscale_cuda::Memory, y: &mut gradscale_cuda::Memory,
+) -> Result<(), Error> {
     let op = Unary::Affine { a: 2.0, b: 0.0 };
     device.launch(Launch::Unary { op, len: 9, x, y: Store::keep(Slot::ONE, table, y) })
 }

@@ -84,7 +84,8 @@ impl<'a> Bench<'a> {
 
     /// Everything measured, as Markdown.
     pub fn table(&self) -> String {
-        let mut text = String::from("\n| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n");
+        let mut text =
+            String::from("\n| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n");
         for Line { name, value, beside, ratio, model } in &self.lines {
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
             let target = targets::of(name).map_or(String::new(), |target| target.words());

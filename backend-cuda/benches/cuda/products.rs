@@ -95,8 +95,7 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
 fn asked(bench: &Bench<'_>, size: [f64; 3], memory: f64, columns: f64, cut: bool) -> Option<model::Work> {
     let arch = bench.device.gpu().arch();
     let epilogue = model::instructions("end of a product with counts", arch)?;
-    let (tile, part) =
-        if arch == 90 { ([128.0, columns], [64.0, columns]) } else { ([128.0, 128.0], [64.0, 32.0]) };
+    let (tile, part) = if arch == 90 { ([128.0, columns], [64.0, columns]) } else { ([128.0, 128.0], [64.0, 32.0]) };
     Some(Product { size, tile, part, epilogue, cut, memory }.work(bench.figures()?))
 }
 

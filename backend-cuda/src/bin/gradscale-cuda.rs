@@ -59,7 +59,9 @@ fn cubins(folder: &Path, archs: &[&str]) -> Result<(), String> {
 fn sources(folder: &Path, arch: &str) -> Result<(), String> {
     let arch: u32 = arch.parse().map_err(|_| format!("{arch}: such as 90"))?;
     let options = nvrtc::options(arch).join(" ");
-    for module in kernels::all().map(|kernel| kernel.module).filter(|module| (module.arch[0]..=module.arch[1]).contains(&arch)) {
+    for module in
+        kernels::all().map(|kernel| kernel.module).filter(|module| (module.arch[0]..=module.arch[1]).contains(&arch))
+    {
         let path = folder.join(format!("{}.cu", module.name));
         let text = format!("// {options}\n{}", module.source(kernels::PTX));
         let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));

@@ -190,9 +190,7 @@ impl UploadStream {
         unsafe {
             let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
             stream::wait_event(self.stream, self.mark, wait)?;
-            let copied = staging
-                .copy_in(src, dst, self.stream)
-                .and_then(|()| event::record(self.arrived, self.stream));
+            let copied = staging.copy_in(src, dst, self.stream).and_then(|()| event::record(self.arrived, self.stream));
             if copied.is_err() {
                 // Nobody waits for this copy: so it ends here.
                 stream::synchronize(self.stream).ok();
