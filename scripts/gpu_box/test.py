@@ -100,7 +100,10 @@ class Box(unittest.TestCase):
         self.assertNotIn("Not run", page)
 
     def test_within_a_time(self):
-        order = []
+        # What comes later does not overtake what does not fit.
+        self.run_box("--within", "100")
+        order = list(self.phases())
+        self.assertEqual(order, ["environment"])
         for _ in range(40):
             said = self.run_box("--within", "200")
             order += [line.split(":")[0] for line in said.stdout.splitlines() if "status" in line]
@@ -116,6 +119,7 @@ class Box(unittest.TestCase):
         self.run_box("prove")
         self.program("gradscale-cuda", "exit 1")
         self.run_box("prove")
+        self.assertEqual(len((self.folder / "out/phases.txt").read_text().splitlines()), 1)
         self.assertEqual(self.phases(), {"prove": 1})
 
     def test_words_that_are_none(self):
