@@ -19,15 +19,8 @@ case "${1-}" in
     exit 2
     ;;
 esac
-if [[ -z "${GRADSCALE_NVRTC-}" ]]; then
-    environment=../target/nvrtc
-    if [[ ! -x "$environment/bin/pip" ]]; then
-        python3 -m venv "$environment"
-        timeout 300 "$environment/bin/pip" install --quiet --no-deps nvidia-cuda-nvrtc==13.0.88
-    fi
-    libraries=("$PWD/$environment"/lib/python3*/site-packages/nvidia/cu13/lib)
-    export GRADSCALE_NVRTC=${libraries[0]}
-fi
+GRADSCALE_NVRTC=$(../scripts/nvidia.py)
+export GRADSCALE_NVRTC
 if ! "$(../scripts/built.sh gradscale-cuda compile)" --nocapture every_kernel_on_every_architecture; then
     echo "FAILED: a kernel does not compile, spills, or is not what the record says"
     exit 1

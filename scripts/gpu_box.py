@@ -2,12 +2,15 @@
 """Everything that a visit to a GPU needs, in one folder and one archive of it: a machine there may have a driver and
 nothing else.
 
-usage: scripts/gpu_box.py FOLDER [--profile release|tested] [--arch 90 ...] [--data DIRECTORY]
+usage: scripts/gpu_box.py FOLDER [--arch 90 ...] [--data DIRECTORY] [--quick]
 
-Builds and strips tests, benchmarks and programs of the CUDA and wgpu backends, compiles all kernels ahead of time
-(NVIDIA's run-time compiler is looked for in GRADSCALE_NVRTC, the folder of libnvrtc.so.13, else fetched from PyPI into
-target/nvrtc), and puts the data that the phases train on beside them; FOLDER.tar.gz is what travels. There: FOLDER/run.sh
-[PHASE ...], which writes FOLDER/out; here again: scripts/gpu_box/read.py FOLDER/out writes docs/gpu.md.
+Builds and strips tests, benchmarks and programs of the CUDA and wgpu backends, compiles all kernels ahead of time, and
+puts the data that the phases train on beside them; FOLDER.tar.gz is what travels. There: FOLDER/run.sh [PHASE ...],
+which writes FOLDER/out; here again: scripts/gpu_box/read.py FOLDER/out writes docs/gpu.md.
+
+Tests and programs are those of the profile `tested`, and so is wgpu's benchmark, which goes by the device's clock. The
+benchmark of CUDA times whole steps too, with what the host does in them: it is a release build, which takes longer;
+with --quick it is not.
 """
 import argparse
 import json
@@ -17,29 +20,34 @@ import shutil
 import subprocess
 import sys
 
+import nvidia
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Programs by package and target, and what they are called in the box.
 PROGRAMS = {
     ("gradscale-cuda", "conformance"): "cuda-conformance",
     ("gradscale-cuda", "gpu"): "cuda-tests",
-    ("gradscale-cuda", "cuda"): "cuda-bench",
     ("gradscale-cuda", "gradscale-cuda"): "gradscale-cuda",
     ("gradscale-wgpu", "conformance"): "wgpu-conformance",
     ("gradscale-wgpu", "tiles"): "wgpu-tiles",
     ("gradscale-wgpu", "wgpu"): "wgpu-bench",
     ("gradscale-cli", "gradscale"): "gradscale",
 }
+BENCHES = {("gradscale-cuda", "cuda"): "cuda-bench"}
 # What lies under the directory of data, and is trained on.
 DATA = ["fashion-mnist-10k"]
 # A machine that is lent may take so much.
 MOST = 60 << 20
 
 
-def build(profile):
-    """Paths of all programs."""
-    command = ["cargo", "build", "--locked", "--profile", profile, "--message-format=json", "--quiet", "--bins", "--tests", "--benches"]
-    command += ["-p", "gradscale-cuda", "-p", "gradscale-wgpu", "-p", "gradscale-cli", "--features", "gradscale-cli/cuda,gradscale-cli/wgpu"]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+# Where the loader of Vulkan may be; a machine with a driver may lack it.
+VULKAN = [f"/usr/lib/{kind}/libvulkan.so.1" for kind in ("x86_64-linux-gnu", "aarch64-linux-gnu")] + ["/usr/lib64/libvulkan.so.1"]
+
+
+def build(wanted, profile, arguments):
+    """Paths of some programs."""
+    command = ["cargo", "build", "--locked", "--profile", profile, "--message-format=json", "--quiet", *arguments]
+    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = {}
     for line in said.splitlines():
         one = json.loads(line)
@@ -49,45 +57,48 @@ def build(profile):
         # Of a program there are its own tests too.
         if "bin" in target["kind"] and one["profile"]["test"]:
             continue
-        name = PROGRAMS.get((package, target["name"]))
+        name = wanted.get((package, target["name"]))
         if name:
             found[name] = one["executable"]
-    missing = set(PROGRAMS.values()) - set(found)
+    missing = set(wanted.values()) - set(found)
     if missing:
         sys.exit(f"not built: {', '.join(sorted(missing))}")
     return found
 
 
-def nvrtc():
-    """The folder of NVIDIA's run-time compiler."""
-    given = os.environ.get("GRADSCALE_NVRTC")
-    if given:
-        return pathlib.Path(given)
-    environment = ROOT / "target/nvrtc"
-    libraries = lambda: next(environment.glob("lib/python3*/site-packages/nvidia/cu13/lib"), None)
-    if libraries() is None:
-        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        subprocess.run([environment / "bin/pip", "install", "--quiet", "--no-deps", "nvidia-cuda-nvrtc==13.0.88"], check=True)
-    return libraries()
+def programs(quick):
+    """Paths of all programs."""
+    chosen = ["-p", "gradscale-cuda", "-p", "gradscale-wgpu", "-p", "gradscale-cli"]
+    chosen += ["--features", "gradscale-cli/cuda,gradscale-cli/wgpu"]
+    named = ["--bin", "gradscale", "--bin", "gradscale-cuda", "--bench", "wgpu"]
+    named += [word for test in ("conformance", "gpu", "tiles") for word in ("--test", test)]
+    found = build(PROGRAMS, "tested", chosen + named)
+    bench = ["-p", "gradscale-cuda", "--bench", "cuda"]
+    # In its own profile nothing is shared with the others; in theirs, dependencies are, with the same features.
+    return found | build(BENCHES, *(("tested", chosen + ["--bench", "cuda"]) if quick else ("release", bench)))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--profile", default="release")
+    parser.add_argument("--quick", action="store_true", help="no release build")
     parser.add_argument("--arch", nargs="+", default=["90"], help="compute capabilities to compile for")
     parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("GRADSCALE_DATA"))
     asked = parser.parse_args()
     folder = asked.folder
     if folder.exists():
         parser.error(f"{folder} is there already")
-    programs = build(asked.profile)
+    built = programs(asked.quick)
     (folder / "bin").mkdir(parents=True)
-    for name, path in programs.items():
+    for name, path in built.items():
         shutil.copy(path, folder / "bin" / name)
         subprocess.run(["strip", folder / "bin" / name], check=True)
+    loader = next((path for path in VULKAN if os.path.exists(path)), None)
+    if loader:
+        (folder / "lib").mkdir()
+        shutil.copy(loader, folder / "lib")
     cubins = folder / "bin/cubins"
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(nvrtc())}
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(nvidia.libraries())}
     subprocess.run([folder / "bin/gradscale-cuda", "cubins", cubins, *asked.arch], check=True, env=environment)
     for name in DATA:
         if asked.data and (asked.data / name).is_dir():

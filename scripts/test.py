@@ -54,6 +54,7 @@ PARTS = {
     "Python package": ["python/test.sh"],
     "C library": ["capi/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
+    "the box for a GPU": ["scripts/gpu_box/test.py"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -83,6 +84,7 @@ PROVES = {
     "TensorBoard": "its own reader reads what the program writes",
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
     "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
+    "the box for a GPU": "every phase runs whatever the others do; figures beside targets, out of whole and broken files",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
@@ -90,6 +92,7 @@ PROVES = {
     "cuda: training": "the engine on CUDA, recorded and eager",
     "cuda: faults": "whatever fails on a GPU is an error, and a training goes on",
     "cuda: forbidden": "the emulated driver sees what CUDA forbids",
+    "cuda: steps": "a step is two recordings; what is read back does not wait for the next batch",
     "cuda: cubins": "machine code is kept whole or not at all",
     "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
     "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",

@@ -136,7 +136,7 @@ impl Backend for Cuda {
     }
 
     fn prefetch(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
-        let at = dst.holds(src.len()).of(src.dtype());
+        let at = dst.holds(src.len()).for_copies_beside(src.dtype());
         // SAFETY: as above.
         unsafe { self.gpu.copy_beside(bytes_of(src), at) }
     }

@@ -22,9 +22,16 @@ impl Memory {
         Ok(Self { gpu: gpu.clone(), at, dtype, len })
     }
 
-    /// The address of its first element.
+    /// The address of its first element, for what is enqueued next: that comes after copies which are on their way here.
     #[must_use]
-    pub const fn at(&self) -> u64 {
+    pub fn at(&self) -> u64 {
+        self.gpu.before_use(self.at);
+        self.at
+    }
+
+    /// The address for another copy of that kind, of memory that holds `dtype`.
+    pub(crate) fn for_copies_beside(&self, dtype: DType) -> u64 {
+        self.check(dtype);
         self.at
     }
 
@@ -35,8 +42,12 @@ impl Memory {
 
     /// The address, of memory that holds `dtype`.
     pub(crate) fn of(&self, dtype: DType) -> u64 {
+        self.check(dtype);
+        self.at()
+    }
+
+    fn check(&self, dtype: DType) {
         assert_eq!(self.dtype, dtype, "a buffer of another type than the operator takes");
-        self.at
     }
 
     /// Panics unless at least `len` elements are there: kernels do not look.

@@ -80,22 +80,22 @@ impl Table {
     }
 
     /// Address of seed and detail.
-    pub(crate) const fn control(&self) -> u64 {
+    pub(crate) fn control(&self) -> u64 {
         self.memory.at()
     }
 
     /// Address of the exponents.
-    pub(crate) const fn exponents(&self) -> u64 {
+    pub(crate) fn exponents(&self) -> u64 {
         self.memory.at() + 4 * Control::HEADER as u64
     }
 
     /// Address of the hyperparameters.
-    pub(crate) const fn hyperparameters(&self) -> u64 {
+    pub(crate) fn hyperparameters(&self) -> u64 {
         self.exponents() + 4 * self.exponents.len() as u64
     }
 
     /// Address of the rows.
-    pub(crate) const fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.memory.at() + 4 * self.rows_at() as u64
     }
 

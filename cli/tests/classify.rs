@@ -2,7 +2,9 @@
 
 mod checkpoint;
 mod command;
+mod command;
 
+use command::{done, gradscale, last, saved};
 use command::{done, gradscale, last, saved};
 use std::{
     fs,

@@ -2,7 +2,9 @@
 
 mod checkpoint;
 mod command;
+mod command;
 
+use command::{done, log, refused, saved};
 use command::{done, log, refused, saved};
 use std::{fs, path::Path};
 

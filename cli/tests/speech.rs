@@ -4,7 +4,9 @@
 
 mod checkpoint;
 mod command;
+mod command;
 
+use command::{done, gradscale, last, refused, saved};
 use command::{done, gradscale, last, refused, saved};
 use hound::{SampleFormat, WavSpec, WavWriter};
 use std::{fs, path::Path};

@@ -4,19 +4,25 @@
 //! cargo bench -p gradscale-cuda                    # everything, as a table
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
+//! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
 //! ```
 //!
 //! Random normal data: zeros are faster. Work is recorded and repeated, so that launches cost what they cost in a
 //! training; sides take turns; each figure is the median of 21 runs. Operands go round among sets that together exceed
 //! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken. cuDNN and PyTorch are asked by
 //! `peers.py`, if PyTorch is installed.
+//!
+//! Targets are those of `targets.csv`. Of GPUs whose figures are known, `model.rs` says beside each line how long it should
+//! take, and which part of the device should be how busy.
 
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 
 mod blas;
 mod elements;
 mod measure;
+mod model;
 mod products;
+mod targets;
 mod training;
 
 use gradscale_core::backend::Backend;
@@ -30,20 +36,21 @@ fn main() -> ExitCode {
         words.remove(at);
         if at < words.len() { words.remove(at) } else { "cuda.md".to_owned() }
     });
+    let small = words.iter().position(|word| word == "--small").map(|at| words.remove(at)).is_some();
     let device = match Cuda::open(0) {
         Ok(device) => device,
         Err(error) => {
-            println!("SKIPPED: {error}. This needs an NVIDIA GPU, its driver, and libnvrtc of CUDA 13.");
+            println!("SKIPPED: no device: {error}. This needs an NVIDIA GPU, its driver, and libnvrtc of CUDA 13.");
             return ExitCode::SUCCESS;
         }
     };
-    let mut bench = Bench::new(&device, words.clone());
+    let mut bench = Bench::new(&device, words.clone(), small);
     let result = elements::copy(&mut bench)
         .and_then(|()| products::gemm(&mut bench))
         .and_then(|()| products::conv(&mut bench))
         .and_then(|()| elements::all(&mut bench))
         .and_then(|()| training::step(&mut bench))
-        .and_then(|()| warpgroups(&device, words));
+        .and_then(|()| warpgroups(&device, words, small));
     let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
     text.push_str(&bench.table());
     text.push_str(result.as_deref().unwrap_or_default());
@@ -67,13 +74,13 @@ fn main() -> ExitCode {
 }
 
 /// Products once more, as on devices before sm_90, where they were not so.
-fn warpgroups(device: &Cuda, words: Vec<String>) -> Result<String, gradscale_cuda::Error> {
+fn warpgroups(device: &Cuda, words: Vec<String>, small: bool) -> Result<String, gradscale_cuda::Error> {
     let proven = device.proven();
     if proven.is_empty() {
         return Ok(String::new());
     }
     let device = Cuda::open(0)?.without_warpgroups();
-    let mut bench = Bench::new(&device, words);
+    let mut bench = Bench::new(&device, words, small);
     products::gemm(&mut bench)?;
     products::conv(&mut bench)?;
     let wrong: Vec<_> =

@@ -1,5 +1,9 @@
 //! Times, medians, and the table.
 
+use crate::{
+    model::{self, Figures, Work as Asked},
+    targets,
+};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data},
     stats::Detail,
@@ -11,10 +15,16 @@ use std::fmt::Write;
 /// Runs of each side.
 const RUNS: usize = 21;
 
+/// The same of everything that is only to be seen to run.
+const RUNS_IF_SMALL: usize = 1;
+
 /// The device and what was measured on it.
 pub struct Bench<'a> {
     pub device: &'a Cuda,
     words: Vec<String>,
+    /// Whether everything is so small that an emulated device computes it: figures mean nothing then.
+    small: bool,
+    figures: Option<&'static Figures>,
     lines: Vec<Line>,
     /// 10⁹ bytes read and written by a copy in a second.
     pub copy: f64,
@@ -23,35 +33,63 @@ pub struct Bench<'a> {
 struct Line {
     name: String,
     value: String,
-    baseline: String,
+    beside: String,
     ratio: Option<f64>,
-    target: &'static str,
+    model: String,
 }
 
 /// Work that can be enqueued again and again; the number says which set of operands to take.
 pub type Work<'w> = Box<dyn FnMut(usize) -> Result<(), Error> + 'w>;
 
 impl<'a> Bench<'a> {
-    pub fn new(device: &'a Cuda, words: Vec<String>) -> Self {
-        Self { device, words, lines: vec![], copy: 0.0 }
+    pub fn new(device: &'a Cuda, words: Vec<String>, small: bool) -> Self {
+        let figures = model::figures(device.caps().name);
+        Self { device, words, small, figures, lines: vec![], copy: 0.0 }
     }
 
     pub fn wants(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
     }
 
+    /// A size, or the one that is small.
+    pub const fn size<T: Copy>(&self, large: T, small: T) -> T {
+        if self.small { small } else { large }
+    }
+
     /// Adds a line.
-    pub fn line(&mut self, name: &str, value: String, baseline: String, ratio: Option<f64>, target: &'static str) {
-        println!("{name}: {value}; {baseline}; {}", ratio.map_or(String::new(), |ratio| format!("{ratio:.3}")));
-        self.lines.push(Line { name: name.into(), value, baseline, ratio, target });
+    pub fn line(&mut self, name: &str, value: String, beside: String, ratio: Option<f64>) {
+        self.line_of(name, value, beside, ratio, None);
+    }
+
+    /// Adds a line with what the model says of it: what was asked of the device, and the seconds that it took.
+    pub fn line_of(
+        &mut self, name: &str, value: String, beside: String, ratio: Option<f64>, work: Option<(Asked, f64)>,
+    ) {
+        let expected = self.figures.zip(work).map(|(gpu, (work, seconds))| gpu.expect(&work).words(seconds));
+        let model = expected.unwrap_or_default();
+        println!("{name}: {value}; {beside}; {}; {model}", ratio.map_or(String::new(), |ratio| format!("{ratio:.3}")));
+        self.lines.push(Line { name: name.into(), value, beside, ratio, model });
+    }
+
+    /// The maker's figures of the device, where they are known.
+    pub const fn figures(&self) -> Option<&'static Figures> {
+        self.figures
+    }
+
+    /// Work that goes from element to element, where its instructions have been counted.
+    pub fn elements(&self, what: &str, count: f64, bytes: f64) -> Option<Asked> {
+        let instructions = model::instructions(what, self.device.gpu().arch())?;
+        Some(Asked::elements(count, instructions, bytes))
     }
 
     /// Everything measured, as Markdown.
     pub fn table(&self) -> String {
-        let mut text = String::from("\n| what | here | beside it | ratio | target |\n|---|---|---|---|---|\n");
-        for Line { name, value, baseline, ratio, target } in &self.lines {
+        let mut text =
+            String::from("\n| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n");
+        for Line { name, value, beside, ratio, model } in &self.lines {
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
-            writeln!(text, "| {name} | {value} | {baseline} | {ratio} | {target} |").ok();
+            let target = targets::of(name).map_or(String::new(), |target| target.words());
+            writeln!(text, "| {name} | {value} | {beside} | {ratio} | {target} | {model} |").ok();
         }
         text
     }
@@ -66,11 +104,11 @@ impl<'a> Bench<'a> {
             work(0)?;
             let once = gpu.seconds(|| work(1))?;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 2 and 400")]
-            let pieces = (0.003 / once.max(1e-6)).clamp(2.0, 400.0) as usize;
+            let pieces = self.size((0.003 / once.max(1e-6)).clamp(2.0, 400.0) as usize, 2);
             let recording = self.device.record(|| (0..pieces).try_for_each(&mut work))?;
             recorded.push((recording.ok_or(Error::Unsupported("record"))?, pieces, vec![]));
         }
-        for _ in 0..RUNS {
+        for _ in 0..self.size(RUNS, RUNS_IF_SMALL) {
             for (recording, pieces, times) in &mut recorded {
                 times.push(gpu.seconds(|| self.device.repeat(recording))? / *pieces as f64);
             }
@@ -109,7 +147,7 @@ impl<'a> Bench<'a> {
 
     /// How many sets of operands of so many bytes exceed the second cache.
     pub fn sets(&self, bytes: usize) -> usize {
-        (256usize << 20).div_ceil(bytes.max(1)).clamp(2, 64)
+        self.size(256usize << 20, 0).div_ceil(bytes.max(1)).clamp(2, 64)
     }
 
     /// Whether so many bytes fit, with some to spare.

@@ -3,6 +3,7 @@
 use crate::{
     blas,
     measure::{Bench, Work},
+    model::{self, Product},
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
@@ -19,7 +20,7 @@ fn shape(error: impl core::fmt::Display) -> Error {
 /// 1024³ to 8192³: with statistics, without, cuBLASLt, cuBLASLt and a pass for statistics.
 pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
     let device = bench.device;
-    for size in [1024u32, 2048, 4096, 8192] {
+    for size in bench.size([1024u32, 2048, 4096, 8192], [32, 64, 128, 136]) {
         let name = format!("gemm {size}³");
         let len = size as usize * size as usize;
         let sets = bench.sets(6 * len);
@@ -68,33 +69,34 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
         let times = bench.medians(works)?;
         let speed = |seconds: f64| format!("{:.1} TFLOP/s", 2.0 * f64::from(size).powi(3) / seconds / 1e12);
         let (with, without) = (times[0], times[1]);
-        bench.line(
-            &format!("{name}, statistics on / off"),
+        let work = asked(bench, [f64::from(size); 3], 6.0 * len as f64, 256.0, false);
+        bench.line_of(
+            &format!("{name}: statistics on / off"),
             speed(with),
             speed(without),
             Some(without / with),
-            "≥ 0.97",
+            work.map(|work| (work, with)),
         );
         if let [_, _, blas, apart] = times[..] {
-            bench.line(
-                &format!("{name} with statistics / cuBLASLt without"),
-                speed(with),
-                speed(blas),
-                Some(blas / with),
-                "mma.sync 0.50, wgmma 0.65, ship 0.85",
-            );
-            bench.line(
-                &format!("{name} with statistics / cuBLASLt and a pass for them"),
-                speed(with),
-                speed(apart),
-                Some(apart / with),
-                "≥ 1.0",
-            );
+            let beside = [("cuBLASLt without", blas), ("cuBLASLt and a pass for them", apart)];
+            for (peer, seconds) in beside {
+                let ratio = Some(seconds / with);
+                bench.line(&format!("{name}: with statistics / {peer}"), speed(with), speed(seconds), ratio);
+            }
         } else {
-            bench.line(&name, speed(with), "no cuBLASLt here".into(), None, "");
+            bench.line(&name, speed(with), "no cuBLASLt here".into(), None);
         }
     }
     Ok(())
+}
+
+/// What a product asks of the device, in tiles of 128 rows and so many columns where warpgroups multiply: those of 64 rows
+/// read their operands from shared memory. Elsewhere warps of 64 × 32 do, in tiles of 128 × 128.
+fn asked(bench: &Bench<'_>, size: [f64; 3], memory: f64, columns: f64, cut: bool) -> Option<model::Work> {
+    let arch = bench.device.gpu().arch();
+    let epilogue = model::instructions("end of a product with counts", arch)?;
+    let (tile, part) = if arch == 90 { ([128.0, columns], [64.0, columns]) } else { ([128.0, 128.0], [64.0, 32.0]) };
+    Some(Product { size, tile, part, epilogue, cut, memory }.work(bench.figures()?))
 }
 
 /// The convolutions of SegNetBasic, batch 12 of 360 × 480, width 64.
@@ -107,7 +109,8 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
         ("encoder.conv3", 90, 120, 64),
         ("encoder.conv4", 45, 60, 64),
     ] {
-        let p = Conv2d::padded([12, h, w, c], 64, [7, 7], [3, 3]).map_err(shape)?;
+        let (batch, h, w) = bench.size((12, h, w), (1, 8, 8));
+        let p = Conv2d::padded([batch, h, w, c], 64, [7, 7], [3, 3]).map_err(shape)?;
         let len = |shape: [u32; 4]| shape.into_iter().product::<u32>() as usize;
         for pass in Pass::ALL {
             // Nobody needs the gradient of images.
@@ -140,13 +143,16 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
             let times = bench.medians(vec![Box::new(run(&on)), Box::new(run(&off))])?;
             let flops = 2.0 * len(p.y()) as f64 * 49.0 * f64::from(c);
             let speed = |seconds: f64| format!("{:.1} TFLOP/s", flops / seconds / 1e12);
-            bench.line(
-                &name,
-                speed(times[0]),
-                format!("{} without statistics", speed(times[1])),
-                Some(times[1] / times[0]),
-                "cuDNN below: 0.8 / 0.8 / 0.7",
-            );
+            let [pixels, channels, taps] = [len(p.y()) as f64 / 64.0, f64::from(c.max(8)), 49.0];
+            let size = match pass {
+                Pass::Forward => [pixels, 64.0, taps * channels],
+                Pass::Data => [pixels, channels, taps * 64.0],
+                Pass::Weight => [taps * channels, 64.0, pixels],
+            };
+            let memory = 2.0 * pixels * (64.0 + channels);
+            let work = asked(bench, size, memory, 64.0, pass == Pass::Weight).map(|work| (work, times[0]));
+            let ratio = Some(times[1] / times[0]);
+            bench.line_of(&format!("{name}: statistics on / off"), speed(times[0]), speed(times[1]), ratio, work);
         }
     }
     Ok(())

@@ -6,7 +6,6 @@ use gradscale::{Input, Inputs, Method, Parameters, Trainer, models::SegNet, nn::
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
 
-const IMAGES: [usize; 4] = [12, 360, 480, 3];
 const CLASSES: usize = 11;
 const RUNS: usize = 21;
 
@@ -19,21 +18,24 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
     if !bench.wants("segnet") {
         return Ok(());
     }
+    let (images, width) = (bench.size([12, 360, 480, 3], [2, 16, 16, 3]), bench.size(64, 8));
+    // The first steps decide at once, compile and are recorded.
+    let (before, counted) = bench.size((30, RUNS), (3, 1));
+    let len: usize = images.iter().product();
+    let pixels: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
+    let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
+    let [count, height, across, channels] = images;
     let mut times = Vec::new();
     for (method, prefetches) in [("fp32", true), ("fp16", true), ("gs", true), ("gs", false)] {
         let method: Method = method.parse().map_err(failed)?;
         let mut parameters = Parameters::seeded(1);
-        let net = SegNet::new(&mut parameters.at("net"), IMAGES[3], 64, CLASSES);
+        let net = SegNet::new(&mut parameters.at("net"), channels, width, CLASSES);
         let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.01) };
         let mut trainer =
             Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?.with_skip_limit(0);
-        let len: usize = IMAGES.iter().product();
-        let images: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
-        let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
-        let batch = || [Input::u8(IMAGES, &images), Input::u8([IMAGES[0], IMAGES[1], IMAGES[2], 1], &labels)];
+        let batch = || [Input::u8(images, &pixels), Input::u8([count, height, across, 1], &labels)];
         let (mut runs, mut ahead) = (Vec::new(), None);
-        // The first steps decide at once, compile and are recorded.
-        for i in 0..RUNS + 30 {
+        for i in 0..before + counted {
             let start = Instant::now();
             let inputs = ahead.take().map_or_else(|| batch().into(), Inputs::from);
             let gradients =
@@ -42,19 +44,21 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
                 ahead = Some(trainer.prefetch(batch()).map_err(failed)?);
             }
             trainer.step(gradients).map_err(failed)?;
-            if i >= 30 {
+            if i >= before {
                 runs.push(start.elapsed().as_secs_f64());
             }
         }
         times.push(median(&mut runs));
     }
-    let speed = |seconds: f64| format!("{:.1} images/s", 12.0 / seconds);
+    let speed = |seconds: f64| format!("{:.1} images/s", count as f64 / seconds);
     let [f32, off, on, waiting] = times[..] else { return Ok(()) };
-    bench.line("segnet step, scaling on / off", speed(on), speed(off), Some(off / on), "≥ 0.97");
-    bench.line("segnet step, half with scaling / f32", speed(on), speed(f32), Some(f32 / on), "≥ 2.5");
-    let ratio = Some(waiting / on);
-    bench.line("segnet step, batch sent ahead / with the step", speed(on), speed(waiting), ratio, "≥ 1");
-    let iterations = 16_000.0 * on / 60.0;
-    bench.line("segnet, 16 000 iterations", format!("{iterations:.1} min"), String::new(), None, "≤ 6 min");
+    let mut line = |name: &str, beside: f64| {
+        bench.line(&format!("segnet step: {name}"), speed(on), speed(beside), Some(beside / on));
+    };
+    line("scaling on / off", off);
+    line("half with scaling / f32", f32);
+    line("batch sent ahead / with the step", waiting);
+    let minutes = 16_000.0 * on / 60.0;
+    bench.line("segnet: minutes of 16 000 iterations", format!("{minutes:.1} min"), String::new(), Some(minutes));
     Ok(())
 }

@@ -7,19 +7,22 @@
 //! gradscale-cuda prove NAME             one of them
 //! gradscale-cuda cubins FOLDER [ARCH…]  machine code of all kernels, for architectures such as 90 or for all that the
 //!                                       compiler knows, into a folder: `cubins` beside a program is found by it
+//! gradscale-cuda sources FOLDER ARCH    the text of each module as it is compiled, with the options in its first line
 //! ```
 //!
 //! `GRADSCALE_PROVE_SECONDS` is how long one proof may take (60).
 
-use gradscale_cuda::{Cuda, build_all};
+use gradscale_cuda::{Cuda, build_all, kernels, nvrtc};
 use std::{
+    fs,
     io::Read,
     path::Path,
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "usage: gradscale-cuda prove [NAME] | gradscale-cuda cubins FOLDER [ARCH ...]";
+const USAGE: &str = "usage: gradscale-cuda prove [NAME] | gradscale-cuda cubins FOLDER [ARCH ...] | gradscale-cuda \
+                     sources FOLDER ARCH";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
             Cuda::open(0).map_err(|error| error.to_string()).and_then(|device| device.prove_module(name))
         }
         ["cubins", folder, ref archs @ ..] => cubins(Path::new(folder), archs),
+        ["sources", folder, arch] => sources(Path::new(folder), arch),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -49,6 +53,20 @@ fn cubins(folder: &Path, archs: &[&str]) -> Result<(), String> {
         archs.iter().map(|arch| arch.parse().map_err(|_| format!("{arch}: such as 90"))).collect();
     let count = build_all(folder, &archs?)?;
     println!("{count} modules in {}", folder.display());
+    Ok(())
+}
+
+fn sources(folder: &Path, arch: &str) -> Result<(), String> {
+    let arch: u32 = arch.parse().map_err(|_| format!("{arch}: such as 90"))?;
+    let options = nvrtc::options(arch).join(" ");
+    for module in
+        kernels::all().map(|kernel| kernel.module).filter(|module| (module.arch[0]..=module.arch[1]).contains(&arch))
+    {
+        let path = folder.join(format!("{}.cu", module.name));
+        let text = format!("// {options}\n{}", module.source(kernels::PTX));
+        let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     Ok(())
 }
 

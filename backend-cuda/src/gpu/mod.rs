@@ -84,7 +84,11 @@ impl Gpu {
 
     /// The stream on which everything runs, for work beside the backend's own.
     #[must_use]
-    pub const fn stream(&self) -> sys::CUstream {
+    pub fn stream(&self) -> sys::CUstream {
+        if self.upload.watches() && self.enter().is_ok() {
+            // SAFETY: the stream lives, in the current context; who records launches by the backend alone.
+            unsafe { self.upload.before_anything(self.stream) };
+        }
         self.stream
     }
 
@@ -172,7 +176,8 @@ impl Gpu {
     }
 
     /// Compute capability, as in `sm_80`.
-    pub(crate) fn arch(&self) -> u32 {
+    #[must_use]
+    pub fn arch(&self) -> u32 {
         self.arch
     }
 
@@ -213,6 +218,7 @@ impl Gpu {
             if stream::is_capturing(self.stream).is_ok_and(|status| status == idle) {
                 stream::synchronize(self.stream).ok();
             }
+            self.upload.before_freeing(at);
             result::free_sync(at).ok();
         }
     }
@@ -228,30 +234,6 @@ impl Gpu {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives, in the current context.
         unsafe { lock(&self.staging).copy_in(src, dst, self.stream) }.map_err(failed("copy to the device"))
-    }
-
-    /// What is enqueued before this comes before every later [`Self::copy_beside`].
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn mark(&self) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: the stream lives, in the current context.
-        unsafe { self.upload.mark(self.stream) }.map_err(failed("mark a step"))
-    }
-
-    /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
-    /// memory. Whatever is enqueued later comes after it. `src` may be reused on return.
-    ///
-    /// # Safety
-    /// As [`Self::copy_in`].
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: the caller's promise; the stream lives, in the current context.
-        unsafe { self.upload.copy_in(self.stream, src, dst) }.map_err(failed("copy to the device"))
     }
 
     /// Copies to the host, each part from its address, and waits, once for all.
@@ -331,8 +313,13 @@ impl Gpu {
         self.enter()?;
         // Relaxed: other streams and threads may do as they like.
         // SAFETY: the stream lives.
-        unsafe { stream::begin_capture(self.stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) }
-            .map_err(failed("start a recording"))
+        unsafe {
+            self.upload.before_anything(self.stream);
+            stream::begin_capture(self.stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)
+        }
+        .map_err(failed("start a recording"))?;
+        self.upload.starts_recording();
+        Ok(())
     }
 
     /// The launches since the start.
@@ -340,9 +327,10 @@ impl Gpu {
     /// # Errors
     /// The driver's.
     pub(crate) fn stop_recording(&self) -> Result<GpuRecording, Error> {
+        let used = self.upload.stops_recording();
         self.enter()?;
         // SAFETY: the stream lives, in this context, and records.
-        unsafe { GpuRecording::end(&self.context, self.stream) }
+        unsafe { GpuRecording::end(&self.context, self.stream, used) }
     }
 
     /// Runs a recording.
@@ -355,7 +343,10 @@ impl Gpu {
     pub(crate) unsafe fn repeat(&self, recording: &GpuRecording) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives.
-        unsafe { recording.repeat(self.stream) }
+        unsafe {
+            self.upload.before_repeating(self.stream, recording.used());
+            recording.repeat(self.stream)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use cudarc::driver::{
     result::{graph, stream},
     sys,
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// A recorded step. It may outlive the device, though nobody can repeat it then.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct GpuRecording {
     context: Arc<Context>,
     graph: sys::CUgraph,
     launches: sys::CUgraphExec,
+    /// The memory that its launches were told.
+    used: BTreeSet<u64>,
 }
 
 // SAFETY: as for the device.
@@ -22,26 +24,33 @@ unsafe impl Send for GpuRecording {}
 unsafe impl Sync for GpuRecording {}
 
 impl GpuRecording {
-    /// What a stream has recorded.
+    /// What a stream has recorded, which uses such memory.
     ///
     /// # Safety
     /// The stream lives and records; the context, its own, is current.
     ///
     /// # Errors
     /// The driver's.
-    pub(super) unsafe fn end(context: &Arc<Context>, stream: sys::CUstream) -> Result<Self, Error> {
+    pub(super) unsafe fn end(
+        context: &Arc<Context>, stream: sys::CUstream, used: BTreeSet<u64>,
+    ) -> Result<Self, Error> {
         let doing = failed("end a recording");
         // SAFETY: the caller's promise; the graph is destroyed with the recording, or here.
         unsafe {
             let graph = stream::end_capture(stream).map_err(&doing)?;
             match graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) {
-                Ok(launches) => Ok(Self { context: context.clone(), graph, launches }),
+                Ok(launches) => Ok(Self { context: context.clone(), graph, launches, used }),
                 Err(error) => {
                     graph::destroy(graph).ok();
                     Err(doing(error))
                 }
             }
         }
+    }
+
+    /// The memory that its launches were told.
+    pub(super) const fn used(&self) -> &BTreeSet<u64> {
+        &self.used
     }
 
     /// Enqueues its launches.

@@ -1,12 +1,22 @@
 //! Copies to the device beside its work: a stream of their own.
+//!
+//! The first stream waits for a copy when something that uses its memory is enqueued there, and not before: so the update
+//! and the read-back of a step do not wait for the next step's batch.
 
-use super::staging::Staging;
+use super::{Gpu, failed, staging::Staging};
+use crate::Error;
 use cudarc::driver::{
     DriverError,
     result::{event, stream},
     sys,
 };
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 /// Bytes that are copied at once, at most: before a longer copy goes on, the host waits for what goes before.
 const MOST: usize = 64 << 20;
@@ -20,6 +30,18 @@ pub struct UploadStream {
     /// The last copy's end.
     arrived: sys::CUevent,
     staging: Mutex<Staging>,
+    uses: Mutex<Uses>,
+    /// Whether the next use of memory is one of which that list has to know.
+    watches: AtomicBool,
+}
+
+/// Who uses which memory, by its address.
+#[derive(Debug, Default)]
+struct Uses {
+    /// Where copies go that the first stream does not wait for yet.
+    on_the_way: BTreeSet<u64>,
+    /// What the recording in progress uses.
+    recorded: Option<BTreeSet<u64>>,
 }
 
 impl UploadStream {
@@ -34,7 +56,110 @@ impl UploadStream {
             mark: event()?,
             arrived: event()?,
             staging: Mutex::new(Staging::new(MOST)),
+            uses: Mutex::default(),
+            watches: AtomicBool::new(false),
         })
+    }
+
+    fn with_uses<T>(&self, change: impl FnOnce(&mut Uses) -> T) -> T {
+        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut uses);
+        self.watches.store(!uses.on_the_way.is_empty() || uses.recorded.is_some(), Relaxed);
+        result
+    }
+
+    /// Whether it matters which memory is used next.
+    pub fn watches(&self) -> bool {
+        self.watches.load(Relaxed)
+    }
+
+    /// Lets `first` wait for all copies so far.
+    ///
+    /// # Safety
+    /// The stream lives, does not record, and its context is current.
+    unsafe fn wait(&self, first: sys::CUstream, uses: &mut Uses) {
+        uses.on_the_way.clear();
+        let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the caller's promise; the event, of the last copy, lives as long as this. What can go wrong here is a
+        // context that is lost, which the next call says as well.
+        unsafe {
+            if stream::wait_event(first, self.arrived, wait).is_err() {
+                stream::synchronize(self.stream).ok();
+            }
+        }
+    }
+
+    /// What is enqueued on `first` from now on may use this memory.
+    ///
+    /// # Safety
+    /// The stream lives, and its context is current.
+    pub unsafe fn before_use(&self, first: sys::CUstream, at: u64) {
+        if !self.watches() {
+            return;
+        }
+        self.with_uses(|uses| {
+            if let Some(recorded) = &mut uses.recorded {
+                recorded.insert(at);
+            } else if uses.on_the_way.contains(&at) {
+                // SAFETY: the caller's promise, and nothing is recorded.
+                unsafe { self.wait(first, uses) };
+            }
+        });
+    }
+
+    /// The same for a recording that uses such memory.
+    ///
+    /// # Safety
+    /// As above; nothing is recorded.
+    pub unsafe fn before_repeating(&self, first: sys::CUstream, used: &BTreeSet<u64>) {
+        if self.watches() {
+            self.with_uses(|uses| {
+                if !uses.on_the_way.is_disjoint(used) {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.wait(first, uses) };
+                }
+            });
+        }
+    }
+
+    /// The same for work of somebody else's, and for a recording that begins: nothing in it can wait for another stream.
+    ///
+    /// # Safety
+    /// As above; nothing is recorded.
+    pub unsafe fn before_anything(&self, first: sys::CUstream) {
+        if self.watches() {
+            self.with_uses(|uses| {
+                if !uses.on_the_way.is_empty() {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.wait(first, uses) };
+                }
+            });
+        }
+    }
+
+    /// From now on the memory that is used is that of a recording.
+    pub fn starts_recording(&self) {
+        self.with_uses(|uses| uses.recorded = Some(BTreeSet::new()));
+    }
+
+    /// All memory that the recording uses.
+    pub fn stops_recording(&self) -> BTreeSet<u64> {
+        self.with_uses(|uses| uses.recorded.take().unwrap_or_default())
+    }
+
+    /// This memory may be freed: no copy is on its way there.
+    ///
+    /// # Safety
+    /// The context is current.
+    pub unsafe fn before_freeing(&self, at: u64) {
+        if self.watches() {
+            self.with_uses(|uses| {
+                if uses.on_the_way.remove(&at) {
+                    // SAFETY: the stream lives as long as this. Nobody hears of an error here; the next call has it too.
+                    unsafe { stream::synchronize(self.stream) }.ok();
+                }
+            });
+        }
     }
 
     /// Copies wait for all that is enqueued on `first` by now.
@@ -49,14 +174,14 @@ impl UploadStream {
         unsafe { event::record(self.mark, first) }
     }
 
-    /// Copies beside the work enqueued on `first` since the mark; what is enqueued there later waits.
+    /// Copies beside the work enqueued on the first stream since the mark; what uses `dst` there later waits.
     ///
     /// # Safety
-    /// Device memory from `dst` on is as long as `src`; the stream lives, and its context is current.
+    /// Device memory from `dst` on is as long as `src`; its context is current.
     ///
     /// # Errors
     /// The driver's.
-    pub unsafe fn copy_in(&self, first: sys::CUstream, src: &[u8], dst: u64) -> Result<(), DriverError> {
+    pub unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), DriverError> {
         if src.is_empty() {
             return Ok(());
         }
@@ -65,13 +190,12 @@ impl UploadStream {
         unsafe {
             let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
             stream::wait_event(self.stream, self.mark, wait)?;
-            let copied = staging
-                .copy_in(src, dst, self.stream)
-                .and_then(|()| event::record(self.arrived, self.stream))
-                .and_then(|()| stream::wait_event(first, self.arrived, wait));
+            let copied = staging.copy_in(src, dst, self.stream).and_then(|()| event::record(self.arrived, self.stream));
             if copied.is_err() {
                 // Nobody waits for this copy: so it ends here.
                 stream::synchronize(self.stream).ok();
+            } else {
+                self.with_uses(|uses| uses.on_the_way.insert(dst));
             }
             copied
         }
@@ -91,5 +215,40 @@ impl UploadStream {
             event::destroy(self.arrived).ok();
             stream::destroy(self.stream).ok();
         }
+    }
+}
+
+impl Gpu {
+    /// What is enqueued from now on uses this memory.
+    pub(crate) fn before_use(&self, at: u64) {
+        // Asked for every operand: mostly nobody watches.
+        if self.upload.watches() && self.enter().is_ok() {
+            // SAFETY: the stream lives, in the current context.
+            unsafe { self.upload.before_use(self.stream, at) };
+        }
+    }
+
+    /// What is enqueued before this comes before every later [`Self::copy_beside`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn mark(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream lives, in the current context.
+        unsafe { self.upload.mark(self.stream) }.map_err(failed("mark a step"))
+    }
+
+    /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
+    /// memory. What uses it later ([`Self::before_use`]) comes after it. `src` may be reused on return.
+    ///
+    /// # Safety
+    /// As [`Self::copy_in`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the caller's promise; the stream lives, in the current context.
+        unsafe { self.upload.copy_in(src, dst) }.map_err(failed("copy to the device"))
     }
 }

@@ -88,6 +88,20 @@ impl Emulated {
         }
     }
 
+    /// What was enqueued so far.
+    pub fn counts(&self) -> Counts {
+        let mut counts = [0u64; 3];
+        let driver = &libraries().expect("loaded").driver;
+        // SAFETY: the function has this type, and three numbers are there.
+        let status = unsafe {
+            let count = driver.get::<unsafe extern "C" fn(c_int, *mut u64) -> u32>(b"emulated_counts");
+            count.expect("the emulated driver")(self.ordinal, counts.as_mut_ptr())
+        };
+        assert_eq!(status, 0);
+        let [launched, repeated, copies_waiting] = counts;
+        Counts { launched, repeated, copies_waiting }
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -118,6 +132,17 @@ impl Emulated {
         let named = text.split(' ').filter_map(|one| one.split_once(':'));
         named.map(|(name, most)| (name.to_owned(), most.parse().expect("a number"))).collect()
     }
+}
+
+/// What was enqueued on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Kernels that were launched one by one.
+    pub launched: u64,
+    /// Recordings.
+    pub repeated: u64,
+    /// Copies to the device that have not run yet.
+    pub copies_waiting: u64,
 }
 
 /// A new emulated device, opened.

@@ -26,6 +26,8 @@ pub struct Device {
     pub primary: Option<(Handle, u32)>,
     /// Modules whose kernels have run.
     pub used: BTreeMap<String, u64>,
+    /// Kernels launched one by one, and recordings.
+    pub launched: [u64; 2],
 }
 
 /// A context.
@@ -42,7 +44,14 @@ impl Device {
         let (kind, faults) = text.split_once(':').unwrap_or((text, ""));
         let parts = kind.split_once('x').and_then(|(arch, count)| Some((arch.parse().ok()?, count.parse().ok()?)));
         let (arch, multiprocessors) = parts.ok_or_else(|| format!("{kind}: a device is such as 80x2"))?;
-        Ok(Self { arch, multiprocessors, faults: Faults::parse(faults)?, primary: None, used: BTreeMap::new() })
+        Ok(Self {
+            arch,
+            multiprocessors,
+            faults: Faults::parse(faults)?,
+            primary: None,
+            used: BTreeMap::new(),
+            launched: [0; 2],
+        })
     }
 }
 

@@ -130,3 +130,23 @@ pub unsafe extern "C" fn emulated_modules(ordinal: c_int, text: *mut c_char, len
     }
     used.len()
 }
+
+/// Of a device: kernels that were launched one by one, recordings that were, copies to it that have not run yet.
+///
+/// # Safety
+/// `counts` has room for three.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn emulated_counts(ordinal: c_int, counts: *mut u64) -> Status {
+    let state = state();
+    let Some((device, ordinal)) =
+        usize::try_from(ordinal).ok().and_then(|ordinal| Some((state.devices.get(ordinal)?, ordinal)))
+    else {
+        return status::INVALID_DEVICE;
+    };
+    let is_here = |stream: &&Stream| state.contexts.get(&stream.context).is_some_and(|one| one.device == ordinal);
+    let waiting: usize = state.streams.values().filter(is_here).map(Stream::copies_waiting).sum();
+    let [launched, repeated] = device.launched;
+    // SAFETY: the caller's promise.
+    unsafe { counts.cast::<[u64; 3]>().write([launched, repeated, waiting as u64]) };
+    status::SUCCESS
+}

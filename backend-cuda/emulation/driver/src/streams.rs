@@ -90,6 +90,11 @@ fn merge(into: &mut Known, from: &Known) {
 }
 
 impl Stream {
+    /// Copies to the device that are still to run.
+    pub fn copies_waiting(&self) -> usize {
+        self.queue.iter().filter(|work| matches!(work, Work::CopyIn { .. })).count()
+    }
+
     /// Whether a copy that is still to run uses memory of the host.
     pub fn waits_for_host(&self, memory: &Range<usize>) -> bool {
         let uses = |at: usize, bytes: usize| at < memory.end && memory.start < at + bytes;
@@ -138,6 +143,11 @@ impl State {
             if unordered.flat_map(|(_, blocks)| blocks).any(|block| named.contains(block)) {
                 forbidden("work beside other work that uses the same memory");
             }
+        }
+        match work {
+            Work::Launch(_) => self.device().launched[0] += 1,
+            Work::Graph(_) => self.device().launched[1] += 1,
+            Work::CopyIn { .. } | Work::CopyOut { .. } | Work::Fill { .. } | Work::Stamp(_) | Work::Wait(_) => {}
         }
         let stream = self.stream(handle);
         stream.count += 1;
