@@ -3,7 +3,7 @@
 // lanes, exact to the bit.
 //
 // What hardware leaves open is made unfriendly here: shared memory starts as NaN, blocks and threads take turns from
-// the first or from the last, copies that run beside the threads arrive only when they are waited for, tensor cores
+// the first or from the last, copies that run beside the threads mbarrier_arrive only when they are waited for, tensor cores
 // round their sums toward zero.
 
 #include <array>
@@ -27,7 +27,7 @@ typedef long long i64;
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define SHARED static
-#define COPIES_RUN_BESIDE (__CUDA_ARCH__ >= 800)
+#define HAS_CP_ASYNC (__CUDA_ARCH__ >= 800)
 #define SHARED_BYTES(name) u8* const name = machine::shared
 
 struct alignas(16) Words4 {
@@ -235,7 +235,7 @@ static inline float add_products(float sum, const float* a, const float* b, int 
 }
 
 template <bool transposed>
-static inline void load_matrices(u32 (&to)[4], const void* row) {
+static inline void ldmatrix(u32 (&to)[4], const void* row) {
     const u64* rows = exchange(reinterpret_cast<u64>(row));
     u32 l = lane();
     for (u32 i = 0; i < 4; i++) {
@@ -276,6 +276,8 @@ static inline void copy_arrives(u32 last_group) {
                         THREADS, shared_bytes, with);                                                     \
     }                                                                                                     \
     static void name##_on_host(const Params& p)
+
+DEVICE Words4 load_once(const void* at) { return *static_cast<const Words4*>(at); }
 
 DEVICE u32 thread_index() { return machine::current->index; }
 #if defined(CONSUMERS)
@@ -368,11 +370,11 @@ DEVICE u32 atomic_max(u32* at, u32 x) {
     return before;
 }
 
-DEVICE void load_matrices(u32 (&to)[4], const void* row) { machine::load_matrices<false>(to, row); }
-DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) { machine::load_matrices<true>(to, row); }
+DEVICE void ldmatrix(u32 (&to)[4], const void* row) { machine::ldmatrix<false>(to, row); }
+DEVICE void ldmatrix_transposed(u32 (&to)[4], const void* row) { machine::ldmatrix<true>(to, row); }
 
 // Fragments as PTX lays them over lanes, "Matrix fragments for mma.m16n8k16 with floating point type".
-DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+DEVICE void mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     using namespace machine;
     u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, pair = 2 * (l % 4);
     Warp& warp = machine::warp();
@@ -388,27 +390,27 @@ DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     }
 }
 
-DEVICE void copy_beside(void* to, const void* from, bool there) {
+DEVICE void cp_async(void* to, const void* from, bool there) {
     machine::Copy copy = {to, {0, 0, 0, 0}, machine::current->group};
     if (there) memcpy(&copy.what, from, 16);
     machine::current->copies.push_back(copy);
 }
-DEVICE void close_copies() { machine::current->group += 1; }
+DEVICE void cp_async_commit() { machine::current->group += 1; }
 template <int pending>
-DEVICE void wait_for_copies() {
+DEVICE void cp_async_wait() {
     u32 closed = machine::current->group;
     if (closed > pending) machine::copy_arrives(closed - pending - 1);
 }
 
-#if defined(GROUP)
+#if defined(WGMMA)
 // Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
 
-DEVICE void fence_for_tensor_cores() {}
+DEVICE void fence_proxy_async() {}
 // `sync.aligned`: no lane goes on before the others have come so far.
-DEVICE void start_products() { machine::meet(); }
-DEVICE void close_products() {}
-template <int eights>
-DEVICE void wait_for_products(float (&)[eights][4]) { machine::meet(); }
+DEVICE void wgmma_fence() { machine::meet(); }
+DEVICE void wgmma_commit() {}
+template <int vec8s>
+DEVICE void wgmma_wait(float (&)[vec8s][4]) { machine::meet(); }
 
 DEVICE u64 lines_descriptor(const void* at, u64 panels) {
     u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::shared);
@@ -433,15 +435,15 @@ static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
 }
 }  // namespace machine
 
-template <bool a_across, bool b_across, int eights>
-DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
+template <bool a_across, bool b_across, int vec8s>
+DEVICE void wgmma_mma_async(float (&d)[vec8s][4], u64 a, u64 b) {
     using namespace machine;
     const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
     float left[2][16], right[16];
     for (u32 i = 0; i < 2; i++) {
         for (u32 k = 0; k < 16; k++) left[i][k] = described(a, a_across, row + 8 * i, k);
     }
-    for (u32 j = 0; j < eights; j++) {
+    for (u32 j = 0; j < vec8s; j++) {
         for (u32 c = 0; c < 2; c++) {
             for (u32 k = 0; k < 16; k++) right[k] = described(b, b_across, 8 * j + 2 * (l % 4) + c, k);
             d[j][c] = add_products(d[j][c], left[0], right, 16);
@@ -449,11 +451,11 @@ DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
         }
     }
 }
-DEVICE void wait_for_all_products_but_one() { machine::meet(); }
+DEVICE void wgmma_wait_but_one() { machine::meet(); }
 #endif
 
 #if defined(CONSUMERS)
-// Barriers with phases, in their 8 bytes; boxes arrive as late as they may in one launch, at once in the next.
+// Barriers with phases, in their 8 bytes; tiles of TMA arrive as late as they may in one launch, at once in the next.
 
 namespace machine {
 struct Phases {
@@ -523,21 +525,21 @@ static inline void ask(Box box) {
 static inline Phases& phases(u64* at) { return *reinterpret_cast<Phases*>(at); }
 }  // namespace machine
 
-DEVICE void give_registers() {}
-DEVICE void take_registers() {}
-DEVICE void start_phases(u64* at, u32 threads) {
+DEVICE void setmaxnreg_dec() {}
+DEVICE void setmaxnreg_inc() {}
+DEVICE void mbarrier_init(u64* at, u32 threads) {
     machine::phases(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
 }
-DEVICE void fence_phases() {}
-DEVICE void arrive(u64* at) {
+DEVICE void fence_mbarrier_init() {}
+DEVICE void mbarrier_arrive(u64* at) {
     machine::phases(at).pending -= 1;
     machine::look(machine::phases(at));
 }
-DEVICE void expect_bytes(u64* at, u32 bytes) {
+DEVICE void mbarrier_expect_tx(u64* at, u32 bytes) {
     machine::phases(at).bytes += static_cast<int32_t>(bytes);
-    arrive(at);
+    mbarrier_arrive(at);
 }
-DEVICE void wait_for_phase(u64* at, u32 phase) {
+DEVICE void mbarrier_wait(u64* at, u32 phase) {
     using namespace machine;
     while (phases(at).phase == phase) {
         for (size_t i = 0; i < boxes.size();) {
@@ -551,14 +553,14 @@ DEVICE void wait_for_phase(u64* at, u32 phase) {
         if (phases(at).phase == phase) take_turns();
     }
 }
-DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
     machine::Box box = {static_cast<u8*>(to), &from, {}, &machine::phases(full)};
     for (u32 k = 0; k < from.box[2]; k++) {
         for (u32 j = 0; j < from.box[1]; j++) box.lines.push_back({x, y + j, z + k, 0});
     }
     machine::ask(std::move(box));
 }
-DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u64* full) {
     machine::Box box = {static_cast<u8*>(to), &from, {}, &machine::phases(full)};
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],

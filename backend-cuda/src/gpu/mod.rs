@@ -10,7 +10,7 @@ mod recording;
 mod staging;
 mod upload;
 
-pub use maps::{TensorMap, Tiled, Windows};
+pub use maps::{TensorMap, Tiled, Im2col};
 pub use recording::GpuRecording;
 
 use crate::{CubinReport, Cubins, Error, kernels::Kernel};
@@ -305,7 +305,7 @@ impl Gpu {
         }
     }
 
-    /// What kernels hand to the copy engine.
+    /// What kernels hand to TMA.
     ///
     /// # Errors
     /// The driver's.
@@ -318,7 +318,7 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
+    pub(crate) fn im2col_map(&self, windows: &Im2col) -> Result<TensorMap, Error> {
         self.enter()?;
         maps::windows(windows).map_err(failed("describe windows"))
     }

@@ -1,7 +1,7 @@
 // What kernels ask of the machine: indices, barriers, conversions, warp and tensor-core instructions. Everything that
 // is not plain C++ stands here; `emulation/machine.hpp` says the same for a host compiler.
 //
-// Sources: PTX ISA 8.x, sections on cvt, redux, ldmatrix, mma, cp.async.
+// Sources: PTX ISA 8.x, sections on cvt, ld, redux, ldmatrix, mma, cp.async.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -24,6 +24,16 @@ struct __align__(16) Words4 {
 struct __align__(8) Words2 {
     u32 x, y;
 };
+
+// 16 bytes that nobody reads again soon: they are not kept in the first cache. Not for lines of which a warp reads the
+// other half by another load.
+DEVICE Words4 load_once(const void* at) {
+    Words4 y;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w)
+                 : "l"(at));
+    return y;
+}
 
 DEVICE u32 thread_index() { return threadIdx.x; }
 #if defined(CONSUMERS)
@@ -60,7 +70,15 @@ DEVICE u16 half_of(float x) {
     return y;
 }
 // Two of them, the first in the low half.
+#if __CUDA_ARCH__ >= 800
+DEVICE u32 halves_of(float low, float high) {
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+#else
 DEVICE u32 halves_of(float low, float high) { return (u32)half_of(low) | (u32)half_of(high) << 16; }
+#endif
 DEVICE float of_half(u16 x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
@@ -119,14 +137,14 @@ DEVICE u32 shared_address(const void* at) {
 }
 
 // Four 8 × 8 matrices of halves; lane 8i + r gives the address of row r of matrix i.
-DEVICE void load_matrices(u32 (&to)[4], const void* row) {
+DEVICE void ldmatrix(u32 (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
 // The same, each matrix transposed.
-DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) {
+DEVICE void ldmatrix_transposed(u32 (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row))
@@ -134,7 +152,7 @@ DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) {
 }
 
 // d += a · b, 16 × 16 by 16 × 8.
-DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+DEVICE void mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -151,36 +169,36 @@ DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 
 // Copies to shared memory that run beside the threads; without them, loads and stores.
 #if __CUDA_ARCH__ >= 800
-#define COPIES_RUN_BESIDE 1
+#define HAS_CP_ASYNC 1
 // 16 bytes, or zeros where `there` is false: then nothing is read.
-DEVICE void copy_beside(void* to, const void* from, bool there) {
+DEVICE void cp_async(void* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(there ? 16u : 0u)
                  : "memory");
 }
-DEVICE void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for all groups but the last `pending`.
 template <int pending>
-DEVICE void wait_for_copies() {
+DEVICE void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 #else
-#define COPIES_RUN_BESIDE 0
+#define HAS_CP_ASYNC 0
 #endif
 
-#if defined(GROUP)
+#if defined(WGMMA)
 // Warpgroups (PTX ISA, "Asynchronous warpgroup level matrix instructions"): four warps, 64 rows.
 
 // What this thread wrote to shared memory by ordinary ways is seen by the tensor cores after the next barrier.
-DEVICE void fence_for_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-DEVICE void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // All products are done; the sums may be read.
-template <int eights>
-DEVICE void wait_for_products(float (&d)[eights][4]) {
+template <int vec8s>
+DEVICE void wgmma_wait(float (&d)[vec8s][4]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-    for (int j = 0; j < eights; j++) {
+    for (int j = 0; j < vec8s; j++) {
         asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
     }
 }
@@ -197,7 +215,7 @@ DEVICE u64 lines_across(const void* at, u32 panels) { return lines_descriptor(at
 
 // d += a · b, 64 × 16 by 16 × 64 or 16 × 128.
 template <bool a_across, bool b_across>
-DEVICE void group_multiply_add(float (&d)[8][4], u64 a, u64 b) {
+DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -213,7 +231,7 @@ DEVICE void group_multiply_add(float (&d)[8][4], u64 a, u64 b) {
         : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
 }
 template <bool a_across, bool b_across>
-DEVICE void group_multiply_add(float (&d)[16][4], u64 a, u64 b) {
+DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
@@ -237,7 +255,7 @@ DEVICE void group_multiply_add(float (&d)[16][4], u64 a, u64 b) {
         : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
 }
 template <bool a_across, bool b_across>
-DEVICE void group_multiply_add(float (&d)[32][4], u64 a, u64 b) {
+DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
@@ -277,31 +295,31 @@ DEVICE void group_multiply_add(float (&d)[32][4], u64 a, u64 b) {
         : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
 }
 // The products closed last may still run, those before are done.
-DEVICE void wait_for_all_products_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
+DEVICE void wgmma_wait_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 #endif
 
 #if defined(CONSUMERS)
 // Registers of a thread, for groups of four warps (PTX ISA, "setmaxnreg"): 384 threads begin with 168 each.
-DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
-DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 
 // Barriers with phases (PTX ISA, "mbarrier"): a phase is complete when so many threads have arrived and all expected
 // bytes are there; then the next one begins. Phases are numbered 0, 1, 0, …
 
-DEVICE void start_phases(u64* at, u32 threads) {
+DEVICE void mbarrier_init(u64* at, u32 threads) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(threads) : "memory");
 }
-// Barriers just made are seen by the copy engine, and after the next barrier by other threads.
-DEVICE void fence_phases() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void arrive(u64* at) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
+// Barriers just made are seen by TMA, and after the next barrier by other threads.
+DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void mbarrier_arrive(u64* at) {
+    asm volatile("mbarrier.mbarrier_arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
 }
 // Arrives, and makes the phase wait for so many bytes too.
-DEVICE void expect_bytes(u64* at, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+DEVICE void mbarrier_expect_tx(u64* at, u32 bytes) {
+    asm volatile("mbarrier.mbarrier_arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
 }
 // Until the last phase of this number is complete.
-DEVICE void wait_for_phase(u64* at, u32 phase) {
+DEVICE void mbarrier_wait(u64* at, u32 phase) {
     asm volatile(
         "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(
             shared_address(at)),
@@ -309,13 +327,13 @@ DEVICE void wait_for_phase(u64* at, u32 phase) {
         : "memory");
 }
 
-// What the copy engine knows of a matrix: made by the driver, opaque.
+// What TMA knows of a matrix: made by the driver, opaque.
 struct __align__(64) TensorMap {
     u64 words[16];
 };
-// The box at (x, y, z) of a tensor, x along memory, as rows of 128 bytes whose 16-byte pieces are exchanged by the row's
+// The tile at (x, y, z) of a tensor, x along memory, as rows of 128 bytes whose 16-byte pieces are exchanged by the row's
 // number mod 8; its bytes count for the barrier.
-DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
             "r"(shared_address(to)),
@@ -324,7 +342,7 @@ DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* 
 }
 // The same of pixels, 64 channels of each from c on: the one at (column, row) of an image and those that follow it, moved
 // by a tap (PTX ISA, "im2col mode").
-DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u64* full) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::

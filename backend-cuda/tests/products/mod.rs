@@ -101,8 +101,8 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::padded([3, 9, 8, 7], 11, [3, 3], [1, 1])?,
     ];
     all.extend(few.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
-    // What the copy engine brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
-    let bulk = [
+    // What TMA brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
+    let by_tma = [
         Conv2d::padded([3, 7, 5, 64], 136, [3, 3], [1, 1])?,
         Conv2d::padded([2, 9, 8, 128], 192, [3, 5], [1, 2])?.stride([2, 3])?,
         Conv2d::padded([1, 13, 12, 64], 192, [2, 3], [2, 3])?.dilation([3, 2])?,
@@ -110,7 +110,7 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::new([2, 10, 9, 192], 64, [2, 2])?,
         Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
     ];
-    all.extend(bulk.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
+    all.extend(by_tma.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
     // And what it cannot: nothing.
     let nothing = [
         Conv2d::padded([0, 6, 6, 64], 128, [3, 3], [1, 1])?,

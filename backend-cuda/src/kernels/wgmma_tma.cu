@@ -1,0 +1,140 @@
+// Products of halves on sm_90a: TILE_M × TILE_N results at a time, 64 of k, as many blocks as the device has
+// multiprocessors, each of which goes from tile to tile.
+//
+// The last four warps of a block only bring operands, and hand their registers to the others: one thread asks TMA for
+// whole tiles (tma.cuh), which lie in shared memory with the 128-byte swizzle that the tensor cores read, and zeros
+// where they leave their tensor. The other warps are groups of four that multiply (wgmma), 64 rows each. They
+// speak through two barriers for each stage: `full` is complete when its bytes are there, `empty` when all groups have
+// read them.
+
+#define A_HALVES (TILE_M * DEPTH)
+#define B_HALVES (TILE_N * DEPTH)
+#define STAGE (A_HALVES + B_HALVES)
+#define OUT_COLUMNS 32
+#define OUT_LINE (OUT_COLUMNS + 4)
+#define WARPS (CONSUMERS / 32)
+// Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where registers allow it, sums
+// of LONGEST terms are added by threads, which round to nearest, as `finish` adds parts.
+#define ADDS (TILE_N <= 128)
+#define CHUNK (LONGEST / DEPTH)
+
+static_assert(32 * sizeof(Seen) <= 16 * OUT_LINE * sizeof(float), "room for what 32 threads have seen");
+
+KERNEL(wgmma_tma, TmaProduct) {
+    SHARED_BYTES(bytes);
+    SHARED u64 full[STAGES], empty[STAGES];
+    u16* const stages = (u16*)bytes;
+    const Product& q = p.product;
+    const u32 t = thread_index(), warp = t / 32, lane = t % 32;
+    const u32 tiles = (q.m + TILE_M - 1) / TILE_M * ((q.n + TILE_N - 1) / TILE_N) * q.batch * q.splits;
+    if (t == 0) {
+        for (u32 i = 0; i < STAGES; i++) {
+            mbarrier_init(&full[i], 1);
+            mbarrier_init(&empty[i], WARPS);
+        }
+        fence_mbarrier_init();
+    }
+    block_barrier();
+
+    // Stages are used in turn; each time around, the phase of their barriers is the other.
+    u32 stage = 0, phase = 0;
+    auto next = [&] {
+        stage += 1;
+        if (stage == STAGES) stage = 0, phase ^= 1;
+    };
+    auto steps_of = [&](const Block& block) {
+        const u32 rest = q.k - block.part * q.depth;
+        return ((rest < q.depth ? rest : q.depth) + DEPTH - 1) / DEPTH;
+    };
+
+    if (warp >= WARPS) {
+        setmaxnreg_dec();
+        if (t != CONSUMERS) return;
+        for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
+            Place place = place_of(q, block_of(q, tile, TILE_M, TILE_N));
+            const u32 steps = steps_of(place.block);
+#pragma unroll 1
+            for (u32 step = 0; step < steps; step++, next(), next_64(q, place)) {
+                u16* const a = stages + stage * STAGE;
+                // In the first round nobody has to be waited for: the phase before the first counts as complete.
+                mbarrier_wait(&empty[stage], phase ^ 1);
+                mbarrier_expect_tx(&full[stage], STAGE * 2);
+                load_a(a, p, place, &full[stage]);
+                load_b(a + A_HALVES, p, place, &full[stage]);
+            }
+        }
+        return;
+    }
+
+    setmaxnreg_inc();
+    float* const out = (float*)(bytes + STAGES * STAGE * 2) + warp * 16 * OUT_LINE;
+    const bool whole = q.splits == 1;
+    Epilogue e;
+    if (whole) e = begin(q.y);
+    // What a thread has seen waits where results go out, while these are being summed: registers are scarce.
+    Seen* const kept = (Seen*)out + lane;
+    *kept = Seen{};
+#pragma unroll 1
+    for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
+        const Block block = block_of(q, tile, TILE_M, TILE_N);
+        const u32 steps = steps_of(block);
+        float sums[TILE_N / 8][4] = {}, total[ADDS ? TILE_N / 8 : 1][4] = {};
+        u32 before = 0, step = 0;
+        auto multiply_to = [&](u32 end) {
+#pragma unroll 1
+            for (; step < end; step++, next()) {
+                const u16* const a = stages + stage * STAGE;
+                const u16* const b = a + A_HALVES;
+                const u16* const own = a + warp / 4 * 64 * 64;
+                mbarrier_wait(&full[stage], phase);
+                wgmma_fence();
+#pragma unroll
+                for (u32 k = 0; k < DEPTH; k += 16) {
+                    u64 left = A_ALONG_K ? lines_along_k(own + k) : lines_across(own + k * 64, DEPTH * 128);
+                    u64 right = B_ALONG_K ? lines_along_k(b + k) : lines_across(b + k * 64, DEPTH * 128);
+                    wgmma_mma_async<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
+                }
+                wgmma_commit();
+                // The products of the step before are done, while these run: its stage is free.
+                wgmma_wait_but_one();
+                if (step != 0 && lane == 0) mbarrier_arrive(&empty[before]);
+                before = stage;
+            }
+            wgmma_wait(sums);
+        };
+#if ADDS
+#pragma unroll 1
+        while (steps - step > CHUNK) {
+            multiply_to(step + CHUNK);
+#pragma unroll
+            for (u32 j = 0; j < TILE_N / 2; j++) total[j / 4][j % 4] += sums[j / 4][j % 4], sums[j / 4][j % 4] = 0.0f;
+        }
+#endif
+        multiply_to(steps);
+#if ADDS
+#pragma unroll
+        for (u32 j = 0; j < TILE_N / 2; j++) sums[j / 4][j % 4] += total[j / 4][j % 4];
+#endif
+        if (steps != 0 && lane == 0) mbarrier_arrive(&empty[before]);
+
+        Seen seen = *kept;
+        warp_barrier();
+        // Each warp has 16 rows; eight results side by side meet in one lane, OUT_COLUMNS columns at a time.
+#pragma unroll
+        for (u32 c = 0; c < TILE_N / OUT_COLUMNS; c++) {
+#pragma unroll
+            for (u32 j = 0; j < OUT_COLUMNS / 8; j++) {
+                const float* from = sums[c * (OUT_COLUMNS / 8) + j];
+                float* to = out + lane / 4 * OUT_LINE + j * 8 + lane % 4 * 2;
+                to[0] = from[0], to[1] = from[1];
+                to[8 * OUT_LINE] = from[2], to[8 * OUT_LINE + 1] = from[3];
+            }
+            warp_barrier();
+            store_tile(q, block.z, block.part, block.m + warp * 16, block.n + c * OUT_COLUMNS, out, OUT_LINE, 16, OUT_COLUMNS / 8, e,
+                       seen);
+            warp_barrier();
+        }
+        *kept = seen;
+    }
+    if (whole) end(q.y, e, *kept);
+}
