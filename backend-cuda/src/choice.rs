@@ -12,8 +12,8 @@
 
 use crate::{
     kernels::{
-        Kernel, LONGEST, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES, WGMMA_TMA_WEIGHT_T,
-        WGMMA_WEIGHT_T,
+        Kernel, LONGEST, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CLUSTERS, WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES,
+        WGMMA_TMA_WEIGHT_T, WGMMA_WEIGHT_T,
     },
     plan::{Kind, Plan},
 };
@@ -43,6 +43,8 @@ pub(crate) struct Choice {
     pub kernel: &'static Kernel,
     /// Rows and columns of a block's results.
     pub tile: [u32; 2],
+    /// Blocks of a cluster, whose results stand below each other; they share the columns' operand.
+    pub cluster: u32,
     means: Means,
     /// Whether rows and columns are exchanged: [`Plan::transposed`].
     pub transposed: bool,
@@ -75,8 +77,9 @@ const PLAIN_TILE: [u32; 2] = [64, 64];
 const SHORTEST: u32 = 256;
 /// Of k in one stage of a kernel.
 const DEPTH: u32 = 64;
-/// Rounds that are tried: beyond that they are even anyway.
+/// Rounds that are tried, and parts more than need be: beyond that they are even anyway.
 const ROUNDS: u32 = 4;
+const FEW: u32 = 8;
 
 /// Clocks from a block's begin until its tensor cores work, and from its last product until it ends.
 const START: u64 = 1500;
@@ -110,12 +113,13 @@ impl Demand {
 impl Choice {
     /// Numbers of any type.
     pub fn plain(kernel: &'static Kernel) -> Self {
-        Self { kernel, tile: PLAIN_TILE, means: Means::Threads, transposed: false }
+        Self { kernel, tile: PLAIN_TILE, cluster: 1, means: Means::Threads, transposed: false }
     }
 
     /// Halves of any alignment, on every device: the simplest way by tensor cores.
     pub fn any(kind: Kind) -> Self {
-        Self { kernel: &kind.tensor()[4], tile: TILES[4], means: Means::Elements(WARPS[4]), transposed: false }
+        let means = Means::Elements(WARPS[4]);
+        Self { kernel: &kind.tensor()[4], tile: TILES[4], cluster: 1, means, transposed: false }
     }
 
     /// Halves in aligned eights, on every device.
@@ -123,6 +127,7 @@ impl Choice {
         let of = |i: usize| Self {
             kernel: &kind.tensor()[i],
             tile: TILES[i],
+            cluster: 1,
             means: Means::Warps(WARPS[i]),
             transposed: false,
         };
@@ -133,11 +138,14 @@ impl Choice {
     pub fn warpgroups(kind: Kind) -> Vec<Self> {
         let i = kind.index();
         let of = |kernels: &'static [Kernel], tiles: [[u32; 2]; 2], means, transposed| {
-            kernels.iter().zip(tiles).map(move |(kernel, tile)| Self { kernel, tile, means, transposed })
+            kernels.iter().zip(tiles).map(move |(kernel, tile)| Self { kernel, tile, cluster: 1, means, transposed })
         };
         let (small, narrow) = ([TILES[0], TILES[1]], [TILES[1]; 2]);
         match kind {
-            Kind::Matrices(_) => of(&WGMMA_TMA[i], WGMMA_TMA_TILES, Means::Tma, false).collect(),
+            Kind::Matrices(_) => of(&WGMMA_TMA[i], WGMMA_TMA_TILES, Means::Tma, false)
+                .zip(WGMMA_TMA_CLUSTERS)
+                .map(|(way, cluster)| Self { cluster, ..way })
+                .collect(),
             Kind::Convolution(pass) => {
                 let last = usize::from(pass == Pass::Weight);
                 of(&WGMMA_TMA_CONVOLUTIONS[i], small, Means::Tma, false)
@@ -182,17 +190,28 @@ impl Choice {
         matches!(self.means, Means::Tma | Means::Warpgroups)
     }
 
-    /// How many tiles so many results fill.
+    /// How many tiles of a cluster so many results fill.
     fn tiles(&self, [mut m, mut n, _]: [u32; 3], batch: u32) -> u32 {
         if self.transposed {
             (m, n) = (n, m);
         }
-        m.div_ceil(self.tile[0]) * n.div_ceil(self.tile[1]) * batch
+        m.div_ceil(self.tile[0] * self.cluster) * n.div_ceil(self.tile[1]) * batch
     }
 
-    /// Blocks that have work.
-    pub fn blocks(&self, demand: &Demand, cut: &Cut) -> u32 {
-        self.tiles(demand.mnk, demand.batch) * cut.parts
+    /// Blocks of a launch: one for each tile, or with TMA one for each multiprocessor, which goes from tile to tile.
+    pub fn blocks(&self, demand: &Demand, cut: &Cut, multiprocessors: u32) -> u32 {
+        let tiles = self.tiles(demand.mnk, demand.batch) * cut.parts;
+        self.cluster * if self.is_tma() { tiles.min(self.places(multiprocessors)) } else { tiles }
+    }
+
+    /// Tiles that a device works on at once.
+    fn places(&self, multiprocessors: u32) -> u32 {
+        (multiprocessors / self.cluster).max(1)
+    }
+
+    /// Sides of what TMA brings of each operand at a time, beside 64 of k.
+    pub fn tma_tile(&self) -> [u32; 2] {
+        [self.tile[0], self.tile[1] / self.cluster]
     }
 
     /// Clocks of a multiprocessor for a tile and 64 of k.
@@ -212,15 +231,16 @@ impl Choice {
         u64::from(products.max(shared).max(instructions))
     }
 
-    /// The cut of fewest clocks among those that fill one, two … rounds, and that of fewest parts.
+    /// The cut of fewest clocks among those of few parts and those that fill one, two … rounds.
     pub fn cut(&self, demand: &Demand, multiprocessors: u32) -> Cut {
         let tiles = self.tiles(demand.mnk, demand.batch).max(1);
         // These add their sums themselves (`ADDS` of wgmma_tma.cu).
         let in_one = if self.is_tma() && self.tile[1] <= 128 { 1 } else { demand.mnk[2].div_ceil(demand.longest) };
         let least = demand.least.max(in_one).max(1);
         let most = demand.most.max(least);
-        let rounds = (1..=ROUNDS).map(|rounds| (rounds * multiprocessors / tiles).clamp(least, most));
-        let cuts = core::iter::once(least).chain(rounds).map(|parts| self.cut_in(parts, demand, multiprocessors));
+        let rounds = (1..=ROUNDS).map(|rounds| (rounds * self.places(multiprocessors) / tiles).clamp(least, most));
+        let few = least..=most.min(least + FEW);
+        let cuts = few.chain(rounds).map(|parts| self.cut_in(parts, demand, multiprocessors));
         cuts.min_by_key(|cut| (cut.clocks, cut.parts)).unwrap_or_else(|| self.cut_in(least, demand, multiprocessors))
     }
 
@@ -232,10 +252,16 @@ impl Choice {
         let parts = k.div_ceil(depth).max(1);
         let tiles = u64::from(self.tiles(demand.mnk, demand.batch)) * u64::from(parts);
         let end = START + u64::from(self.tile[0] * self.tile[1]) / RESULTS;
-        let block = u64::from(depth / DEPTH) * self.stage() + end;
+        let sum = u64::from(depth / DEPTH) * self.stage();
+        // Blocks that leave the tensor cores waiting alone: two warps keep one of the four busy.
+        let together = match self.means {
+            Means::Warps([m, n]) | Means::Elements([m, n]) => 8 / u64::from(m * n),
+            Means::Tma | Means::Warpgroups | Means::Threads => 1,
+        };
+        let rounds = tiles.div_ceil(u64::from(self.places(multiprocessors)));
         // Parts are written and read.
         let bytes = 8 * u64::from(parts) * demand.results() as u64;
         let again = if parts == 1 { 0 } else { LAUNCH + bytes / (BYTES * u64::from(multiprocessors)) };
-        Cut { parts, depth, clocks: tiles.div_ceil(u64::from(multiprocessors)) * block + again }
+        Cut { parts, depth, clocks: rounds.max(together) * sum + rounds * end + again }
     }
 }

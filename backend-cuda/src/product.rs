@@ -101,9 +101,7 @@ impl Cuda {
             None => Choice::plain(plan.plain),
         };
         let cut = choice.cut(&demand, self.gpu().multiprocessors());
-        // With TMA each multiprocessor has one block, which goes from tile to tile.
-        let most = if choice.is_tma() { self.gpu().multiprocessors() } else { u32::MAX };
-        let blocks = [choice.blocks(&demand, &cut).min(most), 1, 1];
+        let blocks = [choice.blocks(&demand, &cut, self.gpu().multiprocessors()), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
         let part = if cut.parts > 1 { self.scratch(Use::Work, cut.parts as usize * demand.results() * 4)? } else { 0 };
         // Exchanged roles are the kernel's own affair: results and parts lie where they would.
@@ -132,7 +130,7 @@ impl Cuda {
         // leave a matrix are cut.
         unsafe {
             if choice.is_tma() {
-                let maps = turned.maps(self.gpu(), choice.tile, [params.a, params.b])?;
+                let maps = turned.maps(self.gpu(), choice.tma_tile(), [params.a, params.b])?;
                 self.launch(choice.kernel, blocks, &TmaParams { maps, product: params, unused: [0; 2] })?;
             } else {
                 self.launch(choice.kernel, blocks, &params)?;

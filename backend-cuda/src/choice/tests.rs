@@ -34,13 +34,13 @@ fn tiles_by_even_rounds() {
         ([8192; 3], H100, "wgmma_tma_gemm_128x256", 1),
         // 32 large tiles would leave three quarters idle.
         ([1024; 3], H100, "wgmma_tma_gemm_128x128", 1),
-        // 133 large tiles: the last alone would take a round as long as all others.
-        ([128 * 133, 256, 4096], H100, "wgmma_tma_gemm_128x128", 1),
-        ([128 * 133, 256, 4096], 133, "wgmma_tma_gemm_128x256", 1),
+        // 67 pairs of large tiles: the last alone would take a round as long as all others.
+        ([128 * 134, 256, 4096], H100, "wgmma_tma_gemm_128x128", 1),
+        ([128 * 134, 256, 4096], 134, "wgmma_tma_gemm_128x256", 1),
         // Columns of which the large tile would waste most.
         ([8192, 64, 1024], H100, "wgmma_tma_gemm_128x128", 1),
         // Few results of long sums are cut.
-        ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 8),
+        ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 2),
         // Nothing to share.
         ([8, 8, 8], H100, "tensor_gemm_64x64", 1),
     ] {

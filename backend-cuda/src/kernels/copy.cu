@@ -9,7 +9,7 @@ struct CopyParams {
     u32 lens[COPY_DIMS];
     u32 type;
     u32 count;
-    // Whether all is aligned to vec8s, and vec8s are contiguous in x and y.
+    // Whether all is aligned to eights, and eights are contiguous in x and y.
     u32 wide;
     u32 unused;
 };

@@ -1,4 +1,4 @@
-// Channels in vec8s, for convolutions of images of few channels: what is behind them is zero.
+// Channels in eights, for convolutions of images of few channels: what is behind them is zero.
 
 struct PadParams {
     // Halves [rows, channels], and where [rows, 8] go.

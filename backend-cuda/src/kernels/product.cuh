@@ -213,7 +213,12 @@ DEVICE void store_tile(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const f
         if (whole && p.wide) {
             float v[8];
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = from[j * step] + bias_at(p, z, column + j);
+            for (u32 j = 0; j < 8; j++) v[j] = from[j * step];
+            // Asked once for all eight.
+            if (p.bias != 0) {
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, column + j);
+            }
             put8(p.y, e, seen, at, v);
             continue;
         }

@@ -98,17 +98,18 @@ macro_rules! wgmma_128x64 {
     };
 }
 
-/// A tile of warpgroups, with four warps that bring operands by TMA.
+/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster.
 macro_rules! wgmma_tma {
-    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal) => {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal) => {
         Kernel {
             module: &Module {
                 defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("WGMMA", 1),
-                    ("CONSUMERS", 2 * $m), ("LONGEST", LONGEST)],
+                    ("CONSUMERS", 2 * $m), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
                 threads: 2 * $m + 128,
                 blocks: 1,
-                // Stages of both operands, 64 of k; 16 rows of 32 results of each warp on their way out.
-                shared: $stages * 128 * ($m + $n) + $m / 16 * 16 * 36 * 4,
+                // Stages of both operands, 64 of k; 16 rows of 32 results of each warp on their way out; two barriers
+                // for each stage.
+                shared: $stages * (128 * ($m + $n) + 2 * 8) + $m / 16 * 16 * 36 * 4,
                 arch: [90, 90],
                 ..Module::new(
                     concat!("wgmma_tma_", $name, "_", $tile),
@@ -121,18 +122,18 @@ macro_rules! wgmma_tma {
 }
 macro_rules! wgmma_tmas {
     ($name:literal, $layout:tt) => {
-        [wgmma_tma!($name, $layout, "128x256", 128, 256, 4), wgmma_tma!($name, $layout, "128x128", 128, 128, 6)]
+        [wgmma_tma!($name, $layout, "128x256", 128, 256, 4, 2), wgmma_tma!($name, $layout, "128x128", 128, 128, 6, 1)]
     };
 }
 
 macro_rules! wgmma_tma_convolutions {
     ($name:literal, $layout:tt) => {
-        [wgmma_tma!($name, $layout, "128x128", 128, 128, 6), wgmma_tma_128x64!($name, $layout)]
+        [wgmma_tma!($name, $layout, "128x128", 128, 128, 6, 1), wgmma_tma_128x64!($name, $layout)]
     };
 }
 macro_rules! wgmma_tma_128x64 {
     ($name:literal, $layout:tt) => {
-        wgmma_tma!($name, $layout, "128x64", 128, 64, 8)
+        wgmma_tma!($name, $layout, "128x64", 128, 64, 8, 1)
     };
 }
 
@@ -158,6 +159,8 @@ pub static WGMMA_WEIGHT_T: [Kernel; 1] = [layout!(wgmma_128x64, "weight_t", 4, 0
 pub static WGMMA_TMA_WEIGHT_T: [Kernel; 1] = [layout!(wgmma_tma_128x64, "weight_t", 4, 0, 0)];
 /// Rows and columns of the tiles of [`WGMMA_TMA`].
 pub const WGMMA_TMA_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
+/// Blocks of their clusters.
+pub const WGMMA_TMA_CLUSTERS: [u32; 2] = [2, 1];
 /// Products of any numbers, by kind: matrices, forward, data, weight.
 pub static PLAIN: [Kernel; 4] = [
     layout!(plain, "gemm", 0, 0, 0),

@@ -11,10 +11,18 @@ typedef long long i64;
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
+// What it declares each block has for itself; in the emulation the blocks of a cluster have it in common.
 #define SHARED __shared__
+#define BLOCKS_IN_SHARED 1
 // So many blocks are to fit a multiprocessor; before sm_80 its memory holds but one of the large kernels.
-#define KERNEL(name, Params) \
-    extern "C" __global__ void __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name(const __grid_constant__ Params p)
+#if CLUSTER > 1
+#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define IN_CLUSTERS
+#endif
+#define KERNEL(name, Params)                                                                                \
+    extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name( \
+        const __grid_constant__ Params p)
 // All shared memory of a kernel whose amount the host chooses.
 #define SHARED_BYTES(name) extern __shared__ __align__(1024) u8 name[]
 
@@ -42,6 +50,7 @@ DEVICE u32 thread_count() { return CONSUMERS; }
 #else
 DEVICE u32 thread_count() { return blockDim.x; }
 #endif
+DEVICE u32 block_in_shared() { return 0; }
 DEVICE u32 block_x() { return blockIdx.x; }
 DEVICE u32 block_y() { return blockIdx.y; }
 DEVICE u32 block_z() { return blockIdx.z; }
@@ -312,11 +321,11 @@ DEVICE void mbarrier_init(u64* at, u32 threads) {
 // Barriers just made are seen by TMA, and after the next barrier by other threads.
 DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void mbarrier_arrive(u64* at) {
-    asm volatile("mbarrier.mbarrier_arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
 }
 // Arrives, and makes the phase wait for so many bytes too.
 DEVICE void mbarrier_expect_tx(u64* at, u32 bytes) {
-    asm volatile("mbarrier.mbarrier_arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
 }
 // Until the last phase of this number is complete.
 DEVICE void mbarrier_wait(u64* at, u32 phase) {
@@ -340,6 +349,34 @@ DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* 
         "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
+#if CLUSTER > 1
+// Blocks of a cluster (PTX ISA, "mapa", "barrier.cluster"): all of them run at once and reach each other's shared memory.
+DEVICE u32 cluster_rank() {
+    u32 rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// All threads of the cluster that have not ended; what they wrote is seen.
+DEVICE void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+// Arrives at the barrier that stands at the same place in another block.
+DEVICE void mbarrier_arrive_in(u64* at, u32 block) {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(shared_address(at)),
+        "r"(block)
+        : "memory");
+}
+// As `tma_load`, to the same place in every block of the cluster; its bytes count for the barrier of each.
+DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::
+            "r"(shared_address(to)),
+        "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "h"((u16)((1 << CLUSTER) - 1))
+        : "memory");
+}
+#endif
 // The same of pixels, 64 channels of each from c on: the one at (column, row) of an image and those that follow it, moved
 // by a tap (PTX ISA, "im2col mode").
 DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,

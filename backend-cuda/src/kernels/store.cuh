@@ -112,7 +112,8 @@ struct Epilogue {
 
 // All threads of a block begin together.
 DEVICE Epilogue begin(const Store& s) {
-    SHARED Row row;
+    SHARED Row rows[BLOCKS_IN_SHARED];
+    Row& row = rows[block_in_shared()];
     Epilogue e;
     e.factor = factor_between(s.exponents[s.from], s.exponents[s.to]);
     u32 step = s.control[CONTROL_DETAIL];

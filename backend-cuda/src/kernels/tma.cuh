@@ -143,9 +143,21 @@ DEVICE void load_a(u16* to, const TmaProduct& p, const Place& place, u64* full) 
 #endif
 }
 
-DEVICE void load_b(u16* to, const TmaProduct& p, const Place& place, u64* full) {
+// In a cluster, the share of block `rank`, to all.
+DEVICE void load_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u64* full) {
     const Block& block = place.block;
+#if CLUSTER > 1
+    const u32 share = TILE_N / CLUSTER;
 #if B_ALONG_K
+    tma_load_multicast(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
+#else
+#pragma unroll
+    for (u32 i = 0; i < share; i += 64) {
+        const u32 panel = rank * share + i;
+        tma_load_multicast(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+    }
+#endif
+#elif B_ALONG_K
     tma_load(to, p.b, place.k, block.n, block.z, full);
 #else
 #pragma unroll

@@ -6,6 +6,9 @@
 // where they leave their tensor. The other warps are groups of four that multiply (wgmma), 64 rows each. They
 // speak through two barriers for each stage: `full` is complete when its bytes are there, `empty` when all groups have
 // read them.
+//
+// CLUSTER blocks work side by side on rows below each other: each brings its own rows of a, and its share of the columns
+// of b to all of them, so that b comes from the second cache once. A stage is empty when the groups of all have read it.
 
 #define A_HALVES (TILE_M * DEPTH)
 #define B_HALVES (TILE_N * DEPTH)
@@ -13,6 +16,8 @@
 #define OUT_COLUMNS 32
 #define OUT_LINE (OUT_COLUMNS + 4)
 #define WARPS (CONSUMERS / 32)
+// Rows of a cluster.
+#define ROWS (TILE_M * CLUSTER)
 // Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where registers allow it, sums
 // of LONGEST terms are added by threads, which round to nearest, as `finish` adds parts.
 #define ADDS (TILE_N <= 128)
@@ -22,19 +27,40 @@ static_assert(32 * sizeof(Seen) <= 16 * OUT_LINE * sizeof(float), "room for what
 
 KERNEL(wgmma_tma, TmaProduct) {
     SHARED_BYTES(bytes);
-    SHARED u64 full[STAGES], empty[STAGES];
     u16* const stages = (u16*)bytes;
+    u64* const full = (u64*)(bytes + STAGES * STAGE * 2 + WARPS * 16 * OUT_LINE * 4);
+    u64* const empty = full + STAGES;
     const Product& q = p.product;
     const u32 t = thread_index(), warp = t / 32, lane = t % 32;
-    const u32 tiles = (q.m + TILE_M - 1) / TILE_M * ((q.n + TILE_N - 1) / TILE_N) * q.batch * q.splits;
+    const u32 tiles = (q.m + ROWS - 1) / ROWS * ((q.n + TILE_N - 1) / TILE_N) * q.batch * q.splits;
     if (t == 0) {
         for (u32 i = 0; i < STAGES; i++) {
             mbarrier_init(&full[i], 1);
-            mbarrier_init(&empty[i], WARPS);
+            mbarrier_init(&empty[i], WARPS * CLUSTER);
         }
         fence_mbarrier_init();
     }
+#if CLUSTER > 1
+    const u32 rank = cluster_rank();
+    cluster_barrier();
+#else
+    const u32 rank = 0;
     block_barrier();
+#endif
+    // Of this cluster, tile after tile.
+    const u32 first = block_x() / CLUSTER, clusters = blocks_x() / CLUSTER;
+    auto block_at = [&](u32 tile) {
+        Block block = block_of(q, tile, ROWS, TILE_N);
+        block.m += rank * TILE_M;
+        return block;
+    };
+    auto release = [&](u32 stage) {
+#if CLUSTER > 1
+        if (lane < CLUSTER) mbarrier_arrive_in(&empty[stage], lane);
+#else
+        if (lane == 0) mbarrier_arrive(&empty[stage]);
+#endif
+    };
 
     // Stages are used in turn; each time around, the phase of their barriers is the other.
     u32 stage = 0, phase = 0;
@@ -50,8 +76,8 @@ KERNEL(wgmma_tma, TmaProduct) {
     if (warp >= WARPS) {
         setmaxnreg_dec();
         if (t != CONSUMERS) return;
-        for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
-            Place place = place_of(q, block_of(q, tile, TILE_M, TILE_N));
+        for (u32 tile = first; tile < tiles; tile += clusters) {
+            Place place = place_of(q, block_at(tile));
             const u32 steps = steps_of(place.block);
 #pragma unroll 1
             for (u32 step = 0; step < steps; step++, next(), next_64(q, place)) {
@@ -60,7 +86,7 @@ KERNEL(wgmma_tma, TmaProduct) {
                 mbarrier_wait(&empty[stage], phase ^ 1);
                 mbarrier_expect_tx(&full[stage], STAGE * 2);
                 load_a(a, p, place, &full[stage]);
-                load_b(a + A_HALVES, p, place, &full[stage]);
+                load_b(a + A_HALVES, p, place, rank, &full[stage]);
             }
         }
         return;
@@ -75,10 +101,10 @@ KERNEL(wgmma_tma, TmaProduct) {
     Seen* const kept = (Seen*)out + lane;
     *kept = Seen{};
 #pragma unroll 1
-    for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
-        const Block block = block_of(q, tile, TILE_M, TILE_N);
+    for (u32 tile = first; tile < tiles; tile += clusters) {
+        const Block block = block_at(tile);
         const u32 steps = steps_of(block);
-        float sums[TILE_N / 8][4] = {}, total[ADDS ? TILE_N / 8 : 1][4] = {};
+        float sums[TILE_N / 8][4] = {};
         u32 before = 0, step = 0;
         auto multiply_to = [&](u32 end) {
 #pragma unroll 1
@@ -97,12 +123,13 @@ KERNEL(wgmma_tma, TmaProduct) {
                 wgmma_commit();
                 // The products of the step before are done, while these run: its stage is free.
                 wgmma_wait_but_one();
-                if (step != 0 && lane == 0) mbarrier_arrive(&empty[before]);
+                if (step != 0) release(before);
                 before = stage;
             }
             wgmma_wait(sums);
         };
 #if ADDS
+        float total[TILE_N / 8][4] = {};
 #pragma unroll 1
         while (steps - step > CHUNK) {
             multiply_to(step + CHUNK);
@@ -115,7 +142,7 @@ KERNEL(wgmma_tma, TmaProduct) {
 #pragma unroll
         for (u32 j = 0; j < TILE_N / 2; j++) sums[j / 4][j % 4] += total[j / 4][j % 4];
 #endif
-        if (steps != 0 && lane == 0) mbarrier_arrive(&empty[before]);
+        if (steps != 0) release(before);
 
         Seen seen = *kept;
         warp_barrier();
@@ -137,4 +164,8 @@ KERNEL(wgmma_tma, TmaProduct) {
         *kept = seen;
     }
     if (whole) end(q.y, e, *kept);
+#if CLUSTER > 1
+    // A block's memory lasts until nobody arrives at its barriers any more.
+    cluster_barrier();
+#endif
 }

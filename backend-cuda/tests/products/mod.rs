@@ -67,7 +67,7 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
 fn shapes() -> Result<Vec<Work>, ShapeError> {
     let mut all = vec![];
     for [m, n, k] in
-        [[136, 144, 72], [264, 392, 136], [136, 104, 200], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]]
+        [[136, 144, 72], [264, 392, 136], [104, 112, 200], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]]
     {
         let p = Gemm::new(m, n, k)?;
         all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?].map(Work::Gemm));
@@ -125,6 +125,19 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
     Ok(all)
 }
 
+/// Long sums of few results: cut on a device of eight multiprocessors.
+fn long_sums() -> Result<Vec<Work>, ShapeError> {
+    let forward = [
+        Conv2d::padded([2, 7, 5, 200], 16, [3, 3], [1, 1])?,
+        Conv2d::padded([2, 7, 5, 256], 64, [3, 3], [1, 1])?,
+    ];
+    let weights = [Conv2d::new([1, 40, 40, 72], 16, [1, 1])?, Conv2d::new([1, 40, 40, 128], 32, [1, 1])?];
+    let mut all = vec![Work::Gemm(Gemm::new(64, 64, 2048)?), Work::Gemm(Gemm::new(128, 128, 1536)?)];
+    all.extend(forward.map(|p| Work::Conv(p, Pass::Forward)));
+    all.extend(weights.map(|p| Work::Conv(p, Pass::Weight)));
+    Ok(all)
+}
+
 /// All shapes on a device; where results differ from the reference, panics.
 pub fn check(device: &Cuda) {
     check_some(device, usize::MAX);
@@ -132,8 +145,23 @@ pub fn check(device: &Cuda) {
 
 /// The first so many shapes.
 pub fn check_some(device: &Cuda, count: usize) {
+    check_these(device, shapes().expect("valid shapes").into_iter().take(count));
+}
+
+/// Shapes of long sums.
+pub fn check_long_sums(device: &Cuda) {
+    check_these(device, long_sums().expect("valid shapes"));
+}
+
+/// A sum longer than what one accumulator may add, which a kernel with operands by TMA adds itself.
+pub fn check_longest_sum(device: &Cuda) {
+    let p = Conv2d::new([1, 66, 64, 128], 8, [1, 1]).expect("a valid shape");
+    check_these(device, [Work::Conv(p, Pass::Weight)]);
+}
+
+fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>) {
     let name = device.caps().name.to_owned();
-    for work in shapes().expect("valid shapes").into_iter().take(count) {
+    for work in shapes {
         let (values, row) = results(device, work).expect("runs");
         let (want, want_row) = results(&Reference::default(), work).expect("runs");
         let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
