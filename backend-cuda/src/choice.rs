@@ -46,7 +46,7 @@ pub(crate) struct Choice {
     /// Blocks of a cluster, whose results stand below each other; they share the columns' operand.
     pub cluster: u32,
     means: Means,
-    /// Whether rows and columns are exchanged: [`Plan::transposed`].
+    /// Whether a tile's rows are columns of the result (`roles.cuh`).
     pub transposed: bool,
 }
 

@@ -41,8 +41,6 @@ pub struct Plan {
     /// Columns of the result: n, or fewer where x was padded to more channels than it has.
     pub kept: u32,
     pub batch: u32,
-    /// Whether rows and columns are those of the result exchanged.
-    pub transposed: bool,
     pub y_lead: u32,
     pub y_stride: u32,
     pub bias_stride: u32,
@@ -97,7 +95,6 @@ impl Plan {
             mnk: [m, n, k],
             kept: n,
             batch: p.batch(),
-            transposed: false,
             y_lead: lead[2],
             y_stride: strides[2],
             bias_stride: 0,
@@ -145,7 +142,6 @@ impl Plan {
             mnk,
             kept: mnk[1],
             batch: groups,
-            transposed: false,
             y_lead,
             y_stride,
             bias_stride: y_stride,
@@ -164,12 +160,6 @@ impl Plan {
             im2col,
             lens,
         }
-    }
-
-    /// The gradient of weights with rows and columns exchanged: x gives the rows, taps and inputs, dy the columns.
-    pub fn transposed(&self) -> Self {
-        let [m, n, k] = self.mnk;
-        Self { mnk: [n, m, k], transposed: !self.transposed, ..*self }
     }
 
     /// Whether TMA can walk through the operands: matrices of a batch lie behind each other.
@@ -210,15 +200,13 @@ impl Plan {
         };
         let ConvParams { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
         let taps = kernel[0] * kernel[1];
-        let outputs_of = |dy| matrices(dy, [all, self.mnk[2], 1], [64, 64, 1]);
         Ok(match pass {
             Pass::Forward => {
                 let w = [taps * inputs, outputs, self.batch];
                 [im2col(at[0], tile[0])?, matrices(at[1], w, [64, tile[1], 1])?]
             }
             Pass::Data => [im2col(at[0], tile[0])?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
-            Pass::Weight if self.transposed => [im2col(at[0], 64)?, outputs_of(at[1])?],
-            Pass::Weight => [outputs_of(at[0])?, im2col(at[1], 64)?],
+            Pass::Weight => [matrices(at[0], [all, self.mnk[2], 1], [64, 64, 1])?, im2col(at[1], 64)?],
         })
     }
 }

@@ -104,17 +104,14 @@ impl Cuda {
         let blocks = [choice.blocks(&demand, &cut, self.gpu().multiprocessors()), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
         let part = if cut.parts > 1 { self.scratch(Use::Work, cut.parts as usize * demand.results() * 4)? } else { 0 };
-        // Exchanged roles are the kernel's own affair: results and parts lie where they would.
-        let turned = if choice.transposed { plan.transposed() } else { *plan };
-        let [a, b] = if choice.transposed { [x.at[1], x.at[0]] } else { x.at };
         let mut params = ProductParams {
             y: self.store(y, plan.lens[3], blocks)?,
-            a,
-            b,
+            a: x.at[0],
+            b: x.at[1],
             bias: bias.map_or(0, |bias| bias.holds(plan.lens[2]).at()),
             parts: part,
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
-            mnk: turned.mnk,
+            mnk: plan.mnk,
             batch,
             splits: cut.parts,
             depth: cut.depth,
@@ -130,14 +127,13 @@ impl Cuda {
         // leave a matrix are cut.
         unsafe {
             if choice.is_tma() {
-                let maps = turned.maps(self.gpu(), choice.tma_tile(), [params.a, params.b])?;
+                let maps = plan.maps(self.gpu(), choice.tma_tile(), [params.a, params.b])?;
                 self.launch(choice.kernel, blocks, &TmaParams { maps, product: params, unused: [0; 2] })?;
             } else {
                 self.launch(choice.kernel, blocks, &params)?;
             }
         }
         if cut.parts > 1 {
-            params.mnk = plan.mnk;
             if plan.kept < n {
                 // Parts have all channels of a pixel, the result those that x has.
                 params.conv.x[2] = plan.kept / (n / plan.conv.inputs);

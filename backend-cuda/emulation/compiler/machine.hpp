@@ -1,4 +1,4 @@
-// The host twin of `../../src/kernels/ptx.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
+// The host twin of `../../src/kernels/ptx.cuh` and `cluster.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
 // a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
 // lanes, exact to the bit.
 //
@@ -26,13 +26,19 @@ typedef long long i64;
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
-#define SHARED static
-// Blocks of a cluster, which run together; the static variables of a kernel are one for all of them.
+// Blocks of a cluster, which run together.
 #if !defined(CLUSTER)
 #define CLUSTER 1
 #endif
-#define BLOCKS_IN_SHARED CLUSTER
-#define HAS_CP_ASYNC (__CUDA_ARCH__ >= 800)
+#if CLUSTER > 1
+// Variables of a kernel that each block has for itself: they are exchanged when another block's thread has its turn.
+#define SHARED static __attribute__((section("of_a_block")))
+extern "C" u8 __start_of_a_block[] __attribute__((visibility("hidden")));
+extern "C" u8 __stop_of_a_block[] __attribute__((visibility("hidden")));
+#else
+#define SHARED static
+#endif
+#define COPIES_RUN_BESIDE (__CUDA_ARCH__ >= 800)
 #define SHARED_BYTES(name) u8* const name = machine::own().shared
 
 struct alignas(16) Words4 {
@@ -81,6 +87,7 @@ struct alignas(1024) Cta {
     u8 shared[SHARED_MEMORY];
     u32 at[3], alive;
     Meeting all, consumers;
+    std::vector<u8> variables;
 };
 
 static Fiber fibers[MOST_THREADS], host;
@@ -109,8 +116,21 @@ static inline void change(Fiber* from, Fiber* to) { swapcontext(&from->context, 
 
 static inline Cta& own() { return ctas[current->cta]; }
 
+// Before a thread of another block has its turn.
+static inline void exchange_variables(Cta& from, Cta& to) {
+#if CLUSTER > 1
+    if (&from == &to) return;
+    from.variables.assign(__start_of_a_block, __stop_of_a_block);
+    to.variables.resize(from.variables.size());
+    memcpy(__start_of_a_block, to.variables.data(), to.variables.size());
+#else
+    (void)from, (void)to;
+#endif
+}
+
 static inline void go(Fiber* to) {
     Fiber* from = current;
+    exchange_variables(ctas[from->cta], ctas[to->cta]);
     current = to;
     change(from, to);
 }
@@ -278,7 +298,7 @@ static inline float add_products(float sum, const float* a, const float* b, int 
 }
 
 template <bool transposed>
-static inline void ldmatrix(u32 (&to)[4], const void* row) {
+static inline void load_matrices(u32 (&to)[4], const void* row) {
     const u64* rows = exchange(reinterpret_cast<u64>(row));
     u32 l = lane();
     for (u32 i = 0; i < 4; i++) {
@@ -320,15 +340,12 @@ static inline void copy_arrives(u32 last_group) {
     }                                                                                                     \
     static void name##_on_host(const Params& p)
 
-DEVICE Words4 load_once(const void* at) { return *static_cast<const Words4*>(at); }
-
 DEVICE u32 thread_index() { return machine::current->index; }
 #if defined(CONSUMERS)
 DEVICE u32 thread_count() { return CONSUMERS; }
 #else
 DEVICE u32 thread_count() { return machine::threads; }
 #endif
-DEVICE u32 block_in_shared() { return machine::current->cta; }
 DEVICE u32 block_x() { return machine::own().at[0]; }
 DEVICE u32 block_y() { return machine::own().at[1]; }
 DEVICE u32 block_z() { return machine::own().at[2]; }
@@ -394,11 +411,11 @@ DEVICE u32 atomic_max(u32* at, u32 x) {
     return before;
 }
 
-DEVICE void ldmatrix(u32 (&to)[4], const void* row) { machine::ldmatrix<false>(to, row); }
-DEVICE void ldmatrix_transposed(u32 (&to)[4], const void* row) { machine::ldmatrix<true>(to, row); }
+DEVICE void load_matrices(u32 (&to)[4], const void* row) { machine::load_matrices<false>(to, row); }
+DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) { machine::load_matrices<true>(to, row); }
 
 // Fragments as PTX lays them over lanes, "Matrix fragments for mma.m16n8k16 with floating point type".
-DEVICE void mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     using namespace machine;
     u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, pair = 2 * (l % 4);
     Warp& warp = machine::warp();
@@ -414,27 +431,27 @@ DEVICE void mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     }
 }
 
-DEVICE void cp_async(void* to, const void* from, bool there) {
+DEVICE void copy_beside(void* to, const void* from, bool there) {
     machine::Copy copy = {to, {0, 0, 0, 0}, machine::current->group};
     if (there) memcpy(&copy.what, from, 16);
     machine::current->copies.push_back(copy);
 }
-DEVICE void cp_async_commit() { machine::current->group += 1; }
+DEVICE void close_copies() { machine::current->group += 1; }
 template <int pending>
-DEVICE void cp_async_wait() {
+DEVICE void wait_for_copies() {
     u32 closed = machine::current->group;
     if (closed > pending) machine::copy_arrives(closed - pending - 1);
 }
 
-#if defined(WGMMA)
+#if defined(GROUP)
 // Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
 
-DEVICE void fence_proxy_async() {}
+DEVICE void fence_for_tensor_cores() {}
 // `sync.aligned`: no lane goes on before the others have come so far.
-DEVICE void wgmma_fence() { machine::meet(); }
-DEVICE void wgmma_commit() {}
-template <int vec8s>
-DEVICE void wgmma_wait(float (&)[vec8s][4]) { machine::meet(); }
+DEVICE void start_products() { machine::meet(); }
+DEVICE void close_products() {}
+template <int eights>
+DEVICE void wait_for_products(float (&)[eights][4]) { machine::meet(); }
 
 DEVICE u64 lines_descriptor(const void* at, u64 panels) {
     u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::own().shared);
@@ -459,15 +476,15 @@ static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
 }
 }  // namespace machine
 
-template <bool a_across, bool b_across, int vec8s>
-DEVICE void wgmma_mma_async(float (&d)[vec8s][4], u64 a, u64 b) {
+template <bool a_across, bool b_across, int eights>
+DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
     using namespace machine;
     const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
     float left[2][16], right[16];
     for (u32 i = 0; i < 2; i++) {
         for (u32 k = 0; k < 16; k++) left[i][k] = described(a, a_across, row + 8 * i, k);
     }
-    for (u32 j = 0; j < vec8s; j++) {
+    for (u32 j = 0; j < eights; j++) {
         for (u32 c = 0; c < 2; c++) {
             for (u32 k = 0; k < 16; k++) right[k] = described(b, b_across, 8 * j + 2 * (l % 4) + c, k);
             d[j][c] = add_products(d[j][c], left[0], right, 16);
@@ -475,11 +492,11 @@ DEVICE void wgmma_mma_async(float (&d)[vec8s][4], u64 a, u64 b) {
         }
     }
 }
-DEVICE void wgmma_wait_but_one() { machine::meet(); }
+DEVICE void wait_for_all_products_but_one() { machine::meet(); }
 #endif
 
 #if defined(CONSUMERS)
-// Barriers with phases, in their 8 bytes; tiles of TMA arrive as late as they may in one launch, at once in the next.
+// Barriers with phases, in their 8 bytes; boxes arrive as late as they may in one launch, at once in the next.
 
 namespace machine {
 struct Phases {
@@ -565,21 +582,21 @@ static inline Box box_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u
 }
 }  // namespace machine
 
-DEVICE void setmaxnreg_dec() {}
-DEVICE void setmaxnreg_inc() {}
-DEVICE void mbarrier_init(u64* at, u32 threads) {
+DEVICE void give_registers() {}
+DEVICE void take_registers() {}
+DEVICE void start_phases(u64* at, u32 threads) {
     machine::phases(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
 }
-DEVICE void fence_mbarrier_init() {}
-DEVICE void mbarrier_arrive(u64* at) {
+DEVICE void fence_phases() {}
+DEVICE void arrive(u64* at) {
     machine::phases(at).pending -= 1;
     machine::look(machine::phases(at));
 }
-DEVICE void mbarrier_expect_tx(u64* at, u32 bytes) {
+DEVICE void expect_bytes(u64* at, u32 bytes) {
     machine::phases(at).bytes += static_cast<int32_t>(bytes);
-    mbarrier_arrive(at);
+    arrive(at);
 }
-DEVICE void mbarrier_wait(u64* at, u32 phase) {
+DEVICE void wait_for_phase(u64* at, u32 phase) {
     using namespace machine;
     while (phases(at).phase == phase) {
         for (size_t i = 0; i < boxes.size();) {
@@ -593,14 +610,14 @@ DEVICE void mbarrier_wait(u64* at, u32 phase) {
         if (phases(at).phase == phase) take_turns();
     }
 }
-DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
     machine::ask(machine::box_of(to, from, x, y, z, full));
 }
 #if CLUSTER > 1
 DEVICE u32 cluster_rank() { return machine::current->cta; }
 DEVICE void cluster_barrier() { machine::meet_in(machine::cluster, machine::alive); }
-DEVICE void mbarrier_arrive_in(u64* at, u32 block) { mbarrier_arrive(machine::in_block(at, block)); }
-DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void arrive_in(u64* at, u32 block) { arrive(machine::in_block(at, block)); }
+DEVICE void copy_box_to_all(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
     for (u32 cta = 0; cta < CLUSTER; cta++) {
         machine::Box box = machine::box_of(to, from, x, y, z, full);
         box.cta = cta;
@@ -609,7 +626,7 @@ DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u3
     }
 }
 #endif
-DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u64* full) {
     machine::Box box = machine::box_to(to, from, full);
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],

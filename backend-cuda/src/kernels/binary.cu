@@ -34,9 +34,9 @@ struct BinaryOf {
     DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
         float b[8];
         const bool whole = p.cols % 8 == 0;
-        load8_once(p.a, p.a_type, i, v);
+        load8(p.a, p.a_type, i, v);
         if (p.over == OVER_ALL) {
-            load8_once(p.b, p.b_type, i, b);
+            load8(p.b, p.b_type, i, b);
         } else if (p.over == OVER_PER_COLUMN && whole) {
             load8(p.b, p.b_type, i % p.cols, b);
         } else {

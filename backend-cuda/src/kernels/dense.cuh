@@ -54,6 +54,3 @@ struct InRows : F {
 // One element from `i` on, or eight where `i` is a multiple of eight.
 DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
 DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[8]) { load8(x, type, i, v); }
-// The same of what nobody reads again soon.
-DEVICE void load_some_once(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
-DEVICE void load_some_once(const void* x, u32 type, u64 i, float (&v)[8]) { load8_once(x, type, i, v); }

@@ -7,16 +7,13 @@
 //   FORWARD    pixel of y        output            tap, input        x    w
 //   DATA       pixel of x        input             tap, output       dy   w
 //   WEIGHT     output            tap, input        pixel of y        dy   x
-//   WEIGHT_T   tap, input        output            pixel of y        x    dy
 //
-// WEIGHT_T is WEIGHT with rows and columns exchanged, for few outputs; results lie as those of WEIGHT.
 // z counts matrices of a batch, or groups. Layouts are NHWC and OHWI (`core::descriptor::{Gemm, Conv2d}`).
 
 #define GEMM 0
 #define FORWARD 1
 #define DATA 2
 #define WEIGHT 3
-#define WEIGHT_T 4
 
 struct Product {
     Store y;
@@ -24,13 +21,13 @@ struct Product {
     const void* b;
     // None: 0.
     const void* bias;
-    // Sums of parts of k, [part][z][m][n] (WEIGHT_T: [n][m]), if there is more than one part.
+    // Sums of parts of k, [part][z][m][n], if there is more than one part.
     float* parts;
     u32 a_type, b_type, bias_type;
     u32 m, n, k, batch;
     // Parts of k, and their length.
     u32 splits, depth;
-    // Elements from row to row (WEIGHT_T: from column to column) and from z to z in y; of the bias from z to z.
+    // Elements from row to row and from z to z in y; of the bias from z to z.
     u32 y_lead, y_stride, bias_stride;
     // GEMM: elements from one m, k, z to the next in a, and from one k, n, z in b. FORWARD: that of b.
     u32 a_m, a_k, a_stride, b_k, b_n, b_stride;
@@ -71,15 +68,6 @@ DEVICE u32 read_x(const Product& p, const Side& corner, const Side& tap) {
     return u < p.h && v < p.w ? corner.base + (u * p.w + v) * p.c + tap.base : NOWHERE;
 }
 
-#if MODE == WEIGHT || MODE == WEIGHT_T
-// A tap and an input of group z.
-DEVICE Side weight_of(const Product& p, u32 z, u32 number) {
-    Side side = tap(p, number, p.inputs);
-    side.base += z * p.inputs;
-    return side;
-}
-#endif
-
 DEVICE Side a_of_m(const Product& p, u32 z, u32 m) {
 #if MODE == GEMM
     return Side{z * p.a_stride + m * p.a_m, 0, 0};
@@ -89,8 +77,6 @@ DEVICE Side a_of_m(const Product& p, u32 z, u32 m) {
     u32 v = m % p.w, rest = m / p.w;
     u32 u = rest % p.h, image = rest / p.h;
     return Side{image * p.oh * p.ow * p.o + z * p.outputs, (int)(u + p.pad_h), (int)(v + p.pad_w)};
-#elif MODE == WEIGHT_T
-    return weight_of(p, z, m);
 #else
     return Side{z * p.outputs + m, 0, 0};
 #endif
@@ -103,8 +89,6 @@ DEVICE Side a_of_k(const Product& p, u32 k) {
     return tap(p, k, p.inputs);
 #elif MODE == DATA
     return tap(p, k, p.outputs);
-#elif MODE == WEIGHT_T
-    return corner(p, k, 0);
 #else
     return Side{k * p.o, 0, 0};
 #endif
@@ -119,8 +103,6 @@ DEVICE u32 a_at(const Product& p, const Side& m, const Side& k) {
     u32 r = (u32)u / p.stride_h, s = (u32)v / p.stride_w;
     bool there = r * p.stride_h == (u32)u && s * p.stride_w == (u32)v && r < p.oh && s < p.ow;
     return there ? m.base + (r * p.ow + s) * p.o + k.base : NOWHERE;
-#elif MODE == WEIGHT_T
-    return read_x(p, k, m);
 #else
     return m.base + k.base;
 #endif
@@ -132,8 +114,6 @@ DEVICE Side b_of_k(const Product& p, u32 k) {
 #elif MODE == DATA
     u32 place = k / p.outputs, output = k - place * p.outputs;
     return Side{(output * p.kernel_h * p.kernel_w + place) * p.inputs, 0, 0};
-#elif MODE == WEIGHT_T
-    return Side{k * p.o, 0, 0};
 #else
     return corner(p, k, 0);
 #endif
@@ -144,10 +124,10 @@ DEVICE Side b_of_n(const Product& p, u32 z, u32 n) {
     return Side{z * p.b_stride + n * p.b_n, 0, 0};
 #elif MODE == DATA
     return Side{z * p.outputs * p.kernel_h * p.kernel_w * p.inputs + n, 0, 0};
-#elif MODE == WEIGHT_T
-    return Side{z * p.outputs + n, 0, 0};
 #else
-    return weight_of(p, z, n);
+    Side side = tap(p, n, p.inputs);
+    side.base += z * p.inputs;
+    return side;
 #endif
 }
 
@@ -187,58 +167,41 @@ DEVICE u32 b_start(const Product& p, const Side& n, u32 column, u32 k, u32 end_k
     return column < p.n && k < end_k ? b_at(p, b_of_k(p, k), n) : NOWHERE;
 }
 
-// Results of a warp on their way out: `rows` lines of `vec8s` times eight, from (m0, n0) on. Where sums are cut they go
-// to their part, else to y. Eight that lie side by side there are stored together: of a line, or of a column (WEIGHT_T),
-// where the lanes of a warp have columns side by side.
-DEVICE void store_tile(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const float* out, u32 line, u32 rows, u32 vec8s,
+// Results of a warp on their way out: `rows` lines of `eights` times eight, from (m0, n0) on. Where sums are cut they go
+// to their part, else to y.
+DEVICE void store_slab(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const float* slab, u32 line, u32 rows, u32 eights,
                        const Epilogue& e, Seen& seen) {
     const bool whole = p.splits == 1;
-#if MODE == WEIGHT_T
-    const u32 height = p.n, width = p.m, step = line;
-#else
-    const u32 height = p.m, width = p.n, step = 1;
-#endif
 #pragma unroll 1
-    for (u32 i = thread_index() % 32; i < rows * vec8s; i += 32) {
-#if MODE == WEIGHT_T
-        const u32 m = i / (vec8s * 8) * 8, n = i % (vec8s * 8);
-        const u32 row = n0 + n, column = m0 + m;
-#else
-        const u32 m = i / vec8s, n = i % vec8s * 8;
-        const u32 row = m0 + m, column = n0 + n;
-#endif
-        if (row >= height || column >= width) continue;
-        const float* from = out + m * line + n;
-        const u64 at = (u64)z * p.y_stride + (u64)row * p.y_lead + column;
+    for (u32 i = thread_index() % 32; i < rows * eights; i += 32) {
+        const u32 row = i / eights, column = i % eights * 8;
+        const u32 m = m0 + row, n = n0 + column;
+        if (m >= p.m || n >= p.n) continue;
+        const float* from = slab + row * line + column;
+        const u64 at = (u64)z * p.y_stride + (u64)m * p.y_lead + n;
         if (whole && p.wide) {
             float v[8];
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = from[j * step];
-            // Asked once for all eight.
-            if (p.bias != 0) {
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, column + j);
-            }
+            for (u32 j = 0; j < 8; j++) v[j] = from[j] + bias_at(p, z, n + j);
             put8(p.y, e, seen, at, v);
             continue;
         }
-        float* part = p.parts + (((u64)cut * p.batch + z) * height + row) * width + column;
-        const u32 there = width - column < 8 ? width - column : 8;
-        if (!whole && width % 4 == 0) {
+        float* part = p.parts + (((u64)cut * p.batch + z) * p.m + m) * p.n + n;
+        const u32 there = p.n - n < 8 ? p.n - n : 8;
+        if (!whole && p.n % 4 == 0) {
             // Aligned fours: a warp's lines fill their sectors.
 #pragma unroll 1
             for (u32 j = 0; j < there; j += 4) {
-                const float* four = from + j * step;
-                *(Words4*)(part + j) = Words4{bits_of(four[0]), bits_of(four[step]), bits_of(four[2 * step]), bits_of(four[3 * step])};
+                *(Words4*)(part + j) = Words4{bits_of(from[j]), bits_of(from[j + 1]), bits_of(from[j + 2]), bits_of(from[j + 3])};
             }
             continue;
         }
 #pragma unroll 1
         for (u32 j = 0; j < there; j++) {
             if (whole) {
-                put(p.y, e, seen, at + j, from[j * step] + bias_at(p, z, column + j));
+                put(p.y, e, seen, at + j, from[j] + bias_at(p, z, n + j));
             } else {
-                part[j] = from[j * step];
+                part[j] = from[j];
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{File, Kernel, Module, STORE};
 
 const PRODUCT: File = file!("product.cuh");
+const ROLES: File = file!("roles.cuh");
 
 /// What a product's operands are to its kernel, and whether they are contiguous along k.
 macro_rules! layout {
@@ -27,6 +28,12 @@ macro_rules! convolutions {
             layout!($kernels, "data", 2, 1, 0),
             layout!($kernels, "weight", 3, 0, 0),
         ]
+    };
+}
+
+macro_rules! transposed {
+    ($kernel:ident) => {
+        $kernel!("weight_t", [("MODE", 3), ("A_ALONG_K", 0), ("B_ALONG_K", 0), ("TRANSPOSED", 1)])
     };
 }
 
@@ -76,12 +83,12 @@ macro_rules! wgmma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
         Kernel {
             module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WGMMA", 1)],
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("GROUP", 1)],
                 threads: 2 * $m,
                 // Three stages of both operands, 64 of k.
                 shared: 3 * 128 * ($m + $n),
                 arch: [90, 90],
-                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, PRODUCT, file!("wgmma.cu")])
+                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, PRODUCT, ROLES, file!("wgmma.cu")])
             },
             entry: "wgmma",
         }
@@ -103,17 +110,17 @@ macro_rules! wgmma_tma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal) => {
         Kernel {
             module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("WGMMA", 1),
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("GROUP", 1),
                     ("CONSUMERS", 2 * $m), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
                 threads: 2 * $m + 128,
                 blocks: 1,
-                // Stages of both operands, 64 of k; 16 rows of 32 results of each warp on their way out; two barriers
-                // for each stage.
-                shared: $stages * (128 * ($m + $n) + 2 * 8) + $m / 16 * 16 * 36 * 4,
+                // Stages of both operands, 64 of k, with two barriers each; 16 × 32 results of each warp on their way
+                // out, in the larger of their layouts.
+                shared: $stages * (128 * ($m + $n) + 2 * 8) + $m / 16 * 32 * 20 * 4,
                 arch: [90, 90],
                 ..Module::new(
                     concat!("wgmma_tma_", $name, "_", $tile),
-                    &[STORE, PRODUCT, file!("tma.cuh"), file!("wgmma_tma.cu")],
+                    &[STORE, file!("cluster.cuh"), PRODUCT, ROLES, file!("tma.cuh"), file!("wgmma_tma.cu")],
                 )
             },
             entry: "wgmma_tma",
@@ -154,9 +161,9 @@ pub static WGMMA_TMA: [[Kernel; 2]; 4] = matrices!(wgmma_tmas);
 /// Convolutions of halves in the same way, in the first two tiles of [`TILES`].
 pub static WGMMA_TMA_CONVOLUTIONS: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutions);
 /// The gradient of weights with rows and columns exchanged, for few outputs, in the second tile of [`TILES`].
-pub static WGMMA_WEIGHT_T: [Kernel; 1] = [layout!(wgmma_128x64, "weight_t", 4, 0, 0)];
+pub static WGMMA_WEIGHT_T: [Kernel; 1] = [transposed!(wgmma_128x64)];
 /// The same with operands by TMA.
-pub static WGMMA_TMA_WEIGHT_T: [Kernel; 1] = [layout!(wgmma_tma_128x64, "weight_t", 4, 0, 0)];
+pub static WGMMA_TMA_WEIGHT_T: [Kernel; 1] = [transposed!(wgmma_tma_128x64)];
 /// Rows and columns of the tiles of [`WGMMA_TMA`].
 pub const WGMMA_TMA_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
 /// Blocks of their clusters.

@@ -1,7 +1,7 @@
 // What kernels ask of the machine: indices, barriers, conversions, warp and tensor-core instructions. Everything that
 // is not plain C++ stands here; `emulation/machine.hpp` says the same for a host compiler.
 //
-// Sources: PTX ISA 8.x, sections on cvt, ld, redux, ldmatrix, mma, cp.async.
+// Sources: PTX ISA 8.x, sections on cvt, redux, ldmatrix, mma, cp.async.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -11,18 +11,10 @@ typedef long long i64;
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
-// What it declares each block has for itself; in the emulation the blocks of a cluster have it in common.
 #define SHARED __shared__
-#define BLOCKS_IN_SHARED 1
 // So many blocks are to fit a multiprocessor; before sm_80 its memory holds but one of the large kernels.
-#if CLUSTER > 1
-#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define IN_CLUSTERS
-#endif
-#define KERNEL(name, Params)                                                                                \
-    extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name( \
-        const __grid_constant__ Params p)
+#define KERNEL(name, Params) \
+    extern "C" __global__ void __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name(const __grid_constant__ Params p)
 // All shared memory of a kernel whose amount the host chooses.
 #define SHARED_BYTES(name) extern __shared__ __align__(1024) u8 name[]
 
@@ -33,16 +25,6 @@ struct __align__(8) Words2 {
     u32 x, y;
 };
 
-// 16 bytes that nobody reads again soon: they are not kept in the first cache. Not for lines of which a warp reads the
-// other half by another load.
-DEVICE Words4 load_once(const void* at) {
-    Words4 y;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w)
-                 : "l"(at));
-    return y;
-}
-
 DEVICE u32 thread_index() { return threadIdx.x; }
 #if defined(CONSUMERS)
 // The threads that multiply; the others bring operands and never meet these.
@@ -50,7 +32,6 @@ DEVICE u32 thread_count() { return CONSUMERS; }
 #else
 DEVICE u32 thread_count() { return blockDim.x; }
 #endif
-DEVICE u32 block_in_shared() { return 0; }
 DEVICE u32 block_x() { return blockIdx.x; }
 DEVICE u32 block_y() { return blockIdx.y; }
 DEVICE u32 block_z() { return blockIdx.z; }
@@ -79,15 +60,7 @@ DEVICE u16 half_of(float x) {
     return y;
 }
 // Two of them, the first in the low half.
-#if __CUDA_ARCH__ >= 800
-DEVICE u32 halves_of(float low, float high) {
-    u32 y;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-    return y;
-}
-#else
 DEVICE u32 halves_of(float low, float high) { return (u32)half_of(low) | (u32)half_of(high) << 16; }
-#endif
 DEVICE float of_half(u16 x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
@@ -146,14 +119,14 @@ DEVICE u32 shared_address(const void* at) {
 }
 
 // Four 8 × 8 matrices of halves; lane 8i + r gives the address of row r of matrix i.
-DEVICE void ldmatrix(u32 (&to)[4], const void* row) {
+DEVICE void load_matrices(u32 (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
 // The same, each matrix transposed.
-DEVICE void ldmatrix_transposed(u32 (&to)[4], const void* row) {
+DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row))
@@ -161,7 +134,7 @@ DEVICE void ldmatrix_transposed(u32 (&to)[4], const void* row) {
 }
 
 // d += a · b, 16 × 16 by 16 × 8.
-DEVICE void mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -178,36 +151,36 @@ DEVICE void mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 
 // Copies to shared memory that run beside the threads; without them, loads and stores.
 #if __CUDA_ARCH__ >= 800
-#define HAS_CP_ASYNC 1
+#define COPIES_RUN_BESIDE 1
 // 16 bytes, or zeros where `there` is false: then nothing is read.
-DEVICE void cp_async(void* to, const void* from, bool there) {
+DEVICE void copy_beside(void* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(there ? 16u : 0u)
                  : "memory");
 }
-DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for all groups but the last `pending`.
 template <int pending>
-DEVICE void cp_async_wait() {
+DEVICE void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 #else
-#define HAS_CP_ASYNC 0
+#define COPIES_RUN_BESIDE 0
 #endif
 
-#if defined(WGMMA)
+#if defined(GROUP)
 // Warpgroups (PTX ISA, "Asynchronous warpgroup level matrix instructions"): four warps, 64 rows.
 
 // What this thread wrote to shared memory by ordinary ways is seen by the tensor cores after the next barrier.
-DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void fence_for_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // All products are done; the sums may be read.
-template <int vec8s>
-DEVICE void wgmma_wait(float (&d)[vec8s][4]) {
+template <int eights>
+DEVICE void wait_for_products(float (&d)[eights][4]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-    for (int j = 0; j < vec8s; j++) {
+    for (int j = 0; j < eights; j++) {
         asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
     }
 }
@@ -224,7 +197,7 @@ DEVICE u64 lines_across(const void* at, u32 panels) { return lines_descriptor(at
 
 // d += a · b, 64 × 16 by 16 × 64 or 16 × 128.
 template <bool a_across, bool b_across>
-DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
+DEVICE void group_multiply_add(float (&d)[8][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -240,7 +213,7 @@ DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
         : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
 }
 template <bool a_across, bool b_across>
-DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
+DEVICE void group_multiply_add(float (&d)[16][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
@@ -264,7 +237,7 @@ DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
         : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
 }
 template <bool a_across, bool b_across>
-DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
+DEVICE void group_multiply_add(float (&d)[32][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
@@ -304,31 +277,31 @@ DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
         : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
 }
 // The products closed last may still run, those before are done.
-DEVICE void wgmma_wait_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
+DEVICE void wait_for_all_products_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 #endif
 
 #if defined(CONSUMERS)
 // Registers of a thread, for groups of four warps (PTX ISA, "setmaxnreg"): 384 threads begin with 168 each.
-DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
-DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 
 // Barriers with phases (PTX ISA, "mbarrier"): a phase is complete when so many threads have arrived and all expected
 // bytes are there; then the next one begins. Phases are numbered 0, 1, 0, …
 
-DEVICE void mbarrier_init(u64* at, u32 threads) {
+DEVICE void start_phases(u64* at, u32 threads) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(threads) : "memory");
 }
-// Barriers just made are seen by TMA, and after the next barrier by other threads.
-DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void mbarrier_arrive(u64* at) {
+// Barriers just made are seen by the copy engine, and after the next barrier by other threads.
+DEVICE void fence_phases() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void arrive(u64* at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
 }
 // Arrives, and makes the phase wait for so many bytes too.
-DEVICE void mbarrier_expect_tx(u64* at, u32 bytes) {
+DEVICE void expect_bytes(u64* at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
 }
 // Until the last phase of this number is complete.
-DEVICE void mbarrier_wait(u64* at, u32 phase) {
+DEVICE void wait_for_phase(u64* at, u32 phase) {
     asm volatile(
         "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(
             shared_address(at)),
@@ -336,50 +309,22 @@ DEVICE void mbarrier_wait(u64* at, u32 phase) {
         : "memory");
 }
 
-// What TMA knows of a matrix: made by the driver, opaque.
+// What the copy engine knows of a matrix: made by the driver, opaque.
 struct __align__(64) TensorMap {
     u64 words[16];
 };
-// The tile at (x, y, z) of a tensor, x along memory, as rows of 128 bytes whose 16-byte pieces are exchanged by the row's
+// The box at (x, y, z) of a tensor, x along memory, as rows of 128 bytes whose 16-byte pieces are exchanged by the row's
 // number mod 8; its bytes count for the barrier.
-DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
             "r"(shared_address(to)),
         "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
-#if CLUSTER > 1
-// Blocks of a cluster (PTX ISA, "mapa", "barrier.cluster"): all of them run at once and reach each other's shared memory.
-DEVICE u32 cluster_rank() {
-    u32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-// All threads of the cluster that have not ended; what they wrote is seen.
-DEVICE void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
-// Arrives at the barrier that stands at the same place in another block.
-DEVICE void mbarrier_arrive_in(u64* at, u32 block) {
-    asm volatile(
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(shared_address(at)),
-        "r"(block)
-        : "memory");
-}
-// As `tma_load`, to the same place in every block of the cluster; its bytes count for the barrier of each.
-DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::
-            "r"(shared_address(to)),
-        "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "h"((u16)((1 << CLUSTER) - 1))
-        : "memory");
-}
-#endif
 // The same of pixels, 64 channels of each from c on: the one at (column, row) of an image and those that follow it, moved
 // by a tap (PTX ISA, "im2col mode").
-DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u64* full) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::

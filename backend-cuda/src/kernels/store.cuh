@@ -53,15 +53,6 @@ DEVICE void load8(const void* x, u32 type, u64 i, float (&v)[8]) {
     }
 }
 
-// The same of what nobody reads again soon. Of f32 a warp reads each line by two loads, the second from the first cache.
-DEVICE void load8_once(const void* x, u32 type, u64 i, float (&v)[8]) {
-    if (type == TYPE_F16) {
-        unpack(load_once((const u16*)x + i), v);
-    } else {
-        load8(x, type, i, v);
-    }
-}
-
 // 2^k as up to three normal factors (`core::scale::Factor`).
 struct Factor {
     float part[3];
@@ -112,8 +103,7 @@ struct Epilogue {
 
 // All threads of a block begin together.
 DEVICE Epilogue begin(const Store& s) {
-    SHARED Row rows[BLOCKS_IN_SHARED];
-    Row& row = rows[block_in_shared()];
+    SHARED Row row;
     Epilogue e;
     e.factor = factor_between(s.exponents[s.from], s.exponents[s.to]);
     u32 step = s.control[CONTROL_DETAIL];
@@ -220,7 +210,7 @@ DEVICE void put8(const Store& s, const Epilogue& e, Seen& seen, u64 i, float (&v
     apply(e.factor, v);
     if (s.add) {
         float before[8];
-        load8_once(s.y, s.type, i, before);
+        load8(s.y, s.type, i, before);
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = before[j] + v[j];
     }

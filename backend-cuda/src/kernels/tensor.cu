@@ -20,11 +20,11 @@
 #define B_HALVES (B_ALONG_K ? TILE_N * B_LINE : DEPTH * B_LINE)
 #define STAGE (A_HALVES + B_HALVES)
 // Floats of a line of results on their way out.
-#define OUT_LINE (WARP_N + 4)
+#define SLAB_LINE (WARP_N + 4)
 // Eights that a thread brings.
-#define A_VEC8 (TILE_M * DEPTH / 8 / THREADS)
-#define B_VEC8 (TILE_N * DEPTH / 8 / THREADS)
-// Threads along a line, and lines between two vec8s of a thread.
+#define A_EIGHTS (TILE_M * DEPTH / 8 / THREADS)
+#define B_EIGHTS (TILE_N * DEPTH / 8 / THREADS)
+// Threads along a line, and lines between two eights of a thread.
 #define A_ACROSS (A_ALONG_K ? DEPTH / 8 : TILE_M / 8)
 #define B_ACROSS (B_ALONG_K ? DEPTH / 8 : TILE_N / 8)
 #define A_STEP (THREADS / A_ACROSS)
@@ -66,9 +66,9 @@ DEVICE void multiply(const u16* a, const u16* b, float (&sums)[MATRICES_M][MATRI
         for (u32 i = 0; i < MATRICES_M; i++) {
             const u32 m = warp_m + i * 16 + matrix % 2 * 8, at = k + matrix / 2 * 8;
             if (A_ALONG_K) {
-                ldmatrix(left[i], a + (m + r) * A_LINE + at);
+                load_matrices(left[i], a + (m + r) * A_LINE + at);
             } else {
-                ldmatrix_transposed(left[i], a + (at + r) * A_LINE + m);
+                load_matrices_transposed(left[i], a + (at + r) * A_LINE + m);
             }
         }
 #pragma unroll
@@ -76,9 +76,9 @@ DEVICE void multiply(const u16* a, const u16* b, float (&sums)[MATRICES_M][MATRI
             const u32 n = warp_n + j * 8 + matrix / 2 * 8, at = k + matrix % 2 * 8;
             u32 both[4];
             if (B_ALONG_K) {
-                ldmatrix(both, b + (n + r) * B_LINE + at);
+                load_matrices(both, b + (n + r) * B_LINE + at);
             } else {
-                ldmatrix_transposed(both, b + (at + r) * B_LINE + n);
+                load_matrices_transposed(both, b + (at + r) * B_LINE + n);
             }
             right[j][0] = both[0], right[j][1] = both[1];
             right[j + 1][0] = both[2], right[j + 1][1] = both[3];
@@ -86,7 +86,7 @@ DEVICE void multiply(const u16* a, const u16* b, float (&sums)[MATRICES_M][MATRI
 #pragma unroll
         for (u32 i = 0; i < MATRICES_M; i++) {
 #pragma unroll
-            for (u32 j = 0; j < MATRICES_N; j++) mma(sums[i][j], left[i], right[j]);
+            for (u32 j = 0; j < MATRICES_N; j++) multiply_add(sums[i][j], left[i], right[j]);
         }
     }
 }
@@ -103,14 +103,14 @@ KERNEL(tensor, Product) {
 
     // Lines and places across, of a and of b.
     const u32 a_line = t / A_ACROSS, a_across = t % A_ACROSS * 8, b_line = t / B_ACROSS, b_across = t % B_ACROSS * 8;
-    Side a_side[A_ALONG_K ? A_VEC8 : 1], b_side[B_ALONG_K ? B_VEC8 : 1];
+    Side a_side[A_ALONG_K ? A_EIGHTS : 1], b_side[B_ALONG_K ? B_EIGHTS : 1];
 #pragma unroll
-    for (u32 i = 0; i < (A_ALONG_K ? A_VEC8 : 1); i++) {
+    for (u32 i = 0; i < (A_ALONG_K ? A_EIGHTS : 1); i++) {
         u32 m = block.m + (A_ALONG_K ? a_line + i * A_STEP : a_across);
         a_side[i] = a_of_m(p, block.z, m < p.m ? m : 0);
     }
 #pragma unroll
-    for (u32 i = 0; i < (B_ALONG_K ? B_VEC8 : 1); i++) {
+    for (u32 i = 0; i < (B_ALONG_K ? B_EIGHTS : 1); i++) {
         u32 n = block.n + (B_ALONG_K ? b_line + i * B_STEP : b_across);
         b_side[i] = b_of_n(p, block.z, n < p.n ? n : 0);
     }
@@ -123,40 +123,40 @@ KERNEL(tensor, Product) {
 #define A_TO(stage, i) ((stage) + (a_line + (i) * A_STEP) * A_LINE + a_across)
 #define B_TO(stage, i) ((stage) + A_HALVES + (b_line + (i) * B_STEP) * B_LINE + b_across)
 
-#if WIDE && HAS_CP_ASYNC
+#if WIDE && COPIES_RUN_BESIDE
     auto bring = [&](u32 step) {
         const u32 k0 = begin_k + step * DEPTH;
         u16* const stage = stages + step % STAGES * STAGE;
         if (step < steps) {
 #pragma unroll
-            for (u32 i = 0; i < A_VEC8; i++) {
+            for (u32 i = 0; i < A_EIGHTS; i++) {
                 u32 at = a_start(p, a_side[A_ALONG_K ? i : 0], A_ROW(i), A_K(i, k0), end_k);
-                cp_async(A_TO(stage, i), (const u16*)p.a + (at != NOWHERE ? at : 0), at != NOWHERE);
+                copy_beside(A_TO(stage, i), (const u16*)p.a + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
 #pragma unroll
-            for (u32 i = 0; i < B_VEC8; i++) {
+            for (u32 i = 0; i < B_EIGHTS; i++) {
                 u32 at = b_start(p, b_side[B_ALONG_K ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
-                cp_async(B_TO(stage, i), (const u16*)p.b + (at != NOWHERE ? at : 0), at != NOWHERE);
+                copy_beside(B_TO(stage, i), (const u16*)p.b + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
         }
-        cp_async_commit();
+        close_copies();
     };
     for (u32 step = 0; step < STAGES - 1; step++) bring(step);
     for (u32 step = 0; step < steps; step++) {
-        cp_async_wait<STAGES - 2>();
+        wait_for_copies<STAGES - 2>();
         barrier();
         bring(step + STAGES - 1);
         const u16* const stage = stages + step % STAGES * STAGE;
         multiply(stage, stage + A_HALVES, sums, warp_m, warp_n);
     }
-    cp_async_wait<0>();
+    wait_for_copies<0>();
     barrier();
 #else
-    Words4 a_next[A_VEC8], b_next[B_VEC8];
+    Words4 a_next[A_EIGHTS], b_next[B_EIGHTS];
     auto fetch = [&](u32 step) {
         const u32 k0 = begin_k + step * DEPTH;
 #pragma unroll
-        for (u32 i = 0; i < A_VEC8; i++) {
+        for (u32 i = 0; i < A_EIGHTS; i++) {
 #if WIDE
             u32 at = a_start(p, a_side[A_ALONG_K ? i : 0], A_ROW(i), A_K(i, k0), end_k);
             a_next[i] = at != NOWHERE ? *(const Words4*)((const u16*)p.a + at) : Words4{0, 0, 0, 0};
@@ -165,7 +165,7 @@ KERNEL(tensor, Product) {
 #endif
         }
 #pragma unroll
-        for (u32 i = 0; i < B_VEC8; i++) {
+        for (u32 i = 0; i < B_EIGHTS; i++) {
 #if WIDE
             u32 at = b_start(p, b_side[B_ALONG_K ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
             b_next[i] = at != NOWHERE ? *(const Words4*)((const u16*)p.b + at) : Words4{0, 0, 0, 0};
@@ -177,9 +177,9 @@ KERNEL(tensor, Product) {
     auto keep = [&](u32 step) {
         u16* const stage = stages + step % 2 * STAGE;
 #pragma unroll
-        for (u32 i = 0; i < A_VEC8; i++) *(Words4*)A_TO(stage, i) = a_next[i];
+        for (u32 i = 0; i < A_EIGHTS; i++) *(Words4*)A_TO(stage, i) = a_next[i];
 #pragma unroll
-        for (u32 i = 0; i < B_VEC8; i++) *(Words4*)B_TO(stage, i) = b_next[i];
+        for (u32 i = 0; i < B_EIGHTS; i++) *(Words4*)B_TO(stage, i) = b_next[i];
     };
     if (steps != 0) {
         fetch(0);
@@ -197,7 +197,7 @@ KERNEL(tensor, Product) {
 
     // Results go through shared memory once more, 32 rows of a warp at a time, so that eight side by side meet in one
     // lane.
-    float* const out = (float*)bytes + warp * 32 * OUT_LINE;
+    float* const slab = (float*)bytes + warp * 32 * SLAB_LINE;
     const bool whole = p.splits == 1;
     Epilogue e;
     if (whole) e = begin(p.y);
@@ -207,12 +207,12 @@ KERNEL(tensor, Product) {
 #pragma unroll
         for (u32 j = 0; j < 2 * MATRICES_N; j++) {
             const float* from = sums[i + j / MATRICES_N][j % MATRICES_N];
-            float* to = out + (j / MATRICES_N * 16 + lane / 4) * OUT_LINE + j % MATRICES_N * 8 + lane % 4 * 2;
+            float* to = slab + (j / MATRICES_N * 16 + lane / 4) * SLAB_LINE + j % MATRICES_N * 8 + lane % 4 * 2;
             to[0] = from[0], to[1] = from[1];
-            to[8 * OUT_LINE] = from[2], to[8 * OUT_LINE + 1] = from[3];
+            to[8 * SLAB_LINE] = from[2], to[8 * SLAB_LINE + 1] = from[3];
         }
         warp_barrier();
-        store_tile(p, block.z, block.part, block.m + warp_m + i * 16, block.n + warp_n, out, OUT_LINE, 32, WARP_N / 8, e,
+store_slab(p, block.z, block.part, block.m + warp_m + i * 16, block.n + warp_n, slab, SLAB_LINE, 32, WARP_N / 8, e,
                    seen);
         warp_barrier();
     }

@@ -1,7 +1,7 @@
 // Which tiles TMA brings for 64 of k, and where they land: lines of 64 halves along k, or panels of 64 of m
 // or n with a line for each k, as wgmma.cu has them.
 //
-// A convolution's pixels come as they follow each other in y (FORWARD, WEIGHT, WEIGHT_T) or in x (DATA, stride 1 alone), moved by
+// A convolution's pixels come as they follow each other in y (FORWARD, WEIGHT) or in x (DATA, stride 1 alone), moved by
 // a tap; TMA finds them in the other tensor (im2col) and puts zeros where they leave it. Channels come in 64, so 64 of
 // k or of n are of one tap. One thread asks for everything: it counts along where dividing would take longer than the
 // products.
@@ -10,8 +10,8 @@
 
 struct TmaProduct {
     // Matrices: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory. Convolutions: pixels of
-    // x or of dy for what has taps; of w [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); of dy for the
-    // gradient of weights [pixel][output].
+    // x or of dy for what has taps; of w [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); of dy for a
+    // of WEIGHT [pixel][output].
     TensorMap a, b;
     Product product;
 };
@@ -61,7 +61,7 @@ DEVICE void next_64(const Product& p, Tap& tap) {
 }
 
 // What a tap reads for pixels from `at` on.
-DEVICE void load_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u64* full) {
+DEVICE void copy_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u64* full) {
 #if MODE == DATA
     // dx(u) takes dy(u + pad − tap); taps count from the last, because TMA moves only forward.
     const u32 i = p.kernel_h - 1 - tap.i, j = p.kernel_w - 1 - tap.j;
@@ -71,16 +71,11 @@ DEVICE void load_taps(u16* to, const Product& p, const TensorMap& from, const Pi
     const u32 i = tap.i, j = tap.j;
     const int row = (int)(at.row * p.stride_h) - (int)p.pad_h, column = (int)(at.column * p.stride_w) - (int)p.pad_w;
 #endif
-    tma_load_im2col(to, from, z * p.CHANNELS + tap.channel, column, row, at.image, j * p.dilation_w, i * p.dilation_h, full);
+    copy_pixels(to, from, z * p.CHANNELS + tap.channel, column, row, at.image, j * p.dilation_w, i * p.dilation_h, full);
 }
 #endif
 
-// The gradient of weights: taps of a tile, each with 64 inputs.
-#if MODE == WEIGHT
-#define TAPS (TILE_N / 64)
-#elif MODE == WEIGHT_T
-#define TAPS (TILE_M / 64)
-#endif
+#define TAPS ((TRANSPOSED ? TILE_M : TILE_N) / 64)
 
 // Where the copies of a tile are along k.
 struct Place {
@@ -89,8 +84,9 @@ struct Place {
 #if MODE == FORWARD || MODE == DATA
     Pixel pixel;
     Tap tap;
-#elif MODE == WEIGHT || MODE == WEIGHT_T
+#elif MODE == WEIGHT
     Pixel pixel;
+    // Of a tile, each with 64 inputs.
     Tap taps[TAPS];
 #endif
 };
@@ -102,13 +98,13 @@ DEVICE Place place_of(const Product& p, const Block& block) {
 #if MODE == FORWARD || MODE == DATA
     place.pixel = pixel_of(p, block.m);
     place.tap = tap_of(p, place.k);
-#elif MODE == WEIGHT || MODE == WEIGHT_T
+#elif MODE == WEIGHT
     place.pixel = pixel_of(p, place.k);
-    const u32 start = MODE == WEIGHT ? block.n : block.m, end = MODE == WEIGHT ? p.n : p.m;
 #pragma unroll
     for (u32 i = 0; i < TAPS; i++) {
         // Behind the last any tap will do.
-        place.taps[i] = tap_of(p, start + i * 64 < end ? start + i * 64 : 0);
+        const u32 n = (TRANSPOSED ? block.m : block.n) + i * 64;
+        place.taps[i] = tap_of(p, n < p.n ? n : 0);
     }
 #endif
     return place;
@@ -118,60 +114,61 @@ DEVICE void next_64(const Product& p, Place& place) {
     place.k += DEPTH;
 #if MODE == FORWARD || MODE == DATA
     next_64(p, place.tap);
-#elif MODE == WEIGHT || MODE == WEIGHT_T
+#elif MODE == WEIGHT
     next_64(p, place.pixel);
 #endif
 }
 
-DEVICE void load_a(u16* to, const TmaProduct& p, const Place& place, u64* full) {
+// The rows of a tile.
+DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u64* full) {
     const Block& block = place.block;
 #if MODE == FORWARD || MODE == DATA
-    load_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
+    copy_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
 #elif A_ALONG_K
-    tma_load(to, p.a, place.k, block.m, block.z, full);
+    copy_box(to, p.a, place.k, block.m, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_M; panel += 64) {
-#if MODE == WEIGHT_T
-        load_taps(to + panel * DEPTH, p.product, p.a, place.pixel, place.taps[panel / 64], block.z, full);
+#if TRANSPOSED
+        copy_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
 #elif MODE == WEIGHT
-        tma_load(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.m + panel, place.k, 0, full);
+        copy_box(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.m + panel, place.k, 0, full);
 #else
-        tma_load(to + panel * DEPTH, p.a, block.m + panel, place.k, block.z, full);
+        copy_box(to + panel * DEPTH, p.a, block.m + panel, place.k, block.z, full);
 #endif
     }
 #endif
 }
 
-// In a cluster, the share of block `rank`, to all.
-DEVICE void load_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u64* full) {
+// The columns of a tile; in a cluster the share of block `rank`, to all.
+DEVICE void bring_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u64* full) {
     const Block& block = place.block;
 #if CLUSTER > 1
     const u32 share = TILE_N / CLUSTER;
 #if B_ALONG_K
-    tma_load_multicast(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
+    copy_box_to_all(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
 #else
 #pragma unroll
     for (u32 i = 0; i < share; i += 64) {
         const u32 panel = rank * share + i;
-        tma_load_multicast(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+        copy_box_to_all(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
     }
 #endif
 #elif B_ALONG_K
-    tma_load(to, p.b, place.k, block.n, block.z, full);
+    copy_box(to, p.b, place.k, block.n, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_N; panel += 64) {
 #if MODE == DATA
         const Tap& tap = place.tap;
-        tma_load(to + panel * DEPTH, p.b, block.n + panel, tap.i * p.product.kernel_w + tap.j,
+        copy_box(to + panel * DEPTH, p.b, block.n + panel, tap.i * p.product.kernel_w + tap.j,
                  block.z * p.product.outputs + tap.channel, full);
+#elif TRANSPOSED
+        copy_box(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.n + panel, place.k, 0, full);
 #elif MODE == WEIGHT
-        load_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
-#elif MODE == WEIGHT_T
-        tma_load(to + panel * DEPTH, p.b, block.z * p.product.outputs + block.n + panel, place.k, 0, full);
+        copy_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
 #else
-        tma_load(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+        copy_box(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
 #endif
     }
 #endif

@@ -13,16 +13,15 @@
 #define A_HALVES (TILE_M * DEPTH)
 #define B_HALVES (TILE_N * DEPTH)
 #define STAGE (A_HALVES + B_HALVES)
-#define A_VEC8 (A_HALVES / 8 / THREADS)
-#define B_VEC8 (B_HALVES / 8 / THREADS)
-// Threads along a line, and lines between two vec8s of a thread.
+#define A_EIGHTS (A_HALVES / 8 / THREADS)
+#define B_EIGHTS (B_HALVES / 8 / THREADS)
+// Threads along a line, and lines between two eights of a thread.
 #define A_ACROSS (A_ALONG_K ? DEPTH / 8 : TILE_M / 8)
 #define B_ACROSS (B_ALONG_K ? DEPTH / 8 : TILE_N / 8)
 #define A_STEP (THREADS / A_ACROSS)
 #define B_STEP (THREADS / B_ACROSS)
-#define OUT_LINE (TILE_N + 4)
 
-// The place of an eight in an operand, in halves: `across` counts vec8s along the contiguous direction.
+// The place of an eight in an operand, in halves: `across` counts eights along the contiguous direction.
 DEVICE u32 place(u32 line, u32 across, u32 lines) {
     return across / 8 * lines * 64 + line * 64 + (across % 8 ^ line % 8) * 8;
 }
@@ -31,23 +30,23 @@ KERNEL(wgmma, Product) {
     SHARED_BYTES(bytes);
     // The pattern of exchanged pieces repeats every 1024 bytes.
     u16* const stages = (u16*)bytes;
-    const u32 t = thread_index(), warp = t / 32, lane = t % 32;
-    const Block block = block_of(p, block_x(), TILE_M, TILE_N);
+    const u32 t = thread_index(), warp = t / 32;
+    const Block block = tile_of(p, block_x(), TILE_M, TILE_N);
     const u32 begin_k = block.part * p.depth;
     const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
     const u32 steps = (end_k - begin_k + DEPTH - 1) / DEPTH;
 
     const u32 a_line = t / A_ACROSS, a_across = t % A_ACROSS, b_line = t / B_ACROSS, b_across = t % B_ACROSS;
-    Side a_side[A_ALONG_K ? A_VEC8 : 1], b_side[B_ALONG_K ? B_VEC8 : 1];
+    Side a_side[A_ALONG_K ? A_EIGHTS : 1], b_side[B_ALONG_K ? B_EIGHTS : 1];
 #pragma unroll
-    for (u32 i = 0; i < (A_ALONG_K ? A_VEC8 : 1); i++) {
+    for (u32 i = 0; i < (A_ALONG_K ? A_EIGHTS : 1); i++) {
         u32 m = block.m + (A_ALONG_K ? a_line + i * A_STEP : a_across * 8);
-        a_side[i] = a_of_m(p, block.z, m < p.m ? m : 0);
+        a_side[i] = side_of_row(p, block.z, m < p.ROWS ? m : 0);
     }
 #pragma unroll
-    for (u32 i = 0; i < (B_ALONG_K ? B_VEC8 : 1); i++) {
+    for (u32 i = 0; i < (B_ALONG_K ? B_EIGHTS : 1); i++) {
         u32 n = block.n + (B_ALONG_K ? b_line + i * B_STEP : b_across * 8);
-        b_side[i] = b_of_n(p, block.z, n < p.n ? n : 0);
+        b_side[i] = side_of_column(p, block.z, n < p.COLUMNS ? n : 0);
     }
     float sums[TILE_N / 8][4] = {};
 
@@ -57,61 +56,57 @@ KERNEL(wgmma, Product) {
         u16* const b = a + A_HALVES;
         if (step < steps) {
 #pragma unroll
-            for (u32 i = 0; i < A_VEC8; i++) {
+            for (u32 i = 0; i < A_EIGHTS; i++) {
                 const u32 line = a_line + i * A_STEP;
                 const u32 m = block.m + (A_ALONG_K ? line : a_across * 8), k = k0 + (A_ALONG_K ? a_across * 8 : line);
-                u32 at = a_start(p, a_side[A_ALONG_K ? i : 0], m, k, end_k);
+                u32 at = row_start(p, a_side[A_ALONG_K ? i : 0], m, k, end_k);
                 u16* to = a + place(line, a_across, A_ALONG_K ? TILE_M : DEPTH);
-                cp_async(to, (const u16*)p.a + (at != NOWHERE ? at : 0), at != NOWHERE);
+                copy_beside(to, (const u16*)p.ROW_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
 #pragma unroll
-            for (u32 i = 0; i < B_VEC8; i++) {
+            for (u32 i = 0; i < B_EIGHTS; i++) {
                 const u32 line = b_line + i * B_STEP;
                 const u32 n = block.n + (B_ALONG_K ? line : b_across * 8), k = k0 + (B_ALONG_K ? b_across * 8 : line);
-                u32 at = b_start(p, b_side[B_ALONG_K ? i : 0], n, k, end_k);
+                u32 at = column_start(p, b_side[B_ALONG_K ? i : 0], n, k, end_k);
                 u16* to = b + place(line, b_across, B_ALONG_K ? TILE_N : DEPTH);
-                cp_async(to, (const u16*)p.b + (at != NOWHERE ? at : 0), at != NOWHERE);
+                copy_beside(to, (const u16*)p.COLUMN_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
         }
-        cp_async_commit();
+        close_copies();
     };
 
     for (u32 step = 0; step < STAGES - 1; step++) bring(step);
     for (u32 step = 0; step < steps; step++) {
-        cp_async_wait<STAGES - 2>();
-        fence_proxy_async();
+        wait_for_copies<STAGES - 2>();
+        fence_for_tensor_cores();
         barrier();
         const u16* const a = stages + step % STAGES * STAGE;
         const u16* const b = a + A_HALVES;
         // 64 rows of a: lines of this group, or its panel.
         const u16* const own = a + warp / 4 * 64 * 64;
-        wgmma_fence();
+        start_products();
 #pragma unroll
         for (u32 k = 0; k < DEPTH; k += 16) {
             u64 left = A_ALONG_K ? lines_along_k(own + k) : lines_across(own + k * 64, DEPTH * 128);
             u64 right = B_ALONG_K ? lines_along_k(b + k) : lines_across(b + k * 64, DEPTH * 128);
-            wgmma_mma_async<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
+            group_multiply_add<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
         }
-        wgmma_commit();
+        close_products();
         bring(step + STAGES - 1);
-        wgmma_wait(sums);
+        wait_for_products(sums);
     }
-    cp_async_wait<0>();
+    wait_for_copies<0>();
     barrier();
 
     // Each warp has 16 rows; eight results side by side meet in one lane.
-    float* const out = (float*)bytes + warp * 16 * OUT_LINE;
+    float* const slab = (float*)bytes + warp * SLAB_FLOATS(TILE_N);
     const bool whole = p.splits == 1;
     Epilogue e;
     if (whole) e = begin(p.y);
     Seen seen = {};
 #pragma unroll
-    for (u32 j = 0; j < TILE_N / 8; j++) {
-        float* to = out + lane / 4 * OUT_LINE + j * 8 + lane % 4 * 2;
-        to[0] = sums[j][0], to[1] = sums[j][1];
-        to[8 * OUT_LINE] = sums[j][2], to[8 * OUT_LINE + 1] = sums[j][3];
-    }
+    for (u32 j = 0; j < TILE_N / 8; j++) keep<TILE_N>(slab, j * 8, sums[j]);
     warp_barrier();
-    store_tile(p, block.z, block.part, block.m + warp * 16, block.n, out, OUT_LINE, 16, TILE_N / 8, e, seen);
+    store_kept<TILE_N>(p, block, block.m + warp * 16, block.n, slab, e, seen);
     if (whole) end(p.y, e, seen);
 }

@@ -7,38 +7,38 @@
 // speak through two barriers for each stage: `full` is complete when its bytes are there, `empty` when all groups have
 // read them.
 //
-// CLUSTER blocks work side by side on rows below each other: each brings its own rows of a, and its share of the columns
-// of b to all of them, so that b comes from the second cache once. A stage is empty when the groups of all have read it.
+// CLUSTER blocks work side by side on rows below each other: each brings its own rows, and its share of the columns to
+// all of them, so that the second cache gives columns once. A stage is empty when the groups of all have read it.
 
 #define A_HALVES (TILE_M * DEPTH)
 #define B_HALVES (TILE_N * DEPTH)
 #define STAGE (A_HALVES + B_HALVES)
-#define OUT_COLUMNS 32
-#define OUT_LINE (OUT_COLUMNS + 4)
+#define SLAB 32
 #define WARPS (CONSUMERS / 32)
-// Rows of a cluster.
-#define ROWS (TILE_M * CLUSTER)
+#define SLABS (WARPS * SLAB_FLOATS(SLAB) * 4)
 // Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where registers allow it, sums
-// of LONGEST terms are added by threads, which round to nearest, as `finish` adds parts.
+// of LONGEST terms are added by threads, which round to nearest, as finish.cu adds parts.
 #define ADDS (TILE_N <= 128)
 #define CHUNK (LONGEST / DEPTH)
 
-static_assert(32 * sizeof(Seen) <= 16 * OUT_LINE * sizeof(float), "room for what 32 threads have seen");
+static_assert(32 * sizeof(Seen) <= SLAB_FLOATS(SLAB) * sizeof(float), "room for what 32 threads have seen");
 
 KERNEL(wgmma_tma, TmaProduct) {
     SHARED_BYTES(bytes);
     u16* const stages = (u16*)bytes;
-    u64* const full = (u64*)(bytes + STAGES * STAGE * 2 + WARPS * 16 * OUT_LINE * 4);
+    u64* const full = (u64*)(bytes + STAGES * STAGE * 2 + SLABS);
     u64* const empty = full + STAGES;
     const Product& q = p.product;
     const u32 t = thread_index(), warp = t / 32, lane = t % 32;
-    const u32 tiles = (q.m + ROWS - 1) / ROWS * ((q.n + TILE_N - 1) / TILE_N) * q.batch * q.splits;
+    // Tiles of a cluster.
+    const u32 height = TILE_M * CLUSTER;
+    const u32 tiles = (q.ROWS + height - 1) / height * ((q.COLUMNS + TILE_N - 1) / TILE_N) * q.batch * q.splits;
     if (t == 0) {
         for (u32 i = 0; i < STAGES; i++) {
-            mbarrier_init(&full[i], 1);
-            mbarrier_init(&empty[i], WARPS * CLUSTER);
+            start_phases(&full[i], 1);
+            start_phases(&empty[i], WARPS * CLUSTER);
         }
-        fence_mbarrier_init();
+        fence_phases();
     }
 #if CLUSTER > 1
     const u32 rank = cluster_rank();
@@ -47,18 +47,18 @@ KERNEL(wgmma_tma, TmaProduct) {
     const u32 rank = 0;
     block_barrier();
 #endif
-    // Of this cluster, tile after tile.
     const u32 first = block_x() / CLUSTER, clusters = blocks_x() / CLUSTER;
     auto block_at = [&](u32 tile) {
-        Block block = block_of(q, tile, ROWS, TILE_N);
+        Block block = tile_of(q, tile, height, TILE_N);
         block.m += rank * TILE_M;
         return block;
     };
+    // Called by all lanes of a warp.
     auto release = [&](u32 stage) {
 #if CLUSTER > 1
-        if (lane < CLUSTER) mbarrier_arrive_in(&empty[stage], lane);
+        if (lane < CLUSTER) arrive_in(&empty[stage], lane);
 #else
-        if (lane == 0) mbarrier_arrive(&empty[stage]);
+        if (lane == 0) arrive(&empty[stage]);
 #endif
     };
 
@@ -74,7 +74,7 @@ KERNEL(wgmma_tma, TmaProduct) {
     };
 
     if (warp >= WARPS) {
-        setmaxnreg_dec();
+        give_registers();
         if (t != CONSUMERS) return;
         for (u32 tile = first; tile < tiles; tile += clusters) {
             Place place = place_of(q, block_at(tile));
@@ -83,22 +83,22 @@ KERNEL(wgmma_tma, TmaProduct) {
             for (u32 step = 0; step < steps; step++, next(), next_64(q, place)) {
                 u16* const a = stages + stage * STAGE;
                 // In the first round nobody has to be waited for: the phase before the first counts as complete.
-                mbarrier_wait(&empty[stage], phase ^ 1);
-                mbarrier_expect_tx(&full[stage], STAGE * 2);
-                load_a(a, p, place, &full[stage]);
-                load_b(a + A_HALVES, p, place, rank, &full[stage]);
+                wait_for_phase(&empty[stage], phase ^ 1);
+                expect_bytes(&full[stage], STAGE * 2);
+                bring_a(a, p, place, &full[stage]);
+                bring_b(a + A_HALVES, p, place, rank, &full[stage]);
             }
         }
         return;
     }
 
-    setmaxnreg_inc();
-    float* const out = (float*)(bytes + STAGES * STAGE * 2) + warp * 16 * OUT_LINE;
+    take_registers();
+    float* const slab = (float*)(bytes + STAGES * STAGE * 2) + warp * SLAB_FLOATS(SLAB);
     const bool whole = q.splits == 1;
     Epilogue e;
     if (whole) e = begin(q.y);
     // What a thread has seen waits where results go out, while these are being summed: registers are scarce.
-    Seen* const kept = (Seen*)out + lane;
+    Seen* const kept = (Seen*)slab + lane;
     *kept = Seen{};
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += clusters) {
@@ -112,21 +112,21 @@ KERNEL(wgmma_tma, TmaProduct) {
                 const u16* const a = stages + stage * STAGE;
                 const u16* const b = a + A_HALVES;
                 const u16* const own = a + warp / 4 * 64 * 64;
-                mbarrier_wait(&full[stage], phase);
-                wgmma_fence();
+                wait_for_phase(&full[stage], phase);
+                start_products();
 #pragma unroll
                 for (u32 k = 0; k < DEPTH; k += 16) {
                     u64 left = A_ALONG_K ? lines_along_k(own + k) : lines_across(own + k * 64, DEPTH * 128);
                     u64 right = B_ALONG_K ? lines_along_k(b + k) : lines_across(b + k * 64, DEPTH * 128);
-                    wgmma_mma_async<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
+                    group_multiply_add<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
                 }
-                wgmma_commit();
+                close_products();
                 // The products of the step before are done, while these run: its stage is free.
-                wgmma_wait_but_one();
+                wait_for_all_products_but_one();
                 if (step != 0) release(before);
                 before = stage;
             }
-            wgmma_wait(sums);
+            wait_for_products(sums);
         };
 #if ADDS
         float total[TILE_N / 8][4] = {};
@@ -140,25 +140,19 @@ KERNEL(wgmma_tma, TmaProduct) {
         multiply_to(steps);
 #if ADDS
 #pragma unroll
-        for (u32 j = 0; j < TILE_N / 2; j++) sums[j / 4][j % 4] += total[j / 4][j % 4];
+        for (u32 j = 0; j < TILE_N / 2; j++) sums[j / 4][j % 4] = total[j / 4][j % 4] + sums[j / 4][j % 4];
 #endif
         if (steps != 0) release(before);
 
         Seen seen = *kept;
         warp_barrier();
-        // Each warp has 16 rows; eight results side by side meet in one lane, OUT_COLUMNS columns at a time.
+        // Each warp has 16 rows; eight results side by side meet in one lane, SLAB columns at a time.
 #pragma unroll
-        for (u32 c = 0; c < TILE_N / OUT_COLUMNS; c++) {
+        for (u32 c = 0; c < TILE_N / SLAB; c++) {
 #pragma unroll
-            for (u32 j = 0; j < OUT_COLUMNS / 8; j++) {
-                const float* from = sums[c * (OUT_COLUMNS / 8) + j];
-                float* to = out + lane / 4 * OUT_LINE + j * 8 + lane % 4 * 2;
-                to[0] = from[0], to[1] = from[1];
-                to[8 * OUT_LINE] = from[2], to[8 * OUT_LINE + 1] = from[3];
-            }
+            for (u32 j = 0; j < SLAB / 8; j++) keep<SLAB>(slab, j * 8, sums[c * (SLAB / 8) + j]);
             warp_barrier();
-            store_tile(q, block.z, block.part, block.m + warp * 16, block.n + c * OUT_COLUMNS, out, OUT_LINE, 16, OUT_COLUMNS / 8, e,
-                       seen);
+            store_kept<SLAB>(q, block, block.m + warp * 16, block.n + c * SLAB, slab, e, seen);
             warp_barrier();
         }
         *kept = seen;
