@@ -3,7 +3,7 @@
 
 use crate::{
     Error,
-    gpu::{Gpu, TensorMap, Tiled, Im2col},
+    gpu::{Gpu, Im2col, TensorMap, Tiled},
     kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
 };
 use bytemuck::{Pod, Zeroable};

@@ -123,8 +123,8 @@ impl Cuda {
             wide: u32::from(wide),
             unused: 0,
         };
-        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; TMA tiles that
-        // leave a matrix are cut.
+        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; TMA tiles
+        // that leave a matrix are cut.
         unsafe {
             if choice.is_tma() {
                 let maps = plan.maps(self.gpu(), choice.tma_tile(), [params.a, params.b])?;

@@ -40,7 +40,7 @@ pub struct Im2col {
     pub counts: [u32; 2],
     /// Pixels from one to the next, at most 8.
     pub step: [u32; 2],
-    /// Im2col in a box, at most 1024.
+    /// Windows in a tile, at most 1024.
     pub pixels: u32,
 }
 
@@ -102,7 +102,7 @@ pub fn tiled(tensor: &Tiled) -> Result<TensorMap, DriverError> {
 ///
 /// # Errors
 /// The driver's.
-pub fn windows(windows: &Im2col) -> Result<TensorMap, DriverError> {
+pub fn im2col(windows: &Im2col) -> Result<TensorMap, DriverError> {
     let mut map = sys::CUtensorMap { opaque: [0; 16] };
     let (at, sizes) = (windows.at as *mut c_void, windows.sizes.map(u64::from));
     let pixel = 2 * sizes[0];

@@ -10,7 +10,7 @@ mod recording;
 mod staging;
 mod upload;
 
-pub use maps::{TensorMap, Tiled, Im2col};
+pub use maps::{Im2col, TensorMap, Tiled};
 pub use recording::GpuRecording;
 
 use crate::{CubinReport, Cubins, Error, kernels::Kernel};
@@ -320,7 +320,7 @@ impl Gpu {
     /// The driver's.
     pub(crate) fn im2col_map(&self, windows: &Im2col) -> Result<TensorMap, Error> {
         self.enter()?;
-        maps::windows(windows).map_err(failed("describe windows"))
+        maps::im2col(windows).map_err(failed("describe windows"))
     }
 
     /// From here on launches are kept, not run.

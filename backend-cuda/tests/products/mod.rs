@@ -127,10 +127,8 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
 
 /// Long sums of few results: cut on a device of eight multiprocessors.
 fn long_sums() -> Result<Vec<Work>, ShapeError> {
-    let forward = [
-        Conv2d::padded([2, 7, 5, 200], 16, [3, 3], [1, 1])?,
-        Conv2d::padded([2, 7, 5, 256], 64, [3, 3], [1, 1])?,
-    ];
+    let forward =
+        [Conv2d::padded([2, 7, 5, 200], 16, [3, 3], [1, 1])?, Conv2d::padded([2, 7, 5, 256], 64, [3, 3], [1, 1])?];
     let weights = [Conv2d::new([1, 40, 40, 72], 16, [1, 1])?, Conv2d::new([1, 40, 40, 128], 32, [1, 1])?];
     let mut all = vec![Work::Gemm(Gemm::new(64, 64, 2048)?), Work::Gemm(Gemm::new(128, 128, 1536)?)];
     all.extend(forward.map(|p| Work::Conv(p, Pass::Forward)));
