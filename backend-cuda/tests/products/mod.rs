@@ -34,8 +34,8 @@ fn product(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// The results, as halves and their row.
-fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::Error> {
+/// The results, as halves and their row; `more`: with a bias, where there may be one, added to what was there.
+fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, Stats), B::Error> {
     let [a_len, b_len, y_len] = match work {
         Work::Gemm(p) => p.lens().map(|len| len as usize),
         Work::Conv(p, Pass::Forward) => [product(p.x()), product(p.w()), product(p.y())],
@@ -51,10 +51,17 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
     let mut table = device.table(3, 0)?;
     let control = Control { exponents: &[0, 0, -3], hyperparameters: &[], seed: 0, detail: Detail::Full };
     device.upload(&control, 0..3, &mut table)?;
-    let store = Store::site(Slot::ONE, Slot(2), &table, &mut y);
+    let columns = match work {
+        Work::Gemm(p) => p.mnk()[1],
+        Work::Conv(p, Pass::Forward) => p.y()[3],
+        Work::Conv(..) => 0,
+    };
+    let bias = load(columns as usize, 4)?;
+    let bias = Some(&bias).filter(|_| more && columns != 0);
+    let store = Store { add: more, ..Store::site(Slot::ONE, Slot(2), &table, &mut y) };
     match work {
-        Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: store })?,
-        Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias: None, y: store })?,
+        Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias, y: store })?,
+        Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias, y: store })?,
     }
     let mut values = vec![f16::ZERO; y_len];
     block_on(device.read(&y, DataMut::F16(&mut values)))?;
@@ -143,25 +150,27 @@ pub fn check(device: &Cuda) {
 
 /// The first so many shapes.
 pub fn check_some(device: &Cuda, count: usize) {
-    check_these(device, shapes().expect("valid shapes").into_iter().take(count));
+    check_these(device, shapes().expect("valid shapes").into_iter().take(count), false);
 }
 
 /// Shapes of long sums.
 pub fn check_long_sums(device: &Cuda) {
-    check_these(device, long_sums().expect("valid shapes"));
+    for more in [false, true] {
+        check_these(device, long_sums().expect("valid shapes"), more);
+    }
 }
 
 /// A sum longer than what one accumulator may add, which a kernel with operands by TMA adds itself.
 pub fn check_longest_sum(device: &Cuda) {
     let p = Conv2d::new([1, 66, 64, 128], 8, [1, 1]).expect("a valid shape");
-    check_these(device, [Work::Conv(p, Pass::Weight)]);
+    check_these(device, [Work::Conv(p, Pass::Weight)], false);
 }
 
-fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>) {
+fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>, more: bool) {
     let name = device.caps().name.to_owned();
     for work in shapes {
-        let (values, row) = results(device, work).expect("runs");
-        let (want, want_row) = results(&Reference::default(), work).expect("runs");
+        let (values, row) = results(device, work, more).expect("runs");
+        let (want, want_row) = results(&Reference::default(), work, more).expect("runs");
         let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
         assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.proven());
         assert_eq!(row.counts(), want_row.counts(), "{name}, {work:?}");
