@@ -28,7 +28,7 @@ use std::{
 pub struct Cuda {
     gpu: Arc<Gpu>,
     scratch: Mutex<Scratch>,
-    groups: bool,
+    warpgroups: bool,
     /// By module: whether it has been seen to be right on this device, and if not, what was seen.
     pub(crate) proven: Mutex<HashMap<&'static str, Result<(), String>>>,
     recording: AtomicBool,
@@ -37,21 +37,21 @@ pub struct Cuda {
 impl Cuda {
     /// The device of a GPU.
     pub(crate) fn on(gpu: Gpu) -> Self {
-        let groups = gpu.arch() == 90;
+        let warpgroups = gpu.arch() == 90;
         Self {
             gpu: Arc::new(gpu),
             scratch: Mutex::default(),
-            groups,
+            warpgroups,
             proven: Mutex::default(),
             recording: AtomicBool::new(false),
         }
     }
 
-    /// Without products of halves by warpgroups (wgmma) and the copy engine, which an sm_90 has, and for which it is
+    /// Without products of halves by warpgroups (wgmma) and TMA, which an sm_90 has, and for which it is
     /// measured how much they help.
     #[must_use]
     pub fn without_warpgroups(self) -> Self {
-        Self { groups: false, ..self }
+        Self { warpgroups: false, ..self }
     }
 
     /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right: if
@@ -68,8 +68,8 @@ impl Cuda {
     }
 
     /// Whether products go by warpgroups.
-    pub(crate) const fn has_groups(&self) -> bool {
-        self.groups
+    pub(crate) const fn has_warpgroups(&self) -> bool {
+        self.warpgroups
     }
 
     /// The GPU.

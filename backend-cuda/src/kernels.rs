@@ -22,7 +22,10 @@ macro_rules! file {
 // After the macro, which it uses.
 mod products;
 
-pub use products::{BULK, BULK_CONVOLUTIONS, BULK_TILES, CONVOLUTIONS, FINISH, GROUP, MATRICES, PLAIN, TILES};
+pub use products::{
+    CONVOLUTIONS, FINISH, LONGEST, MATRICES, PLAIN, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CLUSTERS,
+    WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES, WGMMA_TMA_WEIGHT_T, WGMMA_WEIGHT_T,
+};
 
 /// What is compiled as one: files in their order, with definitions before them.
 #[derive(Debug)]
@@ -249,10 +252,14 @@ static SINGLE: &[&Kernel] = &[
     &GLOBAL_NORM_FINISH,
 ];
 
+/// Those of sm_90a alone.
+pub fn warpgroups() -> impl Iterator<Item = &'static Kernel> {
+    let by_tma = WGMMA_TMA.as_flattened().iter().chain(WGMMA_TMA_CONVOLUTIONS.as_flattened());
+    by_tma.chain(&WGMMA_TMA_WEIGHT_T).chain(WGMMA.as_flattened()).chain(&WGMMA_WEIGHT_T)
+}
+
 /// Every entry point.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
     let halves = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened());
-    let products = PLAIN.iter().chain(halves).chain(GROUP.as_flattened());
-    let bulk = BULK.as_flattened().iter().chain(BULK_CONVOLUTIONS.as_flattened());
-    SINGLE.iter().copied().chain(products).chain(bulk)
+    SINGLE.iter().copied().chain(PLAIN.iter()).chain(halves).chain(warpgroups())
 }

@@ -11,6 +11,7 @@
 //! }
 //! ```
 
+mod choice;
 mod copy;
 mod cross_entropy;
 mod ctc;

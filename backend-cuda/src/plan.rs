@@ -1,9 +1,9 @@
-//! What a product is, before it is known how it runs: sizes, steps and places of its operands, as its kernel and the copy
-//! engine want them.
+//! What a product is, before it is known how it runs: sizes, steps and places of its operands, as its kernel and TMA want
+//! them.
 
 use crate::{
     Error,
-    gpu::{Gpu, TensorMap, Tiled, Windows},
+    gpu::{Gpu, Im2col, TensorMap, Tiled},
     kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
 };
 use bytemuck::{Pod, Zeroable};
@@ -49,8 +49,8 @@ pub struct Plan {
     /// Whether eight elements side by side, in the direction in which operands are contiguous, are all there or none,
     /// and aligned.
     pub aligned: bool,
-    /// What moves over x (over dy in the data pass), without address and box, if the copy engine can bring it.
-    pub windows: Option<Windows>,
+    /// What moves over x (over dy in the data pass), without address and pixels, if TMA can bring it.
+    pub im2col: Option<Im2col>,
     /// Elements that a, b, the bias and y must have.
     pub lens: [usize; 4],
 }
@@ -58,9 +58,9 @@ pub struct Plan {
 /// What a product's operands are, and where they are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Matrices, transposed or not: of [`MATRICES`] and [`crate::kernels::BULK`].
+    /// Matrices, transposed or not: of [`MATRICES`] and [`crate::kernels::WGMMA_TMA`].
     Matrices([bool; 2]),
-    /// Of [`CONVOLUTIONS`], [`crate::kernels::GROUP`] and [`crate::kernels::BULK_CONVOLUTIONS`].
+    /// Of [`CONVOLUTIONS`], [`crate::kernels::WGMMA`] and [`crate::kernels::WGMMA_TMA_CONVOLUTIONS`].
     Convolution(Pass),
 }
 
@@ -105,7 +105,7 @@ impl Plan {
             conv: ConvParams::default(),
             aligned: eights([if ta { m } else { k }, lead[0], strides[0]])
                 && eights([if tb { k } else { n }, lead[1], strides[1]]),
-            windows: None,
+            im2col: None,
             lens: [a_len, b_len, n as usize, y_len],
         }
     }
@@ -135,7 +135,7 @@ impl Plan {
                 (3, mnk, filter, outputs * filter, Steps::default(), aligned, [y_len, x_len, 0, w_len])
             }
         };
-        let windows = windows(p, pass);
+        let im2col = im2col(p, pass);
         Self {
             kind: Kind::Convolution(pass),
             plain: &PLAIN[plain],
@@ -157,23 +157,18 @@ impl Plan {
                 outputs,
             },
             aligned,
-            windows,
+            im2col,
             lens,
         }
     }
 
-    /// How many tiles the results fill.
-    pub fn tiles(&self, [tile_m, tile_n]: [u32; 2]) -> u32 {
-        self.mnk[0].div_ceil(tile_m) * self.mnk[1].div_ceil(tile_n) * self.batch
+    /// Whether TMA can walk through the operands: matrices of a batch lie behind each other.
+    pub fn has_tma_tiles(&self) -> bool {
+        self.tma_tiles([64; 2], [0; 2]).iter().all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
     }
 
-    /// Whether the copy engine can walk through the operands: matrices of a batch lie behind each other.
-    pub fn has_boxes(&self) -> bool {
-        self.boxes([64; 2], [0; 2]).iter().all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
-    }
-
-    /// Both operands, matrices at these addresses, in boxes of 64 of k.
-    fn boxes(&self, tile: [u32; 2], at: [u64; 2]) -> [Tiled; 2] {
+    /// Both operands, matrices at these addresses, in TMA tiles of 64 of k.
+    fn tma_tiles(&self, tile: [u32; 2], at: [u64; 2]) -> [Tiled; 2] {
         let [m, n, k] = self.mnk;
         let Steps { a, b } = self.steps;
         // Elements from one row (m of a, n of b) and one k to the next, and from matrix to matrix.
@@ -189,15 +184,15 @@ impl Plan {
         )
     }
 
-    /// What the copy engine needs to know of both operands, which lie at these addresses.
+    /// What TMA needs to know of both operands, which lie at these addresses.
     pub fn maps(&self, gpu: &Gpu, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
         let Kind::Convolution(pass) = self.kind else {
-            let [a, b] = self.boxes(tile, at);
+            let [a, b] = self.tma_tiles(tile, at);
             return Ok([gpu.tensor_map(&a)?, gpu.tensor_map(&b)?]);
         };
-        let windows = |at, pixels| {
-            let moving = self.windows.expect("a convolution that the copy engine can bring");
-            gpu.window_map(&Windows { at, pixels, ..moving })
+        let im2col = |at, pixels| {
+            let moving = self.im2col.expect("a convolution that TMA can bring");
+            gpu.im2col_map(&Im2col { at, pixels, ..moving })
         };
         let matrices = |at, sizes: [u32; 3], tile| {
             let row = 2 * u64::from(sizes[0]);
@@ -208,17 +203,17 @@ impl Plan {
         Ok(match pass {
             Pass::Forward => {
                 let w = [taps * inputs, outputs, self.batch];
-                [windows(at[0], tile[0])?, matrices(at[1], w, [64, tile[1], 1])?]
+                [im2col(at[0], tile[0])?, matrices(at[1], w, [64, tile[1], 1])?]
             }
-            Pass::Data => [windows(at[0], tile[0])?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
-            Pass::Weight => [matrices(at[0], [all, self.mnk[2], 1], [64, 64, 1])?, windows(at[1], 64)?],
+            Pass::Data => [im2col(at[0], tile[0])?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
+            Pass::Weight => [matrices(at[0], [all, self.mnk[2], 1], [64, 64, 1])?, im2col(at[1], 64)?],
         })
     }
 }
 
-/// What moves over x, or over dy with taps from the last, if the copy engine can bring it: channels in 64, and in the
+/// What moves over x, or over dy with taps from the last, if TMA can bring it: channels in 64, and in the
 /// data pass no gaps between outputs.
-fn windows(p: &Conv2d, pass: Pass) -> Option<Windows> {
+fn im2col(p: &Conv2d, pass: Pass) -> Option<Im2col> {
     let ([images, h, w, c], [_, oh, ow, o], [_, kh, kw, inputs]) = (p.x(), p.y(), p.w());
     let ([stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w]) = (p.strides(), p.padding(), p.dilations());
     let reach = [(kw - 1).checked_mul(dilation_w)?, (kh - 1).checked_mul(dilation_h)?];
@@ -229,11 +224,11 @@ fn windows(p: &Conv2d, pass: Pass) -> Option<Windows> {
         }
         let back = [i32::try_from(reach[0]).ok()?, i32::try_from(reach[1]).ok()?];
         let first = [padding[0].checked_sub(back[0])?, padding[1].checked_sub(back[1])?];
-        let windows = Windows { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
+        let windows = Im2col { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
         (windows, o / p.group_count())
     } else {
         let (first, step) = (padding.map(|size| -size), [stride_w, stride_h]);
-        (Windows { at: 0, sizes: [c, w, h, images], first, counts: [ow, oh], step, pixels: 0 }, inputs)
+        (Im2col { at: 0, sizes: [c, w, h, images], first, counts: [ow, oh], step, pixels: 0 }, inputs)
     };
     (channels.is_multiple_of(64) && windows.fits(reach)).then_some(windows)
 }

@@ -2,8 +2,9 @@
 
 use crate::{
     Cuda, Error,
+    choice::{Choice, Demand},
     gpu::TensorMap,
-    kernels::{BULK, BULK_CONVOLUTIONS, BULK_TILES, FINISH, GROUP, Kernel, TILES},
+    kernels::FINISH,
     memory::Memory,
     plan::{ConvParams, Kind, Plan, Steps},
     proof,
@@ -41,42 +42,16 @@ struct ProductParams {
 
 const _: () = assert!(size_of::<ProductParams>() == size_of::<StoreParams>() + 4 * 8 + 36 * 4);
 
-/// `Bulk` of `boxes.cuh`.
+/// `TmaProduct` of `tma.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct BulkParams {
+struct TmaParams {
     maps: [TensorMap; 2],
     product: ProductParams,
     unused: [u32; 2],
 }
 
-const _: () = assert!(size_of::<BulkParams>() == 2 * 128 + size_of::<ProductParams>() + 8);
-
-/// How a product runs: the kernel, and the results of one of its blocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    pub kernel: &'static Kernel,
-    tile: [u32; 2],
-    /// Whether operands come by the copy engine.
-    pub bulk: bool,
-}
-
-impl Choice {
-    /// The ways of matrices by TMA, as [`BULK_TILES`].
-    pub fn bulk_matrices(kind: Kind) -> [Self; 2] {
-        [0, 1].map(|i| Self { kernel: &BULK[kind.index()][i], tile: BULK_TILES[i], bulk: true })
-    }
-
-    /// The ways of a convolution by warpgroups, by TMA and without, in the first two of [`TILES`].
-    pub fn convolutions_by_groups(kind: Kind) -> [Self; 4] {
-        let of = |kernels: &'static [[Kernel; 2]; 3], i: usize, bulk| Self {
-            kernel: &kernels[kind.index()][i],
-            tile: TILES[i],
-            bulk,
-        };
-        [of(&BULK_CONVOLUTIONS, 0, true), of(&BULK_CONVOLUTIONS, 1, true), of(&GROUP, 0, false), of(&GROUP, 1, false)]
-    }
-}
+const _: () = assert!(size_of::<TmaParams>() == 2 * 128 + size_of::<ProductParams>() + 8);
 
 /// What is multiplied: addresses and types.
 pub(crate) struct Operands {
@@ -90,13 +65,6 @@ impl Operands {
         Self { at: [a.holds(plan.lens[0]).at(), b.holds(plan.lens[1]).at()], types: [a.dtype(), b.dtype()] }
     }
 }
-
-/// Results of the plain kernel's block along each side.
-const PLAIN_TILE: [u32; 2] = [64, 64];
-/// Longest sum of one block: tensor cores cut what does not fit, so that long sums of one sign drift.
-const LONGEST: u32 = 4096;
-/// Shortest part of a sum worth a block.
-const SHORTEST: u32 = 256;
 
 impl Cuda {
     pub(crate) fn run_gemm(
@@ -122,25 +90,20 @@ impl Cuda {
     pub(crate) fn run_product(
         &self, plan: &Plan, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>, by: Option<Choice>,
     ) -> Result<(), Error> {
-        let ([m, n, k], batch) = (plan.mnk, plan.batch);
+        let ([m, n, _], batch) = (plan.mnk, plan.batch);
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
-        let halves = x.types == [DType::F16; 2];
+        let demand = Demand::of(plan, x.types, y.y.dtype());
         let choice = match by {
             Some(choice) => choice,
-            None if halves => self.choose(plan)?,
-            None => Choice { kernel: plan.plain, tile: PLAIN_TILE, bulk: false },
+            None if x.types == [DType::F16; 2] => self.choose(plan, &demand)?,
+            None => Choice::plain(plan.plain),
         };
-        let tiles = plan.tiles(choice.tile);
-        let operands = plan.lens[0] * x.types[0].size() + plan.lens[1] * x.types[1].size();
-        let results = m as usize * n as usize * batch as usize;
-        let (splits, depth) = self.parts(k, tiles, results, operands, if plan.kept < n { 2 } else { 1 });
-        // With the copy engine each multiprocessor has one block, which goes from tile to tile.
-        let most = if choice.bulk { self.gpu().multiprocessors() } else { u32::MAX };
-        let blocks = [(tiles * splits).min(most), 1, 1];
+        let cut = choice.cut(&demand, self.gpu().multiprocessors());
+        let blocks = [choice.blocks(&demand, &cut, self.gpu().multiprocessors()), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
-        let part = if splits > 1 { self.scratch(Use::Work, splits as usize * results * 4)? } else { 0 };
+        let part = if cut.parts > 1 { self.scratch(Use::Work, cut.parts as usize * demand.results() * 4)? } else { 0 };
         let mut params = ProductParams {
             y: self.store(y, plan.lens[3], blocks)?,
             a: x.at[0],
@@ -150,8 +113,8 @@ impl Cuda {
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
             mnk: plan.mnk,
             batch,
-            splits,
-            depth,
+            splits: cut.parts,
+            depth: cut.depth,
             y_lead: plan.y_lead,
             y_stride: plan.y_stride,
             bias_stride: plan.bias_stride,
@@ -160,23 +123,23 @@ impl Cuda {
             wide: u32::from(wide),
             unused: 0,
         };
-        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; boxes that
-        // leave a matrix are cut.
+        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; TMA tiles
+        // that leave a matrix are cut.
         unsafe {
-            if choice.bulk {
-                let maps = plan.maps(self.gpu(), choice.tile, [params.a, params.b])?;
-                self.launch(choice.kernel, blocks, &BulkParams { maps, product: params, unused: [0; 2] })?;
+            if choice.is_tma() {
+                let maps = plan.maps(self.gpu(), choice.tma_tile(), [params.a, params.b])?;
+                self.launch(choice.kernel, blocks, &TmaParams { maps, product: params, unused: [0; 2] })?;
             } else {
                 self.launch(choice.kernel, blocks, &params)?;
             }
         }
-        if splits > 1 {
+        if cut.parts > 1 {
             if plan.kept < n {
                 // Parts have all channels of a pixel, the result those that x has.
                 params.conv.x[2] = plan.kept / (n / plan.conv.inputs);
                 (params.mnk[1], params.wide) = (plan.kept, 0);
             }
-            let (_, blocks) = self.dense(&FINISH, results)?;
+            let (_, blocks) = self.dense(&FINISH, demand.results())?;
             params.y = self.store(y, plan.lens[3], blocks)?;
             // SAFETY: as above.
             unsafe { self.launch(&FINISH, blocks, &params)? };
@@ -185,38 +148,14 @@ impl Cuda {
     }
 
     /// The way to multiply halves: the best of those that the device has and that have been seen to be right there.
-    fn choose(&self, plan: &Plan) -> Result<Choice, Error> {
-        let tensor = plan.kind.tensor();
-        let any = Choice { kernel: &tensor[4], tile: TILES[4], bulk: false };
-        if !plan.aligned {
-            return Ok(any);
-        }
-        let i = self.tile(plan);
-        let here = Choice { kernel: &tensor[i], tile: TILES[i], bulk: false };
-        let [m, n, k] = plan.mnk;
-        // The copy engine knows no tensors without elements.
-        let empty = k == 0 || plan.lens[..2].contains(&0);
-        let [mut best, mut better] = [None; 2];
-        match plan.kind {
-            _ if !self.has_groups() => {}
-            Kind::Convolution(_) => {
-                let ways = Choice::convolutions_by_groups(plan.kind);
-                let (by_tma, by_threads) = ways.split_at(2);
-                best = plan.windows.filter(|_| !empty).and_then(|_| by_tma.get(i).copied());
-                better = by_threads.get(i).copied();
-            }
-            Kind::Matrices(_) if m > 64 && n > 64 && !empty && plan.has_boxes() => {
-                let large = n > 128 && plan.tiles(BULK_TILES[0]) >= self.gpu().multiprocessors();
-                best = Some(Choice::bulk_matrices(plan.kind)[usize::from(!large)]);
-            }
-            Kind::Matrices(_) => {}
-        }
-        for choice in [best, better].into_iter().flatten() {
-            if self.is_proven(plan.kind, choice)? {
-                return Ok(choice);
+    fn choose(&self, plan: &Plan, demand: &Demand) -> Result<Choice, Error> {
+        let ways = Choice::ways(plan, demand, self.gpu().multiprocessors(), self.has_warpgroups());
+        for &way in &ways {
+            if !way.is_own() || self.is_proven(plan.kind, way)? {
+                return Ok(way);
             }
         }
-        Ok(here)
+        Ok(Choice::any(plan.kind))
     }
 
     /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the simplest.
@@ -227,33 +166,8 @@ impl Cuda {
             Kind::Matrices(_) => Plan::gemm(&proof::gemm(kind)?),
             Kind::Convolution(pass) => Plan::conv(&proof::conv(choice, pass)?, pass),
         };
-        let plain = Choice { kernel: &kind.tensor()[4], tile: TILES[4], bulk: false };
         let operands = Operands::of(&plan, a, b);
         self.run_product(&plan, &operands, None, &y[0], Some(choice))?;
-        self.run_product(&plan, &operands, None, &y[1], Some(plain))
-    }
-
-    /// The tile: the largest that is not mostly empty and fills the device.
-    fn tile(&self, plan: &Plan) -> usize {
-        let (enough, [m, n, _]) = (self.gpu().multiprocessors(), plan.mnk);
-        match (m > 64, n > 64) {
-            (true, true) if plan.tiles(TILES[0]) >= enough => 0,
-            (true, _) if plan.tiles(TILES[1]) >= enough => 1,
-            (_, true) if plan.tiles(TILES[2]) >= enough => 2,
-            (true, false) => 1,
-            (false, true) => 2,
-            _ => 3,
-        }
-    }
-
-    /// In how many parts a sum is cut, and their length: so that no sum is too long, and the device is full as far as
-    /// memory for the parts goes, which is little beside the operands; and so that there are at least so many.
-    fn parts(&self, k: u32, tiles: u32, results: usize, operands: usize, least: u32) -> (u32, u32) {
-        let room = (operands / 16).max(256 << 10) / (4 * results);
-        let most = u32::try_from(room).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST));
-        let wish = (2 * self.gpu().multiprocessors() / tiles).min(most).max(k.div_ceil(LONGEST)).max(least);
-        // Whole stages of the kernels: a multiple of 64, as is the longest.
-        let depth = k.div_ceil(wish).next_multiple_of(64).max(64);
-        (k.div_ceil(depth).max(1), depth)
+        self.run_product(&plan, &operands, None, &y[1], Some(Choice::any(kind)))
     }
 }

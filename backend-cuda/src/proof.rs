@@ -1,8 +1,8 @@
-//! Whether a kernel for one architecture's own instructions (wgmma, the copy engine) is right there: seen on the device
+//! Whether a kernel for one architecture's own instructions (wgmma, TMA) is right there: seen on the device
 //! itself, before the kernel is used for the first time. Where it is not, or does not compile, the one for all
 //! architectures is taken.
 
-use crate::{Cuda, Error, plan::Kind, product::Choice};
+use crate::{Cuda, Error, choice::Choice, plan::Kind};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},
@@ -25,11 +25,11 @@ pub(crate) fn gemm(kind: Kind) -> Result<Gemm, Error> {
     shape().map_err(invalid)
 }
 
-/// The same in three directions. The copy engine takes 64 channels at a time; nothing about rows is as it is about
+/// The same in three directions. TMA takes 64 channels at a time; nothing about rows is as it is about
 /// columns, so that it is seen if they are taken for each other.
 pub(crate) fn conv(choice: Choice, pass: Pass) -> Result<Conv2d, Error> {
     let shape = || -> Result<Conv2d, ShapeError> {
-        if !choice.bulk {
+        if !choice.is_tma() {
             return Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]);
         }
         let stride = if pass == Pass::Data { [1, 1] } else { [1, 2] };
@@ -78,10 +78,9 @@ fn same([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(),
 
 /// Every way to compute that one architecture alone has, with a product that it is for.
 fn own_ways() -> impl Iterator<Item = (Kind, Choice)> {
-    let matrices = [false, true].map(|b| [false, true].map(|a| Kind::Matrices([a, b])));
-    let bulk = matrices.into_iter().flatten().flat_map(|kind| Choice::bulk_matrices(kind).map(move |way| (kind, way)));
-    let convolutions = Pass::ALL.map(Kind::Convolution).into_iter();
-    bulk.chain(convolutions.flat_map(|kind| Choice::convolutions_by_groups(kind).map(move |way| (kind, way))))
+    let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| Kind::Matrices([a, b])));
+    let kinds = matrices.chain(Pass::ALL.map(Kind::Convolution));
+    kinds.flat_map(|kind| Choice::warpgroups(kind).into_iter().map(move |way| (kind, way)))
 }
 
 impl Cuda {
@@ -89,7 +88,7 @@ impl Cuda {
     /// device before they are used.
     #[must_use]
     pub fn own_modules(&self) -> Vec<&'static str> {
-        if self.has_groups() { own_ways().map(|(_, way)| way.kernel.module.name).collect() } else { vec![] }
+        if self.has_warpgroups() { own_ways().map(|(_, way)| way.kernel.module.name).collect() } else { vec![] }
     }
 
     /// Whether one of them is right on this device, results and statistics. A kernel that hangs hangs this: prove it in

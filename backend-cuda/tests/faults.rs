@@ -160,7 +160,7 @@ fn tensor_maps_that_are_refused() {
     emulated.fail("maps");
     let device = emulated.open().expect("a device");
     products::check_some(&device, 8);
-    let refused: Vec<_> = device.proven().into_iter().filter(|(name, _)| name.starts_with("bulk")).collect();
+    let refused: Vec<_> = device.proven().into_iter().filter(|(name, _)| name.starts_with("wgmma_tma")).collect();
     assert!(!refused.is_empty());
     for (name, proof) in refused {
         let reason = proof.expect_err("it is refused");
@@ -188,11 +188,11 @@ fn every_kernel_is_proven_in_a_process_of_its_own() {
         command.env("GRADSCALE_PROVE_SECONDS", "60");
         command
     };
-    let faults = "90x1:broken=bulk_forward_128x64,hang=bulk_gemm_128x128";
+    let faults = "90x1:broken=wgmma_tma_forward_128x64,hang=wgmma_tma_gemm_128x128";
     for (module, expected) in [
-        ("bulk_forward_128x64", "results differ, the first at"),
-        ("bulk_gemm_128x256", ""),
-        ("bulk_gemm_x", "no module for one architecture is called bulk_gemm_x"),
+        ("wgmma_tma_forward_128x64", "results differ, the first at"),
+        ("wgmma_tma_gemm_128x256", ""),
+        ("wgmma_tma_gemm_x", "no module for one architecture is called wgmma_tma_gemm_x"),
     ] {
         let output = prove().arg(module).env("GRADSCALE_EMULATED_CUDA", faults).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stdout);
@@ -209,5 +209,5 @@ fn every_kernel_is_proven_in_a_process_of_its_own() {
         said.lines().last(),
         Some(&*format!("{hanging} modules for this architecture alone, {hanging} not right"))
     );
-    assert_eq!(hanging, 20, "{said}");
+    assert_eq!(hanging, 22, "{said}");
 }

@@ -5,14 +5,13 @@ mod emulated;
 mod products;
 
 use emulated::Emulated;
-use gradscale_cuda::kernels::{BULK, BULK_CONVOLUTIONS, CONVOLUTIONS, GROUP, MATRICES};
+use gradscale_cuda::kernels::{CONVOLUTIONS, MATRICES, warpgroups};
 
 #[test]
 fn every_tile_of_every_product() {
     let tensor: Vec<_> = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened()).collect();
-    let bulk = BULK.as_flattened().iter().chain(BULK_CONVOLUTIONS.as_flattened());
-    let groups: Vec<_> = bulk.chain(GROUP.as_flattened()).collect();
-    for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &groups)] {
+    let warpgroups: Vec<_> = warpgroups().collect();
+    for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &warpgroups)] {
         // With one multiprocessor the largest tile that fits is taken.
         let emulated = match Emulated::new(arch, 1) {
             Ok(emulated) => emulated,
@@ -31,17 +30,44 @@ fn every_tile_of_every_product() {
     }
 }
 
+/// Sums that are cut among multiprocessors, and one that a kernel adds in parts by itself.
+#[test]
+fn long_sums() {
+    for (arch, kernels) in [
+        (80, &["finish", "tensor_gemm_64x64", "tensor_weight_64x64"][..]),
+        (90, &["finish", "wgmma_forward_128x64", "wgmma_weight_t_128x64", "wgmma_tma_weight_t_128x64"]),
+    ] {
+        match Emulated::new(arch, 8) {
+            Ok(emulated) => {
+                products::check_long_sums(&emulated.open().expect("a device"));
+                let used = emulated.used();
+                assert!(kernels.iter().all(|&name| used.contains_key(name)), "sm_{arch}: {used:?}");
+            }
+            Err(reason) => println!("SKIPPED: {reason}"),
+        }
+    }
+    match Emulated::new(90, 1) {
+        Ok(emulated) => {
+            products::check_longest_sum(&emulated.open().expect("a device"));
+            let used = emulated.used();
+            assert!(used.contains_key("wgmma_tma_weight_t_128x64") && !used.contains_key("finish"), "{used:?}");
+        }
+        Err(reason) => println!("SKIPPED: {reason}"),
+    }
+}
+
 /// Kernels for one architecture that do not do there what they should are not used.
 #[test]
 fn what_is_wrong_on_a_device_is_not_used() {
     match Emulated::new(90, 1) {
         Ok(emulated) => {
-            emulated.fail("broken=bulk_gemm_t");
+            emulated.fail("broken=wgmma_tma_gemm_t");
             let device = emulated.open().expect("a device");
-            products::check(&device);
+            // Products of matrices come first.
+            products::check_some(&device, 28);
             let wrong: Vec<_> =
                 device.proven().into_iter().filter(|(_, proof)| proof.is_err()).map(|(name, _)| name).collect();
-            assert!(!wrong.is_empty() && wrong.iter().all(|name| name.starts_with("bulk_gemm_t")), "{wrong:?}");
+            assert!(!wrong.is_empty() && wrong.iter().all(|name| name.starts_with("wgmma_tma_gemm_t")), "{wrong:?}");
         }
         Err(reason) => println!("SKIPPED: {reason}"),
     }

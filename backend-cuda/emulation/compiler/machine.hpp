@@ -1,4 +1,4 @@
-// The host twin of `../../src/kernels/ptx.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
+// The host twin of `../../src/kernels/ptx.cuh` and `cluster.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
 // a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
 // lanes, exact to the bit.
 //
@@ -26,9 +26,20 @@ typedef long long i64;
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+// Blocks of a cluster, which run together.
+#if !defined(CLUSTER)
+#define CLUSTER 1
+#endif
+#if CLUSTER > 1
+// Variables of a kernel that each block has for itself: they are exchanged when another block's thread has its turn.
+#define SHARED static __attribute__((section("of_a_block")))
+extern "C" u8 __start_of_a_block[] __attribute__((visibility("hidden")));
+extern "C" u8 __stop_of_a_block[] __attribute__((visibility("hidden")));
+#else
 #define SHARED static
+#endif
 #define COPIES_RUN_BESIDE (__CUDA_ARCH__ >= 800)
-#define SHARED_BYTES(name) u8* const name = machine::shared
+#define SHARED_BYTES(name) u8* const name = machine::own().shared
 
 struct alignas(16) Words4 {
     u32 x, y, z, w;
@@ -56,7 +67,7 @@ struct Fiber {
 #endif
     char* stack;
     Fiber *next, *before;
-    u32 index, exchanges, group;
+    u32 index, cta, exchanges, group;
     std::vector<Copy> copies;
 };
 
@@ -67,13 +78,26 @@ struct Warp {
     float a[2][16][16], b[2][8][16];
 };
 
+// Threads that wait for each other.
+struct Meeting {
+    u32 arrived, generation;
+};
+
+struct alignas(1024) Cta {
+    u8 shared[SHARED_MEMORY];
+    u32 at[3], alive;
+    Meeting all, consumers;
+    std::vector<u8> variables;
+};
+
 static Fiber fibers[MOST_THREADS], host;
 static Warp warps[MOST_THREADS / WARP];
 static Fiber* current;
-static u32 threads, alive, arrived, generation, idle, consumers_arrived, consumers_generation;
+static Cta ctas[CLUSTER];
+static Meeting cluster;
+static u32 threads, alive, idle;
 static bool backwards;
-static u32 at[3], grid[3];
-alignas(1024) static u8 shared[SHARED_MEMORY];
+static u32 grid[3];
 static const void* parameters;
 static void (*kernel)(const void*);
 
@@ -90,18 +114,50 @@ static inline void change(Fiber* from, Fiber* to) { change_stack(&from->stack_po
 static inline void change(Fiber* from, Fiber* to) { swapcontext(&from->context, &to->context); }
 #endif
 
+static inline Cta& own() { return ctas[current->cta]; }
+
+// Before a thread of another block has its turn.
+static inline void exchange_variables(Cta& from, Cta& to) {
+#if CLUSTER > 1
+    if (&from == &to) return;
+    from.variables.assign(__start_of_a_block, __stop_of_a_block);
+    to.variables.resize(from.variables.size());
+    memcpy(__start_of_a_block, to.variables.data(), to.variables.size());
+#else
+    (void)from, (void)to;
+#endif
+}
+
 static inline void go(Fiber* to) {
     Fiber* from = current;
+    exchange_variables(ctas[from->cta], ctas[to->cta]);
     current = to;
     change(from, to);
 }
 
 static inline void take_turns() {
     if (++idle > 64 * MOST_THREADS) {
+        const u32* at = own().at;
         fprintf(stderr, "emulation: thread %u waits for ever (block %u %u %u)\n", current->index, at[0], at[1], at[2]);
         abort();
     }
     if (current->next != current) go(current->next);
+}
+
+// Whether so many have met; then the next meeting begins.
+static inline bool all_met(Meeting& meeting, u32 count) {
+    if (meeting.arrived != count) return false;
+    meeting.arrived = 0;
+    meeting.generation += 1;
+    idle = 0;
+    return true;
+}
+
+static inline void meet_in(Meeting& meeting, const u32& count) {
+    const u32 mine = meeting.generation;
+    meeting.arrived += 1;
+    if (all_met(meeting, count)) return;
+    while (meeting.generation == mine) take_turns();
 }
 
 static void live() {
@@ -110,11 +166,10 @@ static void live() {
     self->before->next = self->next;
     self->next->before = self->before;
     alive -= 1;
-    if (alive != 0 && arrived == alive) {
-        arrived = 0;
-        generation += 1;
-        idle = 0;
-    }
+    own().alive -= 1;
+    // Nobody waits for those that have ended.
+    if (own().alive != 0) all_met(own().all, own().alive);
+    if (alive != 0) all_met(cluster, alive);
     go(alive == 0 ? &host : self->next);
     abort();
 }
@@ -140,14 +195,18 @@ static void prepare(Fiber& fiber) {
 #endif
 }
 
-static void run_block(bool reversed) {
-    alive = threads;
-    arrived = idle = consumers_arrived = 0;
+// The blocks of a cluster.
+static void run_blocks(bool reversed) {
+    const u32 all = alive = threads * CLUSTER;
+    idle = 0;
+    cluster = {};
+    for (Cta& cta : ctas) cta.alive = threads, cta.all = cta.consumers = {};
     backwards = reversed;
     memset(warps, 0, sizeof warps);
-    for (u32 t = 0; t < threads; t++) {
-        Fiber &fiber = fibers[t], &up = fibers[(t + 1) % threads], &down = fibers[(t + threads - 1) % threads];
-        fiber.index = t;
+    for (u32 t = 0; t < all; t++) {
+        Fiber &fiber = fibers[t], &up = fibers[(t + 1) % all], &down = fibers[(t + all - 1) % all];
+        fiber.index = t % threads;
+        fiber.cta = t / threads;
         fiber.exchanges = fiber.group = 0;
         fiber.copies.clear();
         fiber.next = reversed ? &down : &up;
@@ -155,30 +214,34 @@ static void run_block(bool reversed) {
         prepare(fiber);
     }
     current = &host;
-    go(&fibers[reversed ? threads - 1 : 0]);
+    go(&fibers[reversed ? all - 1 : 0]);
 }
 
 // Runs a grid, blocks in one order or the other.
 static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
     static u32 launches;
     bool reversed = (launches++ & 1) != 0;
-    if (block > MOST_THREADS || block % WARP != 0 || shared_bytes > SHARED_MEMORY) abort();
+    if (block * CLUSTER > MOST_THREADS || block % WARP != 0 || shared_bytes > SHARED_MEMORY) abort();
+    if (blocks[0] % CLUSTER != 0) abort();
     threads = block;
     kernel = work;
     parameters = with;
     u64 total = 1;
     for (int i = 0; i < 3; i++) total *= grid[i] = blocks[i];
-    for (u64 i = 0; i < total; i++) {
-        u64 n = reversed ? total - 1 - i : i;
-        at[0] = static_cast<u32>(n % grid[0]);
-        at[1] = static_cast<u32>(n / grid[0] % grid[1]);
-        at[2] = static_cast<u32>(n / grid[0] / grid[1]);
-        memset(shared, 0xFF, shared_bytes);
-        run_block(reversed);
+    for (u64 i = 0; i < total; i += CLUSTER) {
+        u64 n = reversed ? total - CLUSTER - i : i;
+        for (Cta& cta : ctas) {
+            cta.at[0] = static_cast<u32>(n % grid[0]);
+            cta.at[1] = static_cast<u32>(n / grid[0] % grid[1]);
+            cta.at[2] = static_cast<u32>(n / grid[0] / grid[1]);
+            memset(cta.shared, 0xFF, shared_bytes);
+            n += 1;
+        }
+        run_blocks(reversed);
     }
 }
 
-static inline Warp& warp() { return warps[current->index / WARP]; }
+static inline Warp& warp() { return warps[(current - fibers) / WARP]; }
 static inline u32 lane() { return current->index % WARP; }
 
 static inline void meet() {
@@ -283,36 +346,16 @@ DEVICE u32 thread_count() { return CONSUMERS; }
 #else
 DEVICE u32 thread_count() { return machine::threads; }
 #endif
-DEVICE u32 block_x() { return machine::at[0]; }
-DEVICE u32 block_y() { return machine::at[1]; }
-DEVICE u32 block_z() { return machine::at[2]; }
+DEVICE u32 block_x() { return machine::own().at[0]; }
+DEVICE u32 block_y() { return machine::own().at[1]; }
+DEVICE u32 block_z() { return machine::own().at[2]; }
 DEVICE u32 blocks_x() { return machine::grid[0]; }
 DEVICE u32 blocks_y() { return machine::grid[1]; }
 DEVICE u32 blocks_z() { return machine::grid[2]; }
 
-DEVICE void block_barrier() {
-    using namespace machine;
-    u32 mine = generation;
-    if (++arrived == alive) {
-        arrived = 0;
-        generation += 1;
-        idle = 0;
-        return;
-    }
-    while (generation == mine) take_turns();
-}
+DEVICE void block_barrier() { machine::meet_in(machine::own().all, machine::own().alive); }
 #if defined(CONSUMERS)
-DEVICE void barrier() {
-    using namespace machine;
-    u32 mine = consumers_generation;
-    if (++consumers_arrived == CONSUMERS) {
-        consumers_arrived = 0;
-        consumers_generation += 1;
-        idle = 0;
-        return;
-    }
-    while (consumers_generation == mine) take_turns();
-}
+DEVICE void barrier() { machine::meet_in(machine::own().consumers, CONSUMERS); }
 #else
 DEVICE void barrier() { block_barrier(); }
 #endif
@@ -411,7 +454,7 @@ template <int eights>
 DEVICE void wait_for_products(float (&)[eights][4]) { machine::meet(); }
 
 DEVICE u64 lines_descriptor(const void* at, u64 panels) {
-    u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::shared);
+    u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::own().shared);
     return offset >> 4 | panels >> 4 << 16 | static_cast<u64>(1024 >> 4) << 32 | static_cast<u64>(1) << 62;
 }
 DEVICE u64 lines_along_k(const void* at) { return lines_descriptor(at, 16); }
@@ -428,7 +471,7 @@ static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
     // Bits 4 to 6 exchanged by bits 7 to 9.
     address ^= (address >> 7 & 7) << 4;
     u16 half;
-    memcpy(&half, shared + address, 2);
+    memcpy(&half, own().shared + address, 2);
     return of_half(half);
 }
 }  // namespace machine
@@ -476,7 +519,9 @@ static_assert(sizeof(TensorMap) == 128, "a map is 128 bytes");
 
 namespace machine {
 struct Box {
-    u8* to;
+    // The block that it comes to, and where in its memory.
+    u32 cta;
+    u64 to;
     const TensorMap* from;
     // The places of its lines, innermost dimension first.
     std::vector<std::array<int64_t, 4>> lines;
@@ -505,9 +550,9 @@ static inline void arrives(const Box& box) {
             const u64 x = static_cast<u64>(box.lines[line][0]) + i;
             u16 half = 0;
             if (there && x < from.sizes[0]) memcpy(&half, reinterpret_cast<const u8*>(at + 2 * x), 2);
-            u64 offset = static_cast<u64>(box.to - shared) + line * from.box[0] * 2 + i * 2;
+            u64 offset = box.to + line * from.box[0] * 2 + i * 2;
             offset ^= (offset >> 7 & 7) << 4;
-            memcpy(shared + offset, &half, 2);
+            memcpy(ctas[box.cta].shared + offset, &half, 2);
         }
     }
     box.full->bytes -= static_cast<int32_t>(from.box[0] * box.lines.size() * 2);
@@ -521,6 +566,20 @@ static inline void ask(Box box) {
     }
 }
 static inline Phases& phases(u64* at) { return *reinterpret_cast<Phases*>(at); }
+// The same place in the memory of another block of the cluster.
+static inline u64* in_block(u64* at, u32 cta) {
+    return reinterpret_cast<u64*>(ctas[cta].shared + (reinterpret_cast<u8*>(at) - own().shared));
+}
+static inline Box box_to(void* to, const TensorMap& from, u64* full) {
+    return {current->cta, static_cast<u64>(static_cast<u8*>(to) - own().shared), &from, {}, &phases(full)};
+}
+static inline Box box_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    Box box = box_to(to, from, full);
+    for (u32 k = 0; k < from.box[2]; k++) {
+        for (u32 j = 0; j < from.box[1]; j++) box.lines.push_back({x, y + j, z + k, 0});
+    }
+    return box;
+}
 }  // namespace machine
 
 DEVICE void give_registers() {}
@@ -552,15 +611,24 @@ DEVICE void wait_for_phase(u64* at, u32 phase) {
     }
 }
 DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
-    machine::Box box = {static_cast<u8*>(to), &from, {}, &machine::phases(full)};
-    for (u32 k = 0; k < from.box[2]; k++) {
-        for (u32 j = 0; j < from.box[1]; j++) box.lines.push_back({x, y + j, z + k, 0});
-    }
-    machine::ask(std::move(box));
+    machine::ask(machine::box_of(to, from, x, y, z, full));
 }
+#if CLUSTER > 1
+DEVICE u32 cluster_rank() { return machine::current->cta; }
+DEVICE void cluster_barrier() { machine::meet_in(machine::cluster, machine::alive); }
+DEVICE void arrive_in(u64* at, u32 block) { arrive(machine::in_block(at, block)); }
+DEVICE void copy_box_to_all(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    for (u32 cta = 0; cta < CLUSTER; cta++) {
+        machine::Box box = machine::box_of(to, from, x, y, z, full);
+        box.cta = cta;
+        box.full = &machine::phases(machine::in_block(full, cta));
+        machine::ask(std::move(box));
+    }
+}
+#endif
 DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u64* full) {
-    machine::Box box = {static_cast<u8*>(to), &from, {}, &machine::phases(full)};
+    machine::Box box = machine::box_to(to, from, full);
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],
                              static_cast<int64_t>(from.sizes[2]) - 1 + from.last[1]};
     int64_t at[2] = {column, row}, n = image;

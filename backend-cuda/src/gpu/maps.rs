@@ -29,7 +29,7 @@ pub struct Tiled {
 /// Images of halves with windows moving over them, as the TMA engine is to see them: [c, w, h, n], 64 channels and
 /// `pixels` windows at a time. Pairs are of columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Windows {
+pub struct Im2col {
     /// The first element's address, a multiple of 16.
     pub at: u64,
     /// Channels (a multiple of 64), columns, rows, images.
@@ -40,11 +40,11 @@ pub struct Windows {
     pub counts: [u32; 2],
     /// Pixels from one to the next, at most 8.
     pub step: [u32; 2],
-    /// Windows in a box, at most 1024.
+    /// Windows in a tile, at most 1024.
     pub pixels: u32,
 }
 
-impl Windows {
+impl Im2col {
     /// Where the last window begins, from the last pixel.
     #[must_use]
     pub fn last(&self) -> [i64; 2] {
@@ -102,7 +102,7 @@ pub fn tiled(tensor: &Tiled) -> Result<TensorMap, DriverError> {
 ///
 /// # Errors
 /// The driver's.
-pub fn windows(windows: &Windows) -> Result<TensorMap, DriverError> {
+pub fn im2col(windows: &Im2col) -> Result<TensorMap, DriverError> {
     let mut map = sys::CUtensorMap { opaque: [0; 16] };
     let (at, sizes) = (windows.at as *mut c_void, windows.sizes.map(u64::from));
     let pixel = 2 * sizes[0];

@@ -10,7 +10,7 @@ mod recording;
 mod staging;
 mod upload;
 
-pub use maps::{TensorMap, Tiled, Windows};
+pub use maps::{Im2col, TensorMap, Tiled};
 pub use recording::GpuRecording;
 
 use crate::{CubinReport, Cubins, Error, kernels::Kernel};
@@ -287,7 +287,7 @@ impl Gpu {
         }
     }
 
-    /// What kernels hand to the copy engine.
+    /// What kernels hand to TMA.
     ///
     /// # Errors
     /// The driver's.
@@ -300,9 +300,9 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn window_map(&self, windows: &Windows) -> Result<TensorMap, Error> {
+    pub(crate) fn im2col_map(&self, windows: &Im2col) -> Result<TensorMap, Error> {
         self.enter()?;
-        maps::windows(windows).map_err(failed("describe windows"))
+        maps::im2col(windows).map_err(failed("describe windows"))
     }
 
     /// From here on launches are kept, not run.

@@ -3,6 +3,7 @@
 use super::{File, Kernel, Module, STORE};
 
 const PRODUCT: File = file!("product.cuh");
+const ROLES: File = file!("roles.cuh");
 
 /// What a product's operands are to its kernel, and whether they are contiguous along k.
 macro_rules! layout {
@@ -27,6 +28,12 @@ macro_rules! convolutions {
             layout!($kernels, "data", 2, 1, 0),
             layout!($kernels, "weight", 3, 0, 0),
         ]
+    };
+}
+
+macro_rules! transposed {
+    ($kernel:ident) => {
+        $kernel!("weight_t", [("MODE", 3), ("A_ALONG_K", 0), ("B_ALONG_K", 0), ("TRANSPOSED", 1)])
     };
 }
 
@@ -72,7 +79,7 @@ macro_rules! plain {
 }
 
 /// A tile of warpgroups: as `tensor`, one group for each 64 rows.
-macro_rules! group {
+macro_rules! wgmma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
         Kernel {
             module: &Module {
@@ -81,65 +88,86 @@ macro_rules! group {
                 // Three stages of both operands, 64 of k.
                 shared: 3 * 128 * ($m + $n),
                 arch: [90, 90],
-                ..Module::new(concat!("group_", $name, "_", $tile), &[STORE, PRODUCT, file!("group.cu")])
+                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, PRODUCT, ROLES, file!("wgmma.cu")])
             },
-            entry: "group",
+            entry: "wgmma",
         }
     };
 }
-macro_rules! groups {
+macro_rules! wgmmas {
     ($name:literal, $layout:tt) => {
-        [group!($name, $layout, "128x128", 128, 128), group!($name, $layout, "128x64", 128, 64)]
+        [wgmma!($name, $layout, "128x128", 128, 128), wgmma_128x64!($name, $layout)]
+    };
+}
+macro_rules! wgmma_128x64 {
+    ($name:literal, $layout:tt) => {
+        wgmma!($name, $layout, "128x64", 128, 64)
     };
 }
 
-/// A tile of warpgroups, with four warps that bring operands by the copy engine.
-macro_rules! bulk {
-    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal) => {
+/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster.
+macro_rules! wgmma_tma {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal) => {
         Kernel {
             module: &Module {
                 defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("GROUP", 1),
-                    ("CONSUMERS", 2 * $m)],
+                    ("CONSUMERS", 2 * $m), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
                 threads: 2 * $m + 128,
                 blocks: 1,
-                // Stages of both operands, 64 of k; 16 rows of 32 results of each warp on their way out.
-                shared: $stages * 128 * ($m + $n) + $m / 16 * 16 * 36 * 4,
+                // Stages of both operands, 64 of k, with two barriers each; 16 × 32 results of each warp on their way
+                // out, in the larger of their layouts.
+                shared: $stages * (128 * ($m + $n) + 2 * 8) + $m / 16 * 32 * 20 * 4,
                 arch: [90, 90],
                 ..Module::new(
-                    concat!("bulk_", $name, "_", $tile),
-                    &[STORE, PRODUCT, file!("boxes.cuh"), file!("bulk.cu")],
+                    concat!("wgmma_tma_", $name, "_", $tile),
+                    &[STORE, file!("cluster.cuh"), PRODUCT, ROLES, file!("tma.cuh"), file!("wgmma_tma.cu")],
                 )
             },
-            entry: "bulk",
+            entry: "wgmma_tma",
         }
     };
 }
-macro_rules! bulks {
+macro_rules! wgmma_tmas {
     ($name:literal, $layout:tt) => {
-        [bulk!($name, $layout, "128x256", 128, 256, 4), bulk!($name, $layout, "128x128", 128, 128, 6)]
+        [wgmma_tma!($name, $layout, "128x256", 128, 256, 4, 2), wgmma_tma!($name, $layout, "128x128", 128, 128, 6, 1)]
     };
 }
 
-macro_rules! bulk_convolutions {
+macro_rules! wgmma_tma_convolutions {
     ($name:literal, $layout:tt) => {
-        [bulk!($name, $layout, "128x128", 128, 128, 6), bulk!($name, $layout, "128x64", 128, 64, 8)]
+        [wgmma_tma!($name, $layout, "128x128", 128, 128, 6, 1), wgmma_tma_128x64!($name, $layout)]
+    };
+}
+macro_rules! wgmma_tma_128x64 {
+    ($name:literal, $layout:tt) => {
+        wgmma_tma!($name, $layout, "128x64", 128, 64, 8, 1)
     };
 }
 
+/// Longest sum in one accumulator of tensor cores, which cut what does not fit, so that long sums of one sign drift.
+pub const LONGEST: u32 = 4096;
 /// Rows and columns of the tiles of [`MATRICES`] and [`CONVOLUTIONS`]; the last takes operands of any alignment.
 pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
+/// Warps along each side of [`TILES`].
+pub const WARPS: [[u32; 2]; 5] = [[2, 4], [2, 2], [1, 4], [2, 2], [2, 2]];
 /// Products of halves: what is transposed (no, a, b, both) by tile.
 pub static MATRICES: [[Kernel; 5]; 4] = matrices!(tiles);
 /// Convolutions of halves: forward, data, weight by tile.
 pub static CONVOLUTIONS: [[Kernel; 5]; 3] = convolutions!(tiles);
 /// Convolutions of halves by warpgroups (sm_90a alone), in the first two tiles.
-pub static GROUP: [[Kernel; 2]; 3] = convolutions!(groups);
-/// Products of matrices of halves by warpgroups and the copy engine (sm_90a alone), in the tiles of [`BULK_TILES`].
-pub static BULK: [[Kernel; 2]; 4] = matrices!(bulks);
+pub static WGMMA: [[Kernel; 2]; 3] = convolutions!(wgmmas);
+/// Products of matrices of halves by warpgroups and TMA (sm_90a alone), in the tiles of [`WGMMA_TMA_TILES`].
+pub static WGMMA_TMA: [[Kernel; 2]; 4] = matrices!(wgmma_tmas);
 /// Convolutions of halves in the same way, in the first two tiles of [`TILES`].
-pub static BULK_CONVOLUTIONS: [[Kernel; 2]; 3] = convolutions!(bulk_convolutions);
-/// Rows and columns of the tiles of [`BULK`].
-pub const BULK_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
+pub static WGMMA_TMA_CONVOLUTIONS: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutions);
+/// The gradient of weights with rows and columns exchanged, for few outputs, in the second tile of [`TILES`].
+pub static WGMMA_WEIGHT_T: [Kernel; 1] = [transposed!(wgmma_128x64)];
+/// The same with operands by TMA.
+pub static WGMMA_TMA_WEIGHT_T: [Kernel; 1] = [transposed!(wgmma_tma_128x64)];
+/// Rows and columns of the tiles of [`WGMMA_TMA`].
+pub const WGMMA_TMA_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
+/// Blocks of their clusters.
+pub const WGMMA_TMA_CLUSTERS: [u32; 2] = [2, 1];
 /// Products of any numbers, by kind: matrices, forward, data, weight.
 pub static PLAIN: [Kernel; 4] = [
     layout!(plain, "gemm", 0, 0, 0),

@@ -34,8 +34,8 @@ fn product(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// The results, as halves and their row.
-fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::Error> {
+/// The results, as halves and their row; `more`: with a bias, where there may be one, added to what was there.
+fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, Stats), B::Error> {
     let [a_len, b_len, y_len] = match work {
         Work::Gemm(p) => p.lens().map(|len| len as usize),
         Work::Conv(p, Pass::Forward) => [product(p.x()), product(p.w()), product(p.y())],
@@ -51,10 +51,17 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
     let mut table = device.table(3, 0)?;
     let control = Control { exponents: &[0, 0, -3], hyperparameters: &[], seed: 0, detail: Detail::Full };
     device.upload(&control, 0..3, &mut table)?;
-    let store = Store::site(Slot::ONE, Slot(2), &table, &mut y);
+    let columns = match work {
+        Work::Gemm(p) => p.mnk()[1],
+        Work::Conv(p, Pass::Forward) => p.y()[3],
+        Work::Conv(..) => 0,
+    };
+    let bias = load(columns as usize, 4)?;
+    let bias = Some(&bias).filter(|_| more && columns != 0);
+    let store = Store { add: more, ..Store::site(Slot::ONE, Slot(2), &table, &mut y) };
     match work {
-        Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: store })?,
-        Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias: None, y: store })?,
+        Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias, y: store })?,
+        Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias, y: store })?,
     }
     let mut values = vec![f16::ZERO; y_len];
     block_on(device.read(&y, DataMut::F16(&mut values)))?;
@@ -67,7 +74,7 @@ fn results<B: Backend>(device: &B, work: Work) -> Result<(Vec<f16>, Stats), B::E
 fn shapes() -> Result<Vec<Work>, ShapeError> {
     let mut all = vec![];
     for [m, n, k] in
-        [[136, 144, 72], [264, 392, 136], [136, 104, 200], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]]
+        [[136, 144, 72], [264, 392, 136], [104, 112, 200], [200, 40, 104], [48, 136, 40], [24, 56, 136], [33, 21, 45]]
     {
         let p = Gemm::new(m, n, k)?;
         all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?].map(Work::Gemm));
@@ -101,8 +108,8 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::padded([3, 9, 8, 7], 11, [3, 3], [1, 1])?,
     ];
     all.extend(few.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
-    // What the copy engine brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
-    let bulk = [
+    // What TMA brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
+    let by_tma = [
         Conv2d::padded([3, 7, 5, 64], 136, [3, 3], [1, 1])?,
         Conv2d::padded([2, 9, 8, 128], 192, [3, 5], [1, 2])?.stride([2, 3])?,
         Conv2d::padded([1, 13, 12, 64], 192, [2, 3], [2, 3])?.dilation([3, 2])?,
@@ -110,7 +117,7 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::new([2, 10, 9, 192], 64, [2, 2])?,
         Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
     ];
-    all.extend(bulk.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
+    all.extend(by_tma.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
     // And what it cannot: nothing.
     let nothing = [
         Conv2d::padded([0, 6, 6, 64], 128, [3, 3], [1, 1])?,
@@ -125,6 +132,17 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
     Ok(all)
 }
 
+/// Long sums of few results: cut on a device of eight multiprocessors.
+fn long_sums() -> Result<Vec<Work>, ShapeError> {
+    let forward =
+        [Conv2d::padded([2, 7, 5, 200], 16, [3, 3], [1, 1])?, Conv2d::padded([2, 7, 5, 256], 64, [3, 3], [1, 1])?];
+    let weights = [Conv2d::new([1, 40, 40, 72], 16, [1, 1])?, Conv2d::new([1, 40, 40, 128], 32, [1, 1])?];
+    let mut all = vec![Work::Gemm(Gemm::new(64, 64, 2048)?), Work::Gemm(Gemm::new(128, 128, 1536)?)];
+    all.extend(forward.map(|p| Work::Conv(p, Pass::Forward)));
+    all.extend(weights.map(|p| Work::Conv(p, Pass::Weight)));
+    Ok(all)
+}
+
 /// All shapes on a device; where results differ from the reference, panics.
 pub fn check(device: &Cuda) {
     check_some(device, usize::MAX);
@@ -132,10 +150,27 @@ pub fn check(device: &Cuda) {
 
 /// The first so many shapes.
 pub fn check_some(device: &Cuda, count: usize) {
+    check_these(device, shapes().expect("valid shapes").into_iter().take(count), false);
+}
+
+/// Shapes of long sums.
+pub fn check_long_sums(device: &Cuda) {
+    for more in [false, true] {
+        check_these(device, long_sums().expect("valid shapes"), more);
+    }
+}
+
+/// A sum longer than what one accumulator may add, which a kernel with operands by TMA adds itself.
+pub fn check_longest_sum(device: &Cuda) {
+    let p = Conv2d::new([1, 66, 64, 128], 8, [1, 1]).expect("a valid shape");
+    check_these(device, [Work::Conv(p, Pass::Weight)], false);
+}
+
+fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>, more: bool) {
     let name = device.caps().name.to_owned();
-    for work in shapes().expect("valid shapes").into_iter().take(count) {
-        let (values, row) = results(device, work).expect("runs");
-        let (want, want_row) = results(&Reference::default(), work).expect("runs");
+    for work in shapes {
+        let (values, row) = results(device, work, more).expect("runs");
+        let (want, want_row) = results(&Reference::default(), work, more).expect("runs");
         let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
         assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.proven());
         assert_eq!(row.counts(), want_row.counts(), "{name}, {work:?}");

@@ -20,19 +20,18 @@
 #define B_ACROSS (B_ALONG_K ? DEPTH / 8 : TILE_N / 8)
 #define A_STEP (THREADS / A_ACROSS)
 #define B_STEP (THREADS / B_ACROSS)
-#define SLAB_LINE (TILE_N + 4)
 
 // The place of an eight in an operand, in halves: `across` counts eights along the contiguous direction.
 DEVICE u32 place(u32 line, u32 across, u32 lines) {
     return across / 8 * lines * 64 + line * 64 + (across % 8 ^ line % 8) * 8;
 }
 
-KERNEL(group, Product) {
+KERNEL(wgmma, Product) {
     SHARED_BYTES(bytes);
     // The pattern of exchanged pieces repeats every 1024 bytes.
     u16* const stages = (u16*)bytes;
-    const u32 t = thread_index(), warp = t / 32, lane = t % 32;
-    const Block block = block_of(p, block_x(), TILE_M, TILE_N);
+    const u32 t = thread_index(), warp = t / 32;
+    const Block block = tile_of(p, block_x(), TILE_M, TILE_N);
     const u32 begin_k = block.part * p.depth;
     const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
     const u32 steps = (end_k - begin_k + DEPTH - 1) / DEPTH;
@@ -42,12 +41,12 @@ KERNEL(group, Product) {
 #pragma unroll
     for (u32 i = 0; i < (A_ALONG_K ? A_EIGHTS : 1); i++) {
         u32 m = block.m + (A_ALONG_K ? a_line + i * A_STEP : a_across * 8);
-        a_side[i] = a_of_m(p, block.z, m < p.m ? m : 0);
+        a_side[i] = side_of_row(p, block.z, m < p.ROWS ? m : 0);
     }
 #pragma unroll
     for (u32 i = 0; i < (B_ALONG_K ? B_EIGHTS : 1); i++) {
         u32 n = block.n + (B_ALONG_K ? b_line + i * B_STEP : b_across * 8);
-        b_side[i] = b_of_n(p, block.z, n < p.n ? n : 0);
+        b_side[i] = side_of_column(p, block.z, n < p.COLUMNS ? n : 0);
     }
     float sums[TILE_N / 8][4] = {};
 
@@ -60,17 +59,17 @@ KERNEL(group, Product) {
             for (u32 i = 0; i < A_EIGHTS; i++) {
                 const u32 line = a_line + i * A_STEP;
                 const u32 m = block.m + (A_ALONG_K ? line : a_across * 8), k = k0 + (A_ALONG_K ? a_across * 8 : line);
-                u32 at = a_start(p, a_side[A_ALONG_K ? i : 0], m, k, end_k);
+                u32 at = row_start(p, a_side[A_ALONG_K ? i : 0], m, k, end_k);
                 u16* to = a + place(line, a_across, A_ALONG_K ? TILE_M : DEPTH);
-                copy_beside(to, (const u16*)p.a + (at != NOWHERE ? at : 0), at != NOWHERE);
+                copy_beside(to, (const u16*)p.ROW_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
 #pragma unroll
             for (u32 i = 0; i < B_EIGHTS; i++) {
                 const u32 line = b_line + i * B_STEP;
                 const u32 n = block.n + (B_ALONG_K ? line : b_across * 8), k = k0 + (B_ALONG_K ? b_across * 8 : line);
-                u32 at = b_start(p, b_side[B_ALONG_K ? i : 0], n, k, end_k);
+                u32 at = column_start(p, b_side[B_ALONG_K ? i : 0], n, k, end_k);
                 u16* to = b + place(line, b_across, B_ALONG_K ? TILE_N : DEPTH);
-                copy_beside(to, (const u16*)p.b + (at != NOWHERE ? at : 0), at != NOWHERE);
+                copy_beside(to, (const u16*)p.COLUMN_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
         }
         close_copies();
@@ -100,18 +99,14 @@ KERNEL(group, Product) {
     barrier();
 
     // Each warp has 16 rows; eight results side by side meet in one lane.
-    float* const slab = (float*)bytes + warp * 16 * SLAB_LINE;
+    float* const slab = (float*)bytes + warp * SLAB_FLOATS(TILE_N);
     const bool whole = p.splits == 1;
     Epilogue e;
     if (whole) e = begin(p.y);
     Seen seen = {};
 #pragma unroll
-    for (u32 j = 0; j < TILE_N / 8; j++) {
-        float* to = slab + lane / 4 * SLAB_LINE + j * 8 + lane % 4 * 2;
-        to[0] = sums[j][0], to[1] = sums[j][1];
-        to[8 * SLAB_LINE] = sums[j][2], to[8 * SLAB_LINE + 1] = sums[j][3];
-    }
+    for (u32 j = 0; j < TILE_N / 8; j++) keep<TILE_N>(slab, j * 8, sums[j]);
     warp_barrier();
-    store_slab(p, block.z, block.part, block.m + warp * 16, block.n, slab, SLAB_LINE, 16, TILE_N / 8, e, seen);
+    store_kept<TILE_N>(p, block, block.m + warp * 16, block.n, slab, e, seen);
     if (whole) end(p.y, e, seen);
 }

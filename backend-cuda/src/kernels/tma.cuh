@@ -1,14 +1,14 @@
-// Which boxes the copy engine brings for 64 of k, and where they land: lines of 64 halves along k, or panels of 64 of m
-// or n with a line for each k, as group.cu has them.
+// Which tiles TMA brings for 64 of k, and where they land: lines of 64 halves along k, or panels of 64 of m
+// or n with a line for each k, as wgmma.cu has them.
 //
 // A convolution's pixels come as they follow each other in y (FORWARD, WEIGHT) or in x (DATA, stride 1 alone), moved by
-// a tap; the copy engine finds them in the other tensor and puts zeros where they leave it. Channels come in 64, so 64 of
+// a tap; TMA finds them in the other tensor (im2col) and puts zeros where they leave it. Channels come in 64, so 64 of
 // k or of n are of one tap. One thread asks for everything: it counts along where dividing would take longer than the
 // products.
 
 #define DEPTH 64
 
-struct Bulk {
+struct TmaProduct {
     // Matrices: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory. Convolutions: pixels of
     // x or of dy for what has taps; of w [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); of dy for a
     // of WEIGHT [pixel][output].
@@ -63,7 +63,7 @@ DEVICE void next_64(const Product& p, Tap& tap) {
 // What a tap reads for pixels from `at` on.
 DEVICE void copy_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u64* full) {
 #if MODE == DATA
-    // dx(u) takes dy(u + pad − tap); taps count from the last, because the copy engine moves only forward.
+    // dx(u) takes dy(u + pad − tap); taps count from the last, because TMA moves only forward.
     const u32 i = p.kernel_h - 1 - tap.i, j = p.kernel_w - 1 - tap.j;
     const int row = (int)(at.row + p.pad_h) - (int)((p.kernel_h - 1) * p.dilation_h);
     const int column = (int)(at.column + p.pad_w) - (int)((p.kernel_w - 1) * p.dilation_w);
@@ -75,6 +75,8 @@ DEVICE void copy_taps(u16* to, const Product& p, const TensorMap& from, const Pi
 }
 #endif
 
+#define TAPS ((TRANSPOSED ? TILE_M : TILE_N) / 64)
+
 // Where the copies of a tile are along k.
 struct Place {
     Block block;
@@ -84,7 +86,8 @@ struct Place {
     Tap tap;
 #elif MODE == WEIGHT
     Pixel pixel;
-    Tap taps[TILE_N / 64];
+    // Of a tile, each with 64 inputs.
+    Tap taps[TAPS];
 #endif
 };
 
@@ -98,9 +101,9 @@ DEVICE Place place_of(const Product& p, const Block& block) {
 #elif MODE == WEIGHT
     place.pixel = pixel_of(p, place.k);
 #pragma unroll
-    for (u32 i = 0; i < TILE_N / 64; i++) {
-        // Behind the last column any tap will do.
-        const u32 n = block.n + i * 64;
+    for (u32 i = 0; i < TAPS; i++) {
+        // Behind the last any tap will do.
+        const u32 n = (TRANSPOSED ? block.m : block.n) + i * 64;
         place.taps[i] = tap_of(p, n < p.n ? n : 0);
     }
 #endif
@@ -116,15 +119,19 @@ DEVICE void next_64(const Product& p, Place& place) {
 #endif
 }
 
-DEVICE void bring_a(u16* to, const Bulk& p, const Place& place, u64* full) {
+// The rows of a tile.
+DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u64* full) {
     const Block& block = place.block;
 #if MODE == FORWARD || MODE == DATA
     copy_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
 #elif A_ALONG_K
     copy_box(to, p.a, place.k, block.m, block.z, full);
 #else
+#pragma unroll
     for (u32 panel = 0; panel < TILE_M; panel += 64) {
-#if MODE == WEIGHT
+#if TRANSPOSED
+        copy_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
+#elif MODE == WEIGHT
         copy_box(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.m + panel, place.k, 0, full);
 #else
         copy_box(to + panel * DEPTH, p.a, block.m + panel, place.k, block.z, full);
@@ -133,9 +140,21 @@ DEVICE void bring_a(u16* to, const Bulk& p, const Place& place, u64* full) {
 #endif
 }
 
-DEVICE void bring_b(u16* to, const Bulk& p, const Place& place, u64* full) {
+// The columns of a tile; in a cluster the share of block `rank`, to all.
+DEVICE void bring_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u64* full) {
     const Block& block = place.block;
+#if CLUSTER > 1
+    const u32 share = TILE_N / CLUSTER;
 #if B_ALONG_K
+    copy_box_to_all(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
+#else
+#pragma unroll
+    for (u32 i = 0; i < share; i += 64) {
+        const u32 panel = rank * share + i;
+        copy_box_to_all(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+    }
+#endif
+#elif B_ALONG_K
     copy_box(to, p.b, place.k, block.n, block.z, full);
 #else
 #pragma unroll
@@ -144,6 +163,8 @@ DEVICE void bring_b(u16* to, const Bulk& p, const Place& place, u64* full) {
         const Tap& tap = place.tap;
         copy_box(to + panel * DEPTH, p.b, block.n + panel, tap.i * p.product.kernel_w + tap.j,
                  block.z * p.product.outputs + tap.channel, full);
+#elif TRANSPOSED
+        copy_box(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.n + panel, place.k, 0, full);
 #elif MODE == WEIGHT
         copy_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
 #else

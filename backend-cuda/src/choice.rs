@@ -1,0 +1,267 @@
+//! Which kernel makes a product, and in how many parts its sums are cut: what a small model of the device says takes the
+//! fewest clocks.
+//!
+//! The model. Blocks go over the multiprocessors evenly, so a device with M of them is done after ⌈tiles · parts / M⌉
+//! rounds, however many blocks one of them holds: those that it holds share its tensor cores. 2048³ in tiles of 128 × 256
+//! is 128 tiles: one round on 132 multiprocessors, 97 % of it used, where tiles of 128 × 128 take two. What a tile takes
+//! in a round is the length of its sums times the slowest of three: the tensor cores, the shared memory (what copies write
+//! there and what tensor cores read, 128 bytes a clock), and the instructions of copies that threads ask for (128 a
+//! clock). Then come the results, each some instructions. Parts are written and read once more by one launch more.
+//!
+//! Only ratios matter. They are those of an H100's multiprocessor as its manual has it; no GPU has confirmed them here.
+
+use crate::{
+    kernels::{
+        Kernel, LONGEST, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CLUSTERS, WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES,
+        WGMMA_TMA_WEIGHT_T, WGMMA_WEIGHT_T,
+    },
+    plan::{Kind, Plan},
+};
+use gradscale_core::{backend::DType, ops::Pass};
+
+#[cfg(test)]
+mod tests;
+
+/// Who multiplies, and who brings operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    /// Warpgroups; TMA.
+    Tma,
+    /// Warpgroups; threads, eight halves at a time.
+    Warpgroups,
+    /// So many warps along each side; threads, eight halves at a time.
+    Warps([u32; 2]),
+    /// As before, but one element at a time.
+    Elements([u32; 2]),
+    /// Threads, without tensor cores.
+    Threads,
+}
+
+/// How a product runs: the kernel, and the results of one of its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub kernel: &'static Kernel,
+    /// Rows and columns of a block's results.
+    pub tile: [u32; 2],
+    /// Blocks of a cluster, whose results stand below each other; they share the columns' operand.
+    pub cluster: u32,
+    means: Means,
+    /// Whether a tile's rows are columns of the result (`roles.cuh`).
+    pub transposed: bool,
+}
+
+/// How sums are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub parts: u32,
+    /// Length of a part, a multiple of 64; the last may be shorter.
+    pub depth: u32,
+    clocks: u64,
+}
+
+/// What a product asks for, beside its operands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    pub mnk: [u32; 3],
+    pub batch: u32,
+    /// Longest sum of one accumulator.
+    pub longest: u32,
+    /// Parts that must be, and parts for which there is room.
+    pub least: u32,
+    pub most: u32,
+}
+
+/// Results along each side of the plain kernel's block.
+const PLAIN_TILE: [u32; 2] = [64, 64];
+/// Shortest part of a sum worth a block.
+const SHORTEST: u32 = 256;
+/// Of k in one stage of a kernel.
+const DEPTH: u32 = 64;
+/// Rounds that are tried, and parts more than need be: beyond that they are even anyway.
+const ROUNDS: u32 = 4;
+const FEW: u32 = 8;
+
+/// Clocks from a block's begin until its tensor cores work, and from its last product until it ends.
+const START: u64 = 1500;
+/// Results that a multiprocessor stores in a clock.
+const RESULTS: u64 = 8;
+/// Clocks of a launch, and bytes from memory for each multiprocessor in a clock.
+const LAUNCH: u64 = 4000;
+const BYTES: u64 = 16;
+
+impl Demand {
+    /// Of a product of such operands with such results: no more parts than fit into memory that is little beside the
+    /// operands.
+    pub fn of(plan: &Plan, operands: [DType; 2], y: DType) -> Self {
+        let [m, n, k] = plan.mnk;
+        // Columns that are not kept are left out where parts are added. A half's own rounding is 2^-11 of it, beside
+        // which what twice as many terms drift (2^-14) is little.
+        let least = if plan.kept < n { 2 } else { 1 };
+        let longest = if y == DType::F16 { 2 * LONGEST } else { LONGEST };
+        let demand = Self { mnk: [m, n, k], batch: plan.batch, longest, least, most: 1 };
+        let bytes = plan.lens[0] * operands[0].size() + plan.lens[1] * operands[1].size();
+        let room = (bytes / 16).max(256 << 10) / (4 * demand.results()).max(1);
+        Self { most: u32::try_from(room).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST)), ..demand }
+    }
+
+    /// How many results there are.
+    pub fn results(&self) -> usize {
+        self.mnk[0] as usize * self.mnk[1] as usize * self.batch as usize
+    }
+}
+
+impl Choice {
+    /// Numbers of any type.
+    pub fn plain(kernel: &'static Kernel) -> Self {
+        Self { kernel, tile: PLAIN_TILE, cluster: 1, means: Means::Threads, transposed: false }
+    }
+
+    /// Halves of any alignment, on every device: the simplest way by tensor cores.
+    pub fn any(kind: Kind) -> Self {
+        let means = Means::Elements(WARPS[4]);
+        Self { kernel: &kind.tensor()[4], tile: TILES[4], cluster: 1, means, transposed: false }
+    }
+
+    /// Halves in aligned eights, on every device.
+    fn warps(kind: Kind) -> [Self; 4] {
+        let of = |i: usize| Self {
+            kernel: &kind.tensor()[i],
+            tile: TILES[i],
+            cluster: 1,
+            means: Means::Warps(WARPS[i]),
+            transposed: false,
+        };
+        [0, 1, 2, 3].map(of)
+    }
+
+    /// The ways for one architecture: by warpgroups, with operands by TMA before those that threads bring.
+    pub fn warpgroups(kind: Kind) -> Vec<Self> {
+        let i = kind.index();
+        let of = |kernels: &'static [Kernel], tiles: [[u32; 2]; 2], means, transposed| {
+            kernels.iter().zip(tiles).map(move |(kernel, tile)| Self { kernel, tile, cluster: 1, means, transposed })
+        };
+        let (small, narrow) = ([TILES[0], TILES[1]], [TILES[1]; 2]);
+        match kind {
+            Kind::Matrices(_) => of(&WGMMA_TMA[i], WGMMA_TMA_TILES, Means::Tma, false)
+                .zip(WGMMA_TMA_CLUSTERS)
+                .map(|(way, cluster)| Self { cluster, ..way })
+                .collect(),
+            Kind::Convolution(pass) => {
+                let last = usize::from(pass == Pass::Weight);
+                of(&WGMMA_TMA_CONVOLUTIONS[i], small, Means::Tma, false)
+                    .chain(of(&WGMMA_TMA_WEIGHT_T[..last], narrow, Means::Tma, true))
+                    .chain(of(&WGMMA[i], small, Means::Warpgroups, false))
+                    .chain(of(&WGMMA_WEIGHT_T[..last], narrow, Means::Warpgroups, true))
+                    .collect()
+            }
+        }
+    }
+
+    /// All ways for halves whose product `plan` is on a device, the best first. Those for one architecture have to be
+    /// proven; the last needs no proof.
+    pub fn ways(plan: &Plan, demand: &Demand, multiprocessors: u32, warpgroups: bool) -> Vec<Self> {
+        if !plan.aligned {
+            return vec![Self::any(plan.kind)];
+        }
+        // TMA knows no tensors without elements.
+        let empty = demand.mnk[2] == 0 || plan.lens[..2].contains(&0);
+        let by_tma = !empty
+            && match plan.kind {
+                Kind::Matrices(_) => plan.has_tma_tiles(),
+                Kind::Convolution(_) => plan.im2col.is_some(),
+            };
+        let own = if warpgroups { Self::warpgroups(plan.kind) } else { vec![] };
+        let own = own.into_iter().filter(|way| by_tma || way.means != Means::Tma);
+        let mut ways: Vec<Self> = own.chain(Self::warps(plan.kind)).collect();
+        // Stable: of two that take as long the one that was named first is taken.
+        ways.sort_by_cached_key(|way| way.cut(demand, multiprocessors).clocks);
+        let safe = ways.iter().position(|way| !way.is_own()).unwrap_or(0);
+        ways.truncate(safe + 1);
+        ways
+    }
+
+    /// Whether operands come by TMA.
+    pub fn is_tma(&self) -> bool {
+        self.means == Means::Tma
+    }
+
+    /// Whether one architecture alone has it.
+    pub fn is_own(&self) -> bool {
+        matches!(self.means, Means::Tma | Means::Warpgroups)
+    }
+
+    /// How many tiles of a cluster so many results fill.
+    fn tiles(&self, [mut m, mut n, _]: [u32; 3], batch: u32) -> u32 {
+        if self.transposed {
+            (m, n) = (n, m);
+        }
+        m.div_ceil(self.tile[0] * self.cluster) * n.div_ceil(self.tile[1]) * batch
+    }
+
+    /// Blocks of a launch: one for each tile, or with TMA one for each multiprocessor, which goes from tile to tile.
+    pub fn blocks(&self, demand: &Demand, cut: &Cut, multiprocessors: u32) -> u32 {
+        let tiles = self.tiles(demand.mnk, demand.batch) * cut.parts;
+        self.cluster * if self.is_tma() { tiles.min(self.places(multiprocessors)) } else { tiles }
+    }
+
+    /// Tiles that a device works on at once.
+    fn places(&self, multiprocessors: u32) -> u32 {
+        (multiprocessors / self.cluster).max(1)
+    }
+
+    /// Sides of what TMA brings of each operand at a time, beside 64 of k.
+    pub fn tma_tile(&self) -> [u32; 2] {
+        [self.tile[0], self.tile[1] / self.cluster]
+    }
+
+    /// Clocks of a multiprocessor for a tile and 64 of k.
+    fn stage(&self) -> u64 {
+        let [m, n] = self.tile;
+        // Products a clock, groups along each side that read their share, instructions for eight elements.
+        let (rate, [along_m, along_n], each) = match self.means {
+            Means::Tma => (2048, [m / 64, 1], 0),
+            Means::Warpgroups => (2048, [m / 64, 1], 24),
+            Means::Warps(warps) => (1024, warps, 24),
+            Means::Elements(warps) => (1024, warps, 8 * 24),
+            Means::Threads => (128, [1, 1], 24),
+        };
+        let products = m * n * DEPTH / rate;
+        let shared = (along_n * m + along_m * n + m + n) * DEPTH * 2 / 128;
+        let instructions = (m + n) * DEPTH / 8 * each / 128;
+        u64::from(products.max(shared).max(instructions))
+    }
+
+    /// The cut of fewest clocks among those of few parts and those that fill one, two … rounds.
+    pub fn cut(&self, demand: &Demand, multiprocessors: u32) -> Cut {
+        let tiles = self.tiles(demand.mnk, demand.batch).max(1);
+        // These add their sums themselves (`ADDS` of wgmma_tma.cu).
+        let in_one = if self.is_tma() && self.tile[1] <= 128 { 1 } else { demand.mnk[2].div_ceil(demand.longest) };
+        let least = demand.least.max(in_one).max(1);
+        let most = demand.most.max(least);
+        let rounds = (1..=ROUNDS).map(|rounds| (rounds * self.places(multiprocessors) / tiles).clamp(least, most));
+        let few = least..=most.min(least + FEW);
+        let cuts = few.chain(rounds).map(|parts| self.cut_in(parts, demand, multiprocessors));
+        cuts.min_by_key(|cut| (cut.clocks, cut.parts)).unwrap_or_else(|| self.cut_in(least, demand, multiprocessors))
+    }
+
+    /// Sums cut in about so many parts.
+    fn cut_in(&self, parts: u32, demand: &Demand, multiprocessors: u32) -> Cut {
+        let k = demand.mnk[2];
+        // Whole stages of the kernels: a multiple of 64, as is the longest.
+        let depth = k.div_ceil(parts).next_multiple_of(DEPTH).max(DEPTH);
+        let parts = k.div_ceil(depth).max(1);
+        let tiles = u64::from(self.tiles(demand.mnk, demand.batch)) * u64::from(parts);
+        let end = START + u64::from(self.tile[0] * self.tile[1]) / RESULTS;
+        let sum = u64::from(depth / DEPTH) * self.stage();
+        // Blocks that leave the tensor cores waiting alone: two warps keep one of the four busy.
+        let together = match self.means {
+            Means::Warps([m, n]) | Means::Elements([m, n]) => 8 / u64::from(m * n),
+            Means::Tma | Means::Warpgroups | Means::Threads => 1,
+        };
+        let rounds = tiles.div_ceil(u64::from(self.places(multiprocessors)));
+        // Parts are written and read.
+        let bytes = 8 * u64::from(parts) * demand.results() as u64;
+        let again = if parts == 1 { 0 } else { LAUNCH + bytes / (BYTES * u64::from(multiprocessors)) };
+        Cut { parts, depth, clocks: rounds.max(together) * sum + rounds * end + again }
+    }
+}

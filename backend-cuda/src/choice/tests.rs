@@ -1,0 +1,103 @@
+//! Which kernel and cut are chosen for shapes of which it is known what is best, and what every cut must be.
+
+use super::{Choice, Cut, Demand};
+use crate::plan::Plan;
+use gradscale_core::{
+    backend::DType::{self, F16, F32},
+    ops::{Conv2d, Gemm, Pass},
+};
+
+/// An H100's.
+const H100: u32 = 132;
+
+fn best(plan: &Plan, y: DType, multiprocessors: u32) -> (&'static str, Cut) {
+    let demand = Demand::of(plan, [F16; 2], y);
+    let way = Choice::ways(plan, &demand, multiprocessors, true)[0];
+    (way.kernel.module.name, way.cut(&demand, multiprocessors))
+}
+
+fn matrices([m, n, k]: [u32; 3]) -> Plan {
+    Plan::gemm(&Gemm::new(m, n, k).expect("a shape"))
+}
+
+/// 7 × 7, as of SegNet's layers.
+fn convolution(c: u32, o: u32, [h, w]: [u32; 2], pass: Pass) -> Plan {
+    Plan::conv(&Conv2d::padded([12, h, w, c], o, [7, 7], [3, 3]).expect("a shape"), pass)
+}
+
+#[test]
+fn tiles_by_even_rounds() {
+    for (shape, multiprocessors, name, parts) in [
+        // 128 tiles, which are fewer than 132 multiprocessors, and still one round.
+        ([2048; 3], H100, "wgmma_tma_gemm_128x256", 1),
+        ([4096; 3], H100, "wgmma_tma_gemm_128x256", 1),
+        ([8192; 3], H100, "wgmma_tma_gemm_128x256", 1),
+        // 32 large tiles would leave three quarters idle.
+        ([1024; 3], H100, "wgmma_tma_gemm_128x128", 1),
+        // 67 pairs of large tiles: the last alone would take a round as long as all others.
+        ([128 * 134, 256, 4096], H100, "wgmma_tma_gemm_128x128", 1),
+        ([128 * 134, 256, 4096], 134, "wgmma_tma_gemm_128x256", 1),
+        // Columns of which the large tile would waste most.
+        ([8192, 64, 1024], H100, "wgmma_tma_gemm_128x128", 1),
+        // Few results of long sums are cut.
+        ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 2),
+        // Nothing to share.
+        ([8, 8, 8], H100, "tensor_gemm_64x64", 1),
+    ] {
+        let (chosen, cut) = best(&matrices(shape), F16, multiprocessors);
+        assert_eq!((chosen, cut.parts), (name, parts), "{shape:?} on {multiprocessors}");
+    }
+}
+
+#[test]
+fn weights_of_few_outputs_have_them_as_columns() {
+    for (c, o, name) in [
+        (64, 64, "wgmma_tma_weight_t_128x64"),
+        (64, 32, "wgmma_tma_weight_t_128x64"),
+        (64, 128, "wgmma_tma_weight_128x128"),
+        // Pictures, padded.
+        (8, 64, "wgmma_weight_t_128x64"),
+    ] {
+        let plan = convolution(c, o, [180, 240], Pass::Weight);
+        let (chosen, cut) = best(&plan, F32, H100);
+        assert_eq!(chosen, name, "{c} to {o}");
+        // No more parts than there are multiprocessors to work on them, where the kernel adds long sums itself.
+        assert!(cut.parts <= 4 * H100 && (c == 8 || cut.parts <= 21), "{c} to {o}: {cut:?}");
+    }
+    let (forward, _) = best(&convolution(64, 64, [180, 240], Pass::Forward), F16, H100);
+    assert_eq!(forward, "wgmma_tma_forward_128x64");
+}
+
+/// Sizes that look random, the same in every run.
+fn sizes() -> impl Iterator<Item = [u32; 3]> {
+    let mut state = 3u32;
+    let mut next = move |most: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        8 + (state >> 8) % (1 << (3 + (state >> 4) % most))
+    };
+    (0..300).map(move |_| [next(12), next(12), next(16)])
+}
+
+#[test]
+fn every_cut_is_whole_and_nearly_the_best() {
+    for (i, shape) in sizes().enumerate() {
+        let multiprocessors = [1, 2, 16, 108, H100][i % 5];
+        let y = [F16, F32][i % 2];
+        let plan = matrices(shape);
+        let demand = Demand::of(&plan, [F16; 2], y);
+        let (k, own) = (demand.mnk[2], i % 3 != 0);
+        let ways = Choice::ways(&plan, &demand, multiprocessors, own);
+        assert!(ways.last().is_some_and(|way| !way.is_own()), "{shape:?}: a way that needs no proof");
+        for way in ways {
+            let cut = way.cut(&demand, multiprocessors);
+            let Cut { parts, depth, clocks } = cut;
+            assert!(depth % 64 == 0 && parts * depth >= k && (parts - 1) * depth < k, "{shape:?}: {cut:?}");
+            let least = k.div_ceil(demand.longest);
+            assert!(parts <= demand.most.max(least), "{shape:?}: {cut:?} of {demand:?}");
+            assert!(depth <= demand.longest || (way.is_tma() && way.tile[1] <= 128), "{shape:?}: {cut:?}");
+            let all = (least.max(1)..=demand.most.max(least)).take(600);
+            let fewest = all.map(|parts| way.cut_in(parts, &demand, multiprocessors).clocks).min();
+            assert!(fewest.is_none_or(|fewest| 10 * clocks <= 11 * fewest), "{shape:?}: {cut:?}, {fewest:?}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// Blocks of a cluster (PTX ISA, "barrier.cluster", "mapa", "cp.async.bulk.tensor"), CLUSTER of them: they run at the same
+// time and reach each other's shared memory. `emulation/machine.hpp` says the same for a host compiler.
+
+#if CLUSTER > 1 && defined(__CUDACC_RTC__)
+#undef KERNEL
+#define KERNEL(name, Params)                                                                  \
+    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, BLOCKS) name( \
+        const __grid_constant__ Params p)
+
+DEVICE u32 cluster_rank() {
+    u32 rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// All threads of the cluster that have not ended; what they wrote is seen.
+DEVICE void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+// Arrives at the barrier that stands at the same place in another block.
+DEVICE void arrive_in(u64* at, u32 block) {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(shared_address(at)),
+        "r"(block)
+        : "memory");
+}
+// As `copy_box`, to the same place in every block of the cluster; its bytes count for the barrier of each.
+DEVICE void copy_box_to_all(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::
+            "r"(shared_address(to)),
+        "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "h"((u16)((1 << CLUSTER) - 1))
+        : "memory");
+}
+#endif
