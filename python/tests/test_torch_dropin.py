@@ -343,15 +343,6 @@ def test_which_layer_made_an_inf():
     assert gradscale.torch.first_not_finite(model, x) == "2"
 
 
-def test_compiled_models_are_refused_in_words():
-    model = network("mlp")
-    attach(model)
-    (x, y), = batches("mlp", 1)
-    compiled = torch.compile(model, backend="aot_eager")
-    with pytest.raises(RuntimeError, match="trains models that are not compiled"):
-        cross_entropy(compiled(x), y).backward()
-
-
 def test_hooks_of_others_see_gradients_as_they_are():
     """A hook that is no linear function, and one that looks."""
     model = network("mlp")

@@ -78,25 +78,25 @@ def beginning():
     return net, images, (torch.arange(BATCH * HEIGHT * WIDTH) // 7 % CLASSES).view(BATCH, HEIGHT, WIDTH)
 
 
-def train(noise=0.0):
+def train(noise=0.0, method=METHOD, steps=len(STEPS), kept=lambda gs, i: gs.sites.exponents[i]):
     """Exponents of each site for the step after each, and losses; weights begin so far from the engine's."""
     net, images, classes = beginning()
     with torch.no_grad():
         generator = torch.Generator().manual_seed(0)
         for parameter in net.parameters():
             parameter *= 1 + noise * torch.randn(parameter.shape, generator=generator)
-    gs = attach(net, METHOD)
+    gs = attach(net, method)
     optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
     exponents, losses = {}, []
-    for _ in STEPS:
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = F.cross_entropy(net(images), classes)
         loss.backward()
         optimizer.step()
         assert gs.update().stepped
         losses.append(loss.item())
-        for name, exponent in zip(gs.sites.names, gs.sites.exponents.tolist()):
-            exponents.setdefault(name, []).append(exponent)
+        for index, name in enumerate(gs.sites.names):
+            exponents.setdefault(name, []).append(int(kept(gs, index)))
     return exponents, losses, {name: gs.sites.row(i).count for i, name in enumerate(gs.sites.names)}
 
 
@@ -180,3 +180,18 @@ def test_decisions_of_twenty_steps_are_the_engines(engine, torchs):
     # To neither side: a rule that took another share would lie on one.
     for name, exponents in engine[0].items():
         assert abs(sum(a - b for a, b in zip(exponents, torchs[0][name]))) <= 0.5 * len(exponents), name
+
+
+@pytest.mark.parametrize("rule", ["paper", "authors"])
+def test_the_papers_rules_decide_as_in_the_engine(rule):
+    """From operands: Theorem 1 at convolutions, Theorem 2 behind the softmax, which is not part of the network here."""
+    steps = [json.loads(line) for line in FILE.with_name(f"segnet_{rule}.jsonl").read_text().splitlines()]
+    exponents = train(0.0, steps[0]["method"], len(steps), lambda gs, i: gs.sites.row(i).exponent)[0]
+    engine = {}
+    for step in steps:
+        for site in step["sites"]:
+            engine.setdefault(here(site["name"]), []).append(site["exponent"])
+    found = differences(engine, exponents)
+    print(f"{rule}: {dict(found)}")
+    assert found.total() == 17 * len(steps) and found[0] >= 0.8 * found.total() and max(map(abs, found)) <= 1
+    assert len(set(engine["classifier"] + engine["encoder.conv1"])) > 1

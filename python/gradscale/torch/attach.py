@@ -7,8 +7,9 @@ import functools
 import types
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from . import compiled
 from .scaling import GradientScaling
 
 
@@ -38,6 +39,12 @@ class Forward:
         """The module's ``forward`` before."""
         return self.before or types.MethodType(type(self.module).forward, self.module)
 
+    def run(self, *args, **kwargs):
+        """Calls it: in words that a compiler reads."""
+        if self.before is not None:
+            return self.before(*args, **kwargs)
+        return type(self.module).forward(self.module, *args, **kwargs)
+
     def put(self):
         """Replaces ``forward``; returns what takes that back."""
         self.module.forward = self
@@ -66,6 +73,7 @@ class Scaled(Forward):
     def __init__(self, module, scaling, dtype):
         super().__init__(module)
         self.scaling, self.dtype = scaling, dtype
+        self.number = compiled.register(self)
 
     def __deepcopy__(self, memo):
         return self._copied(Scaled(memo[id(self.module)], self.scaling, self.dtype), memo)
@@ -73,14 +81,17 @@ class Scaled(Forward):
     def __call__(self, *args, **kwargs):
         device = next((p.device.type for p in self.module.parameters()), "cpu")
         with torch.autocast(device, dtype=self.dtype):
-            out = self.original()(*args, **kwargs)
-        return tree_map(self._result, out)
+            out = self.run(*args, **kwargs)
+        leaves = compiled.leaves(self.module, tree_leaves((args, kwargs))) if torch.compiler.is_compiling() else None
+        return tree_map(lambda x: self._result(x, leaves), out)
 
-    def _result(self, x):
+    def _result(self, x, leaves):
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return x
         dtype = torch.float32 if x.dtype == self.dtype else x.dtype
-        return self.scaling.scale(x, dtype) if x.requires_grad else x.to(dtype)
+        if not x.requires_grad:
+            return x.to(dtype)
+        return self.scaling.scale(x, dtype) if leaves is None else compiled.Enter.apply(x, self.number, dtype, *leaves)
 
 
 class InF32(Forward):
@@ -91,9 +102,9 @@ class InF32(Forward):
 
     def __call__(self, *args, **kwargs):
         if next(self.module.parameters()).device.type != "cpu":
-            return self.original()(*args, **kwargs)
+            return self.run(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
-            return self.original()(*tree_map(_wide, args), **tree_map(_wide, kwargs))
+            return self.run(*tree_map(_wide, args), **tree_map(_wide, kwargs))
 
 
 def _wide(x):

@@ -13,6 +13,18 @@ def several():
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def sharded(gradient):
+    """Whether each rank has a part of it, as ``fully_shard`` leaves them."""
+    # A DTensor: whoever has one has imported what takes a second to import.
+    return hasattr(gradient, "device_mesh")
+
+
+def anywhere(found, mesh):
+    """Makes a flag that of all ranks that share a gradient: one that steps while another does not has other weights."""
+    for dimension in range(mesh.ndim):
+        dist.all_reduce(found, dist.ReduceOp.MAX, mesh.get_group(dimension))
+
+
 def agreed(code, device):
     """Whether all ranks repeat the batch. All of them have to call this, each with how its attempt ended."""
     device = "cpu" if dist.get_backend() == "gloo" else device
