@@ -198,9 +198,7 @@ impl Sites {
         let found_inf = found_inf.unwrap_or_else(|| order.iter().any(lost));
         let attempt = Attempt { found_inf, failed: failed.unwrap_or(u32::MAX), repeatable, micro };
         let finished = match self.sites.finish(&all, &order, attempt) {
-            Finished::Skipped(blame, Cause::Repeats) if failed.is_none() => {
-                Finished::Skipped(blame, Cause::NotFinite)
-            }
+            Finished::Skipped(blame, Cause::Repeats) if failed.is_none() => Finished::Skipped(blame, Cause::NotFinite),
             finished => finished,
         };
         Ok(Outcome::of(finished, |blame| {

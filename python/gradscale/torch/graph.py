@@ -27,7 +27,8 @@ _FAR = 1 << 30
 
 def short(node) -> str:
     """An operator's name: ``native_layer_norm`` for ``NativeLayerNormBackward0``."""
-    name = _SUFFIX.sub("", node.name())
+    # A compiler's batch norm is called otherwise, and is the same.
+    name = _SUFFIX.sub("", node.name()).replace("Legit", "")
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9][a-zA-Z])(?=[A-Z])", "_", name).lower()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import graph
+from . import graph, ranks
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
@@ -181,7 +181,7 @@ class GradientScaling(Steps):
 
     def name_parameters(self, module, prefix=""):
         """Takes the names of sites from a module's parameters."""
-        for name, parameter in module.named_parameters(prefix=prefix):
+        for name, parameter in (*module.named_parameters(prefix=prefix), *ranks.gathered(module)):
             self._labels.setdefault(id(parameter), name)
 
     def _label(self, parameter):

@@ -144,7 +144,9 @@ class Steps:
         if ranks.several():
             ours = self._alone(flight, failed)
             repeatable = ranks.agreed(ours, device) or ours == ranks.FINITE
-            if repeatable and ours == ranks.ELSEWHERE:
+            if not repeatable:
+                failed = None
+            elif ours == ranks.ELSEWHERE:
                 # Nothing overflowed here, so what was stored says nothing against the exponents in force.
                 self.repeats += 1
                 self._record("repeat", *flight[:2])
