@@ -147,7 +147,7 @@ class Stores:
     @staticmethod
     def scaled(x, start, end):
         """`x` times 2^(end − start)."""
-        if start is end or isinstance(start, int) and start == end:
+        if start is end or isinstance(start, int) and isinstance(end, int) and start == end:
             return x
         start, end = Stores.tensor(start, x), Stores.tensor(end, x)
         return torch.ops.gradscale.scaled(x, start, end) if x.device.type == "cpu" else ops.scaled(x, end, start)
