@@ -28,6 +28,8 @@ _NUMBERS = itertools.count()
 
 def register(model):
     """A number for an attached model."""
+    # Here and not above: it imports the compiler, which takes a second, and which every optimizer imports.
+    torch.compiler.allow_in_graph(Enter)
     number = str(next(_NUMBERS))
     _MODELS[number] = model
     return number
@@ -72,9 +74,6 @@ class Enter(torch.autograd.Function):
             plain = gradient.unscaled() if isinstance(gradient, ScaledTensor) else gradient
             gradient = ScaledTensor(torch.ops.gradscale.begin(plain, ctx.number), 0, trace, gradient.dtype)
         return gradient, *[None] * (2 + len(ctx.leaves))
-
-
-torch._dynamo.allow_in_graph(Enter)
 
 
 class Trace:

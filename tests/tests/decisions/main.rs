@@ -20,9 +20,9 @@ struct Run {
 
 const EXACT: Run = Run { name: "segnet", method: "gs:gamma=0.02,interval=1", steps: 20, factor: 1.0, with_rows: 2 };
 const PAPER: Run =
-    Run { name: "segnet_paper", method: "gs:paper,interval=3", steps: 7, factor: 0.000_244_140_625, with_rows: 0 };
+    Run { name: "segnet_paper", method: "gs:paper,interval=3", steps: 7, factor: 1.0 / 4096.0, with_rows: 0 };
 const AUTHORS: Run =
-    Run { name: "segnet_authors", method: "gs:authors,interval=3", steps: 7, factor: 0.000_244_140_625, with_rows: 0 };
+    Run { name: "segnet_authors", method: "gs:authors,interval=3", steps: 7, factor: 1.0 / 4096.0, with_rows: 0 };
 
 const BATCH: usize = 2;
 const HEIGHT: usize = 64;
