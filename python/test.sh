@@ -42,6 +42,7 @@ fetch_torch() {
 }
 case "${1-}" in
 "") ;;
+--all) export GRADSCALE_ALL=1 GRADSCALE_EXAMPLES=${GRADSCALE_EXAMPLES:-1500} ;;
 --install | --fetch)
     has "$tools" || {
         { python3 -m venv "$environment" && timeout 300 "$environment/bin/pip" install --quiet --disable-pip-version-check \
@@ -53,7 +54,7 @@ case "${1-}" in
     [ "$1" = --install ] || exit 0
     ;;
 *)
-    echo "usage: test.sh [--install | --fetch]" >&2
+    echo "usage: test.sh [--install | --fetch | --all]" >&2
     exit 2
     ;;
 esac

@@ -63,6 +63,7 @@ LIMIT = 45
 EXHAUSTIVE = {
     "wgpu on software drivers": ["backend-wgpu/drivers.sh", "--all"],
     "emulated processors": ["backend-cpu/emulated.sh", "--all"],
+    "Python package": ["python/test.sh", "--all"],
     "CUDA kernels, compiled afresh": ["backend-cuda/kernels.sh", "--all"],
     "golden values": ["tests/golden/run.sh"],
     "mutants of core": ["python3", "core/tests/mutants/run.py"],

@@ -1,4 +1,5 @@
-"""Seconds of a training step on this machine's CPU: f32, autocast to bfloat16 and float16, and gradscale, in one run.
+"""Seconds of a training step on this machine's CPU: f32, autocast to bfloat16 and float16, and gradscale, also by
+``torch.compile``, in one run.
 
     python benches/torch_overhead.py [repetitions]
 
@@ -16,7 +17,7 @@ from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests"))
 
-from gradscale.torch import GradScaler  # noqa: E402
+from gradscale.torch import GradScaler, attach  # noqa: E402
 from torch_models import Transformer  # noqa: E402
 
 
@@ -37,7 +38,7 @@ def transformer():
 
 
 MODELS = {"MLP 512-1024-1024-10, batch 128": mlp, "five convolutions, batch 16": conv, "transformer of 4 blocks, 512 tokens": transformer}
-WAYS = ("f32", "bfloat16", "float16", "gradscale")
+WAYS = ("f32", "bfloat16", "float16", "gradscale", "gradscale, compiled")
 
 
 def trainer(make, way):
@@ -46,13 +47,17 @@ def trainer(make, way):
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
     scaler = {"float16": torch.amp.GradScaler, "gradscale": GradScaler}.get(way)
     scaler = scaler and scaler("cpu")
+    gs = attach(model) if way.endswith("compiled") else None
+    forward = torch.compile(model, fullgraph=True) if gs else model
+    if gs:
+        gs.guard(optimizer)
     dtype = {"bfloat16": torch.bfloat16}.get(way, torch.float16)
 
     def step():
         optimizer.zero_grad()
         begin = time.process_time()
         with torch.autocast("cpu", dtype, enabled=way != "f32"):
-            out = model(x)
+            out = forward(x)
             out = out.flatten(0, -2)
             loss = F.cross_entropy(out, torch.zeros(len(out), dtype=torch.long))
         middle = time.process_time()
@@ -63,6 +68,8 @@ def trainer(make, way):
         else:
             loss.backward()
             optimizer.step()
+            if gs:
+                gs.update()
         return middle - begin, time.process_time() - middle
 
     return step

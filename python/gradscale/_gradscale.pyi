@@ -219,14 +219,15 @@ class Sites:
         *,
         order: Sequence[int] | None = None,
         repeatable: bool = False,
-        failed: int = 0,
+        failed: int | None = 0,
         micro: int = 1,
     ) -> Outcome:
         """Takes the rows of an attempt at a step: uint32 of shape (sites, ROW_WORDS), zeros where nothing was stored.
 
         `found_inf`: some gradient of a parameter is not finite (None: if a row says so). `order`: sites in the order of
         their stores; without it that of their numbers. `repeatable`: the batch can be run again, and `failed` attempts at
-        it have failed before. `micro`: micro-batches that the rows have added up.
+        it have failed before; None: what is not finite was so before anything was scaled, and no repeat mends it.
+        `micro`: micro-batches that the rows have added up.
         """
     def row(self, index: int) -> Stats | None:
         """The last row of a site, if it has stored."""
@@ -271,6 +272,12 @@ class Replay(TypedDict):
     repeats: int
     steps: list[dict[str, Any]]
     sites: dict[str, ReplayedSite]
+
+def conv_terms(
+    out_channels: int, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], groups: int, transposed: bool
+) -> tuple[float, float]:
+    """How many products make one element of a convolution's data gradient, typically and at most: the `terms` of
+    :meth:`Rule.product`."""
 
 def propose_fixed(amax: float, exponent: int = 0) -> int | None:
     """The exponent of the largest fixed loss scale for gradients whose largest magnitude was amax · 2^-exponent; None if

@@ -30,7 +30,7 @@ mod _gradscale {
         cast::{cast_into, decode_into, width},
         device::set_num_threads,
         outcome::Outcome,
-        rules::{Choice, NoDecision, Rule},
+        rules::{Choice, NoDecision, Rule, conv_terms},
         schedule::{LossScale, propose_fixed},
         sites::Sites,
         stats::Stats,

@@ -4,7 +4,7 @@ use crate::{stats::Stats, wrong};
 use gradscale::{
     Method, Preset, Scaling,
     core::{
-        model::terms::Terms,
+        model::terms::{ConvShape, Terms},
         scaled::Scaled,
         solve::{self, Exact, Operand},
     },
@@ -48,6 +48,22 @@ impl Choice {
     fn __repr__(&self) -> String {
         format!("<Choice 2^{} by {}: {:.1e} flushed>", self.0.k, self.0.held, self.0.gamma)
     }
+}
+
+/// How many products make one element of a convolution's data gradient, typically and at most.
+#[pyfunction]
+pub fn conv_terms(
+    out_channels: u32, kernel: Vec<u32>, stride: Vec<u32>, dilation: Vec<u32>, groups: u32, transposed: bool,
+) -> PyResult<(f64, f64)> {
+    let point = ConvShape { out_channels, kernel: [1; 2], stride: [1; 2], dilation: [1; 2], groups };
+    let Terms { mut typical, mut worst } = Terms::conv(point).map_err(wrong)?;
+    for ((k, s), d) in kernel.into_iter().zip(stride).zip(dilation) {
+        let axis = ConvShape { out_channels: 1, kernel: [k, 1], stride: [s, 1], dilation: [d, 1], groups: 1 };
+        let terms = if transposed { Terms::conv_transpose(axis) } else { Terms::conv(axis) }.map_err(wrong)?;
+        typical *= terms.typical;
+        worst *= terms.worst;
+    }
+    Ok((typical, worst))
 }
 
 /// A rule of gradient scaling, without a site's memory.

@@ -8,9 +8,9 @@ use crate::{
     wrong,
 };
 use gradscale::{
-    Method, Preset, Scaling,
+    Cause, Method, Preset, Scaling,
     core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
-    sites::{self, Attempt, SavedSite, SlotKind},
+    sites::{self, Attempt, Finished, SavedSite, SlotKind},
 };
 use numpy::{PyArray1, PyReadonlyArray2};
 use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
@@ -170,11 +170,12 @@ impl Sites {
         Ok(self.sites.exponent(slot))
     }
 
-    /// Takes the rows of a step, in the order of the sites; `order` is that of the stores.
-    #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=0, micro=1))]
+    /// Takes the rows of a step, in the order of the sites; `order` is that of the stores. Where `failed` is None, what was
+    /// not finite was so before anything was scaled, and no repeat mends it.
+    #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=Some(0), micro=1))]
     fn finish(
         &mut self, rows: PyReadonlyArray2<'_, u32>, found_inf: Option<bool>, order: Option<Vec<usize>>,
-        repeatable: bool, failed: u32, micro: u32,
+        repeatable: bool, failed: Option<u32>, micro: u32,
     ) -> PyResult<Outcome> {
         let words = rows.as_slice()?;
         if words.len() != self.__len__() * ROW_WORDS {
@@ -195,7 +196,11 @@ impl Sites {
         let counts = |slot: &Slot| all[usize::from(slot.0)].counts();
         let lost = |slot: &Slot| counts(slot).non_finite() != 0 || counts(slot).overflowed != 0;
         let found_inf = found_inf.unwrap_or_else(|| order.iter().any(lost));
-        let finished = self.sites.finish(&all, &order, Attempt { found_inf, failed, repeatable, micro });
+        let attempt = Attempt { found_inf, failed: failed.unwrap_or(u32::MAX), repeatable, micro };
+        let finished = match self.sites.finish(&all, &order, attempt) {
+            Finished::Skipped(blame, Cause::Repeats) if failed.is_none() => Finished::Skipped(blame, Cause::NotFinite),
+            finished => finished,
+        };
         Ok(Outcome::of(finished, |blame| {
             let slot = order[blame.site];
             (usize::from(slot.0) - RESERVED, self.sites.name(slot).to_owned())

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
+from gradscale.torch import attach  # noqa: E402
 from torch_models import batches, cross_entropy, error, network  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 def worker(rank, ranks, port, out):
     from torch.nn.parallel import DistributedDataParallel
 
-    from gradscale.torch import attach, ddp
+    from gradscale.torch import ddp
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
@@ -79,8 +80,6 @@ def test_half_of_the_bytes(results):
 
 def test_half_in_ranks_and_between_them(results):
     """As one process has them, of both batches."""
-    from gradscale.torch import attach
-
     model = network("mlp")
     model[0].bias.requires_grad_(False)
     gs = attach(model)
@@ -94,7 +93,7 @@ def closures(rank, ranks, port, out):
     """Steps that are repeated, skipped or refused, where the reason is on one rank alone."""
     from torch.nn.parallel import DistributedDataParallel
 
-    from gradscale.torch import attach, ddp
+    from gradscale.torch import ddp
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
@@ -158,10 +157,61 @@ def stepped():
 def test_all_ranks_repeat_where_one_has_to(stepped, case):
     (weights, runs, counts), (others, runs_there, counts_there) = stepped[case, 0], stepped[case, 1]
     assert runs == runs_there and counts == counts_there
-    assert runs == [1, 1, 1, 1, 2, 1, 2, 1, 2, 1, 1, 1] and counts == (11, 1, 3)
+    assert runs == [1, 1, 1, 1, 2, 1, 2, 1, 1, 1, 1, 1] and counts == (11, 1, 2)
     assert all(torch.equal(a, b) for a, b in zip(weights, others))
     # The hook's exponents stay below both kinds of batches for a while, so it rounds small ones more coarsely.
     assert error(weights, stepped["f32", 0][0]) < (2e-3 if case == "attached" else 6e-3)
+
+
+def shards(rank, ranks, port, out):
+    """Parameters of which each rank has a part."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    torch.set_num_threads(1)
+    x, y = list(batches("mlp", ranks))[rank]
+    mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
+    model = network("mlp")
+    gs = attach(model)
+    fully_shard(model[2], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    gs.guard(optimizer)
+    # In the second step one rank has a NaN: none steps.
+    for factor in (2.0**-30, float("nan") if rank else 2.0**-30):
+        before = [p.full_tensor() for p in model.parameters()]
+        optimizer.zero_grad()
+        (cross_entropy(model(x), y) * factor).backward()
+        gradients = [p.grad.full_tensor() for p in model.parameters()]
+        optimizer.step()
+        gs.update()
+        moved = not all(torch.equal(p.full_tensor(), q) for p, q in zip(model.parameters(), before))
+        out["moved", rank, gs.steps + gs.skipped] = moved
+        if rank == 0 and moved:
+            out["gradients"], out["names"] = gradients, gs.sites.names
+    flat = network("mlp")
+    attach(flat)
+    flat = FullyShardedDataParallel(flat, device_id=torch.device("cpu"))
+    try:
+        cross_entropy(flat(x), y).backward()
+    except TypeError as error:
+        out["flat"] = str(error)
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not os.environ.get("GRADSCALE_ALL"), reason="takes a while: python/test.sh --all")
+def test_sharded_parameters():
+    """``fully_shard``: the gradients of all ranks, and one decision for all of them; one flat parameter is refused."""
+    found = run(shards, 30300)
+    model = network("mlp")
+    gs = attach(model)
+    for x, y in batches("mlp", 2):
+        (cross_entropy(model(x), y) / 2 * 2.0**-30).backward()
+    assert error(found["gradients"], [p.grad for p in model.parameters()]) < 1e-3
+    assert found["names"] == gs.sites.names
+    assert [found["moved", rank, step] for rank in (0, 1) for step in (1, 2)] == [True, False] * 2
+    assert "use torch.distributed.fsdp.fully_shard" in found["flat"]
 
 
 def test_ranks_that_disagree_say_so(stepped):

@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import gradscale  # noqa: E402
 from gradscale.torch import attach  # noqa: E402
+from torch_models import batches, cross_entropy, error, exact, network  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -78,25 +79,25 @@ def beginning():
     return net, images, (torch.arange(BATCH * HEIGHT * WIDTH) // 7 % CLASSES).view(BATCH, HEIGHT, WIDTH)
 
 
-def train(noise=0.0):
+def train(noise=0.0, method=METHOD, steps=len(STEPS), factor=1.0, kept=lambda gs, i: gs.sites.exponents[i]):
     """Exponents of each site for the step after each, and losses; weights begin so far from the engine's."""
     net, images, classes = beginning()
     with torch.no_grad():
         generator = torch.Generator().manual_seed(0)
         for parameter in net.parameters():
             parameter *= 1 + noise * torch.randn(parameter.shape, generator=generator)
-    gs = attach(net, METHOD)
+    gs = attach(net, method)
     optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
     exponents, losses = {}, []
-    for _ in STEPS:
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = F.cross_entropy(net(images), classes)
-        loss.backward()
+        (loss * factor).backward()
         optimizer.step()
         assert gs.update().stepped
         losses.append(loss.item())
-        for name, exponent in zip(gs.sites.names, gs.sites.exponents.tolist()):
-            exponents.setdefault(name, []).append(exponent)
+        for index, name in enumerate(gs.sites.names):
+            exponents.setdefault(name, []).append(int(kept(gs, index)))
     return exponents, losses, {name: gs.sites.row(i).count for i, name in enumerate(gs.sites.names)}
 
 
@@ -180,3 +181,33 @@ def test_decisions_of_twenty_steps_are_the_engines(engine, torchs):
     # To neither side: a rule that took another share would lie on one.
     for name, exponents in engine[0].items():
         assert abs(sum(a - b for a, b in zip(exponents, torchs[0][name]))) <= 0.5 * len(exponents), name
+
+
+@pytest.mark.parametrize("rule", ["paper", "authors"])
+def test_the_papers_rules_decide_as_in_the_engine(rule):
+    """From operands: Theorem 1 at convolutions, Theorem 2 behind the softmax, which is not part of the network here."""
+    steps = [json.loads(line) for line in FILE.with_name(f"segnet_{rule}.jsonl").read_text().splitlines()]
+    exponents = train(0.0, steps[0]["method"], len(steps), 2.0**-12, lambda gs, i: gs.sites.row(i).exponent)[0]
+    engine = {}
+    for step in steps:
+        for site in step["sites"]:
+            engine.setdefault(here(site["name"]), []).append(site["exponent"])
+    found = differences(engine, exponents)
+    print(f"{rule}: {dict(found)}")
+    assert found.total() == 17 * len(steps) and found[0] >= 0.8 * found.total() and max(map(abs, found)) <= 1
+    assert min(engine["classifier"]) > 0 and engine["decoder.norm1/native_batch_norm"] != engine["classifier"]
+
+
+def test_the_papers_rules_at_sums():
+    """Parts of a sum are rounded before they are added, each by its own rule; the sum takes the exponent of one of them. In the
+    Transformer gradients meet at residual sums, and three behind the projection to queries, keys and values."""
+    model, (x, y) = network("transformer"), next(batches("transformer", 1))
+    true = exact(model, lambda m: cross_entropy(m(x), y) * 2.0**-20)
+    gs = attach(model, "gs:paper")
+    (cross_entropy(model(x), y) * 2.0**-20).backward()
+    assert error([p.grad for p in model.parameters()], true) < 1e-2
+    assert gs.update().stepped
+    exponents = {name: gs.sites.row(i).exponent for i, name in enumerate(gs.sites.names)}
+    parts = {exponent for name, exponent in exponents.items() if "/part" in name}
+    assert len([name for name in exponents if "/part" in name]) >= 4 and exponents["head"] > 5
+    assert exponents["blocks.1.down"] in parts and exponents["blocks.0.down"] in parts

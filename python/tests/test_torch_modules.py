@@ -145,7 +145,8 @@ def compare(name, n, shift, seed, compiled=False):
     attach(model)
     one = [x.clone().requires_grad_(not integer) for x in inputs]
     two = [x.clone().requires_grad_() if not integer else x for x in (x.double() if not integer else x for x in inputs)]
-    out = model(*one)
+    run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    out = run(*one)
     assert out.dtype == torch.float32
     r = torch.randn(out.shape)
     ((out * r).sum() * 2.0**shift).backward()
@@ -154,6 +155,7 @@ def compare(name, n, shift, seed, compiled=False):
     true = [p.grad for p in [*twin.parameters(), *two] if p.requires_grad]
     assert all(type(g) is torch.Tensor and g.dtype == torch.float32 for g in found), name
     assert error(found, true) < bound, (name, error(found, true))
+    return found
 
 
 @pytest.mark.parametrize("name", LAYERS)

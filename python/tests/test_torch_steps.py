@@ -160,6 +160,40 @@ def test_a_repeat_takes_running_statistics_and_random_numbers_back():
     assert torch.equal(masks[1], masks[2]) and model[1].num_batches_tracked == 2
 
 
+@pytest.mark.parametrize("how", ["model", "loss"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 2.0**100])
+def test_what_no_scale_mends_is_not_repeated(how, bad):
+    """A loss that is not finite before anything is scaled is left out at once, though its layers are called several times; one
+    that only its square puts beyond f32 has finite gradients, and is trained on."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 4)
+    model = torch.nn.Sequential(layer, torch.nn.Tanh(), layer)
+    gs = attach(model) if how == "model" else GradientScaling()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    runs = []
+    for target in (1.0, bad, 1.0):
+        runs.append(0)
+
+        def closure():
+            runs[-1] += 1
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16, enabled=how == "loss"):
+                out = model(torch.ones(2, 4))
+            loss = (out.float() - target).square().mean()
+            loss.backward() if how == "model" else gs.backward(loss)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            return loss
+
+        loss = gs.step(closure, optimizer)
+        if len(runs) == 2:
+            # An infinite loss is no reason by itself.
+            lost = bad != 2.0**100 and not (how == "loss" and bad == float("inf"))
+            assert not loss.isfinite() and gs.outcome.stepped == (bad == 2.0**100)
+            assert (runs[1] == 1) == (gs.outcome.cause == "not_finite") == lost
+    assert runs[0] == runs[2] == 1
+    assert gs.skipped == (bad != 2.0**100)
+
+
 def test_fill_values_are_trained_on_like_in_f32():
     """A target of 1e20 among others: finite in f32, where clipping makes a step of it; it costs one repeat."""
 
@@ -286,13 +320,15 @@ def test_late_and_early_agree_where_scales_do_not_move():
     assert all(torch.equal(a, b) for a, b in zip(run(False), run(True)))
 
 
-@pytest.mark.parametrize("method", ["nonsense", "gs:paper", "gs:authors", "gs:interval=0"])
+@pytest.mark.parametrize("method", ["nonsense", "gs:interval=0"])
 def test_methods_are_refused_when_they_are_named(method):
     with pytest.raises(ValueError, match=method.split(",")[0]):
         attach(network("mlp"), method)
+    with pytest.raises(ValueError, match="gs:paper decides inside a step"):
+        attach(network("mlp"), "gs:paper", late=True)
 
 
-@pytest.mark.parametrize("method", ["dynamic", "fixed:1024", "gs:exact,gamma=1e-4,interval=3"])
+@pytest.mark.parametrize("method", ["dynamic", "fixed:1024", "gs:exact,gamma=1e-4,interval=3", "gs:paper", "gs:authors,interval=2"])
 def test_other_methods_train_the_same_way(method):
     model = network("mlp")
     gs = attach(model, method)

@@ -7,8 +7,9 @@ import functools
 import types
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from . import compiled
 from .scaling import GradientScaling
 
 
@@ -38,26 +39,45 @@ class Forward:
         """The module's ``forward`` before."""
         return self.before or types.MethodType(type(self.module).forward, self.module)
 
+    def run(self, *args, **kwargs):
+        """Calls it: in words that a compiler reads."""
+        if self.before is not None:
+            return self.before(*args, **kwargs)
+        return type(self.module).forward(self.module, *args, **kwargs)
+
     def put(self):
-        """Replaces ``forward``; returns what takes that back."""
-        self.module.forward = self
+        """Replaces ``forward``; returns what takes that back. Who pickles the module finds it as it was, who copies it
+        deeply has one whose ``forward`` is replaced likewise."""
+        own = {"forward": self, "__getstate__": self._state, "__deepcopy__": self._copy}
+        self.module.__dict__.update(own)
 
         def undo():
             if self.module.__dict__.get("forward") is self:
-                del self.module.forward
+                for name in own:
+                    del self.module.__dict__[name]
                 if self.before is not None:
                     self.module.forward = self.before
 
+        self._undo = undo
         return undo
 
-    def _copied(self, twin, memo):
-        """With the module, which is there, its state not yet."""
-        twin.before = copy.deepcopy(self.before, memo)
-        return twin
+    def _state(self):
+        written = getattr(type(self.module), "__getstate__", None)
+        plain = written is None or written is getattr(object, "__getstate__", None)
+        state = self.module.__dict__ if plain else written(self.module)
+        if not isinstance(state, dict) or state.get("forward") is not self:
+            return state
+        state = {name: value for name, value in state.items() if name not in ("forward", "__getstate__", "__deepcopy__")}
+        return state if self.before is None else {**state, "forward": self.before}
 
-    def __reduce__(self):
-        # While the module is being read it has none of its own yet: this is that of its class.
-        return getattr, (self.module, "forward")
+    def _copy(self, memo):
+        self._undo()
+        try:
+            twin = copy.deepcopy(self.module, memo)
+        finally:
+            self.put()
+        self.on(twin).put()
+        return twin
 
 
 class Scaled(Forward):
@@ -66,34 +86,40 @@ class Scaled(Forward):
     def __init__(self, module, scaling, dtype):
         super().__init__(module)
         self.scaling, self.dtype = scaling, dtype
+        self.number = compiled.register(self)
 
-    def __deepcopy__(self, memo):
-        return self._copied(Scaled(memo[id(self.module)], self.scaling, self.dtype), memo)
+    def on(self, module):
+        """The same of another module."""
+        return Scaled(module, self.scaling, self.dtype)
 
     def __call__(self, *args, **kwargs):
         device = next((p.device.type for p in self.module.parameters()), "cpu")
         with torch.autocast(device, dtype=self.dtype):
-            out = self.original()(*args, **kwargs)
-        return tree_map(self._result, out)
+            out = self.run(*args, **kwargs)
+        leaves = compiled.leaves(self.module, tree_leaves((args, kwargs))) if torch.compiler.is_compiling() else None
+        return tree_map(lambda x: self._result(x, leaves), out)
 
-    def _result(self, x):
+    def _result(self, x, leaves):
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return x
         dtype = torch.float32 if x.dtype == self.dtype else x.dtype
-        return self.scaling.scale(x, dtype) if x.requires_grad else x.to(dtype)
+        if not x.requires_grad:
+            return x.to(dtype)
+        return self.scaling.scale(x, dtype) if leaves is None else compiled.Enter.apply(x, self.number, dtype, *leaves)
 
 
 class InF32(Forward):
     """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU."""
 
-    def __deepcopy__(self, memo):
-        return self._copied(InF32(memo[id(self.module)]), memo)
+    def on(self, module):
+        """The same of another module."""
+        return InF32(module)
 
     def __call__(self, *args, **kwargs):
         if next(self.module.parameters()).device.type != "cpu":
-            return self.original()(*args, **kwargs)
+            return self.run(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
-            return self.original()(*tree_map(_wide, args), **tree_map(_wide, kwargs))
+            return self.run(*tree_map(_wide, args), **tree_map(_wide, kwargs))
 
 
 def _wide(x):

@@ -27,24 +27,26 @@ _FAR = 1 << 30
 
 def short(node) -> str:
     """An operator's name: ``native_layer_norm`` for ``NativeLayerNormBackward0``."""
-    name = _SUFFIX.sub("", node.name())
+    # A compiler's batch norm is called otherwise, and is the same.
+    name = _SUFFIX.sub("", node.name()).replace("Legit", "")
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9][a-zA-Z])(?=[A-Z])", "_", name).lower()
 
 
 class Names:
-    """Names of the nodes of one backward pass."""
+    """Names of the nodes of one backward pass. `leaf` gives the tensor that a node hands its gradient to, if it ends there."""
 
-    def __init__(self, label, found):
-        self._label = label
-        self._found = found
+    def __init__(self, label, found, leaf=lambda node: getattr(node, "variable", None)):
+        self._label, self._found, self._leaf = label, found, leaf
         self._known = {}
         self._calls = {}
+        self._parts = {}
         self._read = (None, 0)
 
     def clear(self):
         """Forgets the graph."""
         self._known.clear()
         self._calls.clear()
+        self._parts.clear()
         self._read = (None, 0)
 
     def site(self, node):
@@ -57,6 +59,14 @@ class Names:
         read = read + 1 if last is node else 0
         self._read = (node, read)
         return (name if read == 0 else f"{name}[{read}]"), calls
+
+    def part(self, node):
+        """The name of the site at which what `node` has made is rounded before it is added to others, and its calls."""
+        if node not in self._known:
+            self._walk(node)
+        name = self._known[node][0]
+        made = self._parts[node] = self._parts.get(node, -1) + 1
+        return f"{name}/part" + (f"[{made}]" if made else ""), max(1, self._calls[name])
 
     def feeds_leaf(self, node):
         """Whether what `node` computes is the gradient of a parameter."""
@@ -71,8 +81,9 @@ class Names:
     def _parameter(self, node):
         """The parameter that a node hands its gradient to, through nodes with one input that only hand on."""
         for _ in range(8):
-            if hasattr(node, "variable"):
-                return node.variable
+            leaf = self._leaf(node)
+            if leaf is not None:
+                return leaf
             if node.name() not in HANDS_ON:
                 return None
             nexts = [edge for edge, _ in node.next_functions if edge is not None]
@@ -83,7 +94,7 @@ class Names:
 
     def _own(self, node):
         """The label of a node that reads a parameter."""
-        if node.name() in HANDS_ON and len(node.next_functions) < 2:
+        if node.name() in HANDS_ON and (len(node.next_functions) < 2 or node.name() == "EnterBackward"):
             return None
         best = None
         for edge, _ in node.next_functions:
@@ -106,8 +117,9 @@ class Names:
             if not ready:
                 if node in known:
                     continue
-                if hasattr(node, "variable"):
-                    self._found(node.variable)
+                leaf = self._leaf(node)
+                if leaf is not None:
+                    self._found(leaf)
                     known[node] = ("", _FAR)
                     continue
                 known[node] = ("", _FAR)

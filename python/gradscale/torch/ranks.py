@@ -13,6 +13,30 @@ def several():
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def sharded(gradient):
+    """Whether each rank has a part of it, as ``fully_shard`` leaves them."""
+    # A DTensor: whoever has one has imported what takes a second to import.
+    return hasattr(gradient, "device_mesh")
+
+
+def gathered(model):
+    """Names and parameters as ``fully_shard`` gathers them for the operators of a layer: others than those of the model, and
+    reached only through what it keeps to itself, where this version of it has that."""
+    for module in model.modules():
+        state = getattr(module, "_get_fsdp_state", None)
+        for group in getattr(state(), "_fsdp_param_groups", ()) if state else ():
+            for part in getattr(group, "fsdp_params", ()):
+                name, whole = getattr(part, "_param_fqn", None), getattr(part, "_unsharded_param", None)
+                if name and whole is not None:
+                    yield name, whole
+
+
+def anywhere(found, mesh):
+    """Makes a flag that of all ranks that share a gradient: one that steps while another does not has other weights."""
+    for dimension in range(mesh.ndim):
+        dist.all_reduce(found, dist.ReduceOp.MAX, mesh.get_group(dimension))
+
+
 def agreed(code, device):
     """Whether all ranks repeat the batch. All of them have to call this, each with how its attempt ended."""
     device = "cpu" if dist.get_backend() == "gloo" else device

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from . import graph, scaled
+from . import graph, operands, scaled
 
 HALF = torch.float16
 #: What is computed in f32 here.
@@ -69,12 +69,14 @@ def dispatch(function, args, kwargs):
 
     if name in MOVES or name in SELECTS and first.settled and args[0] is first and (name != "masked_fill" or args[2] == 0):
         out = function(*_each(_data, args), **kwargs)
-        return _wrapped(out, first.exponent, scaling, first.dtype, first.settled)
+        return _from(first.origin, _wrapped(out, first.exponent, scaling, first.dtype, first.settled))
     if name in INTO:
         return _into(function, args, kwargs, scaling)
 
     dtype = HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
-    sums = name in SUMS
+    sums, origin = name in SUMS, None
+    if scaling.operands:
+        origin = operands.parts(name, gradients, scaling.names) if sums else operands.of(name, args, gradients)
     if sums:
         exponent = _least(scaling, [_exponent(x) for x in _tensors(args) if x.is_floating_point()])
         # Filled with a number other than zero, values are no gradient any more.
@@ -86,13 +88,22 @@ def dispatch(function, args, kwargs):
         exponent = 0
     if name in HALF_ONLY:
         exponent = first.exponent
-        return _wrapped(_wide(function(*_each(_data, args), **kwargs)), exponent, scaling, dtype, False)
+        return _from(origin, _wrapped(_wide(function(*_each(_data, args), **kwargs)), exponent, scaling, dtype, False))
 
     def plain(x):
         return _plain(x, sums, exponent, scaling)
 
     out = function(*_each(plain, args), **{key: plain(x) for key, x in kwargs.items()})
-    return _wrapped(out, exponent, scaling, dtype, False)
+    return _from(origin, _wrapped(out, exponent, scaling, dtype, False))
+
+
+def _from(origin, out):
+    """Gradients that remember their origin."""
+    if origin is not None:
+        for x in out if isinstance(out, (list, tuple)) else (out,):
+            if isinstance(x, scaled.ScaledTensor):
+                x.origin = origin
+    return out
 
 
 def _gradients(args):
@@ -149,7 +160,7 @@ def _copy(x, kwargs, scaling, node, kind):
     rest = {key: value for key, value in kwargs.items() if key != "dtype"}
     rest.pop("layout", None)
     data = torch.ops.aten._to_copy.default(x.data_, **rest) if any(v is not None for v in rest.values()) else x.data_
-    return scaled.ScaledTensor(data, x.exponent, scaling, dtype, x.settled)
+    return _from(x.origin, scaled.ScaledTensor(data, x.exponent, scaling, dtype, x.settled))
 
 
 def _into(function, args, kwargs, scaling):
@@ -158,7 +169,7 @@ def _into(function, args, kwargs, scaling):
     ours = isinstance(target, scaled.ScaledTensor)
     if ours:
         exponent, out = target.exponent, target.wide()
-        target.data_, target.settled = out, False
+        target.data_, target.settled, target.origin = out, False, None
     else:
         exponent, out = 0, target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import rules
+from . import operands, rules
 
 
 class ScaledTensor(torch.Tensor):
@@ -21,6 +21,8 @@ class ScaledTensor(torch.Tensor):
     settled: bool
     #: The node of autograd's graph that computed it.
     born: object
+    #: What the paper's rules would decide from, where one of them is in force.
+    origin: object
 
     @staticmethod
     def __new__(cls, data, exponent, scaling, dtype, settled=False):
@@ -36,6 +38,7 @@ class ScaledTensor(torch.Tensor):
         self._wide = None if data.dtype != torch.float32 else data
         self._epoch = scaling.epoch
         self.born = torch._C._current_autograd_node()
+        self.origin = None
 
     def wide(self) -> torch.Tensor:
         """The data in f32, still at its exponent."""
@@ -52,8 +55,8 @@ class ScaledTensor(torch.Tensor):
     def settle(self, name: str, calls: int) -> None:
         """Rounds to half at the site of that name, unless that has been done."""
         if not self.settled:
-            self.data_, self.exponent = self.scaling.store(name, calls, self.wide(), self.exponent)
-            self.settled, self._wide = True, None
+            self.data_, self.exponent = self.scaling.store(name, calls, self.wide(), self.exponent, self.origin)
+            self.settled, self._wide, self.origin = True, None, None
 
     def __repr__(self, *, tensor_contents=None):
         return f"ScaledTensor({self.unscaled()!r}, exponent={self.exponent})"
@@ -64,8 +67,8 @@ class ScaledTensor(torch.Tensor):
 
     def __coerce_same_metadata_as_tangent__(self, expected_metadata, expected_type=None):
         raise RuntimeError(
-            "the backward pass of what torch.compile made takes plain gradients, which have no exponents: gradscale.torch"
-            " trains models that are not compiled"
+            "a compiled backward pass takes plain gradients, and this one has an exponent: first gs = attach(model), then"
+            " torch.compile(model), all of it, so that the compiled graph knows of scales"
         )
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -88,10 +91,12 @@ class Enter(torch.autograd.Function):
     def backward(ctx, gradient):
         if torch.is_grad_enabled():
             raise RuntimeError("create_graph=True: scaled gradients have no derivatives of their own")
-        ctx.scaling.begin(gradient.device)
+        ctx.scaling.begin(gradient)
         if not isinstance(gradient, ScaledTensor):
             # The values are still themselves: at exponent 0, in whatever type they came.
             gradient = ScaledTensor(gradient.float(), 0, ctx.scaling, gradient.dtype)
+            if ctx.scaling.operands:
+                gradient.origin = operands.entering(gradient.data_)
         elif gradient.scaling is not ctx.scaling:
             gradient = ScaledTensor(gradient.unscaled(), 0, ctx.scaling, gradient.dtype)
         return gradient, None, None

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import graph
+from . import graph, ranks
+from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
 from .steps import Steps
-from .stores import FULL, Device, Host
+from .stores import FULL, MOMENTS, Device, Host
 from .trace import Trace
 
 
@@ -23,7 +24,9 @@ class GradientScaling(Steps):
     """
 
     def __init__(self, method="gs", *, late=None, skips=50):
-        self._check(method, bool(late))
+        #: Whether decisions need what made a gradient, beside its values.
+        self.operands = self._check(method, late)
+        self._rule = _gradscale.Rule(method) if self.operands else None
         self.method = method
         self.epoch = 0
         self.stores = None
@@ -35,6 +38,9 @@ class GradientScaling(Steps):
         self._slots, self._shared = {}, set()
         self._order, self._stored = [], set()
         self._micro, self._task, self._failed = 0, None, 0
+        self._called, self._compiled = set(), False
+        # In an attempt of `step`: whether what came in was not finite, on the device.
+        self._born = None
         self._blamed = {}
         self._labels, self._hooks, self._unnamed = {}, {}, 0
         self._modules, self._optimizers, self._undo = [], [], []
@@ -43,13 +49,15 @@ class GradientScaling(Steps):
 
     @staticmethod
     def _check(method, late):
-        """A method is refused when it is named, not at the first gradient."""
-        sites = _gradscale.Sites(method, ["any"])
+        """A method is refused when it is named, not at the first gradient. Whether it decides inside steps."""
+        _gradscale.Sites(method)
         try:
-            sites.decide(0, _gradscale.Stats._of(np.ones(1, np.float32), 0, 0, 2))
-            _gradscale.Sites(method, late=late)
-        except ValueError as error:
-            raise ValueError(f"{method} is not for PyTorch, where a site knows its own values alone ({error})") from None
+            _gradscale.Sites(method, late=True)
+        except ValueError:
+            if late:
+                raise
+            return True
+        return False
 
     # Sites
 
@@ -60,7 +68,7 @@ class GradientScaling(Steps):
 
     def _open(self, device):
         self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
-        self._late = self.stores.late
+        self._late = self.stores.late and not self.operands
         self._sites = _gradscale.Sites(self.method, late=self._late)
         self._refresh()
 
@@ -87,17 +95,49 @@ class GradientScaling(Steps):
             self._shared.add(slot)
         return slot
 
-    def store(self, name, calls, x, start):
+    def store(self, name, calls, x, start, origin=None):
         """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
         slot = self._slot(name, calls)
         if self._at_once[slot]:
-            exponent = self._sites.decide(slot, self.stores.look(x, start), self.stores.number(start))
+            exponent = self._decide(slot, x, start, origin)
             self._at_once[slot] = bool(self._sites.at_once[slot])
             self.stores.decided(slot, exponent)
         if slot not in self._stored:
             self._stored.add(slot)
             self._order.append(slot)
         return self.stores.store(x, start, slot), self.stores.exponent(slot)
+
+    def _decide(self, slot, x, start, origin):
+        """The exponent of a site that decides before it stores."""
+        number = self.stores.number
+        if not self.operands:
+            return self._sites.decide(slot, self.stores.look(x, start), number(start))
+        incoming = number(start)
+        if isinstance(origin, Parts):
+            incoming = origin.incoming(number)
+            x = self.stores.scaled(x, start, incoming)
+        try:
+            row = Host.observe(x, incoming, MOMENTS)
+            choice, at = (origin or Cast()).choose(self._rule, row, lambda x, e: Host.observe(x, number(e), MOMENTS))
+        except _gradscale.NoDecision:
+            choice = at = None
+        return self._sites.decide(slot, choice, incoming, measured_at=at)
+
+    # What compiled graphs call
+
+    def begin_compiled(self, gradient):
+        """The backward pass of a compiled graph begins here, whose names are known."""
+        self._compiled = True
+        self._begin(gradient)
+
+    def store_compiled(self, name, calls, x, start):
+        """As `store`; exponents are tensors."""
+        # Of several graphs in one pass, each knows its own calls alone.
+        calls += name in self._called
+        self._called.add(name)
+        start = 0 if start is None else start if isinstance(self.stores, Device) else int(start)
+        halves, exponent = self.store(name, calls, x, start)
+        return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     # Passes
 
@@ -107,19 +147,27 @@ class GradientScaling(Steps):
 
     def scale(self, x, dtype=None):
         """A copy of `x`, in another type if one is given, whose gradient is scaled from here on."""
+        if self._born is not None and x.dim() == 0:
+            self._born.append(x.detach().isnan())
         return Enter.apply(x, self, dtype or x.dtype)
 
-    def begin(self, device):
+    def begin(self, gradient):
         """A backward pass begins here, or one of its parts."""
-        self.open(device)
-        node, task = torch._C._current_autograd_node(), torch._C._current_graph_task_id()
+        self._begin(gradient)
+        self.names.look(torch._C._current_autograd_node())
+
+    def _begin(self, gradient):
+        self.open(gradient.device)
+        if self._born is not None and not isinstance(gradient, ScaledTensor):
+            self._born.append(~gradient.isfinite().all())
+        task = torch._C._current_graph_task_id()
         if task != self._task:
             self._task = task
             self._micro += 1
+            self._called = set()
             self.stores.begin()
             self.names.clear()
             torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
-        self.names.look(node)
 
     def open(self, device):
         """Where gradients are."""
@@ -133,7 +181,7 @@ class GradientScaling(Steps):
 
     def name_parameters(self, module, prefix=""):
         """Takes the names of sites from a module's parameters."""
-        for name, parameter in module.named_parameters(prefix=prefix):
+        for name, parameter in (*module.named_parameters(prefix=prefix), *ranks.gathered(module)):
             self._labels.setdefault(id(parameter), name)
 
     def _label(self, parameter):
@@ -152,6 +200,11 @@ class GradientScaling(Steps):
         if id(parameter) in self._hooks:
             return
         weight = isinstance(parameter, torch.nn.Parameter)
+        if getattr(parameter, "_is_flat_param", False):
+            raise TypeError(
+                "FullyShardedDataParallel makes one parameter of many, in which a rank cannot tell whether another found what is"
+                " not finite: use torch.distributed.fsdp.fully_shard, whose gradients say that they are parts"
+            )
         if not weight and torch._C._current_graph_task_id() != self._task:
             # The input of a checkpointed part, whose gradient goes on to the part before.
             return

@@ -20,10 +20,13 @@ class Steps:
 
     def found_inf(self, parameters):
         """On the device: whether some gradient of these parameters is not finite; none if none has a gradient."""
-        gradients = {}
+        gradients, meshes = {}, []
         for parameter in parameters:
             if parameter.grad is not None:
                 gradient = parameter.grad
+                if ranks.sharded(gradient):
+                    meshes += [gradient.device_mesh] * (gradient.device_mesh not in meshes)
+                    gradient = gradient.to_local()
                 gradient = gradient._values() if gradient.is_sparse else gradient
                 gradients.setdefault((gradient.device, gradient.dtype), []).append(gradient)
         found = None
@@ -31,6 +34,8 @@ class Steps:
             flag = torch.zeros((), device=device)
             torch._amp_foreach_non_finite_check_and_unscale_(some, flag, torch.ones((), device=device))
             found = flag if found is None else torch.maximum(found, flag.to(found.device))
+        for mesh in meshes:
+            ranks.anywhere(found, mesh)
         if found is not None:
             self._found = found if self._found is None else torch.maximum(self._found, found.to(self._found.device))
         return found
@@ -107,13 +112,17 @@ class Steps:
         device = next((p.device for one, _ in pairs for group in one.param_groups for p in group["params"]), "cpu")
         before = self._before()
         while True:
-            loss = closure()
+            self._born = []
+            try:
+                loss = closure()
+            finally:
+                born, self._born = self._born, None
             if self._micro == 0:
                 if ranks.several():
                     ranks.agreed(ranks.NOTHING, device)
                 raise RuntimeError("the closure of gs.step() called no backward that begins at a scaled loss")
             found = self.found_inf(p for one, _ in pairs for group in one.param_groups for p in group["params"])
-            repeat = self._attempted(self._collect(), device)
+            repeat = self._attempted(self._collect(), device, born)
             self._refresh()
             if not repeat:
                 break
@@ -126,28 +135,33 @@ class Steps:
             self._again(before)
         return loss
 
-    def _attempted(self, flight, device):
-        """Decides from the rows of an attempt; whether it is to be repeated."""
-        repeatable = True
+    def _attempted(self, flight, device, born):
+        """Decides from the rows of an attempt; whether it is to be repeated. What was not finite before anything was scaled
+        is not mended by a scale."""
+        repeatable, failed = True, self._failed
+        if any(map(bool, born)):
+            failed = None
         if ranks.several():
-            ours = self._alone(flight)
+            ours = self._alone(flight, failed)
             repeatable = ranks.agreed(ours, device) or ours == ranks.FINITE
-            if repeatable and ours == ranks.ELSEWHERE:
+            if not repeatable:
+                failed = None
+            elif ours == ranks.ELSEWHERE:
                 # Nothing overflowed here, so what was stored says nothing against the exponents in force.
                 self.repeats += 1
                 self._record("repeat", *flight[:2])
                 return True
-        self.outcome = self._finish(flight, repeatable)
+        self.outcome = self._finish(flight, repeatable, failed)
         return self.outcome.kind == "repeat"
 
-    def _alone(self, flight):
+    def _alone(self, flight, failed):
         """How an attempt would end if there were no other ranks."""
         (rows, found), order, micro = self.stores.read(flight[0]), *flight[1:]
         if not found:
             return ranks.FINITE
         trial = _gradscale.Sites(self.method, late=self._late)
         trial.load_state_dict(self._sites.state_dict())
-        outcome = trial.finish(rows, found, order=order, repeatable=True, failed=self._failed, micro=micro)
+        outcome = trial.finish(rows, found, order=order, repeatable=True, failed=failed, micro=micro)
         if outcome.kind == "repeat":
             return ranks.REPEAT
         return ranks.ELSEWHERE if outcome.name is None else ranks.LOST
@@ -180,7 +194,10 @@ class Steps:
         """Takes the rows of a step, which the host need not wait for yet."""
         found = self._found
         if found is None:
-            found = self.found_inf(parameter for _, parameter in self._hooks.values())
+            parameters = [parameter for _, parameter in self._hooks.values()]
+            if self._compiled:  # whose gradients need no hook
+                parameters += [p for model in self._modules for p in model.parameters() if id(p) not in self._hooks]
+            found = self.found_inf(parameters)
         flight = self.stores.collect(len(self._sites), found), self._order, self._micro
         self._order, self._stored = [], set()
         self._micro, self._task, self._found = 0, None, None
@@ -188,14 +205,14 @@ class Steps:
         self.names.clear()
         return flight
 
-    def _finish(self, flight, repeatable):
+    def _finish(self, flight, repeatable, failed=0):
         """Reads the rows of a step and decides."""
         seen, order, micro = flight
         rows, found = self.stores.read(seen)
         new = len(self._sites) - len(rows)
         if new:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
-        outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=self._failed, micro=micro)
+        outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=failed, micro=micro)
         self._record(outcome.kind, seen, order)
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:

@@ -12,8 +12,8 @@ import torch
 from .. import _gradscale
 from . import ops
 
-#: Details of a row: nothing, counts, histogram.
-NONE, COUNTS, FULL = 0, 1, 2
+#: Details of a row: nothing, counts, histogram, sums.
+NONE, COUNTS, FULL, MOMENTS = 0, 1, 2, 3
 #: Where the exponent of a row stands.
 EXPONENT = 280
 
@@ -85,8 +85,13 @@ class Host:
 
     def look(self, x, start):
         """What a store of `x` at the exponent at which it stands would see."""
+        return Host.observe(x, start, FULL)
+
+    @staticmethod
+    def observe(x, exponent, detail):
+        """A row of the values of `x`, which stands at that exponent; on the host, wherever it is."""
         row = np.zeros(_gradscale.ROW_WORDS, np.uint32)
-        _gradscale.store(_flat(x)[0].numpy(), start, None, start, FULL, row)
+        _gradscale.store(_flat(x.detach().cpu())[0].numpy(), exponent, None, exponent, detail, row)
         return _gradscale.Stats._from_words(row)
 
     def store(self, x, start, slot):

@@ -1,0 +1,216 @@
+"""Attached models under ``torch.compile``.
+
+What is compiled is the forward pass and, with it, a backward pass for plain gradients. Here that backward pass is traced with
+scaled gradients instead, which meet the same operators and the same graph as they do eagerly; so names, roundings and
+exponents are the same. What goes into the compiled graph are torch's operators in f32, and two of ours, which call the
+training that the model belongs to: ``begin``, where a gradient comes in, and ``site``, where it becomes half. Exponents are
+tensors there, so that new ones compile nothing anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+
+import torch
+from torch import Tensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from . import graph, ops
+from .scaled import Enter as EagerEnter
+from .scaled import ScaledTensor
+from .stores import Device, Host
+
+#: Attached models by number, for operators. As text: a number might become one of the things that differ from run to run.
+_MODELS = weakref.WeakValueDictionary()
+_NUMBERS = itertools.count()
+
+
+def register(model):
+    """A number for an attached model."""
+    # Here and not above: it imports the compiler, which takes a second, and which every optimizer imports.
+    torch.compiler.allow_in_graph(Enter)
+    number = str(next(_NUMBERS))
+    _MODELS[number] = model
+    return number
+
+
+def leaves(model, arguments):
+    """What a compiled graph that holds all of a model has gradients for: its parameters, and what it is called with."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return parameters + [x for x in arguments if isinstance(x, Tensor) and x.requires_grad]
+
+
+def labels(number):
+    """Names of the parameters among them."""
+    model = _MODELS[number]
+    return [model.scaling._label(p) for p in model.module.parameters() if p.requires_grad]
+
+
+class Enter(torch.autograd.Function):
+    """The identity in ``x``. Behind it, gradients are scaled tensors. The others are the leaves of the graph, which are known
+    by their order alone: while it is traced, stand-ins are in their places."""
+
+    @staticmethod
+    def forward(ctx, x, number, dtype, *leaves):
+        ctx.number, ctx.leaves = number, leaves
+        return x.to(dtype, copy=True)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if not isinstance(gradient.data_ if isinstance(gradient, ScaledTensor) else gradient, FunctionalTensor):
+            # A backend that compiles no backward pass.
+            ctx.scaling = _MODELS[ctx.number].scaling
+            return EagerEnter.backward(ctx, gradient)[0], *[None] * (2 + len(ctx.leaves))
+        if _MODELS[ctx.number].scaling.operands:
+            raise RuntimeError(
+                f"{_MODELS[ctx.number].scaling.method} decides from the operands of each product inside of a step, which a"
+                " compiled backward pass does not hand out: do not compile the model, or train by gs"
+            )
+        trace = _trace(ctx.number)
+        node = torch._C._current_autograd_node()
+        trace.enter(node)
+        if not isinstance(gradient, ScaledTensor) or gradient.scaling is not trace:
+            plain = gradient.unscaled() if isinstance(gradient, ScaledTensor) else gradient
+            gradient = ScaledTensor(torch.ops.gradscale.begin(plain, ctx.number), 0, trace, gradient.dtype)
+        return gradient, *[None] * (2 + len(ctx.leaves))
+
+
+class Trace:
+    """Stands for a training while the backward pass of a graph is traced."""
+
+    epoch = 0
+    operands = False
+
+    def __init__(self, number):
+        self.number = number
+        self.task = torch._C._current_graph_task_id()
+        self._leaves, self._names, self._hooked = {}, {}, set()
+        self.names = graph.Names(self._label, self._track, self._leaf)
+        self.stores = Stores
+
+    def enter(self, root):
+        """A gradient comes in there. Takes the leaves of all attached models behind it."""
+        seen, stack = set(), [root]
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            stack.extend(edge for edge, _ in node.next_functions)
+            if isinstance(getattr(node, "leaves", None), tuple):
+                for leaf, name in itertools.zip_longest(node.leaves, labels(node.number)):
+                    self._leaves[torch.autograd.graph.get_gradient_edge(leaf).node] = leaf
+                    self._names[id(leaf)] = name
+        self.names.look(root)
+
+    def _label(self, leaf):
+        return self._names[id(leaf)] or "input"
+
+    def _track(self, leaf):
+        if id(leaf) in self._hooked:
+            return
+        if leaf.dtype != torch.float32:
+            name = self._names[id(leaf)] or "an input that wants a gradient"
+            raise TypeError(f"{name} is {leaf.dtype}: gradients leave a compiled model in f32 only; give it float32")
+        self._hooked.add(id(leaf))
+        leaf.register_hook(lambda g: g.unscaled() if isinstance(g, ScaledTensor) else g)
+
+    def _leaf(self, node):
+        """While a graph is traced, its leaves have a node of their own before them."""
+        leaf = self._leaves.get(node)
+        if leaf is None and (hasattr(node, "variable") or node.name() == "torch::autograd::Error"):
+            raise RuntimeError(
+                "a compiled graph holds only a part of an attached model, and a gradient would leave it without its exponent:"
+                " torch.compile(model, fullgraph=True) says where the graph breaks; to torch._dynamo.config, allow_rnn=True"
+                " lets recurrent layers in, and optimize_ddp=False keeps DistributedDataParallel from cutting it"
+            )
+        return leaf
+
+    def store(self, name, calls, x, start, origin=None):
+        """As that of a training, later."""
+        start = None if isinstance(start, int) and start == 0 else Stores.tensor(start, x)
+        return torch.ops.gradscale.site(x, start, self.number, name, calls)
+
+
+class Stores:
+    """Exponents as tensors of the graph."""
+
+    least = staticmethod(Device.least)
+
+    @staticmethod
+    def tensor(exponent, x):
+        """An exponent on the device of `x`."""
+        return torch.full((), exponent, dtype=torch.int32, device=x.device) if isinstance(exponent, int) else exponent
+
+    @staticmethod
+    def scaled(x, start, end):
+        """`x` times 2^(end − start)."""
+        if start is end or isinstance(start, int) and isinstance(end, int) and start == end:
+            return x
+        start, end = Stores.tensor(start, x), Stores.tensor(end, x)
+        return torch.ops.gradscale.scaled(x, start, end) if x.device.type == "cpu" else ops.scaled(x, end, start)
+
+
+#: The trace in progress.
+_current = None
+
+
+def _trace(number):
+    """One for all gradients that enter in one backward pass."""
+    global _current
+    if _current is None or (_current.number, _current.task) != (number, torch._C._current_graph_task_id()):
+        _current = Trace(number)
+        torch.autograd.Variable._execution_engine.queue_callback(_forget)
+    return _current
+
+
+def _forget():
+    global _current
+    _current = None
+
+
+# What the operators are, while a graph is traced and when it runs.
+
+_LIBRARY = torch.library.Library("gradscale", "FRAGMENT")
+# They may decide, which no recorded graph of a device does.
+_TAGS = [tag for tag in (getattr(torch.Tag, "cudagraph_unsafe", None),) if tag is not None]
+_LIBRARY.define("begin(Tensor gradient, str model) -> Tensor", tags=_TAGS)
+_LIBRARY.define("site(Tensor x, Tensor? start, str model, str name, int calls) -> (Tensor, Tensor)", tags=_TAGS)
+_LIBRARY.define("scaled(Tensor x, Tensor start, Tensor end) -> Tensor")
+
+
+def _begin(gradient, model):
+    _MODELS[model].scaling.begin_compiled(gradient)
+    return gradient.to(torch.float32, copy=True)
+
+
+def _site(x, start, model, name, calls):
+    return _MODELS[model].scaling.store_compiled(name, calls, x, start)
+
+
+def _scaled(x, start, end):
+    y = Host.scaled(x, int(start), int(end))
+    return x.clone() if y is x else y
+
+
+@torch.library.register_fake("gradscale::begin")
+def _(gradient, model):
+    return torch.empty_like(gradient, dtype=torch.float32)
+
+
+@torch.library.register_fake("gradscale::site")
+def _(x, start, model, name, calls):
+    x = x if torch.ops.aten.is_non_overlapping_and_dense(x) else torch.empty_like(x, memory_format=torch.contiguous_format)
+    y = torch.empty_strided(x.size(), x.stride(), dtype=torch.float16, device=x.device)
+    return y, torch.empty((), dtype=torch.int32, device=x.device)
+
+
+@torch.library.register_fake("gradscale::scaled")
+def _(x, start, end):
+    return torch.empty_like(x, dtype=torch.float32)
+
+
+_LIBRARY.impl("begin", _begin, "CompositeExplicitAutograd")
+_LIBRARY.impl("site", _site, "CompositeExplicitAutograd")
+_LIBRARY.impl("scaled", _scaled, "CPU")

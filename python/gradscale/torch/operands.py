@@ -1,0 +1,97 @@
+"""What the rules of the paper and of its authors decide from: not a gradient alone, but the operator that made it.
+
+They decide inside a step, so what they need is at hand: each gradient remembers its origin until it is rounded. With the rule
+``gs`` nobody asks, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from .. import _gradscale
+
+#: Products, and where their gradient may stand.
+_PRODUCTS = frozenset("mm bmm mv matmul".split())
+_SOFTMAX = frozenset("_softmax_backward_data _log_softmax_backward_data".split())
+
+
+class Cast:
+    """Any operator of which the rules know nothing more."""
+
+    def choose(self, rule, row, look):
+        """The choice, and the exponent that it is relative to."""
+        return rule.decide(row), row.exponent
+
+
+class Softmax(Cast):
+    """The cast behind a softmax."""
+
+    def choose(self, rule, row, look):
+        return rule.softmax_cast(row), row.exponent
+
+
+class Product(Cast):
+    """The data gradient of a product."""
+
+    def __init__(self, gradient, other, terms):
+        self.gradient, self.other, self.terms = gradient, other, terms
+
+    def choose(self, rule, row, look):
+        dy, w = look(self.gradient.data_, self.gradient.exponent), look(self.other, 0)
+        return rule.product(dy, w, self.terms, dy.exponent), dy.exponent
+
+
+class Parts(Cast):
+    """Gradients that were added, or, split, that lie side by side. Each has been rounded by itself."""
+
+    def __init__(self, parts, split):
+        self.parts, self.split = parts, split
+
+    def choose(self, rule, row, look):
+        rows = [look(part.data_, part.exponent) for part in self.parts]
+        parts = [(part.amax, part.exponent) for part in rows]
+        return (rule.split if self.split else rule.branch)(parts, row), row.exponent
+
+    def incoming(self, number):
+        """The largest of their exponents."""
+        return max(number(part.exponent) for part in self.parts)
+
+
+def entering(gradient):
+    """The origin of a plain gradient, whose operator is out of sight: a softmax, if the loss does not change where all its
+    inputs change by the same number, so that gradients add up to nothing."""
+    for dim in {1, gradient.dim() - 1} if gradient.dim() > 1 else ():
+        if bool(gradient.sum(dim).abs().max() <= 1e-3 * gradient.abs().sum(dim).max()):
+            return Softmax()
+    return Cast()
+
+
+def of(name, args, gradients):
+    """The origin of what an operator gives for these arguments."""
+    if name in _SOFTMAX:
+        return Softmax()
+    if name in _PRODUCTS and len(gradients) == 1:
+        first, second = args[0], args[1]
+        size = first.shape[-1]
+        return Product(gradients[0], second if first is gradients[0] else first, (size, size))
+    if name == "convolution_backward" and args[0] is gradients[0]:
+        weight, stride, dilation, transposed, groups = args[2], args[4], args[6], args[7], args[9]
+        outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+        kernel = list(weight.shape[2:])
+        stride, dilation = ([*one] * (len(kernel) if len(one) == 1 else 1) for one in (stride, dilation))
+        terms = _gradscale.conv_terms(outputs, kernel, list(stride), list(dilation), groups, transposed)
+        return Product(gradients[0], weight, terms)
+    return Cast()
+
+
+def parts(name, gradients, names):
+    """The same of a sum, or of gradients side by side: what is not rounded yet is, each where it was made."""
+    if name not in ("add", "cat", "stack"):
+        return Cast()
+    found = []
+    for gradient in gradients:
+        if not gradient.settled and isinstance(gradient.origin, Parts) and name == "add":
+            found += gradient.origin.parts
+            continue
+        if not gradient.settled:
+            gradient.settle(*names.part(gradient.born))
+        found.append(gradient)
+    return Parts(found, name != "add")
