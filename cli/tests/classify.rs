@@ -2,9 +2,7 @@
 
 mod checkpoint;
 mod command;
-mod command;
 
-use command::{done, gradscale, last, saved};
 use command::{done, gradscale, last, saved};
 use std::{
     fs,

@@ -2,9 +2,7 @@
 
 mod checkpoint;
 mod command;
-mod command;
 
-use command::{done, last, refused, saved};
 use command::{done, last, refused, saved};
 use std::{fs, path::Path};
 

@@ -4,9 +4,7 @@
 
 mod checkpoint;
 mod command;
-mod command;
 
-use command::{done, gradscale, last, refused, saved};
 use command::{done, gradscale, last, refused, saved};
 use hound::{SampleFormat, WavSpec, WavWriter};
 use std::{fs, path::Path};

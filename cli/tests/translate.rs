@@ -2,9 +2,7 @@
 
 mod checkpoint;
 mod command;
-mod command;
 
-use command::{done, gradscale, last, refused, saved};
 use command::{done, gradscale, last, refused, saved};
 use flate2::{Compression, write::GzEncoder};
 use std::{fmt::Write as _, fs, io::Write as _, path::Path};
