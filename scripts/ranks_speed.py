@@ -161,11 +161,11 @@ def model(asked, alone, latency):
     return lines
 
 
-def measured_on(program):
-    """The machine, and the program's version with its commit."""
+def measured_on():
+    """The machine, and the commit that is checked out."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    version = ran(program, "--version").strip()
-    return f"{len(models)} × {models[0].partition(': ')[2]}, {version}; medians of steps."
+    commit = ran("git", "-C", HERE, "rev-parse", "--short", "HEAD").strip()
+    return f"{len(models)} × {models[0].partition(': ')[2]}, commit {commit}; medians of steps."
 
 
 def main():
@@ -194,7 +194,7 @@ def main():
     if asked.record:
         before, _, rest = GUIDE.read_text().partition(MARKS[0])
         _, _, after = rest.partition(MARKS[1])
-        GUIDE.write_text(f"{before}{MARKS[0]}\n{measured_on(asked.program)}\n\n" + "\n".join(lines) + f"\n{MARKS[1]}{after}")
+        GUIDE.write_text(f"{before}{MARKS[0]}\n{measured_on()}\n\n" + "\n".join(lines) + f"\n{MARKS[1]}{after}")
 
 
 if __name__ == "__main__":
