@@ -120,7 +120,7 @@ def curves(plt, runs, path):
         low, high = [m - w for m, w in zip(mean, width)], [m + w for m, w in zip(mean, width)]
         axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
     axes.set(xlabel="step", ylabel="mIoU on the validation set, %")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
 
 
