@@ -20,7 +20,7 @@ case "${1-}" in
 esac
 has() { command -v mpirun >/dev/null && [ -n "$(scripts/features.sh)" ]; }
 if [ "${1-}" = --install ] || [ "${1-}" = --fetch ]; then
-    has || { apt-get update && apt-get install -y --no-install-recommends libopenmpi-dev openmpi-bin libclang-dev; } \
+    has || { apt-get update && apt-get install -y libopenmpi-dev openmpi-bin libclang-dev; } \
         >/dev/null 2>&1 || echo "install: Open MPI is not to be had"
     [ "$1" = --install ] || exit 0
 fi

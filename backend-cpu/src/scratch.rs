@@ -8,7 +8,7 @@ use std::sync::{
 
 /// Bytes of a cache line, and of a vector of 16 lanes.
 const LINE: usize = 64;
-/// Elements of all that is kept, if there is room for them on every thread, and of what each thread keeps at least.
+/// Elements that all threads keep together, each an equal share, and the least share of one.
 const KEPT_IN_ALL: usize = 1 << 23;
 const KEPT: usize = 1 << 18;
 /// Lengths are multiples of this, so that pieces of similar length take each other's place.
