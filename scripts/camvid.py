@@ -16,8 +16,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Steps of each size: about as much work.
-SIZES = {"90x120": 600, "180x240": 240}
+# Steps of each size.
+SIZES = {"90x120": 600, "180x240": 160}
 SMALL, LARGE = SIZES
 SEEDS = [0, 1, 2]
 # What the sum over pixels is divided by (`--pixels`): as many as the paper has, or those that a batch has.
