@@ -30,6 +30,11 @@ pub struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
+    /// The transposed one.
+    const fn turned(self) -> Self {
+        Self { steps: [self.steps[1], self.steps[0]], ..self }
+    }
+
     /// Copies columns `from..from + out.len()` of a row, as f32.
     fn row(&self, isa: Isa, row: usize, from: usize, out: &mut [f32]) {
         let first = self.start + row * self.steps[0] + from * self.steps[1];
@@ -89,12 +94,11 @@ fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize,
         return;
     }
     // Stored by columns: read those in order.
-    let flipped = Matrix { steps: [b.steps[1], b.steps[0]], ..b };
     let mut column = [0f32; PACKED_ROWS];
     let column = &mut column[..out.len() / width];
     out.fill(0.0);
     for (c, from) in columns.enumerate() {
-        flipped.row(cpu.isa(), from, k, column);
+        b.turned().row(cpu.isa(), from, k, column);
         for (out, &v) in out.chunks_exact_mut(width).zip(column.iter()) {
             out[c] = v;
         }
@@ -162,20 +166,29 @@ impl Cpu {
     ) -> Seen {
         let mut sums = self.zeros(rows * b.columns);
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));
+        // Read in the order in which it is stored.
+        let by_columns = a.steps[0] == 1 && a.steps[1] != 1;
         for start in (0..b.depth).step_by(DEPTH) {
             let depth = DEPTH.min(b.depth - start);
-            for (r, out) in packed.chunks_exact_mut(depth).take(rows).enumerate() {
-                a.row(self.isa(), first + r, start, out);
+            if by_columns {
+                for (k, out) in packed.chunks_exact_mut(rows).take(depth).enumerate() {
+                    a.turned().row(self.isa(), start + k, first, out);
+                }
+            } else {
+                for (r, out) in packed.chunks_exact_mut(depth).take(rows).enumerate() {
+                    a.row(self.isa(), first + r, start, out);
+                }
             }
+            let (a_row, a_step) = if by_columns { (1, rows) } else { (depth, 1) };
             for from in (0..b.columns).step_by(b.width) {
                 let columns = b.width.min(b.columns - from);
                 let panel = b.panel(start, from);
                 let height = even(rows, self.isa().tile_rows(columns));
                 for r in (0..rows).step_by(height) {
                     let tile = Tile {
-                        a: &packed[r * depth..],
-                        a_row: depth,
-                        a_step: 1,
+                        a: &packed[r * a_row..],
+                        a_row,
+                        a_step,
                         b: panel,
                         b_step: b.step(),
                         runs: &[Run { a: 0, b: 0, depth }],
