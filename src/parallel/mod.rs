@@ -96,6 +96,16 @@ pub trait Communicator: Send {
     }
 }
 
+/// How gradients get from rank to rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Through the memory of the hosts, by the [`Communicator`]; why not from device to device, if that was tried: in the
+    /// words of the first rank where it failed.
+    Host(Option<String>),
+    /// From device to device, by what has this name. Everything else goes by the [`Communicator`].
+    Devices(&'static str),
+}
+
 /// Why ranks cannot train together, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
