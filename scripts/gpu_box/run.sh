@@ -29,7 +29,7 @@ case "${1-}" in
 --*) sed -n '/^#   run.sh/s/^#   //p' run.sh >&2 && exit 2 ;;
 esac
 known=" environment prove tiles suite-without-warpgroups suite segnet bench-products bench-elements bench-segnet peers train
- memcheck tasks racecheck wgpu-suite wgpu-tiles wgpu-bench "
+ nccl memcheck tasks racecheck wgpu-suite wgpu-tiles wgpu-bench "
 for name in "$@"; do
     [[ "${known//$'\n'/}" == *" $name "* ]] || { echo "$name is no phase; they are:${known//$'\n'/}" >&2 && exit 2; }
 done
@@ -114,6 +114,8 @@ phase peers 120 bash -c peers
 phase bench-elements 90 bin/cuda-bench "${small[@]}" copy cast norm cross-entropy update
 phase segnet 90 bin/cuda-tests segnet --nocapture
 phase train 60 bash -c 'train cuda:0'
+# With one GPU, a world of one: NCCL refuses two ranks on the same. Bits are compared either way.
+phase nccl 90 bin/cuda-tests ranks --nocapture
 phase tasks 120 bin/cuda-tests tasks --nocapture
 phase memcheck 180 bash -c 'sanitizer memcheck'
 phase racecheck 180 bash -c 'sanitizer racecheck'
