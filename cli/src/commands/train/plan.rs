@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
     /// How the gradients of ranks are added: exact, as halves, the same bits for any number of ranks; or fast, in f32 by
-    /// MPI's own sum [default: exact with --micro-batches, else what takes less time when the training begins]
+    /// the sum of MPI or NCCL [default: exact with --micro-batches, else what takes less time when the training begins]
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<Exchanged>,
