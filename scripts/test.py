@@ -34,6 +34,8 @@ USUAL = {
     ("gradscale-conformance", "conformance"): BRIEF,
     ("gradscale-conformance", "third_party"): BRIEF,
 }
+# And if everything is.
+ALL = {("gradscale-conformance", "ranks"): {"GRADSCALE_STEPS": "100"}}
 # Those that take long, in the order in which they begin; the others follow.
 LONG = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
 # What gives an answer within minutes after a small change: one device, no program that takes long.
@@ -292,7 +294,7 @@ def built(arguments):
 
 def program(package, target, path, folder, mode):
     """The job of a test program. Tests print what they have counted."""
-    environment = {} if mode == "--all" else USUAL.get((package, target), {})
+    environment = (ALL if mode == "--all" else USUAL).get((package, target), {})
     if mode == "--quick":
         environment = {**SPARSE, **BRIEF}
     # Tests of wgpu that need a driver find none here; they have a part of their own.

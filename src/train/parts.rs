@@ -103,7 +103,7 @@ impl<B: Backend> Trainer<B> {
             if self.update(&gradients)? {
                 norm = Some(self.read_one(self.parameters.fixed().norm())?);
             }
-            self.share_updated(&gradients.contributes)?;
+            self.share_updated(&gradients)?;
             if exact {
                 self.next_exponents(&gradients, &rows);
             }

@@ -30,6 +30,8 @@ pub(super) struct Ranks {
     /// Whether the optimizer is to be divided among ranks, and who has which weights then.
     pub sharded: bool,
     pub owners: shard::Owners,
+    /// Whether their devices are of several kinds, which round sums otherwise.
+    pub mixed: bool,
 }
 
 /// Which part of a step is in progress.
@@ -73,7 +75,7 @@ impl Ranks {
     pub fn alone(parameters: usize) -> Self {
         let (exponents, turn, exchange) = (vec![None; parameters], Turn::Whole, Exchange::Exact);
         let (route, sharded, owners) = (Route::Host(None), false, shard::Owners::default());
-        Self { group: Group::alone(), exponents, turn, exchange, route, sharded, owners }
+        Self { group: Group::alone(), exponents, turn, exchange, route, sharded, owners, mixed: false }
     }
 
     /// Whether this rank decides what is decided inside a step.
@@ -87,8 +89,8 @@ impl<B: Backend> Trainer<B> {
     /// rank 0; steps are then taken by [`Trainer::step_parts`] alone, and a checkpoint is loaded on every rank.
     ///
     /// # Errors
-    /// Ranks with another version, network, method, optimizer, exchange or division of the optimizer; a rank that cannot be
-    /// reached.
+    /// Ranks with another version, network, method, optimizer, exchange or division of the optimizer; of another kind of
+    /// device, unless the optimizer is divided; a rank that cannot be reached.
     pub fn distributed(mut self, group: Group) -> Result<Self, Error<B::Error>> {
         let joined = self.join(&group);
         if let Err(error) = &joined
@@ -116,7 +118,11 @@ impl<B: Backend> Trainer<B> {
         group.agree("version", env!("CARGO_PKG_VERSION"))?;
         let parameters = self.parameters.all.iter().map(|one| format!("{} {}", one.name, one.shape));
         group.agree("network", &parameters.collect::<Vec<_>>().join(", "))?;
-        group.agree("device", kind(self.exec.device().caps().name))?;
+        match group.agree("device", kind(self.exec.device().caps().name)) {
+            // Then each weight has one owner, whose device updates it for all.
+            Err(ParallelError::Other { .. }) if self.ranks.sharded => self.ranks.mixed = true,
+            alike => alike?,
+        }
         self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
         group.agree("optimizer", if self.ranks.sharded { "divided" } else { "whole" })?;
         for id in 0..self.parameters.all.len() {
