@@ -96,6 +96,7 @@ PROVES = {
     "cuda: faults": "whatever fails on a GPU is an error, and a training goes on",
     "cuda: forbidden": "the emulated driver sees what CUDA forbids",
     "cuda: steps": "a step is two recordings; what is read back does not wait for the next batch",
+    "cuda: nccl": "ranks on GPUs, by an emulated NCCL, have the weights of one",
     "cuda: cubins": "machine code is kept whole or not at all",
     "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
     "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",

@@ -61,7 +61,7 @@ impl Cuda {
         Self { warpgroups: false, ..self }
     }
 
-    /// Without NCCL: what ranks exchange goes through the memory of the host, with the same bits.
+    /// Without NCCL, which is otherwise used where all ranks have it: what ranks exchange goes through the memory of the host, with the same bits.
     #[must_use]
     pub fn without_nccl(self) -> Self {
         Self { nccl: false, ..self }

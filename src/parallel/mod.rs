@@ -6,7 +6,8 @@
 //! of ranks: not in a single bit. That is [`Exchange::Exact`]; [`Exchange::Fast`] adds in f32, as others do.
 //!
 //! Transport is not ours: a [`Communicator`] is MPI (feature `mpi`) or, for tests and several devices in one process,
-//! [`Threads`].
+//! [`Threads`]. Where the devices of all ranks reach one another, as GPUs do by NCCL, gradients go from device to device
+//! ([`Route`]), and all else by the communicator.
 //!
 //! ```
 //! use gradscale::{Cpu, Input, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd, parallel::{Group, Threads}};
