@@ -12,8 +12,8 @@
 #
 # GRADSCALE_PHASE_SECONDS is the limit of every phase in place of its own.
 #
-# Needs a driver and bash with coreutils, grep and sed; what else there is (Python with torch, compute-sanitizer, a Vulkan
-# driver) is used. `scripts/gpu_box/read.py` makes a page of `out`.
+# Needs a driver and bash with coreutils, grep and sed; what else there is (Python with torch, NCCL, compute-sanitizer, a
+# Vulkan driver) is used. `scripts/gpu_box/read.py` makes a page of `out`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 plan=0 within=0 planned=0
@@ -93,8 +93,9 @@ train() { # device
 }
 export -f environment peers sanitizer train
 
-# Where Python brings the run-time compiler and cuBLASLt, kernels that were not compiled ahead can be compiled here.
-wheels=$(python3 -c 'import nvidia, os; print(os.path.join(list(nvidia.__path__)[0], "cu13", "lib"))' 2>/dev/null || true)
+# Where Python brings the run-time compiler and cuBLASLt, kernels that were not compiled ahead can be compiled here; and
+# NCCL, which lies beside them.
+wheels=$(python3 -c 'import nvidia, os; at = list(nvidia.__path__)[0]; print(f"{at}/cu13/lib:{at}/nccl/lib")' 2>/dev/null || true)
 # The loader of Vulkan comes along; a driver's own files may lie beside the driver alone.
 for driver in /usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json; do
     [[ -f "$driver" && -z "${VK_DRIVER_FILES-}" && ! -d /usr/share/vulkan/icd.d ]] && export VK_DRIVER_FILES=$driver
