@@ -1,6 +1,8 @@
 //! Gradients that go from GPU to GPU: their sums are those of integers, and a training has the weights that it has where
 //! they go through the memory of the host.
 
+#![allow(clippy::cast_possible_truncation, reason = "a test: small sizes")]
+
 use gradscale::{
     Input, Method, Parameters, Trainer,
     core::{

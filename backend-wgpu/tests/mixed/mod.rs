@@ -42,12 +42,9 @@ fn train<B: Backend<Error: Debug + 'static>>(
     Ok((exponents, trainer.save(&BTreeMap::new())?))
 }
 
-fn both<T: Debug>(
+fn both<T: Send>(
     gpu: impl Fn() -> Wgpu + Sync, divided: bool, end: impl Fn(Result<Trained, String>) -> T + Sync,
-) -> [T; 2]
-where
-    T: Send,
-{
+) -> [T; 2] {
     let [first, second] = Threads::world(2).try_into().expect("two");
     thread::scope(|scope| {
         let there = scope.spawn(|| {

@@ -123,9 +123,9 @@ pub fn perform(ranks: &[Vec<Call>]) {
 /// Each message from one rank to another, in the order of their calls.
 fn messages(ranks: &[Vec<Call>]) {
     for (sender, calls) in ranks.iter().enumerate() {
-        for receiver in 0..ranks.len() {
+        for (receiver, takes) in ranks.iter().enumerate() {
             let sent: Vec<&Call> = calls.iter().filter(|call| call.way == Way::Send(receiver)).collect();
-            let taken: Vec<&Call> = ranks[receiver].iter().filter(|call| call.way == Way::Receive(sender)).collect();
+            let taken: Vec<&Call> = takes.iter().filter(|call| call.way == Way::Receive(sender)).collect();
             if sent.len() != taken.len() {
                 forbidden("a message that nobody takes, or that nobody sends");
             }
