@@ -4,7 +4,7 @@ use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
-    optim::Sgd,
+    optim::Adam,
     parallel::{Group, Threads},
 };
 use gradscale_wgpu::Wgpu;
@@ -22,7 +22,7 @@ fn train<B: Backend<Error: Debug + 'static>>(
     let norm = BatchNorm::new(&mut scope.at("norm"), 16);
     let second = Linear::new(&mut scope.at("second"), 16, 4);
     let method: Method = "gs:exact,interval=1".parse().expect("a method");
-    let trainer = Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method)?;
+    let trainer = Trainer::new(device, parameters, Adam::new(0.01), method)?;
     let trainer = if divided { trainer.with_sharded_optimizer() } else { trainer };
     let (mut trainer, mut exponents) = (trainer.distributed(group)?, Vec::new());
     for step in 0..6 {
@@ -56,8 +56,8 @@ fn both<T: Send>(
     })
 }
 
-/// They decide from the same rows, and each weight is updated by one of them for both: nothing drifts apart. Where each
-/// updates all, they are refused.
+/// They decide from the same rows, and each weight is updated by one of them for both, so nothing drifts apart. Where each
+/// updates all, they are refused: drivers on a processor may round as the CPU does, but none promises it.
 pub fn a_cpu_and_a_gpu(gpu: impl Fn() -> Wgpu + Sync) {
     let [here, there] = both(&gpu, true, |trained| trained.expect("a training"));
     assert!(here == there, "ranks have drifted apart: {:?} and {:?}", here.0, there.0);
