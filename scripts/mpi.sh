@@ -121,6 +121,13 @@ SH
     refused "full/.*No space left on device.*go on with" timeout 60 mpirun \
         -n 1 ./elsewhere train --batch 12 --width 16 --iters 6 --checkpoint-every 3 --out full/run --threads 1 : \
         -n 1 "$gradscale" train --batch 12 --width 16 --iters 6 --checkpoint-every 3 --out full/run --threads 1
+    # The others write nothing, and miss no room.
+    export MOUNT="mount -t tmpfs -o size=4k none full && ! head -c 8192 /dev/zero >full/all 2>/dev/null"
+    said=(train "${small[@]}" --micro-batches 12 --out full/other --threads 1)
+    timeout 60 mpirun -n 1 "$gradscale" "${said[@]}" : -n 1 ./elsewhere "${said[@]}" >said 2>&1 ||
+        fail "a rank that has no disk, and needs none: $(cat said)"
+    same segnet-1 full/other
+    echo "a full disk ends all where rank 0 writes, and nobody where others do not"
 fi
 [ ! -e refused ] || fail "a training that was refused has left files"
 echo "ranks that are not alike, and parts that are too few, are refused in one line"

@@ -34,6 +34,8 @@ USUAL = {
     ("gradscale-conformance", "conformance"): BRIEF,
     ("gradscale-conformance", "third_party"): BRIEF,
 }
+# And if everything is.
+ALL = {("gradscale-conformance", "ranks"): {"GRADSCALE_STEPS": "100"}}
 # Those that take long, in the order in which they begin; the others follow.
 LONG = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
 # What gives an answer within minutes after a small change: one device, no program that takes long.
@@ -94,6 +96,7 @@ PROVES = {
     "cuda: faults": "whatever fails on a GPU is an error, and a training goes on",
     "cuda: forbidden": "the emulated driver sees what CUDA forbids",
     "cuda: steps": "a step is two recordings; what is read back does not wait for the next batch",
+    "cuda: nccl": "ranks on GPUs, by an emulated NCCL, have the weights of one",
     "cuda: cubins": "machine code is kept whole or not at all",
     "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
     "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",
@@ -292,7 +295,7 @@ def built(arguments):
 
 def program(package, target, path, folder, mode):
     """The job of a test program. Tests print what they have counted."""
-    environment = {} if mode == "--all" else USUAL.get((package, target), {})
+    environment = (ALL if mode == "--all" else USUAL).get((package, target), {})
     if mode == "--quick":
         environment = {**SPARSE, **BRIEF}
     # Tests of wgpu that need a driver find none here; they have a part of their own.

@@ -5,13 +5,15 @@ use crate::{
     gpu::{Gpu, GpuRecording},
     kernels::Kernel,
     memory::Memory,
+    nccl,
     scratch::{Scratch, Use},
     table::Table,
+    wire::Wired,
 };
 use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Invitation, Launch, OnDevice, Wire},
     stats::{FlushRule, Stats},
 };
 use half::slice::HalfFloatSliceExt;
@@ -26,12 +28,15 @@ use std::{
 /// An NVIDIA GPU as a device.
 #[derive(Debug)]
 pub struct Cuda {
-    gpu: Arc<Gpu>,
+    pub(crate) gpu: Arc<Gpu>,
     scratch: Mutex<Scratch>,
     warpgroups: bool,
     /// By module: whether it has been seen to be right on this device, and if not, what was seen.
     pub(crate) proven: Mutex<HashMap<&'static str, Result<(), String>>>,
     recording: AtomicBool,
+    /// The devices of other ranks, once it has joined them.
+    pub(crate) wire: Mutex<Option<Wired>>,
+    pub(crate) nccl: bool,
 }
 
 impl Cuda {
@@ -44,6 +49,8 @@ impl Cuda {
             warpgroups,
             proven: Mutex::default(),
             recording: AtomicBool::new(false),
+            wire: Mutex::default(),
+            nccl: true,
         }
     }
 
@@ -52,6 +59,12 @@ impl Cuda {
     #[must_use]
     pub fn without_warpgroups(self) -> Self {
         Self { warpgroups: false, ..self }
+    }
+
+    /// Without NCCL, which is otherwise used where all ranks have it: what ranks exchange goes through the memory of the host, with the same bits.
+    #[must_use]
+    pub fn without_nccl(self) -> Self {
+        Self { nccl: false, ..self }
     }
 
     /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right: if
@@ -216,6 +229,22 @@ impl Backend for Cuda {
                 self.run_optimize(&p, table, guard, norm, parameters)
             }
         }
+    }
+
+    fn reaches_by(&self) -> Option<&'static str> {
+        self.reaches_others()
+    }
+
+    fn invite(&self) -> Result<Invitation, Error> {
+        nccl::invitation()
+    }
+
+    fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
+        self.join_others(invitation, rank, ranks)
+    }
+
+    fn wire(&self, part: Wire<'_, Memory>) -> Done<Self> {
+        self.run_wire(part)
     }
 }
 

@@ -45,6 +45,13 @@ pub enum Error {
         /// Whether the device works no more.
         lost: bool,
     },
+    /// NVIDIA's library for several GPUs failed.
+    Nccl {
+        /// What was asked of it.
+        doing: &'static str,
+        /// Its words.
+        why: String,
+    },
     /// The operator is not there.
     Unsupported(&'static str),
 }
@@ -58,6 +65,7 @@ impl fmt::Display for Error {
             Self::OutOfMemory { bytes } => write!(f, "the device has no memory for {bytes} bytes"),
             Self::Compile { module, log } => write!(f, "kernels of {module} do not compile:\n{log}"),
             Self::Driver { doing, name, .. } => write!(f, "the CUDA driver, asked to {doing}: {name}"),
+            Self::Nccl { doing, why } => write!(f, "NCCL, asked to {doing}: {why}"),
             Self::Unsupported(operator) => write!(f, "the CUDA backend has no operator {operator}"),
         }
     }

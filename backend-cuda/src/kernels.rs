@@ -219,6 +219,16 @@ pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "g
 /// The root of all shares.
 pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm_finish" };
 
+/// What travels between ranks: one half of each value, whole sums of several, f32.
+pub const WIRE: [(&str, u32); 3] = [("WIRE_HALVES", 0), ("WIRE_SUMS", 1), ("WIRE_SINGLES", 2)];
+const WIRE_MODULE: Module = Module { defines: &WIRE, ..Module::new("wire", &[STORE, file!("wire.cu")]) };
+/// Gradients of a part of a step, added to what travels.
+pub static WIRE_ADD: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_add" };
+/// Means of what has come from all ranks.
+pub static WIRE_MEAN: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_mean" };
+/// A parameter's means.
+pub static WIRE_TAKE: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_take" };
+
 /// Every entry point that stands alone.
 static SINGLE: &[&Kernel] = &[
     &UNARY,
@@ -256,6 +266,9 @@ static SINGLE: &[&Kernel] = &[
     &OPTIMIZE,
     &GLOBAL_NORM,
     &GLOBAL_NORM_FINISH,
+    &WIRE_ADD,
+    &WIRE_MEAN,
+    &WIRE_TAKE,
 ];
 
 /// Those of sm_90a alone.

@@ -22,6 +22,7 @@ mod error;
 mod gpu;
 pub mod kernels;
 mod memory;
+mod nccl;
 mod norm;
 mod optimize;
 mod padded;
@@ -36,6 +37,7 @@ mod rows;
 mod scratch;
 mod store;
 mod table;
+mod wire;
 
 pub use cubins::{CubinReport, Cubins, build_all};
 pub use device::Cuda;

@@ -5,6 +5,7 @@ mod products;
 mod segnet;
 #[path = "../../tests/tests/beside/tasks.rs"]
 mod tasks;
+mod wire;
 
 use gradscale_cuda::Cuda;
 
@@ -37,6 +38,24 @@ fn segnet() {
     if gpu().is_some() {
         segnet::check(|| gpu().expect("as before"));
     }
+}
+
+/// Worlds of one rank and of as many as there are GPUs: NCCL gives each rank a GPU of its own.
+#[test]
+fn ranks() {
+    let Some(first) = gpu() else { return };
+    if gradscale::core::backend::Backend::reaches_by(&first).is_none() {
+        println!("SKIPPED: libnccl.so.2 is not installed");
+        return;
+    }
+    drop(first);
+    let count = Cuda::count();
+    let devices: Vec<_> = (0..count).map(|number| move || Cuda::open(number).expect("as before")).collect();
+    println!("{count} GPUs");
+    for ranks in [1, count] {
+        wire::sums_are_exact(&devices[..ranks]);
+    }
+    wire::trainings_are_the_same(&devices, &[1, count]);
 }
 
 #[test]

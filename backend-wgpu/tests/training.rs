@@ -7,6 +7,7 @@
 mod ahead;
 #[path = "../../tests/tests/beside/mod.rs"]
 mod beside;
+mod mixed;
 #[path = "../../tests/tests/shift/nets.rs"]
 mod nets;
 mod placed;
@@ -110,5 +111,12 @@ fn weight_gradients_in_half() {
 fn segnet_beside_the_cpu() {
     if device().is_some() {
         beside::segnet_beside_the_cpu(|| device().expect("as before"));
+    }
+}
+
+#[test]
+fn ranks_of_two_kinds() {
+    if device().is_some() {
+        mixed::a_cpu_and_a_gpu(|| device().expect("as before"));
     }
 }

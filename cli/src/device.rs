@@ -2,6 +2,8 @@
 
 use crate::Failure;
 #[cfg(feature = "cuda")]
+use crate::ranks;
+#[cfg(feature = "cuda")]
 use gradscale::Cuda;
 #[cfg(feature = "wgpu")]
 use gradscale::Wgpu;
@@ -45,7 +47,9 @@ impl Device {
             #[cfg(feature = "wgpu")]
             Self::Wgpu(index) => work.on(Wgpu::new(index).map_err(|error| Failure::at("--device", error))?),
             #[cfg(feature = "cuda")]
-            Self::Cuda(index) => work.on(Cuda::open(index).map_err(|error| Failure::at("--device", error))?),
+            Self::Cuda(index) => {
+                work.on(Cuda::open(ranks::gpu(index, Cuda::count())).map_err(|error| Failure::at("--device", error))?)
+            }
         }
     }
 }

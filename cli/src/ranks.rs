@@ -21,6 +21,24 @@ fn launched() -> Option<usize> {
     sizes.max()
 }
 
+/// Which of a machine's processes this is: Open MPI, MPICH and its kin, Slurm.
+#[cfg(feature = "cuda")]
+const LOCAL: [&str; 4] = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"];
+
+/// The GPU of this rank: those of a machine take its GPUs in turn, the first the one that was named.
+#[cfg(feature = "cuda")]
+pub(crate) fn gpu(named: usize, count: usize) -> usize {
+    let local = LOCAL.iter().find_map(|name| env::var(name).ok()?.parse().ok());
+    let local = local.filter(|_| launched().is_some_and(|size| size > 1)).unwrap_or(0);
+    in_turn(named, local, count)
+}
+
+#[cfg(feature = "cuda")]
+const fn in_turn(named: usize, local: usize, count: usize) -> usize {
+    // What is not there is named as it was given.
+    if named < count { (named + local) % count } else { named }
+}
+
 /// Those that this process is one of; each waits for the others so many seconds.
 ///
 /// # Errors
@@ -103,6 +121,16 @@ pub(crate) fn digest(path: &Path) -> Result<u32, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn ranks_of_a_machine_take_its_gpus_in_turn() {
+        let of = |named, count| [0, 1, 2, 3].map(|local| in_turn(named, local, count));
+        assert_eq!(of(0, 4), [0, 1, 2, 3]);
+        assert_eq!(of(2, 4), [2, 3, 0, 1]);
+        assert_eq!(of(0, 1), [0; 4]);
+        assert_eq!(of(7, 4), [7; 4]);
+    }
 
     #[test]
     fn every_byte_and_name_counts() {

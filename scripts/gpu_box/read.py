@@ -26,6 +26,7 @@ SHOWS = {
     "bench-elements": "casts, norms, functions, updates",
     "segnet": "the engine: recorded as eager, invariant under a shift, beside the CPU",
     "train": "one training by the program, to its end",
+    "nccl": "gradients from GPU to GPU, bit for bit, with as many ranks as there are GPUs",
     "tasks": "a network of each task beside the CPU",
     "memcheck": "no access outside memory (compute-sanitizer)",
     "racecheck": "no race in shared memory (compute-sanitizer)",

@@ -12,8 +12,8 @@
 #
 # GRADSCALE_PHASE_SECONDS is the limit of every phase in place of its own.
 #
-# Needs a driver and bash with coreutils, grep and sed; what else there is (Python with torch, compute-sanitizer, a Vulkan
-# driver) is used. `scripts/gpu_box/read.py` makes a page of `out`.
+# Needs a driver and bash with coreutils, grep and sed; what else there is (Python with torch, NCCL, compute-sanitizer, a
+# Vulkan driver) is used. `scripts/gpu_box/read.py` makes a page of `out`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 plan=0 within=0 planned=0
@@ -29,7 +29,7 @@ case "${1-}" in
 --*) sed -n '/^#   run.sh/s/^#   //p' run.sh >&2 && exit 2 ;;
 esac
 known=" environment prove tiles suite-without-warpgroups suite segnet bench-products bench-elements bench-segnet peers train
- memcheck tasks racecheck wgpu-suite wgpu-tiles wgpu-bench "
+ nccl memcheck tasks racecheck wgpu-suite wgpu-tiles wgpu-bench "
 for name in "$@"; do
     [[ "${known//$'\n'/}" == *" $name "* ]] || { echo "$name is no phase; they are:${known//$'\n'/}" >&2 && exit 2; }
 done
@@ -93,8 +93,9 @@ train() { # device
 }
 export -f environment peers sanitizer train
 
-# Where Python brings the run-time compiler and cuBLASLt, kernels that were not compiled ahead can be compiled here.
-wheels=$(python3 -c 'import nvidia, os; print(os.path.join(list(nvidia.__path__)[0], "cu13", "lib"))' 2>/dev/null || true)
+# Where Python brings the run-time compiler and cuBLASLt, kernels that were not compiled ahead can be compiled here; and
+# NCCL, which lies beside them.
+wheels=$(python3 -c 'import nvidia, os; at = list(nvidia.__path__)[0]; print(f"{at}/cu13/lib:{at}/nccl/lib")' 2>/dev/null || true)
 # The loader of Vulkan comes along; a driver's own files may lie beside the driver alone.
 for driver in /usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json; do
     [[ -f "$driver" && -z "${VK_DRIVER_FILES-}" && ! -d /usr/share/vulkan/icd.d ]] && export VK_DRIVER_FILES=$driver
@@ -114,6 +115,8 @@ phase peers 120 bash -c peers
 phase bench-elements 90 bin/cuda-bench "${small[@]}" copy cast norm cross-entropy update
 phase segnet 90 bin/cuda-tests segnet --nocapture
 phase train 60 bash -c 'train cuda:0'
+# With one GPU, a world of one: NCCL refuses two ranks on the same. Bits are compared either way.
+phase nccl 90 bin/cuda-tests ranks --nocapture
 phase tasks 120 bin/cuda-tests tasks --nocapture
 phase memcheck 180 bash -c 'sanitizer memcheck'
 phase racecheck 180 bash -c 'sanitizer racecheck'

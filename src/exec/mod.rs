@@ -54,6 +54,11 @@ impl<B: Backend> Executor<B> {
         &self.device
     }
 
+    /// To join those of other ranks.
+    pub const fn device_mut(&mut self) -> &mut B {
+        &mut self.device
+    }
+
     pub fn memory(&self) -> MemoryReport {
         self.memory.report(self.constants.bytes())
     }

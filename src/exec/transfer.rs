@@ -4,7 +4,7 @@ use super::Executor;
 use crate::graph::Buf;
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, DType, Data, DataMut},
+    backend::{Backend, DType, Data, DataMut, Wire},
     stats::Stats,
 };
 use half::f16;
@@ -61,6 +61,29 @@ impl<B: Backend> Executor<B> {
         let mut data = vec![0; len];
         block_on(self.device.read(self.memory.get(buf), DataMut::U32(&mut data)))?;
         Ok(data)
+    }
+
+    /// Makes room for the gradients of so many parts of all ranks, on devices that reach one another.
+    pub fn wire_begin(&mut self, len: usize, parts: u32, exact: bool) -> Result<(), B::Error> {
+        self.device.wire(Wire::Begin { len, parts, exact })
+    }
+
+    /// Adds a parameter's.
+    pub fn wire_add(&mut self, (at, len): (usize, usize), buf: Buf, exponent: Option<i32>) -> Result<(), B::Error> {
+        self.device.wire(Wire::Add { at, len, values: self.memory.get(buf), exponent })
+    }
+
+    /// The mean over all parts. Waits.
+    pub fn wire_mean(&mut self) -> Result<(), B::Error> {
+        self.device.wire(Wire::Mean)
+    }
+
+    /// Writes a parameter's.
+    pub fn wire_take(&mut self, (at, len): (usize, usize), buf: Buf, exponent: i32) -> Result<(), B::Error> {
+        let mut values = self.memory.take(buf);
+        let taken = self.device.wire(Wire::Take { at, len, values: &mut values, exponent });
+        self.memory.put(buf, values);
+        taken
     }
 
     /// Reads rows of the table, and the first value of some buffers: the one read-back of a step.

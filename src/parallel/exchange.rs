@@ -1,6 +1,6 @@
 //! How gradients travel, and which way is the faster one here.
 
-use super::{Group, ParallelError, Sums, mean};
+use super::{Group, ParallelError, Sums, mean, share};
 use std::{
     fmt,
     str::FromStr,
@@ -71,6 +71,21 @@ impl Group {
     /// A rank that is gone or has failed.
     pub fn measure(&self, weights: usize, parts: u32) -> Result<Measured, ParallelError> {
         let tried = weights.clamp(1, TRIED);
+        let Measured { exact, fast } = self.race(|exchange| {
+            let mut sums = Sums::new(exchange, tried, (parts, self.rank(), self.size()));
+            for _ in 0..share(parts, self.rank(), self.size()) {
+                sums.add(0, &vec![1.0; tried], Some(0));
+            }
+            mean(self, sums, parts).map(drop)
+        })?;
+        let whole = |time: Duration| time.mul_f64(weights as f64 / tried as f64);
+        Ok(Measured { exact: whole(exact), fast: whole(fast) })
+    }
+
+    /// The least that each way takes, on the slowest rank.
+    pub(crate) fn race<E: From<ParallelError>>(
+        &self, mut once: impl FnMut(Exchange) -> Result<(), E>,
+    ) -> Result<Measured, E> {
         let mut times = [Duration::ZERO; 2];
         for (time, exchange) in times.iter_mut().zip(Exchange::ALL) {
             let mut least = Duration::MAX;
@@ -78,17 +93,12 @@ impl Group {
                 // All begin together.
                 self.numbers(0)?;
                 let start = Instant::now();
-                let mut sums = Sums::new(exchange, tried, (parts, self.rank(), self.size()));
-                let own = (0..parts).skip(self.rank()).step_by(self.size());
-                for _ in own {
-                    sums.add(0, &vec![1.0; tried], Some(0));
-                }
-                mean(self, sums, parts)?;
+                once(exchange)?;
                 least = least.min(start.elapsed());
             }
             let nanoseconds = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
             let slowest = self.numbers(nanoseconds)?.into_iter().max().unwrap_or(nanoseconds);
-            *time = Duration::from_nanos(slowest).mul_f64(weights as f64 / tried as f64);
+            *time = Duration::from_nanos(slowest);
         }
         let [exact, fast] = times;
         Ok(Measured { exact, fast })

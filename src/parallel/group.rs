@@ -98,6 +98,11 @@ impl Group {
         Self { inner: Some(Arc::new(Mutex::new(inner))), rank, size }
     }
 
+    /// Whether there is nobody to reach, not even by a world of one.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.inner.is_none()
+    }
+
     /// This rank's number, from 0.
     #[must_use]
     pub const fn rank(&self) -> usize {
@@ -237,6 +242,15 @@ impl Group {
         inner.traffic.received += bytes;
         inner.traffic.time += start.elapsed();
         Ok(())
+    }
+
+    /// Counts so many bytes each way that devices have exchanged by themselves since `start`.
+    pub(crate) fn carried(&self, bytes: u64, start: Instant) {
+        if let Some(mut inner) = self.locked() {
+            inner.traffic.sent += bytes;
+            inner.traffic.received += bytes;
+            inner.traffic.time += start.elapsed();
+        }
     }
 
     /// Sends each rank its part. Only where all ranks have just gathered something, so that none is elsewhere.

@@ -6,7 +6,8 @@
 //! of ranks: not in a single bit. That is [`Exchange::Exact`]; [`Exchange::Fast`] adds in f32, as others do.
 //!
 //! Transport is not ours: a [`Communicator`] is MPI (feature `mpi`) or, for tests and several devices in one process,
-//! [`Threads`].
+//! [`Threads`]. Where the devices of all ranks reach one another, as GPUs do by NCCL, gradients go from device to device
+//! ([`Route`]), and all else by the communicator.
 //!
 //! ```
 //! use gradscale::{Cpu, Input, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd, parallel::{Group, Threads}};
@@ -94,6 +95,16 @@ pub trait Communicator: Send {
         }
         Ok(())
     }
+}
+
+/// How gradients get from rank to rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Through the memory of the hosts, by the [`Communicator`]; why not from device to device, if that was tried: in the
+    /// words of the first rank where it failed.
+    Host(Option<String>),
+    /// From device to device, by what has this name. Everything else goes by the [`Communicator`].
+    Devices(&'static str),
 }
 
 /// Why ranks cannot train together, or not any more.

@@ -22,6 +22,7 @@ mod seen;
 mod shard;
 mod step;
 mod update;
+mod wire;
 
 pub use compiled::Program;
 pub use gradients::Gradients;

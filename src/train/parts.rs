@@ -5,11 +5,11 @@
 //! results do not depend on how many there are. All that decides anything (rows, losses, statistics) is known on all
 //! ranks before anything is decided, and merged in the order of the parts; so all decide alike, and repeat together.
 
-use super::{Gradients, StepOutcome, Trainer, ranks::Turn, repeat::Failed, seen};
+use super::{Gradients, StepOutcome, Trainer, ranks::Turn, repeat::Failed, seen, wire::Added};
 use crate::{
     Error,
     graph::{Buf, Fixed, Part},
-    parallel::{self, Exchange, Kind, MOST_PARTS, ParallelError, Sums},
+    parallel::{self, Exchange, Kind, MOST_PARTS, ParallelError},
 };
 use gradscale_core::{
     amp::Precision,
@@ -24,7 +24,7 @@ struct Own {
     gradients: Gradients,
     /// Which parameters and slots that is about.
     digest: u32,
-    sums: Sums,
+    added: Added,
     /// Loss, and statistics that wait, of each part.
     values: Vec<f32>,
 }
@@ -85,7 +85,7 @@ impl<B: Backend> Trainer<B> {
     fn end_parts(&mut self, parts: u32, own: Own, failed: &mut Failed) -> Result<Option<StepOutcome>, Error<B::Error>> {
         let (rows, _) = self.collect(false)?;
         let (rows, values) = self.gather_seen(&own, &rows, parts)?;
-        let Own { mut gradients, sums, .. } = own;
+        let Own { mut gradients, added, .. } = own;
         gradients.micro = parts;
         self.tickets.serial += 1;
         let statistics: usize = gradients.statistics.iter().map(|&(id, _)| self.parameters.len(id)).sum();
@@ -98,12 +98,12 @@ impl<B: Backend> Trainer<B> {
             if exact && !self.fit_exponents(&gradients, &rows) {
                 return Ok(None);
             }
-            self.take_means(&gradients, sums, parts)?;
+            self.take_means(&gradients.contributes, added, parts)?;
             self.take_statistics(&mut gradients, &values, statistics)?;
             if self.update(&gradients)? {
                 norm = Some(self.read_one(self.parameters.fixed().norm())?);
             }
-            self.share_updated(&gradients.contributes)?;
+            self.share_updated(&gradients)?;
             if exact {
                 self.next_exponents(&gradients, &rows);
             }
@@ -138,9 +138,8 @@ impl<B: Backend> Trainer<B> {
                     own
                 }
                 None => {
-                    let len = gradients.contributes.iter().map(|&id| self.parameters.len(id)).sum();
-                    let sums = Sums::new(self.ranks.exchange, len, (parts, rank, size));
-                    own.insert(Own { digest: digest(&gradients), gradients, sums, values: Vec::new() })
+                    let added = self.begin_sums(&gradients.contributes, parts, self.ranks.exchange)?;
+                    own.insert(Own { digest: digest(&gradients), gradients, added, values: Vec::new() })
                 }
             };
             self.add_part(own)?;
@@ -150,12 +149,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Takes a part's gradients, loss and statistics from the device.
     fn add_part(&mut self, own: &mut Own) -> Result<(), Error<B::Error>> {
-        let mut at = 0;
-        for &id in &own.gradients.contributes {
-            let values = self.gradient_of(id)?;
-            own.sums.add(at, &values, self.ranks.exponents[id]);
-            at += values.len();
-        }
+        self.add_gradients(&mut own.added, &own.gradients.contributes)?;
         own.values.push(self.read_one(self.parameters.fixed().loss())?);
         for &(id, _) in &own.gradients.statistics {
             own.values.extend(self.gradient_of(id)?);
@@ -185,19 +179,6 @@ impl<B: Backend> Trainer<B> {
             let exponent = &mut self.ranks.exponents[id];
             *exponent = parallel::exponent(amax).or(*exponent);
         }
-    }
-
-    /// The mean gradients of all parts, in the place of those of this rank's last part.
-    fn take_means(&mut self, gradients: &Gradients, sums: Sums, parts: u32) -> Result<(), Error<B::Error>> {
-        let means = parallel::mean(&self.ranks.group, sums, parts)?;
-        let mut at = 0;
-        for &id in &gradients.contributes {
-            let end = at + self.parameters.len(id);
-            let values = means.of(at..end, self.ranks.exponents[id].unwrap_or(0));
-            at = end;
-            self.exec.write(Fixed::part(id, Part::Gradient), Data::F32(&values)).map_err(Error::Device)?;
-        }
-        Ok(())
     }
 
     /// The statistics that wait, of all parts, added in their order; each part's are so many values behind its loss.

@@ -4,7 +4,7 @@ use super::{Trainer, shard};
 use crate::{
     Error,
     graph::{Fixed, Part},
-    parallel::{Exchange, Group, Kind, Measured, ParallelError, Traffic},
+    parallel::{Exchange, Group, Kind, ParallelError, Route, Traffic},
     parameters::Role,
     sites::Decided,
 };
@@ -25,9 +25,13 @@ pub(super) struct Ranks {
     pub turn: Turn,
     /// How gradients are added.
     pub exchange: Exchange,
+    /// How they get there.
+    pub route: Route,
     /// Whether the optimizer is to be divided among ranks, and who has which weights then.
     pub sharded: bool,
     pub owners: shard::Owners,
+    /// Whether their devices are of several kinds, which round sums otherwise.
+    pub mixed: bool,
 }
 
 /// Which part of a step is in progress.
@@ -70,8 +74,8 @@ impl Ranks {
     /// One rank.
     pub fn alone(parameters: usize) -> Self {
         let (exponents, turn, exchange) = (vec![None; parameters], Turn::Whole, Exchange::Exact);
-        let (sharded, owners) = (false, shard::Owners::default());
-        Self { group: Group::alone(), exponents, turn, exchange, sharded, owners }
+        let (route, sharded, owners) = (Route::Host(None), false, shard::Owners::default());
+        Self { group: Group::alone(), exponents, turn, exchange, route, sharded, owners, mixed: false }
     }
 
     /// Whether this rank decides what is decided inside a step.
@@ -85,8 +89,8 @@ impl<B: Backend> Trainer<B> {
     /// rank 0; steps are then taken by [`Trainer::step_parts`] alone, and a checkpoint is loaded on every rank.
     ///
     /// # Errors
-    /// Ranks with another version, network, method, optimizer, exchange or division of the optimizer; a rank that cannot be
-    /// reached.
+    /// Ranks with another version, network, method, optimizer, exchange or division of the optimizer; of another kind of
+    /// device, unless the optimizer is divided; a rank that cannot be reached.
     pub fn distributed(mut self, group: Group) -> Result<Self, Error<B::Error>> {
         let joined = self.join(&group);
         if let Err(error) = &joined
@@ -107,15 +111,6 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// How long gradients are on their way in a step of so many parts, either way, by trying: see [`Group::measure`].
-    ///
-    /// # Errors
-    /// A rank that is gone or has failed.
-    pub fn measure_exchange(&self, parts: u32) -> Result<Measured, Error<B::Error>> {
-        let weights = self.parameters.weights().map(|id| self.parameters.len(id)).sum();
-        Ok(self.ranks.group.measure(weights, parts)?)
-    }
-
     fn join(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
         if self.settings.each_call {
             return Err(ParallelError::Part("has no running statistics of each call").into());
@@ -123,11 +118,11 @@ impl<B: Backend> Trainer<B> {
         group.agree("version", env!("CARGO_PKG_VERSION"))?;
         let parameters = self.parameters.all.iter().map(|one| format!("{} {}", one.name, one.shape));
         group.agree("network", &parameters.collect::<Vec<_>>().join(", "))?;
-        // How many threads a CPU has changes nothing.
-        let device = self.exec.device().caps().name;
-        let kind =
-            device.strip_suffix(" threads").and_then(|name| name.rsplit_once(", ")).map_or(device, |(kind, _)| kind);
-        group.agree("device", kind)?;
+        match group.agree("device", kind(self.exec.device().caps().name)) {
+            // Then each weight has one owner, whose device updates it for all.
+            Err(ParallelError::Other { .. }) if self.ranks.sharded => self.ranks.mixed = true,
+            alike => alike?,
+        }
         self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
         group.agree("optimizer", if self.ranks.sharded { "divided" } else { "whole" })?;
         for id in 0..self.parameters.all.len() {
@@ -147,6 +142,7 @@ impl<B: Backend> Trainer<B> {
             }
         }
         self.refresh_halves().map_err(Error::Device)?;
+        self.ranks.route = self.connect(group)?;
         self.divide((group.rank(), group.size()))
     }
 
@@ -175,9 +171,23 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
+/// What of a device's name says how it computes: not how many threads a CPU has, nor which of its kind a GPU is.
+fn kind(name: &str) -> &str {
+    let numbered = name.strip_prefix("CUDA ").and_then(|name| name.split_once(", "));
+    let threaded = name.strip_suffix(" threads").and_then(|name| name.rsplit_once(", "));
+    numbered.map(|(_, kind)| kind).or(threaded.map(|(kind, _)| kind)).unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_of_devices_compute_alike() {
+        assert_eq!(kind("CPU, AVX-512, 12 threads"), "CPU, AVX-512");
+        assert_eq!(kind("CUDA 3, NVIDIA H100, sm_90, 132 multiprocessors"), "NVIDIA H100, sm_90, 132 multiprocessors");
+        assert_eq!(kind("llvmpipe (LLVM 15.0.6, 256 bits)"), "llvmpipe (LLVM 15.0.6, 256 bits)");
+    }
 
     #[test]
     fn decisions_are_told_as_they_are() {

@@ -5,7 +5,7 @@
 //! SC 2020. Whole parameters are divided, not slices of them: what a rank keeps is that much less than all as its largest
 //! parameter allows.
 
-use super::Trainer;
+use super::{Gradients, Trainer};
 use crate::{
     Error,
     graph::{Fixed, Part, STATES},
@@ -44,7 +44,8 @@ impl Owners {
 impl<B: Backend> Trainer<B> {
     /// Divides the optimizer among the ranks of [`Trainer::distributed`] (ZeRO, stage 1), which is to be called after this:
     /// each keeps the state of some weights only, so that two need half the memory for it. Weights, masters and gradients
-    /// stay whole on all. Bits and checkpoints are the same as without; 4 bytes more travel of each weight.
+    /// stay whole on all. Bits and checkpoints are the same as without; 4 bytes more travel of each weight. Devices of ranks
+    /// may then be of several kinds: all have the same weights and decisions, which depend on which part ran where.
     #[must_use]
     pub const fn with_sharded_optimizer(mut self) -> Self {
         self.ranks.sharded = true;
@@ -79,20 +80,22 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    /// The weights that their owners have updated, on all ranks.
-    pub(super) fn share_updated(&mut self, contributes: &[usize]) -> Result<(), Error<B::Error>> {
+    /// The weights that their owners have updated, on all ranks; where these round otherwise, running statistics too.
+    pub(super) fn share_updated(&mut self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
         if self.ranks.owners.0.is_empty() {
             return Ok(());
         }
+        let statistics = gradients.statistics.iter().filter(|_| self.ranks.mixed).map(|&(id, _)| id);
+        let updated: Vec<usize> = gradients.contributes.iter().copied().chain(statistics).collect();
         let mut mine = Vec::new();
-        for &id in contributes.iter().filter(|&&id| self.updates(id)) {
+        for &id in updated.iter().filter(|&&id| self.updates(id)) {
             let (buf, len) = (Fixed::part(id, Part::Master), self.parameters.len(id));
             let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
             mine.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
         let all = self.ranks.group.gather(Kind::Values, &mine)?;
         let mut places = vec![0; all.len()];
-        for &id in contributes {
+        for &id in &updated {
             let owner = self.ranks.owners.owner(id).unwrap_or(0);
             let begin = places[owner];
             places[owner] = begin + 4 * self.parameters.len(id);

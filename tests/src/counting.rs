@@ -6,7 +6,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Invitation, Launch, OnDevice, Wire},
     stats::{Stats, WORDS},
 };
 
@@ -150,5 +150,17 @@ impl<B: Backend> Backend for Counting<B> {
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         self.count(OPERATORS, 1);
         self.inner.launch(launch.inside())
+    }
+    fn reaches_by(&self) -> Option<&'static str> {
+        self.inner.reaches_by()
+    }
+    fn invite(&self) -> Result<Invitation, B::Error> {
+        self.inner.invite()
+    }
+    fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
+        self.inner.join(invitation, rank, ranks)
+    }
+    fn wire(&self, part: Wire<'_, B::Buffer>) -> Done<Self> {
+        self.inner.wire(part)
     }
 }

@@ -114,7 +114,7 @@ impl Gpu {
         }
     }
 
-    fn enter(&self) -> Result<(), Error> {
+    pub(crate) fn enter(&self) -> Result<(), Error> {
         self.context.enter()
     }
 
@@ -250,6 +250,16 @@ impl Gpu {
         // It waited for all that went before.
         lock(&self.staging).arrived();
         Ok(())
+    }
+
+    /// Waits for all that is enqueued.
+    ///
+    /// # Errors
+    /// The driver's, also those of earlier work.
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream lives, in the current context.
+        unsafe { stream::synchronize(self.stream) }.map_err(failed("wait"))
     }
 
     /// Fills with zeros.

@@ -40,6 +40,16 @@ fn libraries() -> Result<&'static Libraries, String> {
     loaded.as_ref().map_err(Clone::clone)
 }
 
+/// Loads NCCL between emulated devices, which is found by its name from then on.
+pub fn load_nccl() {
+    static LOADED: OnceLock<Library> = OnceLock::new();
+    LOADED.get_or_init(|| {
+        let path = path("libgradscale_emulated_nccl.so").expect("a path");
+        // SAFETY: this project's own, without initialisers.
+        unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    });
+}
+
 /// An emulated device. Its number stays its own.
 #[derive(Debug)]
 pub struct Emulated {

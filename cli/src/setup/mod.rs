@@ -94,7 +94,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub amp: Amp,
-    /// Where to run: `gradscale devices` lists what there is. [default: cpu]
+    /// Where to run: `gradscale devices` lists what there is. Of several ranks on a machine each takes the next of its
+    /// GPUs (cuda). [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<Device>,
 }

@@ -14,7 +14,7 @@ use gradscale::{
     TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
-    parallel::{Measured, Traffic},
+    parallel::{Measured, Route, Traffic},
 };
 use joined::joined;
 use serde::{Deserialize, Serialize};
@@ -201,6 +201,9 @@ pub trait Run {
     /// What the ways of gradients were found to take before the first step, if nobody had said which one to take.
     fn measured(&self) -> Option<Measured>;
 
+    /// How gradients get from rank to rank.
+    fn route(&self) -> &Route;
+
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
@@ -367,6 +370,10 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn measured(&self) -> Option<Measured> {
         self.measured
+    }
+
+    fn route(&self) -> &Route {
+        self.trainer.route()
     }
 
     fn memory(&self) -> MemoryReport {

@@ -25,6 +25,7 @@ mod error;
 mod launch;
 mod operands;
 mod store;
+mod wire;
 
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
@@ -33,6 +34,7 @@ pub use error::{Error, ErrorKind};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
 pub use store::{CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
+pub use wire::{Invitation, Wire};
 
 use crate::stats::{FlushRule, Stats};
 use core::{future::Future, ops::Range};
@@ -163,4 +165,37 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self>;
+
+    // Several ranks.
+
+    /// By what the devices of several ranks reach one another without the memory of the host; none if they do not.
+    fn reaches_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What all ranks join by. One of them asks, and tells the others.
+    ///
+    /// # Errors
+    /// Unsupported, and the device's.
+    fn invite(&self) -> Result<Invitation, Self::Error> {
+        Err(Self::Error::unsupported("invite"))
+    }
+
+    /// Joins the devices of so many ranks, as this one of them, from 0. Waits until all have come.
+    ///
+    /// # Errors
+    /// Unsupported, and the device's.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
+        Err(Self::Error::unsupported("join"))
+    }
+
+    /// A part of adding up gradients, on a device that has joined others. All ranks do the same.
+    ///
+    /// # Errors
+    /// Unsupported, and the device's.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn wire(&self, part: Wire<'_, Self::Buffer>) -> Done<Self> {
+        Err(Self::Error::unsupported("wire"))
+    }
 }

@@ -72,6 +72,11 @@ impl State {
         current
     }
 
+    /// The number of the current context's device, if there is one.
+    pub fn entered_device(&self) -> Option<usize> {
+        self.contexts.get(&CURRENT.get()).map(|context| context.device)
+    }
+
     /// The current context's device.
     pub fn device(&mut self) -> &mut Device {
         let current = self.current();

@@ -106,6 +106,23 @@ pub extern "C" fn emulated_is_failing(ordinal: c_int) -> c_int {
     c_int::from(device.is_some_and(|device| device.faults.out_of_memory_in.is_some()))
 }
 
+/// The number of the device whose context is the calling thread's; -1 without one.
+#[unsafe(no_mangle)]
+pub extern "C" fn emulated_current_device() -> c_int {
+    let state = state();
+    let device = state.entered_device();
+    device.and_then(|device| c_int::try_from(device).ok()).unwrap_or(-1)
+}
+
+/// Whether so many bytes are memory of that device.
+#[unsafe(no_mangle)]
+pub extern "C" fn emulated_is_allocated(at: u64, bytes: usize) -> c_int {
+    let state = state();
+    let context = state.current();
+    let within = |(start, block): (u64, &Block)| block.context == context && at + bytes as u64 <= start + block.bytes;
+    c_int::from(state.block_of(at).is_some_and(within))
+}
+
 /// The modules whose kernels have run on a device, as NAME:BLOCKS of the largest launch, with spaces between; returns the length without the final zero. At
 /// most `len` bytes are written.
 ///

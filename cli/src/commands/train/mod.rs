@@ -7,6 +7,7 @@ mod log;
 mod plan;
 mod signals;
 mod tensorboard;
+mod ways;
 
 use crate::{
     Failure, doubts,
@@ -24,7 +25,7 @@ use files::{Files, lock};
 use gradscale::{
     MemoryReport,
     core::stats::Detail,
-    parallel::{Group, Measured, Traffic},
+    parallel::{Group, Traffic},
 };
 use history::History;
 use indicatif::ProgressBar;
@@ -37,6 +38,7 @@ use std::{
     process::ExitCode,
     time::Instant,
 };
+use ways::{measured, route};
 
 /// `gradscale train`.
 #[derive(Clone, Debug, Args)]
@@ -90,6 +92,7 @@ fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Fa
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
     }
     let mut run = plan.open(&*data, true, group)?;
+    route(&*run, group)?;
     let plan = &measured(&plan, &*run, group)?;
     if plan.trace.is_some() {
         run.observe_operands();
@@ -100,23 +103,6 @@ fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Fa
     let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &first, plan)).transpose()?;
     drop(first);
     Training { data: &*data, run, plan, recorder, signals, files, group }.run(0)
-}
-
-/// With the way of gradients that was measured to be the faster one, which is said, if nobody had said which one to go.
-fn measured(plan: &Plan, run: &dyn Run, group: &Group) -> Result<Plan, Failure> {
-    let measured = run.measured();
-    if let Some(measured) = measured.filter(|_| group.rank() == 0) {
-        let Measured { exact, fast } = measured;
-        output::print(&format!(
-            "gradients of {} ranks: {:.2} ms a step exact, {:.2} ms fast: --exchange {}; exact gives the same bits for any \
-             number of ranks\n",
-            group.size(),
-            1e3 * exact.as_secs_f64(),
-            1e3 * fast.as_secs_f64(),
-            measured.fastest()
-        ))?;
-    }
-    Ok(plan.clone().with_exchange(measured.map(|measured| measured.fastest())))
 }
 
 /// The data set, which is the same on all ranks.
@@ -165,6 +151,7 @@ fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Fai
     let (iteration, iters) = (found.iteration, plan.iters());
     let data = load(&plan, group)?;
     let mut run = plan.open(&*data, false, group)?;
+    route(&*run, group)?;
     let plan = &measured(&plan, &*run, group)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());

@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
     /// How the gradients of ranks are added: exact, as halves, the same bits for any number of ranks; or fast, in f32 by
-    /// MPI's own sum [default: exact with --micro-batches, else what takes less time when the training begins]
+    /// the sum of MPI or NCCL [default: exact with --micro-batches, else what takes less time when the training begins]
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<Exchanged>,
@@ -168,9 +168,12 @@ impl Plan {
         Ok(())
     }
 
-    /// What all ranks must have been told alike, by name; each may have threads of its own.
+    /// What all ranks must have been told alike, by name; each may have threads of its own, and another device where the
+    /// optimizer is divided.
     pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
-        let mut told = serde_json::to_value(Self { threads: None, trace: None, ..self.clone() });
+        let device = self.setup.device.filter(|_| !self.shard_optimizer);
+        let setup = Setup { device, ..self.setup.clone() };
+        let mut told = serde_json::to_value(Self { threads: None, trace: None, setup, ..self.clone() });
         let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
         Ok(match told {
             serde_json::Value::Object(told) => told,

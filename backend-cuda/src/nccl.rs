@@ -1,0 +1,284 @@
+//! NVIDIA's library for several GPUs, NCCL, loaded when it is first asked for.
+//!
+//! Its run-time packages have it by the name `libnccl.so.2` alone, which cudarc does not look for; so the functions that
+//! are needed are found here. What they take has been the same since NCCL 2.7 (`nccl.h`).
+
+use crate::{Error, gpu::Gpu};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use cudarc::driver::sys::CUstream;
+use gradscale_core::backend::Invitation;
+use libloading::Library;
+use std::sync::{Arc, OnceLock};
+
+/// Where it is looked for, by the loader's rules.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// `ncclUniqueId`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct UniqueId(Invitation);
+
+/// `ncclComm_t`.
+type Comm = *mut c_void;
+/// `ncclResult_t`.
+type Status = c_int;
+/// `ncclInProgress`, which calls that wait do not return.
+const SUCCESS: Status = 0;
+/// `ncclSum`.
+const SUM: c_int = 0;
+
+/// What travels: `ncclDataType_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    I64 = 4,
+    F16 = 6,
+    F32 = 7,
+}
+
+macro_rules! functions {
+    ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// Its functions.
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// They are there as long as this is.
+            _library: Library,
+        }
+
+        impl Functions {
+            fn of(library: Library) -> Option<Self> {
+                // SAFETY: the functions have these types in `nccl.h`.
+                unsafe { Some(Self { $($name: *library.get($symbol).ok()?,)* _library: library }) }
+            }
+        }
+    };
+}
+
+functions! {
+    unique_id: b"ncclGetUniqueId", fn(*mut UniqueId) -> Status;
+    init: b"ncclCommInitRank", fn(*mut Comm, c_int, UniqueId, c_int) -> Status;
+    destroy: b"ncclCommDestroy", fn(Comm) -> Status;
+    abort: b"ncclCommAbort", fn(Comm) -> Status;
+    async_error: b"ncclCommGetAsyncError", fn(Comm, *mut Status) -> Status;
+    error_string: b"ncclGetErrorString", fn(Status) -> *const c_char;
+    last_error: b"ncclGetLastError", fn(Comm) -> *const c_char;
+    group_start: b"ncclGroupStart", fn() -> Status;
+    group_end: b"ncclGroupEnd", fn() -> Status;
+    send: b"ncclSend", fn(*const c_void, usize, c_int, c_int, Comm, CUstream) -> Status;
+    recv: b"ncclRecv", fn(*mut c_void, usize, c_int, c_int, Comm, CUstream) -> Status;
+    all_gather: b"ncclAllGather", fn(*const c_void, *mut c_void, usize, c_int, Comm, CUstream) -> Status;
+    all_reduce: b"ncclAllReduce", fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CUstream) -> Status;
+    reduce_scatter: b"ncclReduceScatter", fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CUstream) -> Status;
+}
+
+fn functions() -> Result<&'static Functions, Error> {
+    static LOADED: OnceLock<Option<Functions>> = OnceLock::new();
+    let load = || {
+        // SAFETY: NVIDIA's library, whose initialisers do no harm.
+        let library = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
+        Functions::of(library)
+    };
+    LOADED.get_or_init(load).as_ref().ok_or(Error::NoLibrary { library: "nccl" })
+}
+
+/// Whether it is installed.
+pub(crate) fn is_present() -> bool {
+    functions().is_ok()
+}
+
+/// Its words for an error; those of the call itself, if it has some.
+fn failed(functions: &Functions, comm: Comm, status: Status, doing: &'static str) -> Error {
+    // SAFETY: texts that end with a zero, of a library that stays; no communicator is allowed.
+    let text = |at: *const c_char| match unsafe { at.as_ref().map(|at| CStr::from_ptr(at)) } {
+        Some(text) => text.to_string_lossy().trim().to_owned(),
+        None => String::new(),
+    };
+    // SAFETY: as above.
+    let (kind, last) = unsafe { ((functions.error_string)(status), (functions.last_error)(comm)) };
+    let (kind, last) = (text(kind), text(last));
+    let why = if last.is_empty() { kind } else { format!("{kind}: {last}") };
+    Error::Nccl { doing, why: why.split_whitespace().collect::<Vec<_>>().join(" ") }
+}
+
+/// What ranks join by.
+///
+/// # Errors
+/// No library, or its own.
+pub(crate) fn invitation() -> Result<Invitation, Error> {
+    let functions = functions()?;
+    let mut id = UniqueId([0; 128]);
+    // SAFETY: the memory is this function's own.
+    match unsafe { (functions.unique_id)(&raw mut id) } {
+        SUCCESS => Ok(id.0),
+        status => Err(failed(functions, core::ptr::null_mut(), status, "begin")),
+    }
+}
+
+/// A place among the GPUs of all ranks.
+pub(crate) struct Nccl {
+    gpu: Arc<Gpu>,
+    functions: &'static Functions,
+    comm: Comm,
+    pub rank: usize,
+    pub ranks: usize,
+}
+
+// SAFETY: a communicator may be used by any thread, by one at a time: it stands behind a lock.
+unsafe impl Send for Nccl {}
+
+impl core::fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Nccl").field("rank", &self.rank).field("ranks", &self.ranks).finish_non_exhaustive()
+    }
+}
+
+impl Nccl {
+    /// Joins the others. Waits until all have come.
+    ///
+    /// # Errors
+    /// No library, or its own: two ranks on one GPU are among them.
+    pub fn join(gpu: &Arc<Gpu>, invitation: &Invitation, rank: u32, ranks: u32) -> Result<Self, Error> {
+        let functions = functions()?;
+        gpu.enter()?;
+        let mut comm: Comm = core::ptr::null_mut();
+        let number = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
+        // SAFETY: the memory is this function's own, and the GPU's context is current.
+        let status = unsafe { (functions.init)(&raw mut comm, number(ranks), UniqueId(*invitation), number(rank)) };
+        if status != SUCCESS {
+            return Err(failed(functions, core::ptr::null_mut(), status, "join other GPUs"));
+        }
+        Ok(Self { gpu: gpu.clone(), functions, comm, rank: rank as usize, ranks: ranks as usize })
+    }
+
+    fn done(&self, status: Status, doing: &'static str) -> Result<(), Error> {
+        if status == SUCCESS { Ok(()) } else { Err(failed(self.functions, self.comm, status, doing)) }
+    }
+
+    /// Sends each rank its `count` values, which stand one rank's behind the other's, and takes as many from each.
+    ///
+    /// # Safety
+    /// Device memory at both addresses holds as many values for each rank.
+    ///
+    /// # Errors
+    /// The library's.
+    pub unsafe fn all_to_all(&self, from: u64, to: u64, count: usize, kind: Kind) -> Result<(), Error> {
+        let doing = "exchange gradients";
+        let bytes = count as u64 * kind.bytes();
+        let stream = self.stream()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.done((self.functions.group_start)(), doing)?;
+            let all = (0..self.ranks).try_for_each(|rank| {
+                let (at, peer) = (rank as u64 * bytes, c_int::try_from(rank).unwrap_or(c_int::MAX));
+                let (from, to) = ((from + at) as *const c_void, (to + at) as *mut c_void);
+                self.done((self.functions.send)(from, count, kind as c_int, peer, self.comm, stream), doing)?;
+                self.done((self.functions.recv)(to, count, kind as c_int, peer, self.comm, stream), doing)
+            });
+            let ended = self.done((self.functions.group_end)(), doing);
+            all.and(ended)
+        }
+    }
+
+    /// `count` values of each rank on all; this one's stand in their place.
+    ///
+    /// # Safety
+    /// Device memory from `at` on holds as many values for each rank.
+    ///
+    /// # Errors
+    /// The library's.
+    pub unsafe fn all_gather(&self, at: u64, count: usize, kind: Kind) -> Result<(), Error> {
+        let mine = (at + (self.rank * count) as u64 * kind.bytes()) as *const c_void;
+        let stream = self.stream()?;
+        // SAFETY: the caller's promise; with its own values in place a rank may gather into them.
+        let status =
+            unsafe { (self.functions.all_gather)(mine, at as *mut c_void, count, kind as c_int, self.comm, stream) };
+        self.done(status, "gather gradients")
+    }
+
+    /// Sums over all ranks of each rank's `count` values, which stand one rank's behind the other's: this one's.
+    ///
+    /// # Safety
+    /// Device memory from `from` on holds as many values for each rank, from `to` on for one.
+    ///
+    /// # Errors
+    /// The library's.
+    pub unsafe fn reduce_scatter(&self, from: u64, to: u64, count: usize, kind: Kind) -> Result<(), Error> {
+        let stream = self.stream()?;
+        let (from, to) = (from as *const c_void, to as *mut c_void);
+        // SAFETY: the caller's promise.
+        let status = unsafe { (self.functions.reduce_scatter)(from, to, count, kind as c_int, SUM, self.comm, stream) };
+        self.done(status, "add gradients")
+    }
+
+    /// Sums over all ranks, in place.
+    ///
+    /// # Safety
+    /// Device memory from `at` on holds as many values.
+    ///
+    /// # Errors
+    /// The library's.
+    pub unsafe fn all_reduce(&self, at: u64, count: usize, kind: Kind) -> Result<(), Error> {
+        let stream = self.stream()?;
+        // SAFETY: the caller's promise; in place is allowed.
+        let status = unsafe {
+            (self.functions.all_reduce)(
+                at as *const c_void,
+                at as *mut c_void,
+                count,
+                kind as c_int,
+                SUM,
+                self.comm,
+                stream,
+            )
+        };
+        self.done(status, "add gradients")
+    }
+
+    /// Waits for all that is enqueued.
+    ///
+    /// # Errors
+    /// What has happened meanwhile, here or on the way to another rank.
+    pub fn wait(&self) -> Result<(), Error> {
+        let waited = self.gpu.wait();
+        let mut status = SUCCESS;
+        // SAFETY: the communicator lives, the memory is this function's own.
+        let asked = unsafe { (self.functions.async_error)(self.comm, &raw mut status) };
+        self.done(asked, "say what has failed")?;
+        self.done(status, "exchange gradients")?;
+        waited
+    }
+
+    fn stream(&self) -> Result<CUstream, Error> {
+        self.gpu.enter()?;
+        Ok(self.gpu.stream())
+    }
+}
+
+impl Kind {
+    /// Of a value.
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::I64 => 8,
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+impl Drop for Nccl {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_err() {
+            return;
+        }
+        let mut status = SUCCESS;
+        // SAFETY: the communicator is this one's alone. Where something has failed others may be gone, and are not waited
+        // for.
+        unsafe {
+            let asked = (self.functions.async_error)(self.comm, &raw mut status);
+            if asked == SUCCESS && status == SUCCESS {
+                (self.functions.destroy)(self.comm);
+            } else {
+                (self.functions.abort)(self.comm);
+            }
+        }
+    }
+}

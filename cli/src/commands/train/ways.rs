@@ -1,0 +1,32 @@
+//! Ways of gradients between ranks, as people are told.
+
+use super::Plan;
+use crate::{Failure, output, tasks::Run};
+use gradscale::parallel::{Group, Measured, Route};
+
+/// Says how gradients get from rank to rank, where there is more than one way.
+pub(super) fn route(run: &dyn Run, group: &Group) -> Result<(), Failure> {
+    match run.route() {
+        _ if group.rank() != 0 => Ok(()),
+        Route::Host(None) => Ok(()),
+        Route::Host(Some(why)) => output::print(&format!("gradients go through the memory of the hosts: {why}\n")),
+        Route::Devices(by) => output::print(&format!("gradients go from device to device by {by}\n")),
+    }
+}
+
+/// With the way of gradients that was measured to be the faster one, which is said, if nobody had said which one to go.
+pub(super) fn measured(plan: &Plan, run: &dyn Run, group: &Group) -> Result<Plan, Failure> {
+    let measured = run.measured();
+    if let Some(measured) = measured.filter(|_| group.rank() == 0) {
+        let Measured { exact, fast } = measured;
+        output::print(&format!(
+            "gradients of {} ranks: {:.2} ms a step exact, {:.2} ms fast: --exchange {}; exact gives the same bits for any \
+             number of ranks\n",
+            group.size(),
+            1e3 * exact.as_secs_f64(),
+            1e3 * fast.as_secs_f64(),
+            measured.fastest()
+        ))?;
+    }
+    Ok(plan.clone().with_exchange(measured.map(|measured| measured.fastest())))
+}
