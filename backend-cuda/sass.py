@@ -39,6 +39,7 @@ MOST = r"V?IMNMX3?\S*"
 ATOMIC = r"ATOMS\S*"
 ROOT = r"MUFU\.(RSQ|SQRT)\S*"
 PRODUCT = r"HG?MMA\S*"
+KEEP = r"STS\.64\b"
 # What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
 # had one group of eight where there are two now.
 CASES = [
@@ -50,8 +51,8 @@ CASES = [
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
-# Products: module (the first of these names that there is), architecture, what one thread stores of a tile: slabs, rounds
-# of eight results for each. `sass.csv` has the end of the first on each architecture.
+# Products: module (the first of these names that there is), architecture, what one thread stores of a tile: epilogue tiles,
+# rounds of eight results for each. `sass.csv` has the end of the first on each architecture.
 PRODUCTS = [
     (["wgmma_tma_gemm_128x256", "bulk_gemm_128x256"], 90, 8, 2),
     (["wgmma_tma_forward_128x64", "bulk_forward_128x64"], 90, 2, 2),
@@ -85,7 +86,7 @@ def compiled(library, source, options):
 
 
 def disassembled(code):
-    """The instructions of each kernel: (predicate, words, target) in their order."""
+    """The instructions of each kernel: (predicate, words, targets) in their order."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
@@ -96,6 +97,8 @@ def disassembled(code):
 LABEL = re.compile(r"^\s*(\.L_\w+):")
 LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?\w+)\s+)?([^;]+?)\s*;")
 TARGET = re.compile(r"`\((\.L_\w+)\)")
+# Of a branch by a table.
+TABLE_TARGETS = re.compile(r"BRANCH_TARGETS ([^\"]+)")
 
 
 def instructions(text):
@@ -107,10 +110,10 @@ def instructions(text):
         elif now is not None and (label := LABEL.match(line)):
             labels[label[1]] = len(now)
         elif now is not None and (found := LINE.match(line)):
-            target = TARGET.search(found[2])
-            now.append((found[1], found[2], target and target[1]))
+            table = TABLE_TARGETS.search(line)
+            now.append((found[1], found[2], table[1].split(",") if table else TARGET.findall(found[2])))
     return {
-        name: [(predicate, words, labels.get(target)) for predicate, words, target in lines]
+        name: [(predicate, words, [labels[to] for to in targets if to in labels]) for predicate, words, targets in lines]
         for name, lines in kernels.items()
     }
 
@@ -118,13 +121,15 @@ def instructions(text):
 def blocks_of(code):
     """Instructions that always follow one another, and which blocks may follow each block."""
     leaders, after = {0}, []
-    for at, (predicate, words, target) in enumerate(code):
+    for at, (predicate, words, targets) in enumerate(code):
         name = words.split()[0].split(".")[0]
         # A branch that all threads take or none names its predicate among the operands.
         sure = predicate is None and not re.search(r"^BRA\S*\s+!?U?P\d", words)
-        to = [] if name in ("BRA", "EXIT", "RET", "BRX", "JMP", "KILL") and sure else [at + 1]
-        if name == "BRA" and target is not None:
-            to.append(target)
+        # The assembler also leaves loops by calls of a label that never returns.
+        jumps = name in ("BRA", "BRX") or name == "CALL" and targets
+        to = [] if (jumps or name in ("EXIT", "RET", "JMP", "KILL")) and sure else [at + 1]
+        if jumps:
+            to.extend(targets)
         after.append([one for one in to if one < len(code)])
         if len(to) != 1 or to[0] != at + 1:
             leaders.update([*to, at + 1])
@@ -195,7 +200,7 @@ def shortest(code, asked, none=(), start=None, ends=()):
     return best and [at for block in best for at in blocks[block]]
 
 
-def product(code, arch, slabs, rounds):
+def product(code, arch, tiles, rounds):
     """Of a product: how many instructions its inner loop has, how many of them multiply, the most others between two of
     those, and how many its end has for each result."""
     loop = shortest(code, {PRODUCT: 1})
@@ -204,15 +209,18 @@ def product(code, arch, slabs, rounds):
     blocks, _ = blocks_of(code)
     block_of = lambda at: next(i for i, block in enumerate(blocks) if at in block)
     first, last = (block_of(loop[multiplies[i]]) for i in (0, -1))
-    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What the
-    # second slab adds, all do.
+    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What an
+    # epilogue tile more adds is once round the loop over them; where that was unrolled, what the second adds.
     eight = lambda times: packed({STORE16: times, PACK: 4 * times, MOST: 7 * times}, arch)
-    one, two = (shortest(code, eight(times), [ATOMIC], last, {first, -1}) for times in (1, 2))
-    inner = shortest(code, eight(1), [ATOMIC])
+    kept = {**eight(1), KEEP: 4 * rounds}
+    inner, again = shortest(code, eight(1), [ATOMIC]), shortest(code, kept, [ATOMIC])
+    one = shortest(code, kept if again else eight(1), [ATOMIC], last, {first, -1})
+    two = None if again else shortest(code, eight(2), [ATOMIC], last, {first, -1})
     count = None
-    if one and two and inner:
-        whole = len(one) - len(blocks[last]) + (slabs - 1) * (len(two) - len(one))
-        count = (whole + (rounds - 1) * slabs * len(inner)) / (8 * slabs * rounds)
+    if one and inner and (again or two):
+        more = len(again) if again else len(two) - len(one)
+        whole = len(one) - len(blocks[last]) + (tiles - 1) * more
+        count = (whole + (rounds - 1) * tiles * len(inner)) / (8 * tiles * rounds)
     return len(loop), len(multiplies), max(between, default=0), count
 
 
@@ -323,16 +331,16 @@ def main():
         if asked.show:
             return
         ended = set()
-        for names, arch, slabs, rounds in PRODUCTS:
+        for names, arch, tiles, rounds in PRODUCTS:
             module = next((name for name in names if (folder / str(arch) / f"{name}.cu").exists()), None)
             if module is None:
                 sys.exit(f"no module {' or '.join(names)} for sm_{arch}: PRODUCTS here names what is not there")
-            loop, multiply, most, _ = product(code_of(module, None, arch), arch, slabs, rounds)
+            loop, multiply, most, _ = product(code_of(module, None, arch), arch, tiles, rounds)
             products.append([module, arch, loop, multiply, most])
             print(*products[-1], flush=True)
             if arch not in ended:
                 ended.add(arch)
-                count = lambda code: product(code, arch, slabs, rounds)[3]
+                count = lambda code: product(code, arch, tiles, rounds)[3]
                 rows.append(both("end of a product with counts", count, module, None, arch))
                 print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
