@@ -5,7 +5,8 @@ usage: backend-cuda/sass.py PROGRAM [--before COMMIT] [--show CASE]
 
 PROGRAM is gradscale-cuda, whose kernels are counted: their text is compiled by NVIDIA's run-time compiler and disassembled
 by nvdisasm (scripts/nvidia.py finds both). `sass.csv` gets the counts, which the bench's model reads, and README.md a
-table of them, beside those of the kernels' files of another commit.
+table of them, beside those of the kernels' files of another commit, which stay as they were counted unless --before asks
+for them afresh.
 
 What is counted is the shortest way once round a kernel's inner loop on which there are so many loads, stores, packed
 casts and maxima as the case asks for: these say which types it is, and whether values are observed. So rare blocks (small
@@ -29,6 +30,8 @@ TABLE = HERE / "sass.csv"
 README = HERE / "README.md"
 MARKS = ["<!-- instructions: written by sass.py -->", "<!-- end of instructions -->"]
 ARCHITECTURES = [75, 80, 90]
+# The commit that the table compares with.
+BEFORE = "431419b"
 
 # Kinds of instructions.
 LOAD16 = r"LDG?\.E(\.\w+)*\.128\b"
@@ -289,14 +292,14 @@ def write(rows, products, commit, old):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("--before", metavar="COMMIT", default="431419b")
+    parser.add_argument("--before", metavar="COMMIT", help=f"counts those of this commit ({BEFORE} so far) afresh")
     parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90, and writes nothing")
     asked = parser.parse_args()
     # The compiler finds by its name what is loaded already.
     builtins = [ctypes.CDLL(str(path)) for path in nvidia.libraries().glob("libnvrtc-builtins.so.*")]
     library = ctypes.CDLL(str(nvidia.libraries() / "libnvrtc.so.13"))
     assert builtins, "the compiler's own functions lie beside it"
-    old_files, rows, products = files_of(asked.before), [], []
+    old_files, rows, products = asked.before and files_of(asked.before), [], []
     was = {(row["what"], int(row["arch"])): row["before"] for row in csv.DictReader(TABLE.open(newline=""))}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -310,11 +313,13 @@ def main():
             return kernels[kernel] if kernel else next(iter(kernels.values()))
 
         def both(what, count, *which):
-            try:
-                old = number(count(code_of(*which, old_files)))
-            except Failed:
-                # Files of now and of before do not fit together: what was counted when they did stays.
-                old = was.get((what, which[-1]), "")
+            old = was.get((what, which[-1]), "")
+            if old_files:
+                try:
+                    old = number(count(code_of(*which, old_files)))
+                except Failed:
+                    # Files of now and of before do not fit together: what was counted when they did stays.
+                    pass
             return [what, which[-1], number(count(code_of(*which))), old]
 
         for what, module, kernel, elements, kinds, none in CASES:
@@ -344,7 +349,7 @@ def main():
                 rows.append(both("end of a product with counts", count, module, None, arch))
                 print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
-    write(rows, products, commit.stdout.strip(), asked.before)
+    write(rows, products, commit.stdout.strip(), asked.before or BEFORE)
 
 
 if __name__ == "__main__":
