@@ -5,7 +5,8 @@ usage: backend-cuda/sass.py PROGRAM [--before COMMIT] [--show CASE]
 
 PROGRAM is gradscale-cuda, whose kernels are counted: their text is compiled by NVIDIA's run-time compiler and disassembled
 by nvdisasm (scripts/nvidia.py finds both). `sass.csv` gets the counts, which the bench's model reads, and README.md a
-table of them, beside those of the kernels' files of another commit.
+table of them, beside those of the kernels' files of another commit, which stay as they were counted unless --before asks
+for them afresh.
 
 What is counted is the shortest way once round a kernel's inner loop on which there are so many loads, stores, packed
 casts and maxima as the case asks for: these say which types it is, and whether values are observed. So rare blocks (small
@@ -29,6 +30,8 @@ TABLE = HERE / "sass.csv"
 README = HERE / "README.md"
 MARKS = ["<!-- instructions: written by sass.py -->", "<!-- end of instructions -->"]
 ARCHITECTURES = [75, 80, 90]
+# The commit that the table compares with.
+BEFORE = "431419b"
 
 # Kinds of instructions.
 LOAD16 = r"LDG?\.E(\.\w+)*\.128\b"
@@ -39,6 +42,7 @@ MOST = r"V?IMNMX3?\S*"
 ATOMIC = r"ATOMS\S*"
 ROOT = r"MUFU\.(RSQ|SQRT)\S*"
 PRODUCT = r"HG?MMA\S*"
+KEEP = r"STS\.64\b"
 # What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
 # had one group of eight where there are two now.
 CASES = [
@@ -50,8 +54,8 @@ CASES = [
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
-# Products: module (the first of these names that there is), architecture, what one thread stores of a tile: slabs, rounds
-# of eight results for each. `sass.csv` has the end of the first on each architecture.
+# Products: module (the first of these names that there is), architecture, what one thread stores of a tile: epilogue tiles,
+# rounds of eight results for each. `sass.csv` has the end of the first on each architecture.
 PRODUCTS = [
     (["wgmma_tma_gemm_128x256", "bulk_gemm_128x256"], 90, 8, 2),
     (["wgmma_tma_forward_128x64", "bulk_forward_128x64"], 90, 2, 2),
@@ -85,7 +89,7 @@ def compiled(library, source, options):
 
 
 def disassembled(code):
-    """The instructions of each kernel: (predicate, words, target) in their order."""
+    """The instructions of each kernel: (predicate, words, targets) in their order."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
@@ -96,6 +100,8 @@ def disassembled(code):
 LABEL = re.compile(r"^\s*(\.L_\w+):")
 LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?\w+)\s+)?([^;]+?)\s*;")
 TARGET = re.compile(r"`\((\.L_\w+)\)")
+# Of a branch by a table.
+TABLE_TARGETS = re.compile(r"BRANCH_TARGETS ([^\"]+)")
 
 
 def instructions(text):
@@ -107,10 +113,10 @@ def instructions(text):
         elif now is not None and (label := LABEL.match(line)):
             labels[label[1]] = len(now)
         elif now is not None and (found := LINE.match(line)):
-            target = TARGET.search(found[2])
-            now.append((found[1], found[2], target and target[1]))
+            table = TABLE_TARGETS.search(line)
+            now.append((found[1], found[2], table[1].split(",") if table else TARGET.findall(found[2])))
     return {
-        name: [(predicate, words, labels.get(target)) for predicate, words, target in lines]
+        name: [(predicate, words, [labels[to] for to in targets if to in labels]) for predicate, words, targets in lines]
         for name, lines in kernels.items()
     }
 
@@ -118,13 +124,15 @@ def instructions(text):
 def blocks_of(code):
     """Instructions that always follow one another, and which blocks may follow each block."""
     leaders, after = {0}, []
-    for at, (predicate, words, target) in enumerate(code):
+    for at, (predicate, words, targets) in enumerate(code):
         name = words.split()[0].split(".")[0]
         # A branch that all threads take or none names its predicate among the operands.
         sure = predicate is None and not re.search(r"^BRA\S*\s+!?U?P\d", words)
-        to = [] if name in ("BRA", "EXIT", "RET", "BRX", "JMP", "KILL") and sure else [at + 1]
-        if name == "BRA" and target is not None:
-            to.append(target)
+        # The assembler also leaves loops by calls of a label that never returns.
+        jumps = name in ("BRA", "BRX") or name == "CALL" and targets
+        to = [] if (jumps or name in ("EXIT", "RET", "JMP", "KILL")) and sure else [at + 1]
+        if jumps:
+            to.extend(targets)
         after.append([one for one in to if one < len(code)])
         if len(to) != 1 or to[0] != at + 1:
             leaders.update([*to, at + 1])
@@ -195,7 +203,7 @@ def shortest(code, asked, none=(), start=None, ends=()):
     return best and [at for block in best for at in blocks[block]]
 
 
-def product(code, arch, slabs, rounds):
+def product(code, arch, tiles, rounds):
     """Of a product: how many instructions its inner loop has, how many of them multiply, the most others between two of
     those, and how many its end has for each result."""
     loop = shortest(code, {PRODUCT: 1})
@@ -204,15 +212,18 @@ def product(code, arch, slabs, rounds):
     blocks, _ = blocks_of(code)
     block_of = lambda at: next(i for i, block in enumerate(blocks) if at in block)
     first, last = (block_of(loop[multiplies[i]]) for i in (0, -1))
-    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What the
-    # second slab adds, all do.
+    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What an
+    # epilogue tile more adds is once round the loop over them; where that was unrolled, what the second adds.
     eight = lambda times: packed({STORE16: times, PACK: 4 * times, MOST: 7 * times}, arch)
-    one, two = (shortest(code, eight(times), [ATOMIC], last, {first, -1}) for times in (1, 2))
-    inner = shortest(code, eight(1), [ATOMIC])
+    kept = {**eight(1), KEEP: 4 * rounds}
+    inner, again = shortest(code, eight(1), [ATOMIC]), shortest(code, kept, [ATOMIC])
+    one = shortest(code, kept if again else eight(1), [ATOMIC], last, {first, -1})
+    two = None if again else shortest(code, eight(2), [ATOMIC], last, {first, -1})
     count = None
-    if one and two and inner:
-        whole = len(one) - len(blocks[last]) + (slabs - 1) * (len(two) - len(one))
-        count = (whole + (rounds - 1) * slabs * len(inner)) / (8 * slabs * rounds)
+    if one and inner and (again or two):
+        more = len(again) if again else len(two) - len(one)
+        whole = len(one) - len(blocks[last]) + (tiles - 1) * more
+        count = (whole + (rounds - 1) * tiles * len(inner)) / (8 * tiles * rounds)
     return len(loop), len(multiplies), max(between, default=0), count
 
 
@@ -281,14 +292,14 @@ def write(rows, products, commit, old):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("--before", metavar="COMMIT", default="431419b")
+    parser.add_argument("--before", metavar="COMMIT", help=f"counts those of this commit ({BEFORE} so far) afresh")
     parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90, and writes nothing")
     asked = parser.parse_args()
     # The compiler finds by its name what is loaded already.
     builtins = [ctypes.CDLL(str(path)) for path in nvidia.libraries().glob("libnvrtc-builtins.so.*")]
     library = ctypes.CDLL(str(nvidia.libraries() / "libnvrtc.so.13"))
     assert builtins, "the compiler's own functions lie beside it"
-    old_files, rows, products = files_of(asked.before), [], []
+    old_files, rows, products = asked.before and files_of(asked.before), [], []
     was = {(row["what"], int(row["arch"])): row["before"] for row in csv.DictReader(TABLE.open(newline=""))}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -302,11 +313,13 @@ def main():
             return kernels[kernel] if kernel else next(iter(kernels.values()))
 
         def both(what, count, *which):
-            try:
-                old = number(count(code_of(*which, old_files)))
-            except Failed:
-                # Files of now and of before do not fit together: what was counted when they did stays.
-                old = was.get((what, which[-1]), "")
+            old = was.get((what, which[-1]), "")
+            if old_files:
+                try:
+                    old = number(count(code_of(*which, old_files)))
+                except Failed:
+                    # Files of now and of before do not fit together: what was counted when they did stays.
+                    pass
             return [what, which[-1], number(count(code_of(*which))), old]
 
         for what, module, kernel, elements, kinds, none in CASES:
@@ -323,20 +336,20 @@ def main():
         if asked.show:
             return
         ended = set()
-        for names, arch, slabs, rounds in PRODUCTS:
+        for names, arch, tiles, rounds in PRODUCTS:
             module = next((name for name in names if (folder / str(arch) / f"{name}.cu").exists()), None)
             if module is None:
                 sys.exit(f"no module {' or '.join(names)} for sm_{arch}: PRODUCTS here names what is not there")
-            loop, multiply, most, _ = product(code_of(module, None, arch), arch, slabs, rounds)
+            loop, multiply, most, _ = product(code_of(module, None, arch), arch, tiles, rounds)
             products.append([module, arch, loop, multiply, most])
             print(*products[-1], flush=True)
             if arch not in ended:
                 ended.add(arch)
-                count = lambda code: product(code, arch, slabs, rounds)[3]
+                count = lambda code: product(code, arch, tiles, rounds)[3]
                 rows.append(both("end of a product with counts", count, module, None, arch))
                 print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
-    write(rows, products, commit.stdout.strip(), asked.before)
+    write(rows, products, commit.stdout.strip(), asked.before or BEFORE)
 
 
 if __name__ == "__main__":

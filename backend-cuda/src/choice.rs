@@ -1,12 +1,12 @@
-//! Which kernel makes a product, and in how many parts its sums are cut: what a small model of the device says takes the
+//! Which kernel makes a product, and in how many splits its sums are cut: what a small model of the device says takes the
 //! fewest clocks.
 //!
-//! The model. Blocks go over the multiprocessors evenly, so a device with M of them is done after ⌈tiles · parts / M⌉
+//! The model. Blocks go over the multiprocessors evenly, so a device with M of them is done after ⌈tiles · splits / M⌉
 //! rounds, however many blocks one of them holds: those that it holds share its tensor cores. 2048³ in tiles of 128 × 256
 //! is 128 tiles: one round on 132 multiprocessors, 97 % of it used, where tiles of 128 × 128 take two. What a tile takes
 //! in a round is the length of its sums times the slowest of three: the tensor cores, the shared memory (what copies write
 //! there and what tensor cores read, 128 bytes a clock), and the instructions of copies that threads ask for (128 a
-//! clock). Then come the results, each some instructions. Parts are written and read once more by one launch more.
+//! clock). Then come the results, each some instructions. Partial sums are written and read once more by one launch more.
 //!
 //! Only ratios matter. They are those of an H100's multiprocessor as its manual has it; no GPU has confirmed them here.
 
@@ -53,8 +53,8 @@ pub(crate) struct Choice {
 /// How sums are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    pub parts: u32,
-    /// Length of a part, a multiple of 64; the last may be shorter.
+    pub splits: u32,
+    /// Length of a split, a multiple of 64; the last may be shorter.
     pub depth: u32,
     clocks: u64,
 }
@@ -66,18 +66,18 @@ pub(crate) struct Demand {
     pub batch: u32,
     /// Longest sum of one accumulator.
     pub longest: u32,
-    /// Parts that must be, and parts for which there is room.
+    /// Splits that must be, and splits for which there is room.
     pub least: u32,
     pub most: u32,
 }
 
 /// Results along each side of the plain kernel's block.
 const PLAIN_TILE: [u32; 2] = [64, 64];
-/// Shortest part of a sum worth a block.
+/// Shortest split of a sum worth a block.
 const SHORTEST: u32 = 256;
 /// Of k in one stage of a kernel.
 const DEPTH: u32 = 64;
-/// Rounds that are tried, and parts more than need be: beyond that they are even anyway.
+/// Rounds that are tried, and splits more than need be: beyond that they are even anyway.
 const ROUNDS: u32 = 4;
 const FEW: u32 = 8;
 
@@ -90,11 +90,11 @@ const LAUNCH: u64 = 4000;
 const BYTES: u64 = 16;
 
 impl Demand {
-    /// Of a product of such operands with such results: no more parts than fit into memory that is little beside the
+    /// Of a product of such operands with such results: no more splits than fit into memory that is little beside the
     /// operands.
     pub fn of(plan: &Plan, operands: [DType; 2], y: DType) -> Self {
         let [m, n, k] = plan.mnk;
-        // Columns that are not kept are left out where parts are added. A half's own rounding is 2^-11 of it, beside
+        // Columns that are not kept are left out where splits are added. A half's own rounding is 2^-11 of it, beside
         // which what twice as many terms drift (2^-14) is little.
         let least = if plan.kept < n { 2 } else { 1 };
         let longest = if y == DType::F16 { 2 * LONGEST } else { LONGEST };
@@ -200,7 +200,7 @@ impl Choice {
 
     /// Blocks of a launch: one for each tile, or with TMA one for each multiprocessor, which goes from tile to tile.
     pub fn blocks(&self, demand: &Demand, cut: &Cut, multiprocessors: u32) -> u32 {
-        let tiles = self.tiles(demand.mnk, demand.batch) * cut.parts;
+        let tiles = self.tiles(demand.mnk, demand.batch) * cut.splits;
         self.cluster * if self.is_tma() { tiles.min(self.places(multiprocessors)) } else { tiles }
     }
 
@@ -231,7 +231,7 @@ impl Choice {
         u64::from(products.max(shared).max(instructions))
     }
 
-    /// The cut of fewest clocks among those of few parts and those that fill one, two … rounds.
+    /// The cut of fewest clocks among those of few splits and those that fill one, two … rounds.
     pub fn cut(&self, demand: &Demand, multiprocessors: u32) -> Cut {
         let tiles = self.tiles(demand.mnk, demand.batch).max(1);
         // These add their sums themselves (`ADDS` of wgmma_tma.cu).
@@ -240,17 +240,17 @@ impl Choice {
         let most = demand.most.max(least);
         let rounds = (1..=ROUNDS).map(|rounds| (rounds * self.places(multiprocessors) / tiles).clamp(least, most));
         let few = least..=most.min(least + FEW);
-        let cuts = few.chain(rounds).map(|parts| self.cut_in(parts, demand, multiprocessors));
-        cuts.min_by_key(|cut| (cut.clocks, cut.parts)).unwrap_or_else(|| self.cut_in(least, demand, multiprocessors))
+        let cuts = few.chain(rounds).map(|splits| self.cut_in(splits, demand, multiprocessors));
+        cuts.min_by_key(|cut| (cut.clocks, cut.splits)).unwrap_or_else(|| self.cut_in(least, demand, multiprocessors))
     }
 
-    /// Sums cut in about so many parts.
-    fn cut_in(&self, parts: u32, demand: &Demand, multiprocessors: u32) -> Cut {
+    /// Sums cut in about so many splits.
+    fn cut_in(&self, splits: u32, demand: &Demand, multiprocessors: u32) -> Cut {
         let k = demand.mnk[2];
         // Whole stages of the kernels: a multiple of 64, as is the longest.
-        let depth = k.div_ceil(parts).next_multiple_of(DEPTH).max(DEPTH);
-        let parts = k.div_ceil(depth).max(1);
-        let tiles = u64::from(self.tiles(demand.mnk, demand.batch)) * u64::from(parts);
+        let depth = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
+        let splits = k.div_ceil(depth).max(1);
+        let tiles = u64::from(self.tiles(demand.mnk, demand.batch)) * u64::from(splits);
         let end = START + u64::from(self.tile[0] * self.tile[1]) / RESULTS;
         let sum = u64::from(depth / DEPTH) * self.stage();
         // Blocks that leave the tensor cores waiting alone: two warps keep one of the four busy.
@@ -260,8 +260,8 @@ impl Choice {
         };
         let rounds = tiles.div_ceil(u64::from(self.places(multiprocessors)));
         // Parts are written and read.
-        let bytes = 8 * u64::from(parts) * demand.results() as u64;
-        let again = if parts == 1 { 0 } else { LAUNCH + bytes / (BYTES * u64::from(multiprocessors)) };
-        Cut { parts, depth, clocks: rounds.max(together) * sum + rounds * end + again }
+        let bytes = 8 * u64::from(splits) * demand.results() as u64;
+        let again = if splits == 1 { 0 } else { LAUNCH + bytes / (BYTES * u64::from(multiprocessors)) };
+        Cut { splits, depth, clocks: rounds.max(together) * sum + rounds * end + again }
     }
 }

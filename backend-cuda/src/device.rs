@@ -151,7 +151,7 @@ impl Backend for Cuda {
     fn prefetch(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
         let at = dst.holds(src.len()).for_copies_beside(src.dtype());
         // SAFETY: as above.
-        unsafe { self.gpu.copy_beside(bytes_of(src), at) }
+        unsafe { self.gpu.upload_async(bytes_of(src), at) }
     }
 
     async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {

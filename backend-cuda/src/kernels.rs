@@ -248,6 +248,8 @@ static SINGLE: &[&Kernel] = &[
     &UNPOOL_GATHER,
     &ROI_ALIGN,
     &ROI_ALIGN_VJP,
+    &ROI_POOL,
+    &ROI_UNPOOL,
     &NORM_COLUMNS,
     &NORM_MOMENTS,
     &NORM_INVERSES,

@@ -218,17 +218,17 @@ fn im2col(p: &Conv2d, pass: Pass) -> Option<Im2col> {
     let ([stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w]) = (p.strides(), p.padding(), p.dilations());
     let reach = [(kw - 1).checked_mul(dilation_w)?, (kh - 1).checked_mul(dilation_h)?];
     let padding = [i32::try_from(pad_w).ok()?, i32::try_from(pad_h).ok()?];
-    let (windows, channels) = if pass == Pass::Data {
+    let (pixels, channels) = if pass == Pass::Data {
         if [stride_h, stride_w] != [1, 1] {
             return None;
         }
         let back = [i32::try_from(reach[0]).ok()?, i32::try_from(reach[1]).ok()?];
         let first = [padding[0].checked_sub(back[0])?, padding[1].checked_sub(back[1])?];
-        let windows = Im2col { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
-        (windows, o / p.group_count())
+        let pixels = Im2col { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
+        (pixels, o / p.group_count())
     } else {
         let (first, step) = (padding.map(|size| -size), [stride_w, stride_h]);
         (Im2col { at: 0, sizes: [c, w, h, images], first, counts: [ow, oh], step, pixels: 0 }, inputs)
     };
-    (channels.is_multiple_of(64) && windows.fits(reach)).then_some(windows)
+    (channels.is_multiple_of(64) && pixels.fits(reach)).then_some(pixels)
 }

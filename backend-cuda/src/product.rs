@@ -25,7 +25,7 @@ struct ProductParams {
     a: u64,
     b: u64,
     bias: u64,
-    parts: u64,
+    partials: u64,
     kinds: [u32; 3],
     mnk: [u32; 3],
     batch: u32,
@@ -103,17 +103,18 @@ impl Cuda {
         let cut = choice.cut(&demand, self.gpu().multiprocessors());
         let blocks = [choice.blocks(&demand, &cut, self.gpu().multiprocessors()), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
-        let part = if cut.parts > 1 { self.scratch(Use::Work, cut.parts as usize * demand.results() * 4)? } else { 0 };
+        let partials =
+            if cut.splits > 1 { self.scratch(Use::Work, cut.splits as usize * demand.results() * 4)? } else { 0 };
         let mut params = ProductParams {
             y: self.store(y, plan.lens[3], blocks)?,
             a: x.at[0],
             b: x.at[1],
             bias: bias.map_or(0, |bias| bias.holds(plan.lens[2]).at()),
-            parts: part,
+            partials,
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
             mnk: plan.mnk,
             batch,
-            splits: cut.parts,
+            splits: cut.splits,
             depth: cut.depth,
             y_lead: plan.y_lead,
             y_stride: plan.y_stride,
@@ -123,7 +124,7 @@ impl Cuda {
             wide: u32::from(wide),
             unused: 0,
         };
-        // SAFETY: operands and result are as long as their shapes say, the parts as long as all their results; TMA tiles
+        // SAFETY: operands and result are as long as their shapes say, the partial sums as long as all their results; TMA tiles
         // that leave a matrix are cut.
         unsafe {
             if choice.is_tma() {
@@ -133,7 +134,7 @@ impl Cuda {
                 self.launch(choice.kernel, blocks, &params)?;
             }
         }
-        if cut.parts > 1 {
+        if cut.splits > 1 {
             if plan.kept < n {
                 // Parts have all channels of a pixel, the result those that x has.
                 params.conv.x[2] = plan.kept / (n / plan.conv.inputs);

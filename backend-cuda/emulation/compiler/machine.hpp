@@ -1,5 +1,5 @@
-// The host twin of `../../src/kernels/ptx.cuh` and `cluster.cuh`: the same functions for a host compiler, so that the kernels' own text runs on
-// a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
+// The host twin of `ptx.cuh`, `warpgroup.cuh` and `cluster.cuh` in `../../src/kernels`: the same functions for a host
+// compiler, so that the kernels' own text runs on a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
 // lanes, exact to the bit.
 //
 // What hardware leaves open is made unfriendly here: shared memory starts as NaN, blocks and threads take turns from
@@ -38,7 +38,7 @@ extern "C" u8 __stop_of_a_block[] __attribute__((visibility("hidden")));
 #else
 #define SHARED static
 #endif
-#define COPIES_RUN_BESIDE (__CUDA_ARCH__ >= 800)
+#define HAS_CP_ASYNC (__CUDA_ARCH__ >= 800)
 #define SHARED_BYTES(name) u8* const name = machine::own().shared
 
 struct alignas(16) Words4 {
@@ -298,22 +298,23 @@ static inline float add_products(float sum, const float* a, const float* b, int 
 }
 
 template <bool transposed>
-static inline void load_matrices(u32 (&to)[4], const void* row) {
-    const u64* rows = exchange(reinterpret_cast<u64>(row));
+static inline void ldmatrix(u32 (&to)[4], u32 row) {
+    const u64* rows = exchange(row);
+    const auto halves = [&](u32 i) { return reinterpret_cast<const u16*>(own().shared + rows[i]); };
     u32 l = lane();
     for (u32 i = 0; i < 4; i++) {
         if (transposed) {
             u16 low, high;
-            memcpy(&low, reinterpret_cast<const u16*>(rows[8 * i + 2 * (l % 4)]) + l / 4, 2);
-            memcpy(&high, reinterpret_cast<const u16*>(rows[8 * i + 2 * (l % 4) + 1]) + l / 4, 2);
+            memcpy(&low, halves(8 * i + 2 * (l % 4)) + l / 4, 2);
+            memcpy(&high, halves(8 * i + 2 * (l % 4) + 1) + l / 4, 2);
             to[i] = low | static_cast<u32>(high) << 16;
         } else {
-            memcpy(&to[i], reinterpret_cast<const u16*>(rows[8 * i + l / 4]) + 2 * (l % 4), 4);
+            memcpy(&to[i], halves(8 * i + l / 4) + 2 * (l % 4), 4);
         }
     }
 }
 
-static inline void copy_arrives(u32 last_group) {
+static inline void cp_async_arrives(u32 last_group) {
     auto& copies = current->copies;
     size_t kept = 0;
     for (auto& copy : copies) {
@@ -340,6 +341,8 @@ static inline void copy_arrives(u32 last_group) {
     }                                                                                                     \
     static void name##_on_host(const Params& p)
 
+DEVICE Words4 load_once(const void* at) { return *static_cast<const Words4*>(at); }
+
 DEVICE u32 thread_index() { return machine::current->index; }
 #if defined(CONSUMERS)
 DEVICE u32 thread_count() { return CONSUMERS; }
@@ -362,6 +365,7 @@ DEVICE void barrier() { block_barrier(); }
 DEVICE void warp_barrier() { machine::meet(); }
 DEVICE void fence() {}
 
+DEVICE float fma_near(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE u32 bits_of(float x) {
     u32 y;
     memcpy(&y, &x, 4);
@@ -411,11 +415,17 @@ DEVICE u32 atomic_max(u32* at, u32 x) {
     return before;
 }
 
-DEVICE void load_matrices(u32 (&to)[4], const void* row) { machine::load_matrices<false>(to, row); }
-DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row) { machine::load_matrices<true>(to, row); }
+DEVICE u32 warp_uniform(u32 x) { return x; }
+// Where in the block's own memory.
+DEVICE u32 shared_address(const void* at) {
+    return static_cast<u32>(static_cast<const u8*>(at) - machine::own().shared);
+}
+
+DEVICE void ldmatrix(u32 (&to)[4], u32 row) { machine::ldmatrix<false>(to, row); }
+DEVICE void ldmatrix_trans(u32 (&to)[4], u32 row) { machine::ldmatrix<true>(to, row); }
 
 // Fragments as PTX lays them over lanes, "Matrix fragments for mma.m16n8k16 with floating point type".
-DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     using namespace machine;
     u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, pair = 2 * (l % 4);
     Warp& warp = machine::warp();
@@ -431,34 +441,26 @@ DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     }
 }
 
-DEVICE void copy_beside(void* to, const void* from, bool there) {
-    machine::Copy copy = {to, {0, 0, 0, 0}, machine::current->group};
+DEVICE void cp_async(u32 to, const void* from, bool there) {
+    machine::Copy copy = {machine::own().shared + to, {0, 0, 0, 0}, machine::current->group};
     if (there) memcpy(&copy.what, from, 16);
     machine::current->copies.push_back(copy);
 }
-DEVICE void close_copies() { machine::current->group += 1; }
+DEVICE void cp_async_commit() { machine::current->group += 1; }
 template <int pending>
-DEVICE void wait_for_copies() {
+DEVICE void cp_async_wait() {
     u32 closed = machine::current->group;
-    if (closed > pending) machine::copy_arrives(closed - pending - 1);
+    if (closed > pending) machine::cp_async_arrives(closed - pending - 1);
 }
 
-#if defined(GROUP)
 // Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
 
-DEVICE void fence_for_tensor_cores() {}
+DEVICE void fence_proxy_async() {}
 // `sync.aligned`: no lane goes on before the others have come so far.
-DEVICE void start_products() { machine::meet(); }
-DEVICE void close_products() {}
+DEVICE void wgmma_fence() { machine::meet(); }
+DEVICE void wgmma_commit() {}
 template <int eights>
-DEVICE void wait_for_products(float (&)[eights][4]) { machine::meet(); }
-
-DEVICE u64 lines_descriptor(const void* at, u64 panels) {
-    u64 offset = static_cast<u64>(static_cast<const u8*>(at) - machine::own().shared);
-    return offset >> 4 | panels >> 4 << 16 | static_cast<u64>(1024 >> 4) << 32 | static_cast<u64>(1) << 62;
-}
-DEVICE u64 lines_along_k(const void* at) { return lines_descriptor(at, 16); }
-DEVICE u64 lines_across(const void* at, u32 panels) { return lines_descriptor(at, panels); }
+DEVICE void wgmma_wait(float (&)[eights][4]) { machine::meet(); }
 
 namespace machine {
 // Element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
@@ -477,7 +479,7 @@ static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
 }  // namespace machine
 
 template <bool a_across, bool b_across, int eights>
-DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
+DEVICE void wgmma_mma_async(float (&d)[eights][4], u64 a, u64 b) {
     using namespace machine;
     const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
     float left[2][16], right[16];
@@ -492,20 +494,19 @@ DEVICE void group_multiply_add(float (&d)[eights][4], u64 a, u64 b) {
         }
     }
 }
-DEVICE void wait_for_all_products_but_one() { machine::meet(); }
-#endif
+DEVICE void wgmma_wait_but_one() { machine::meet(); }
 
 #if defined(CONSUMERS)
-// Barriers with phases, in their 8 bytes; boxes arrive as late as they may in one launch, at once in the next.
+// Barriers in memory, in their 8 bytes; what TMA loads arrives as late as it may in one launch, at once in the next.
 
 namespace machine {
-struct Phases {
+struct Mbarrier {
     int32_t bytes;
     u16 pending;
     u8 threads, phase;
 };
 }  // namespace machine
-static_assert(sizeof(machine::Phases) == 8, "a barrier is 8 bytes");
+static_assert(sizeof(machine::Mbarrier) == 8, "a barrier is 8 bytes");
 
 // What a driver tells of a tensor: address, sizes (elements), distances (bytes), sides of the box. Of pixels, whose sizes
 // are c, w, h, n: the columns' and rows' first place, how far from the last pixel their last one is, and the distance
@@ -518,131 +519,131 @@ struct TensorMap {
 static_assert(sizeof(TensorMap) == 128, "a map is 128 bytes");
 
 namespace machine {
-struct Box {
+struct Load {
     // The block that it comes to, and where in its memory.
     u32 cta;
     u64 to;
     const TensorMap* from;
     // The places of its lines, innermost dimension first.
     std::vector<std::array<int64_t, 4>> lines;
-    Phases* full;
+    Mbarrier* full;
 };
-static std::vector<Box> boxes;
+static std::vector<Load> loads;
 
-static inline void look(Phases& phases) {
-    if (phases.pending == 0 && phases.bytes == 0) {
-        phases.pending = phases.threads;
-        phases.phase ^= 1;
+static inline void look(Mbarrier& mbarrier) {
+    if (mbarrier.pending == 0 && mbarrier.bytes == 0) {
+        mbarrier.pending = mbarrier.threads;
+        mbarrier.phase ^= 1;
         idle = 0;
     }
 }
-static inline void arrives(const Box& box) {
-    const TensorMap& from = *box.from;
-    for (u64 line = 0; line < box.lines.size(); line++) {
+static inline void arrives(const Load& load) {
+    const TensorMap& from = *load.from;
+    for (u64 line = 0; line < load.lines.size(); line++) {
         bool there = true;
         u64 at = from.at;
         for (u32 d = 1; d < 4; d++) {
-            const int64_t place = box.lines[line][d];
+            const int64_t place = load.lines[line][d];
             there = there && place >= 0 && static_cast<u64>(place) < from.sizes[d];
             at += static_cast<u64>(place) * from.strides[d - 1];
         }
         for (u64 i = 0; i < from.box[0]; i++) {
-            const u64 x = static_cast<u64>(box.lines[line][0]) + i;
+            const u64 x = static_cast<u64>(load.lines[line][0]) + i;
             u16 half = 0;
             if (there && x < from.sizes[0]) memcpy(&half, reinterpret_cast<const u8*>(at + 2 * x), 2);
-            u64 offset = box.to + line * from.box[0] * 2 + i * 2;
+            u64 offset = load.to + line * from.box[0] * 2 + i * 2;
             offset ^= (offset >> 7 & 7) << 4;
-            memcpy(ctas[box.cta].shared + offset, &half, 2);
+            memcpy(ctas[load.cta].shared + offset, &half, 2);
         }
     }
-    box.full->bytes -= static_cast<int32_t>(from.box[0] * box.lines.size() * 2);
-    look(*box.full);
+    load.full->bytes -= static_cast<int32_t>(from.box[0] * load.lines.size() * 2);
+    look(*load.full);
 }
-static inline void ask(Box box) {
+static inline void ask(Load load) {
     if (backwards) {
-        arrives(box);
+        arrives(load);
     } else {
-        boxes.push_back(std::move(box));
+        loads.push_back(std::move(load));
     }
 }
-static inline Phases& phases(u64* at) { return *reinterpret_cast<Phases*>(at); }
+static inline Mbarrier& mbarrier(u64* at) { return *reinterpret_cast<Mbarrier*>(at); }
 // The same place in the memory of another block of the cluster.
 static inline u64* in_block(u64* at, u32 cta) {
     return reinterpret_cast<u64*>(ctas[cta].shared + (reinterpret_cast<u8*>(at) - own().shared));
 }
-static inline Box box_to(void* to, const TensorMap& from, u64* full) {
-    return {current->cta, static_cast<u64>(static_cast<u8*>(to) - own().shared), &from, {}, &phases(full)};
+static inline Load load_to(void* to, const TensorMap& from, u64* full) {
+    return {current->cta, static_cast<u64>(static_cast<u8*>(to) - own().shared), &from, {}, &mbarrier(full)};
 }
-static inline Box box_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
-    Box box = box_to(to, from, full);
+static inline Load load_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    Load load = load_to(to, from, full);
     for (u32 k = 0; k < from.box[2]; k++) {
-        for (u32 j = 0; j < from.box[1]; j++) box.lines.push_back({x, y + j, z + k, 0});
+        for (u32 j = 0; j < from.box[1]; j++) load.lines.push_back({x, y + j, z + k, 0});
     }
-    return box;
+    return load;
 }
 }  // namespace machine
 
-DEVICE void give_registers() {}
-DEVICE void take_registers() {}
-DEVICE void start_phases(u64* at, u32 threads) {
-    machine::phases(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
+DEVICE void setmaxnreg_dec() {}
+DEVICE void setmaxnreg_inc() {}
+DEVICE void mbarrier_init(u64* at, u32 threads) {
+    machine::mbarrier(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
 }
-DEVICE void fence_phases() {}
-DEVICE void arrive(u64* at) {
-    machine::phases(at).pending -= 1;
-    machine::look(machine::phases(at));
+DEVICE void fence_mbarrier_init() {}
+DEVICE void mbarrier_arrive(u64* at) {
+    machine::mbarrier(at).pending -= 1;
+    machine::look(machine::mbarrier(at));
 }
-DEVICE void expect_bytes(u64* at, u32 bytes) {
-    machine::phases(at).bytes += static_cast<int32_t>(bytes);
-    arrive(at);
+DEVICE void mbarrier_arrive_expect_tx(u64* at, u32 bytes) {
+    machine::mbarrier(at).bytes += static_cast<int32_t>(bytes);
+    mbarrier_arrive(at);
 }
-DEVICE void wait_for_phase(u64* at, u32 phase) {
+DEVICE void mbarrier_wait(u64* at, u32 phase) {
     using namespace machine;
-    while (phases(at).phase == phase) {
-        for (size_t i = 0; i < boxes.size();) {
-            if (boxes[i].full == &phases(at)) {
-                arrives(boxes[i]);
-                boxes.erase(boxes.begin() + static_cast<long>(i));
+    while (mbarrier(at).phase == phase) {
+        for (size_t i = 0; i < loads.size();) {
+            if (loads[i].full == &mbarrier(at)) {
+                arrives(loads[i]);
+                loads.erase(loads.begin() + static_cast<long>(i));
             } else {
                 i += 1;
             }
         }
-        if (phases(at).phase == phase) take_turns();
+        if (mbarrier(at).phase == phase) take_turns();
     }
 }
-DEVICE void copy_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
-    machine::ask(machine::box_of(to, from, x, y, z, full));
+DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+    machine::ask(machine::load_of(to, from, x, y, z, full));
 }
 #if CLUSTER > 1
 DEVICE u32 cluster_rank() { return machine::current->cta; }
 DEVICE void cluster_barrier() { machine::meet_in(machine::cluster, machine::alive); }
-DEVICE void arrive_in(u64* at, u32 block) { arrive(machine::in_block(at, block)); }
-DEVICE void copy_box_to_all(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void mbarrier_arrive_in(u64* at, u32 block) { mbarrier_arrive(machine::in_block(at, block)); }
+DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
     for (u32 cta = 0; cta < CLUSTER; cta++) {
-        machine::Box box = machine::box_of(to, from, x, y, z, full);
-        box.cta = cta;
-        box.full = &machine::phases(machine::in_block(full, cta));
-        machine::ask(std::move(box));
+        machine::Load load = machine::load_of(to, from, x, y, z, full);
+        load.cta = cta;
+        load.full = &machine::mbarrier(machine::in_block(full, cta));
+        machine::ask(std::move(load));
     }
 }
 #endif
-DEVICE void copy_pixels(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
+DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u64* full) {
-    machine::Box box = machine::box_to(to, from, full);
+    machine::Load load = machine::load_to(to, from, full);
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],
                              static_cast<int64_t>(from.sizes[2]) - 1 + from.last[1]};
     int64_t at[2] = {column, row}, n = image;
-    // What the engine counts with: a byte.
+    // What TMA counts with: a byte.
     if (right > 255 || down > 255) abort();
     for (u32 d = 0; d < 2; d++) {
         if (at[d] < from.first[d] || at[d] > last[d] || (at[d] - from.first[d]) % from.step[d] != 0) abort();
     }
     for (u32 line = 0; line < from.box[1]; line++) {
-        box.lines.push_back({c, at[0] + right, at[1] + down, n});
+        load.lines.push_back({c, at[0] + right, at[1] + down, n});
         at[0] += from.step[0];
         if (at[0] > last[0]) at[0] = from.first[0], at[1] += from.step[1];
         if (at[1] > last[1]) at[1] = from.first[1], n += 1;
     }
-    machine::ask(std::move(box));
+    machine::ask(std::move(load));
 }
 #endif

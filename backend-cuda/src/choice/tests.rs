@@ -27,7 +27,7 @@ fn convolution(c: u32, o: u32, [h, w]: [u32; 2], pass: Pass) -> Plan {
 
 #[test]
 fn tiles_by_even_rounds() {
-    for (shape, multiprocessors, name, parts) in [
+    for (shape, multiprocessors, name, splits) in [
         // 128 tiles, which are fewer than 132 multiprocessors, and still one round.
         ([2048; 3], H100, "wgmma_tma_gemm_128x256", 1),
         ([4096; 3], H100, "wgmma_tma_gemm_128x256", 1),
@@ -45,7 +45,7 @@ fn tiles_by_even_rounds() {
         ([8, 8, 8], H100, "tensor_gemm_64x64", 1),
     ] {
         let (chosen, cut) = best(&matrices(shape), F16, multiprocessors);
-        assert_eq!((chosen, cut.parts), (name, parts), "{shape:?} on {multiprocessors}");
+        assert_eq!((chosen, cut.splits), (name, splits), "{shape:?} on {multiprocessors}");
     }
 }
 
@@ -61,8 +61,8 @@ fn weights_of_few_outputs_have_them_as_columns() {
         let plan = convolution(c, o, [180, 240], Pass::Weight);
         let (chosen, cut) = best(&plan, F32, H100);
         assert_eq!(chosen, name, "{c} to {o}");
-        // No more parts than there are multiprocessors to work on them, where the kernel adds long sums itself.
-        assert!(cut.parts <= 4 * H100 && (c == 8 || cut.parts <= 21), "{c} to {o}: {cut:?}");
+        // No more splits than there are multiprocessors to work on them, where the kernel adds long sums itself.
+        assert!(cut.splits <= 4 * H100 && (c == 8 || cut.splits <= 21), "{c} to {o}: {cut:?}");
     }
     let (forward, _) = best(&convolution(64, 64, [180, 240], Pass::Forward), F16, H100);
     assert_eq!(forward, "wgmma_tma_forward_128x64");
@@ -90,13 +90,13 @@ fn every_cut_is_whole_and_nearly_the_best() {
         assert!(ways.last().is_some_and(|way| !way.is_own()), "{shape:?}: a way that needs no proof");
         for way in ways {
             let cut = way.cut(&demand, multiprocessors);
-            let Cut { parts, depth, clocks } = cut;
-            assert!(depth % 64 == 0 && parts * depth >= k && (parts - 1) * depth < k, "{shape:?}: {cut:?}");
+            let Cut { splits, depth, clocks } = cut;
+            assert!(depth % 64 == 0 && splits * depth >= k && (splits - 1) * depth < k, "{shape:?}: {cut:?}");
             let least = k.div_ceil(demand.longest);
-            assert!(parts <= demand.most.max(least), "{shape:?}: {cut:?} of {demand:?}");
+            assert!(splits <= demand.most.max(least), "{shape:?}: {cut:?} of {demand:?}");
             assert!(depth <= demand.longest || (way.is_tma() && way.tile[1] <= 128), "{shape:?}: {cut:?}");
             let all = (least.max(1)..=demand.most.max(least)).take(600);
-            let fewest = all.map(|parts| way.cut_in(parts, &demand, multiprocessors).clocks).min();
+            let fewest = all.map(|splits| way.cut_in(splits, &demand, multiprocessors).clocks).min();
             assert!(fewest.is_none_or(|fewest| 10 * clocks <= 11 * fewest), "{shape:?}: {cut:?}, {fewest:?}");
         }
     }

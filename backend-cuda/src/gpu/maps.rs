@@ -13,7 +13,7 @@ use cudarc::driver::{
     },
 };
 
-/// Matrices of halves, one behind the other, as the TMA engine is to see them: sizes and the box's sides innermost first.
+/// Matrices of halves, one behind the other, as TMA is to see them: sizes and the box's sides innermost first.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiled {
     /// The first element's address, a multiple of 16.
@@ -26,8 +26,8 @@ pub struct Tiled {
     pub tile: [u32; 3],
 }
 
-/// Images of halves with windows moving over them, as the TMA engine is to see them: [c, w, h, n], 64 channels and
-/// `pixels` windows at a time. Pairs are of columns and rows.
+/// Images of halves, as TMA is to see them in its im2col mode: [c, w, h, n], 64 channels and
+/// `pixels` of the result at a time. Pairs are of columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Im2col {
     /// The first element's address, a multiple of 16.
@@ -98,17 +98,17 @@ pub fn tiled(tensor: &Tiled) -> Result<TensorMap, DriverError> {
     result.result().map(|()| TensorMap(map.opaque))
 }
 
-/// Images with windows moving over them.
+/// Images in im2col mode.
 ///
 /// # Errors
 /// The driver's.
-pub fn im2col(windows: &Im2col) -> Result<TensorMap, DriverError> {
+pub fn im2col(pixels: &Im2col) -> Result<TensorMap, DriverError> {
     let mut map = sys::CUtensorMap { opaque: [0; 16] };
-    let (at, sizes) = (windows.at as *mut c_void, windows.sizes.map(u64::from));
+    let (at, sizes) = (pixels.at as *mut c_void, pixels.sizes.map(u64::from));
     let pixel = 2 * sizes[0];
     let strides = [pixel, pixel * sizes[1], pixel * sizes[1] * sizes[2]];
-    let last = windows.last().map(|place| i32::try_from(place).unwrap_or(i32::MAX));
-    let steps = [1, windows.step[0], windows.step[1], 1];
+    let last = pixels.last().map(|place| i32::try_from(place).unwrap_or(i32::MAX));
+    let steps = [1, pixels.step[0], pixels.step[1], 1];
     // SAFETY: as above.
     let result = unsafe {
         sys::cuTensorMapEncodeIm2col(
@@ -118,10 +118,10 @@ pub fn im2col(windows: &Im2col) -> Result<TensorMap, DriverError> {
             at,
             sizes.as_ptr(),
             strides.as_ptr(),
-            windows.first.as_ptr(),
+            pixels.first.as_ptr(),
             last.as_ptr(),
             64,
-            windows.pixels,
+            pixels.pixels,
             steps.as_ptr(),
             PLAIN,
             EXCHANGED,

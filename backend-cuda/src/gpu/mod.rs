@@ -310,9 +310,9 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn im2col_map(&self, windows: &Im2col) -> Result<TensorMap, Error> {
+    pub(crate) fn im2col_map(&self, pixels: &Im2col) -> Result<TensorMap, Error> {
         self.enter()?;
-        maps::im2col(windows).map_err(failed("describe windows"))
+        maps::im2col(pixels).map_err(failed("describe pixels"))
     }
 
     /// From here on launches are kept, not run.

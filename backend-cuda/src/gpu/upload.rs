@@ -228,7 +228,7 @@ impl Gpu {
         }
     }
 
-    /// What is enqueued before this comes before every later [`Self::copy_beside`].
+    /// What is enqueued before this comes before every later [`Self::upload_async`].
     ///
     /// # Errors
     /// The driver's.
@@ -246,7 +246,7 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) unsafe fn copy_beside(&self, src: &[u8], dst: u64) -> Result<(), Error> {
+    pub(crate) unsafe fn upload_async(&self, src: &[u8], dst: u64) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives, in the current context.
         unsafe { self.upload.copy_in(src, dst) }.map_err(failed("copy to the device"))

@@ -31,12 +31,12 @@ struct BinaryOf {
         return load(p.b, p.b_type, at);
     }
     DEVICE_MEMBER float one(u32 i) const { return combine(p, load(p.a, p.a_type, i), other(i), i); }
-    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
         float b[8];
         const bool whole = p.cols % 8 == 0;
-        load8(p.a, p.a_type, i, v);
+        load8_once(p.a, p.a_type, i, v);
         if (p.over == OVER_ALL) {
-            load8(p.b, p.b_type, i, b);
+            load8_once(p.b, p.b_type, i, b);
         } else if (p.over == OVER_PER_COLUMN && whole) {
             load8(p.b, p.b_type, i % p.cols, b);
         } else {

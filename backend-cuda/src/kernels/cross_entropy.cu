@@ -125,8 +125,8 @@ struct CrossEntropyGradient {
     DEVICE_MEMBER float one(u32 i) const {
         return gradient(row(i / p.classes), i % p.classes, load(p.logits, p.type, i));
     }
-    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
-        load8(p.logits, p.type, i, v);
+    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
+        load8_once(p.logits, p.type, i, v);
         u32 number = i / p.classes, c = i - number * p.classes;
         Row r = row(number);
 #pragma unroll

@@ -4,7 +4,7 @@
 // A thread asks for the operands of two groups before it uses the first: blocks of 256 threads, of which four fit, have 16 KiB
 // of halves under way with one, and an H100 needs 18 KiB on each multiprocessor (3.35 TB/s · 0.7 µs / 132).
 //
-// `F::one(i)` is the result of index i; `F::eight(i, v)` those from i on, a multiple of eight.
+// `F::one(i)` is the result of index i; `F::vec8(i, v)` those from i on, a multiple of eight.
 
 template <class F>
 DEVICE void dense(const Store& s, u32 len, const F& f) {
@@ -14,8 +14,8 @@ DEVICE void dense(const Store& s, u32 len, const F& f) {
     for (u32 group = block_x() * thread_count() + thread_index(); group < groups; group += 2 * step) {
         const u32 next = group + step;
         float v[8], w[8];
-        f.eight(group * 8, v);
-        if (next < groups) f.eight(next * 8, w);
+        f.vec8(group * 8, v);
+        if (next < groups) f.vec8(next * 8, w);
         put8(s, e, seen, (u64)group * 8, v);
         if (next < groups) put8(s, e, seen, (u64)next * 8, w);
     }
@@ -27,7 +27,7 @@ DEVICE void dense(const Store& s, u32 len, const F& f) {
 // For operators that have no better way: eight times one.
 template <class F>
 struct Each : F {
-    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = this->one(i + j);
     }
@@ -41,7 +41,7 @@ struct InRows : F {
         this->some(i, v);
         return v[0];
     }
-    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
         if (this->width() % 8 == 0) {
             this->some(i, v);
             return;
@@ -54,3 +54,6 @@ struct InRows : F {
 // One element from `i` on, or eight where `i` is a multiple of eight.
 DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
 DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[8]) { load8(x, type, i, v); }
+// The same of what nobody reads again soon.
+DEVICE void load_some_once(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
+DEVICE void load_some_once(const void* x, u32 type, u64 i, float (&v)[8]) { load8_once(x, type, i, v); }

@@ -12,7 +12,7 @@ struct Distances {
     }
     DEVICE_MEMBER void add(u32 pixel, float (&sums)[2][N]) const {
         float x[N];
-        load_some(p.x, p.type, pixel * p.shape.channels + channel, x);
+        load_some_once(p.x, p.type, pixel * p.shape.channels + channel, x);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const float d = x[i] - first[i];
@@ -112,7 +112,7 @@ struct Applied {
     template <int N>
     DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
         const u32 pixel = i / p.shape.channels, channel = i - pixel * p.shape.channels;
-        load_some(p.x, p.type, i, v);
+        load_some_once(p.x, p.type, i, v);
         float means[N], inverses[N];
         statistics(p.shape, p.saved, p.inverses, pixel, channel, means, inverses);
 #pragma unroll

@@ -14,8 +14,8 @@ struct Products {
     }
     DEVICE_MEMBER void add(u32 pixel, float (&sums)[2][N]) const {
         float x[N], dy[N];
-        load_some(p.x, p.type, pixel * p.shape.channels + channel, x);
-        load_some(p.dy, p.dy_type, pixel * p.shape.channels + channel, dy);
+        load_some_once(p.x, p.type, pixel * p.shape.channels + channel, x);
+        load_some_once(p.dy, p.dy_type, pixel * p.shape.channels + channel, dy);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const u32 group = grouped ? group_of(p.shape, pixel, channel + i) : 0;
@@ -83,16 +83,22 @@ struct NormVjpParams {
     u32 unused;
 };
 
-// u and x̂ of neighbouring channels.
+// dy as u, by the weights of its channels.
 template <int N>
-DEVICE void operands(const NormVjpParams& p, u32 i, u32 channel, float (&u)[N], float (&x)[N]) {
-    load_some(p.dy, p.dy_type, i, u);
-    load_some(p.x, p.type, i, x);
+DEVICE void weigh(const NormVjpParams& p, u32 channel, float (&u)[N]) {
     if (p.scale == 0) return;
     float scale[N];
     load_some(p.scale, TYPE_F32, channel, scale);
 #pragma unroll
     for (int j = 0; j < N; j++) u[j] *= scale[j];
+}
+
+// u and x of neighbouring channels, which are read twice.
+template <int N>
+DEVICE void operands(const NormVjpParams& p, u32 i, u32 channel, float (&u)[N], float (&x)[N]) {
+    load_some(p.dy, p.dy_type, i, u);
+    load_some(p.x, p.type, i, x);
+    weigh(p, channel, u);
 }
 
 struct Gradient {
@@ -101,7 +107,9 @@ struct Gradient {
     DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
         const u32 pixel = i / p.shape.channels, channel = i - pixel * p.shape.channels;
         float x[N], plain[N], weighted[N];
-        operands(p, i, channel, v, x);
+        load_some_once(p.dy, p.dy_type, i, v);
+        load_some_once(p.x, p.type, i, x);
+        weigh(p, channel, v);
 #pragma unroll
         for (int j = 0; j < N; j++) plain[j] = weighted[j] = 0.0f;
         if (p.plain != 0) {

@@ -31,33 +31,106 @@ struct OptimizeParams {
 // The numbers of one step.
 struct Numbers {
     float lr, coefficient, own[2];
+    // Of Adam: 1 / own, and whether `quotient` may use it.
+    float inverse[2];
+    bool invertible;
 };
 
-struct Element {
-    float w, g, states[2];
-};
+// a / b by the nearest 1 / b, with the bits of a division: the remainder of a quotient that is an ulp off at most has no
+// rounding, and what it adds leads to the nearest one (Markstein, "Computation of elementary functions on the IBM RISC
+// System/6000 processor", 1990). So where nothing leaves the normal numbers: b from 2^-24 to 1, a as `all_ordinary` says.
+DEVICE float quotient(float a, float b, float inverse) {
+    const float first = a * inverse, second = fma_near(fma_near(-b, first, a), inverse, first);
+    return fma_near(fma_near(-b, second, a), inverse, second);
+}
+#define ORDINARY_START ((127u - 100) << 23)
+#define ORDINARY_END ((127u + 60) << 23)
 
-template <u32 rule>
-DEVICE void update(const OptimizeParams& p, const Numbers& n, Element& x) {
-    if (rule == RULE_EMA) {
-        x.w = n.own[0] * x.w + (1.0f - n.own[0]) * x.g;
-        return;
+// How far magnitudes are from the least ordinary one at most, modulo 2^32: those below it are farthest.
+template <u32 N>
+DEVICE u32 farthest(const float (&x)[N]) {
+    u32 most = 0;
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        const u32 distance = (bits_of(x[j]) & 0x7FFFFFFFu) - ORDINARY_START;
+        most = distance > most ? distance : most;
     }
-    float g = x.g < -p.max_value ? -p.max_value : x.g > p.max_value ? p.max_value : x.g;
-    g *= n.coefficient;
-    if (rule == RULE_SGD) {
-        g += p.decay * x.w;
-        x.states[0] = p.momentum * x.states[0] + g;
-        x.w -= n.lr * (p.nesterov ? g + p.momentum * x.states[0] : x.states[0]);
-    } else {
-        if (p.decoupled) {
-            x.w -= n.lr * p.decay * x.w;
-        } else {
-            g += p.decay * x.w;
+    return most;
+}
+template <u32 N>
+DEVICE bool all_ordinary(const float (&a)[N], const float (&b)[N]) {
+    const u32 one = farthest(a), other = farthest(b);
+    return (one > other ? one : other) < ORDINARY_END - ORDINARY_START;
+}
+
+// Some elements side by side. What is asked is asked once for all of them.
+template <u32 N>
+struct Elements {
+    float w[N], g[N], states[2][N];
+};
+
+template <u32 N>
+DEVICE void clip(const OptimizeParams& p, const Numbers& n, Elements<N>& x) {
+    if (p.max_value < of_bits(0x7F800000u)) {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) {
+            x.g[j] = x.g[j] < -p.max_value ? -p.max_value : x.g[j] > p.max_value ? p.max_value : x.g[j];
         }
-        x.states[0] = p.beta[0] * x.states[0] + (1.0f - p.beta[0]) * g;
-        x.states[1] = p.beta[1] * x.states[1] + (1.0f - p.beta[1]) * g * g;
-        x.w -= n.lr * ((x.states[0] / n.own[0]) / (sqrtf(x.states[1] / n.own[1]) + p.eps));
+    }
+#pragma unroll
+    for (u32 j = 0; j < N; j++) x.g[j] *= n.coefficient;
+}
+
+template <u32 N>
+DEVICE void update_sgd(const OptimizeParams& p, const Numbers& n, Elements<N>& x) {
+    clip(p, n, x);
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        const float g = x.g[j] + p.decay * x.w[j];
+        x.states[0][j] = p.momentum * x.states[0][j] + g;
+        x.w[j] -= n.lr * (p.nesterov ? g + p.momentum * x.states[0][j] : x.states[0][j]);
+    }
+}
+
+template <u32 N>
+DEVICE void update_adam(const OptimizeParams& p, const Numbers& n, Elements<N>& x) {
+    clip(p, n, x);
+    if (p.decoupled) {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) x.w[j] -= n.lr * p.decay * x.w[j];
+    } else {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) x.g[j] += p.decay * x.w[j];
+    }
+    float means[N], squares[N];
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        x.states[0][j] = p.beta[0] * x.states[0][j] + (1.0f - p.beta[0]) * x.g[j];
+        x.states[1][j] = p.beta[1] * x.states[1][j] + (1.0f - p.beta[1]) * x.g[j] * x.g[j];
+    }
+    if (n.invertible && all_ordinary(x.states[0], x.states[1])) {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) {
+            means[j] = quotient(x.states[0][j], n.own[0], n.inverse[0]);
+            squares[j] = quotient(x.states[1][j], n.own[1], n.inverse[1]);
+        }
+    } else {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) means[j] = x.states[0][j] / n.own[0], squares[j] = x.states[1][j] / n.own[1];
+    }
+#pragma unroll
+    for (u32 j = 0; j < N; j++) x.w[j] -= n.lr * (means[j] / (sqrtf(squares[j]) + p.eps));
+}
+
+template <u32 rule, u32 N>
+DEVICE void update(const OptimizeParams& p, const Numbers& n, Elements<N>& x) {
+    if (rule == RULE_SGD) {
+        update_sgd(p, n, x);
+    } else if (rule == RULE_ADAM) {
+        update_adam(p, n, x);
+    } else {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) x.w[j] = n.own[0] * x.w[j] + (1.0f - n.own[0]) * x.g[j];
     }
 }
 
@@ -72,33 +145,37 @@ DEVICE void store4(float* x, u32 i, const float (&v)[4]) {
 
 template <u32 rule>
 DEVICE void update_four(const OptimizeParams& p, const Numbers& n, const Parameter& to, u32 i) {
-    float w[4], g[4], a[4] = {}, b[4] = {};
-    load4(to.master, i, w);
-    load4(to.grad, i, g);
-    if (to.states[0] != 0) load4(to.states[0], i, a);
-    if (to.states[1] != 0) load4(to.states[1], i, b);
+    Elements<4> x = {};
+    load4(to.master, i, x.w);
+    load4(to.grad, i, x.g);
 #pragma unroll
-    for (u32 j = 0; j < 4; j++) {
-        Element x = {w[j], g[j], {a[j], b[j]}};
-        update<rule>(p, n, x);
-        w[j] = x.w, a[j] = x.states[0], b[j] = x.states[1];
+    for (u32 s = 0; s < 2; s++) {
+        if (to.states[s] != 0) load4(to.states[s], i, x.states[s]);
     }
-    store4(to.master, i, w);
-    if (to.states[0] != 0) store4(to.states[0], i, a);
-    if (to.states[1] != 0) store4(to.states[1], i, b);
-    if (to.half != 0) *(Words2*)(to.half + i) = Words2{halves_of(w[0], w[1]), halves_of(w[2], w[3])};
+    update<rule>(p, n, x);
+    store4(to.master, i, x.w);
+#pragma unroll
+    for (u32 s = 0; s < 2; s++) {
+        if (to.states[s] != 0) store4(to.states[s], i, x.states[s]);
+    }
+    if (to.half != 0) *(Words2*)(to.half + i) = Words2{halves_of(x.w[0], x.w[1]), halves_of(x.w[2], x.w[3])};
 }
 
 template <u32 rule>
 DEVICE void update_one(const OptimizeParams& p, const Numbers& n, const Parameter& to, u32 i) {
-    Element x = {to.master[i], to.grad[i], {0.0f, 0.0f}};
-    if (to.states[0] != 0) x.states[0] = to.states[0][i];
-    if (to.states[1] != 0) x.states[1] = to.states[1][i];
+    Elements<1> x = {};
+    x.w[0] = to.master[i], x.g[0] = to.grad[i];
+#pragma unroll
+    for (u32 s = 0; s < 2; s++) {
+        if (to.states[s] != 0) x.states[s][0] = to.states[s][i];
+    }
     update<rule>(p, n, x);
-    to.master[i] = x.w;
-    if (to.states[0] != 0) to.states[0][i] = x.states[0];
-    if (to.states[1] != 0) to.states[1][i] = x.states[1];
-    if (to.half != 0) to.half[i] = half_of(x.w);
+    to.master[i] = x.w[0];
+#pragma unroll
+    for (u32 s = 0; s < 2; s++) {
+        if (to.states[s] != 0) to.states[s][i] = x.states[s][0];
+    }
+    if (to.half != 0) to.half[i] = half_of(x.w[0]);
 }
 
 template <u32 rule>
@@ -125,8 +202,12 @@ KERNEL(optimize, OptimizeParams) {
     barrier();
     if (bad != 0) return;
     const float norm = p.norm == 0 ? 0.0f : *p.norm;
-    Numbers n = {p.hyperparameters[p.lr], norm > p.max_norm ? p.max_norm / norm : 1.0f, {0.0f, 0.0f}};
-    for (u32 i = 0; i < 2; i++) n.own[i] = p.hyperparameters[p.correction[i]];
+    Numbers n = {p.hyperparameters[p.lr], norm > p.max_norm ? p.max_norm / norm : 1.0f, {}, {}, true};
+    for (u32 i = 0; i < 2; i++) {
+        n.own[i] = p.hyperparameters[p.correction[i]];
+        n.inverse[i] = 1.0f / n.own[i];
+        n.invertible = n.invertible && n.own[i] >= 0x1p-24f && n.own[i] <= 1.0f;
+    }
     if (p.rule == RULE_SGD) {
         update_all<RULE_SGD>(p, n);
     } else if (p.rule == RULE_ADAM) {

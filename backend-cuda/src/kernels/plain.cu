@@ -8,7 +8,7 @@ KERNEL(plain, Product) {
     SHARED float b[DEPTH][TILE + 4];
     const u32 t = thread_index();
     const Block block = block_of(p, block_x(), TILE, TILE);
-    const u32 begin_k = block.part * p.depth;
+    const u32 begin_k = block.split * p.depth;
     const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
     // Whatever lies side by side in memory is read by neighbours.
 #if MODE == WEIGHT
@@ -65,8 +65,8 @@ KERNEL(plain, Product) {
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
                 u32 m = block.m + row + i, n = block.n + column + j;
-                u64 at = (((u64)block.part * p.batch + block.z) * p.m + m) * p.n + n;
-                if (m < p.m && n < p.n) p.parts[at] = sums[i][j];
+                u64 at = (((u64)block.split * p.batch + block.z) * p.m + m) * p.n + n;
+                if (m < p.m && n < p.n) p.partials[at] = sums[i][j];
             }
         }
         return;

@@ -147,7 +147,7 @@ struct GatherOf {
         if (row >= p.height || col >= p.breadth) return 0.0f;
         return load(p.x, p.type, place_in(p, at.image, row, col, at.channel));
     }
-    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
+    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
         if (p.channels % 8 != 0 || p.window[0] * p.window[1] > 8) {
 #pragma unroll
             for (u32 j = 0; j < 8; j++) v[j] = one(i + j);

@@ -21,11 +21,11 @@ struct Product {
     const void* b;
     // None: 0.
     const void* bias;
-    // Sums of parts of k, [part][z][m][n], if there is more than one part.
-    float* parts;
+    // Split-K: partial sums, [split][z][m][n], if there is more than one split.
+    float* partials;
     u32 a_type, b_type, bias_type;
     u32 m, n, k, batch;
-    // Parts of k, and their length.
+    // Splits of k, and their length.
     u32 splits, depth;
     // Elements from row to row and from z to z in y; of the bias from z to z.
     u32 y_lead, y_stride, bias_stride;
@@ -142,7 +142,7 @@ DEVICE u32 b_at(const Product& p, const Side& k, const Side& n) {
 // Which part of the result a block makes. Blocks side by side work on rows side by side, so that they share operands
 // in the second cache.
 struct Block {
-    u32 m, n, z, part;
+    u32 m, n, z, split;
 };
 
 DEVICE Block block_of(const Product& p, u32 number, u32 tile_m, u32 tile_n) {
@@ -167,32 +167,38 @@ DEVICE u32 b_start(const Product& p, const Side& n, u32 column, u32 k, u32 end_k
     return column < p.n && k < end_k ? b_at(p, b_of_k(p, k), n) : NOWHERE;
 }
 
-// Results of a warp on their way out: `rows` lines of `eights` times eight, from (m0, n0) on. Where sums are cut they go
-// to their part, else to y.
-DEVICE void store_slab(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const float* slab, u32 line, u32 rows, u32 eights,
-                       const Epilogue& e, Seen& seen) {
+// Results of a warp on their way out: `rows` lines of `vec8s` times eight, from (m0, n0) on. Where sums are cut they go
+// to their split's partial sums, else to y.
+DEVICE void store_epilogue_tile(const Product& p, u32 z, u32 split, u32 m0, u32 n0, const float* tile, u32 line, u32 rows,
+                                u32 vec8s, const Epilogue& e, Seen& seen) {
     const bool whole = p.splits == 1;
 #pragma unroll 1
-    for (u32 i = thread_index() % 32; i < rows * eights; i += 32) {
-        const u32 row = i / eights, column = i % eights * 8;
+    for (u32 i = thread_index() % 32; i < rows * vec8s; i += 32) {
+        const u32 row = i / vec8s, column = i % vec8s * 8;
         const u32 m = m0 + row, n = n0 + column;
         if (m >= p.m || n >= p.n) continue;
-        const float* from = slab + row * line + column;
+        const float* from = tile + row * line + column;
         const u64 at = (u64)z * p.y_stride + (u64)m * p.y_lead + n;
         if (whole && p.wide) {
             float v[8];
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = from[j] + bias_at(p, z, n + j);
+            for (u32 j = 0; j < 8; j++) v[j] = from[j];
+            // Asked once for all eight.
+            if (p.bias != 0) {
+#pragma unroll
+                for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, n + j);
+            }
             put8(p.y, e, seen, at, v);
             continue;
         }
-        float* part = p.parts + (((u64)cut * p.batch + z) * p.m + m) * p.n + n;
+        float* partials = p.partials + (((u64)split * p.batch + z) * p.m + m) * p.n + n;
         const u32 there = p.n - n < 8 ? p.n - n : 8;
         if (!whole && p.n % 4 == 0) {
             // Aligned fours: a warp's lines fill their sectors.
 #pragma unroll 1
             for (u32 j = 0; j < there; j += 4) {
-                *(Words4*)(part + j) = Words4{bits_of(from[j]), bits_of(from[j + 1]), bits_of(from[j + 2]), bits_of(from[j + 3])};
+                const Words4 four = {bits_of(from[j]), bits_of(from[j + 1]), bits_of(from[j + 2]), bits_of(from[j + 3])};
+                *(Words4*)(partials + j) = four;
             }
             continue;
         }
@@ -201,7 +207,7 @@ DEVICE void store_slab(const Product& p, u32 z, u32 cut, u32 m0, u32 n0, const f
             if (whole) {
                 put(p.y, e, seen, at + j, from[j] + bias_at(p, z, n + j));
             } else {
-                part[j] = from[j];
+                partials[j] = from[j];
             }
         }
     }

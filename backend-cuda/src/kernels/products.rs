@@ -4,6 +4,8 @@ use super::{File, Kernel, Module, STORE};
 
 const PRODUCT: File = file!("product.cuh");
 const ROLES: File = file!("roles.cuh");
+const WARPGROUP: File = file!("warpgroup.cuh");
+const STAGES: File = file!("wgmma.cuh");
 
 /// What a product's operands are to its kernel, and whether they are contiguous along k.
 macro_rules! layout {
@@ -83,12 +85,12 @@ macro_rules! wgmma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
         Kernel {
             module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("GROUP", 1)],
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n)],
                 threads: 2 * $m,
                 // Three stages of both operands, 64 of k.
                 shared: 3 * 128 * ($m + $n),
                 arch: [90, 90],
-                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, PRODUCT, ROLES, file!("wgmma.cu")])
+                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, WARPGROUP, PRODUCT, ROLES, STAGES, file!("wgmma.cu")])
             },
             entry: "wgmma",
         }
@@ -110,7 +112,7 @@ macro_rules! wgmma_tma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal) => {
         Kernel {
             module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("GROUP", 1),
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages),
                     ("CONSUMERS", 2 * $m), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
                 threads: 2 * $m + 128,
                 blocks: 1,
@@ -120,7 +122,16 @@ macro_rules! wgmma_tma {
                 arch: [90, 90],
                 ..Module::new(
                     concat!("wgmma_tma_", $name, "_", $tile),
-                    &[STORE, file!("cluster.cuh"), PRODUCT, ROLES, file!("tma.cuh"), file!("wgmma_tma.cu")],
+                    &[
+                        STORE,
+                        WARPGROUP,
+                        file!("cluster.cuh"),
+                        PRODUCT,
+                        ROLES,
+                        STAGES,
+                        file!("tma.cuh"),
+                        file!("wgmma_tma.cu"),
+                    ],
                 )
             },
             entry: "wgmma_tma",

@@ -31,17 +31,17 @@
 // that these lie in different banks.
 #if TRANSPOSED
 #define LINE(columns) (16 + 4)
-#define SLAB_FLOATS(columns) ((columns) * LINE(columns))
+#define EPILOGUE_FLOATS(columns) ((columns) * LINE(columns))
 #else
 #define LINE(columns) ((columns) + 4)
-#define SLAB_FLOATS(columns) (16 * LINE(columns))
+#define EPILOGUE_FLOATS(columns) (16 * LINE(columns))
 #endif
 
 // Rows and columns of a block's tile as its m and n.
 DEVICE Block tile_of(const Product& p, u32 number, u32 rows, u32 columns) {
 #if TRANSPOSED
     const Block block = block_of(p, number, columns, rows);
-    return Block{block.n, block.m, block.z, block.part};
+    return Block{block.n, block.m, block.z, block.split};
 #else
     return block_of(p, number, rows, columns);
 #endif
@@ -49,22 +49,22 @@ DEVICE Block tile_of(const Product& p, u32 number, u32 rows, u32 columns) {
 
 // Keeps what a lane has of 16 × 8 results from column `column` on (PTX ISA, "wgmma", fragments of d).
 template <u32 COLUMNS_OUT>
-DEVICE void keep(float* slab, u32 column, const float (&sums)[4]) {
+DEVICE void keep(float* tile, u32 column, const float (&sums)[4]) {
     const u32 lane = thread_index() % 32;
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         const u32 r = lane / 4 + i / 2 * 8, c = column + lane % 4 * 2 + i % 2;
-        slab[TRANSPOSED ? c * LINE(COLUMNS_OUT) + r : r * LINE(COLUMNS_OUT) + c] = sums[i];
+        tile[TRANSPOSED ? c * LINE(COLUMNS_OUT) + r : r * LINE(COLUMNS_OUT) + c] = sums[i];
     }
 }
 
 // Stores what a warp keeps: 16 rows from `row` on, so many columns from `column` on.
 template <u32 COLUMNS_OUT>
-DEVICE void store_kept(const Product& p, const Block& block, u32 row, u32 column, const float* slab, const Epilogue& e,
+DEVICE void store_kept(const Product& p, const Block& block, u32 row, u32 column, const float* tile, const Epilogue& e,
                        Seen& seen) {
 #if TRANSPOSED
-    store_slab(p, block.z, block.part, column, row, slab, LINE(COLUMNS_OUT), COLUMNS_OUT, 2, e, seen);
+    store_epilogue_tile(p, block.z, block.split, column, row, tile, LINE(COLUMNS_OUT), COLUMNS_OUT, 2, e, seen);
 #else
-    store_slab(p, block.z, block.part, row, column, slab, LINE(COLUMNS_OUT), 16, COLUMNS_OUT / 8, e, seen);
+    store_epilogue_tile(p, block.z, block.split, row, column, tile, LINE(COLUMNS_OUT), 16, COLUMNS_OUT / 8, e, seen);
 #endif
 }

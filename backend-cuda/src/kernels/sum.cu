@@ -27,7 +27,7 @@ struct SumOf {
         for (u32 term = 0; term < SUM_TERMS; term++) {
             if (term >= p.count) break;
             float x[N];
-            load_some(p.terms[term].x, p.terms[term].type, i, x);
+            load_some_once(p.terms[term].x, p.terms[term].type, i, x);
             apply(factors[term], x);
 #pragma unroll
             for (int j = 0; j < N; j++) v[j] += x[j];

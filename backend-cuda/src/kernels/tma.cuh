@@ -1,12 +1,10 @@
 // Which tiles TMA brings for 64 of k, and where they land: lines of 64 halves along k, or panels of 64 of m
-// or n with a line for each k, as wgmma.cu has them.
+// or n with a line for each k, as wgmma.cuh has them.
 //
 // A convolution's pixels come as they follow each other in y (FORWARD, WEIGHT) or in x (DATA, stride 1 alone), moved by
 // a tap; TMA finds them in the other tensor (im2col) and puts zeros where they leave it. Channels come in 64, so 64 of
 // k or of n are of one tap. One thread asks for everything: it counts along where dividing would take longer than the
 // products.
-
-#define DEPTH 64
 
 struct TmaProduct {
     // Matrices: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory. Convolutions: pixels of
@@ -61,7 +59,7 @@ DEVICE void next_64(const Product& p, Tap& tap) {
 }
 
 // What a tap reads for pixels from `at` on.
-DEVICE void copy_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u64* full) {
+DEVICE void load_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u64* full) {
 #if MODE == DATA
     // dx(u) takes dy(u + pad − tap); taps count from the last, because TMA moves only forward.
     const u32 i = p.kernel_h - 1 - tap.i, j = p.kernel_w - 1 - tap.j;
@@ -71,7 +69,7 @@ DEVICE void copy_taps(u16* to, const Product& p, const TensorMap& from, const Pi
     const u32 i = tap.i, j = tap.j;
     const int row = (int)(at.row * p.stride_h) - (int)p.pad_h, column = (int)(at.column * p.stride_w) - (int)p.pad_w;
 #endif
-    copy_pixels(to, from, z * p.CHANNELS + tap.channel, column, row, at.image, j * p.dilation_w, i * p.dilation_h, full);
+    tma_load_im2col(to, from, z * p.CHANNELS + tap.channel, column, row, at.image, j * p.dilation_w, i * p.dilation_h, full);
 }
 #endif
 
@@ -94,7 +92,7 @@ struct Place {
 DEVICE Place place_of(const Product& p, const Block& block) {
     Place place;
     place.block = block;
-    place.k = block.part * p.depth;
+    place.k = block.split * p.depth;
 #if MODE == FORWARD || MODE == DATA
     place.pixel = pixel_of(p, block.m);
     place.tap = tap_of(p, place.k);
@@ -123,18 +121,18 @@ DEVICE void next_64(const Product& p, Place& place) {
 DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u64* full) {
     const Block& block = place.block;
 #if MODE == FORWARD || MODE == DATA
-    copy_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
+    load_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
 #elif A_ALONG_K
-    copy_box(to, p.a, place.k, block.m, block.z, full);
+    tma_load(to, p.a, place.k, block.m, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_M; panel += 64) {
 #if TRANSPOSED
-        copy_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
+        load_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
 #elif MODE == WEIGHT
-        copy_box(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.m + panel, place.k, 0, full);
+        tma_load(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.m + panel, place.k, 0, full);
 #else
-        copy_box(to + panel * DEPTH, p.a, block.m + panel, place.k, block.z, full);
+        tma_load(to + panel * DEPTH, p.a, block.m + panel, place.k, block.z, full);
 #endif
     }
 #endif
@@ -146,29 +144,29 @@ DEVICE void bring_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, 
 #if CLUSTER > 1
     const u32 share = TILE_N / CLUSTER;
 #if B_ALONG_K
-    copy_box_to_all(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
+    tma_load_multicast(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
 #else
 #pragma unroll
     for (u32 i = 0; i < share; i += 64) {
         const u32 panel = rank * share + i;
-        copy_box_to_all(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+        tma_load_multicast(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
     }
 #endif
 #elif B_ALONG_K
-    copy_box(to, p.b, place.k, block.n, block.z, full);
+    tma_load(to, p.b, place.k, block.n, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_N; panel += 64) {
 #if MODE == DATA
         const Tap& tap = place.tap;
-        copy_box(to + panel * DEPTH, p.b, block.n + panel, tap.i * p.product.kernel_w + tap.j,
+        tma_load(to + panel * DEPTH, p.b, block.n + panel, tap.i * p.product.kernel_w + tap.j,
                  block.z * p.product.outputs + tap.channel, full);
 #elif TRANSPOSED
-        copy_box(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.n + panel, place.k, 0, full);
+        tma_load(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.n + panel, place.k, 0, full);
 #elif MODE == WEIGHT
-        copy_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
+        load_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
 #else
-        copy_box(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+        tma_load(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
 #endif
     }
 #endif

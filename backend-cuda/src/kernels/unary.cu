@@ -11,8 +11,8 @@ struct UnaryParams {
 struct UnaryOf {
     const UnaryParams& p;
     DEVICE_MEMBER float one(u32 i) const { return evaluate(p.f, load(p.x, p.type, i), p.y.control, i); }
-    DEVICE_MEMBER void eight(u32 i, float (&v)[8]) const {
-        load8(p.x, p.type, i, v);
+    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
+        load8_once(p.x, p.type, i, v);
         if (p.f.code == UNARY_ID) return;
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = evaluate(p.f, v[j], p.y.control, i + j);

@@ -1,20 +1,11 @@
 // Products of halves by whole warpgroups (wgmma, sm_90a): TILE_M × TILE_N results a block, 64 rows for each group of
-// four warps, 64 of k at a time. Both operands are read from shared memory by the tensor cores themselves.
-//
-// Lines of 128 bytes (64 halves of k, or of m or n) lie one after the other; the 16-byte pieces of line i stand in
-// places exchanged by i mod 8, so that eight lines fill all banks ("128-byte swizzle"). Operands that are contiguous
-// along m or n come in panels of 64.
+// four warps, 64 of k at a time. Both operands are read from shared memory by the tensor cores themselves (wgmma.cuh).
 //
 // Copies run STAGES ahead. What they wrote is handed to the tensor cores by a fence between the two ways to memory.
 
-#define DEPTH 64
 #define STAGES 3
-#define PANELS_N (TILE_N / 64)
-#define A_HALVES (TILE_M * DEPTH)
-#define B_HALVES (TILE_N * DEPTH)
-#define STAGE (A_HALVES + B_HALVES)
-#define A_EIGHTS (A_HALVES / 8 / THREADS)
-#define B_EIGHTS (B_HALVES / 8 / THREADS)
+#define A_VEC8S (A_HALVES / 8 / THREADS)
+#define B_VEC8S (B_HALVES / 8 / THREADS)
 // Threads along a line, and lines between two eights of a thread.
 #define A_ACROSS (A_ALONG_K ? DEPTH / 8 : TILE_M / 8)
 #define B_ACROSS (B_ALONG_K ? DEPTH / 8 : TILE_N / 8)
@@ -28,85 +19,74 @@ DEVICE u32 place(u32 line, u32 across, u32 lines) {
 
 KERNEL(wgmma, Product) {
     SHARED_BYTES(bytes);
-    // The pattern of exchanged pieces repeats every 1024 bytes.
     u16* const stages = (u16*)bytes;
     const u32 t = thread_index(), warp = t / 32;
     const Block block = tile_of(p, block_x(), TILE_M, TILE_N);
-    const u32 begin_k = block.part * p.depth;
+    const u32 begin_k = block.split * p.depth;
     const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
     const u32 steps = (end_k - begin_k + DEPTH - 1) / DEPTH;
 
     const u32 a_line = t / A_ACROSS, a_across = t % A_ACROSS, b_line = t / B_ACROSS, b_across = t % B_ACROSS;
-    Side a_side[A_ALONG_K ? A_EIGHTS : 1], b_side[B_ALONG_K ? B_EIGHTS : 1];
+    Side a_side[A_ALONG_K ? A_VEC8S : 1], b_side[B_ALONG_K ? B_VEC8S : 1];
 #pragma unroll
-    for (u32 i = 0; i < (A_ALONG_K ? A_EIGHTS : 1); i++) {
+    for (u32 i = 0; i < (A_ALONG_K ? A_VEC8S : 1); i++) {
         u32 m = block.m + (A_ALONG_K ? a_line + i * A_STEP : a_across * 8);
         a_side[i] = side_of_row(p, block.z, m < p.ROWS ? m : 0);
     }
 #pragma unroll
-    for (u32 i = 0; i < (B_ALONG_K ? B_EIGHTS : 1); i++) {
+    for (u32 i = 0; i < (B_ALONG_K ? B_VEC8S : 1); i++) {
         u32 n = block.n + (B_ALONG_K ? b_line + i * B_STEP : b_across * 8);
         b_side[i] = side_of_column(p, block.z, n < p.COLUMNS ? n : 0);
     }
+    const Operands operands = operands_of(stages);
+    const u32 start = shared_address(stages);
     float sums[TILE_N / 8][4] = {};
 
     auto bring = [&](u32 step) {
         const u32 k0 = begin_k + step * DEPTH;
-        u16* const a = stages + step % STAGES * STAGE;
-        u16* const b = a + A_HALVES;
+        const u32 a = start + step % STAGES * STAGE * 2, b = a + A_HALVES * 2;
         if (step < steps) {
 #pragma unroll
-            for (u32 i = 0; i < A_EIGHTS; i++) {
+            for (u32 i = 0; i < A_VEC8S; i++) {
                 const u32 line = a_line + i * A_STEP;
                 const u32 m = block.m + (A_ALONG_K ? line : a_across * 8), k = k0 + (A_ALONG_K ? a_across * 8 : line);
                 u32 at = row_start(p, a_side[A_ALONG_K ? i : 0], m, k, end_k);
-                u16* to = a + place(line, a_across, A_ALONG_K ? TILE_M : DEPTH);
-                copy_beside(to, (const u16*)p.ROW_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
+                const u32 to = a + 2 * place(line, a_across, A_ALONG_K ? TILE_M : DEPTH);
+                cp_async(to, (const u16*)p.ROW_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
 #pragma unroll
-            for (u32 i = 0; i < B_EIGHTS; i++) {
+            for (u32 i = 0; i < B_VEC8S; i++) {
                 const u32 line = b_line + i * B_STEP;
                 const u32 n = block.n + (B_ALONG_K ? line : b_across * 8), k = k0 + (B_ALONG_K ? b_across * 8 : line);
                 u32 at = column_start(p, b_side[B_ALONG_K ? i : 0], n, k, end_k);
-                u16* to = b + place(line, b_across, B_ALONG_K ? TILE_N : DEPTH);
-                copy_beside(to, (const u16*)p.COLUMN_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
+                const u32 to = b + 2 * place(line, b_across, B_ALONG_K ? TILE_N : DEPTH);
+                cp_async(to, (const u16*)p.COLUMN_OPERAND + (at != NOWHERE ? at : 0), at != NOWHERE);
             }
         }
-        close_copies();
+        cp_async_commit();
     };
 
     for (u32 step = 0; step < STAGES - 1; step++) bring(step);
     for (u32 step = 0; step < steps; step++) {
-        wait_for_copies<STAGES - 2>();
-        fence_for_tensor_cores();
+        cp_async_wait<STAGES - 2>();
+        fence_proxy_async();
         barrier();
-        const u16* const a = stages + step % STAGES * STAGE;
-        const u16* const b = a + A_HALVES;
-        // 64 rows of a: lines of this group, or its panel.
-        const u16* const own = a + warp / 4 * 64 * 64;
-        start_products();
-#pragma unroll
-        for (u32 k = 0; k < DEPTH; k += 16) {
-            u64 left = A_ALONG_K ? lines_along_k(own + k) : lines_across(own + k * 64, DEPTH * 128);
-            u64 right = B_ALONG_K ? lines_along_k(b + k) : lines_across(b + k * 64, DEPTH * 128);
-            group_multiply_add<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
-        }
-        close_products();
+        multiply_stage(sums, operands, step % STAGES);
         bring(step + STAGES - 1);
-        wait_for_products(sums);
+        wgmma_wait(sums);
     }
-    wait_for_copies<0>();
+    cp_async_wait<0>();
     barrier();
 
     // Each warp has 16 rows; eight results side by side meet in one lane.
-    float* const slab = (float*)bytes + warp * SLAB_FLOATS(TILE_N);
+    float* const tile = (float*)bytes + warp * EPILOGUE_FLOATS(TILE_N);
     const bool whole = p.splits == 1;
     Epilogue e;
     if (whole) e = begin(p.y);
     Seen seen = {};
 #pragma unroll
-    for (u32 j = 0; j < TILE_N / 8; j++) keep<TILE_N>(slab, j * 8, sums[j]);
+    for (u32 j = 0; j < TILE_N / 8; j++) keep<TILE_N>(tile, j * 8, sums[j]);
     warp_barrier();
-    store_kept<TILE_N>(p, block, block.m + warp * 16, block.n, slab, e, seen);
+    store_kept<TILE_N>(p, block, block.m + warp * 16, block.n, tile, e, seen);
     if (whole) end(p.y, e, seen);
 }

@@ -10,23 +10,20 @@
 // CLUSTER blocks work side by side on rows below each other: each brings its own rows, and its share of the columns to
 // all of them, so that the second cache gives columns once. A stage is empty when the groups of all have read it.
 
-#define A_HALVES (TILE_M * DEPTH)
-#define B_HALVES (TILE_N * DEPTH)
-#define STAGE (A_HALVES + B_HALVES)
-#define SLAB 32
+#define EPILOGUE_COLUMNS 32
 #define WARPS (CONSUMERS / 32)
-#define SLABS (WARPS * SLAB_FLOATS(SLAB) * 4)
+#define EPILOGUE_BYTES (WARPS * EPILOGUE_FLOATS(EPILOGUE_COLUMNS) * 4)
 // Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where registers allow it, sums
 // of LONGEST terms are added by threads, which round to nearest, as finish.cu adds parts.
 #define ADDS (TILE_N <= 128)
 #define CHUNK (LONGEST / DEPTH)
 
-static_assert(32 * sizeof(Seen) <= SLAB_FLOATS(SLAB) * sizeof(float), "room for what 32 threads have seen");
+static_assert(32 * sizeof(Seen) <= EPILOGUE_FLOATS(EPILOGUE_COLUMNS) * sizeof(float), "room for what 32 threads have seen");
 
 KERNEL(wgmma_tma, TmaProduct) {
     SHARED_BYTES(bytes);
     u16* const stages = (u16*)bytes;
-    u64* const full = (u64*)(bytes + STAGES * STAGE * 2 + SLABS);
+    u64* const full = (u64*)(bytes + STAGES * STAGE * 2 + EPILOGUE_BYTES);
     u64* const empty = full + STAGES;
     const Product& q = p.product;
     const u32 t = thread_index(), warp = t / 32, lane = t % 32;
@@ -35,10 +32,10 @@ KERNEL(wgmma_tma, TmaProduct) {
     const u32 tiles = (q.ROWS + height - 1) / height * ((q.COLUMNS + TILE_N - 1) / TILE_N) * q.batch * q.splits;
     if (t == 0) {
         for (u32 i = 0; i < STAGES; i++) {
-            start_phases(&full[i], 1);
-            start_phases(&empty[i], WARPS * CLUSTER);
+            mbarrier_init(&full[i], 1);
+            mbarrier_init(&empty[i], WARPS * CLUSTER);
         }
-        fence_phases();
+        fence_mbarrier_init();
     }
 #if CLUSTER > 1
     const u32 rank = cluster_rank();
@@ -56,9 +53,9 @@ KERNEL(wgmma_tma, TmaProduct) {
     // Called by all lanes of a warp.
     auto release = [&](u32 stage) {
 #if CLUSTER > 1
-        if (lane < CLUSTER) arrive_in(&empty[stage], lane);
+        if (lane < CLUSTER) mbarrier_arrive_in(&empty[stage], lane);
 #else
-        if (lane == 0) arrive(&empty[stage]);
+        if (lane == 0) mbarrier_arrive(&empty[stage]);
 #endif
     };
 
@@ -69,12 +66,12 @@ KERNEL(wgmma_tma, TmaProduct) {
         if (stage == STAGES) stage = 0, phase ^= 1;
     };
     auto steps_of = [&](const Block& block) {
-        const u32 rest = q.k - block.part * q.depth;
+        const u32 rest = q.k - block.split * q.depth;
         return ((rest < q.depth ? rest : q.depth) + DEPTH - 1) / DEPTH;
     };
 
     if (warp >= WARPS) {
-        give_registers();
+        setmaxnreg_dec();
         if (t != CONSUMERS) return;
         for (u32 tile = first; tile < tiles; tile += clusters) {
             Place place = place_of(q, block_at(tile));
@@ -83,8 +80,8 @@ KERNEL(wgmma_tma, TmaProduct) {
             for (u32 step = 0; step < steps; step++, next(), next_64(q, place)) {
                 u16* const a = stages + stage * STAGE;
                 // In the first round nobody has to be waited for: the phase before the first counts as complete.
-                wait_for_phase(&empty[stage], phase ^ 1);
-                expect_bytes(&full[stage], STAGE * 2);
+                mbarrier_wait(&empty[stage], phase ^ 1);
+                mbarrier_arrive_expect_tx(&full[stage], STAGE * 2);
                 bring_a(a, p, place, &full[stage]);
                 bring_b(a + A_HALVES, p, place, rank, &full[stage]);
             }
@@ -92,13 +89,14 @@ KERNEL(wgmma_tma, TmaProduct) {
         return;
     }
 
-    take_registers();
-    float* const slab = (float*)(bytes + STAGES * STAGE * 2) + warp * SLAB_FLOATS(SLAB);
+    setmaxnreg_inc();
+    const Operands operands = operands_of(stages);
+    float* const epilogue_tile = (float*)(bytes + STAGES * STAGE * 2) + warp * EPILOGUE_FLOATS(EPILOGUE_COLUMNS);
     const bool whole = q.splits == 1;
     Epilogue e;
     if (whole) e = begin(q.y);
     // What a thread has seen waits where results go out, while these are being summed: registers are scarce.
-    Seen* const kept = (Seen*)slab + lane;
+    Seen* const kept = (Seen*)epilogue_tile + lane;
     *kept = Seen{};
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += clusters) {
@@ -109,24 +107,14 @@ KERNEL(wgmma_tma, TmaProduct) {
         auto multiply_to = [&](u32 end) {
 #pragma unroll 1
             for (; step < end; step++, next()) {
-                const u16* const a = stages + stage * STAGE;
-                const u16* const b = a + A_HALVES;
-                const u16* const own = a + warp / 4 * 64 * 64;
-                wait_for_phase(&full[stage], phase);
-                start_products();
-#pragma unroll
-                for (u32 k = 0; k < DEPTH; k += 16) {
-                    u64 left = A_ALONG_K ? lines_along_k(own + k) : lines_across(own + k * 64, DEPTH * 128);
-                    u64 right = B_ALONG_K ? lines_along_k(b + k) : lines_across(b + k * 64, DEPTH * 128);
-                    group_multiply_add<!A_ALONG_K, !B_ALONG_K>(sums, left, right);
-                }
-                close_products();
+                mbarrier_wait(&full[stage], phase);
+                multiply_stage(sums, operands, stage);
                 // The products of the step before are done, while these run: its stage is free.
-                wait_for_all_products_but_one();
+                wgmma_wait_but_one();
                 if (step != 0) release(before);
                 before = stage;
             }
-            wait_for_products(sums);
+            wgmma_wait(sums);
         };
 #if ADDS
         float total[TILE_N / 8][4] = {};
@@ -146,13 +134,17 @@ KERNEL(wgmma_tma, TmaProduct) {
 
         Seen seen = *kept;
         warp_barrier();
-        // Each warp has 16 rows; eight results side by side meet in one lane, SLAB columns at a time.
+        // Each warp has 16 rows; eight results side by side meet in one lane, EPILOGUE_COLUMNS columns at a time. One round
+        // of instructions for all: eight times as many would not fit the instruction cache.
+#pragma unroll 1
+        for (u32 c = 0; c < TILE_N / EPILOGUE_COLUMNS; c++) {
+            // Registers have no index: a branch finds them.
 #pragma unroll
-        for (u32 c = 0; c < TILE_N / SLAB; c++) {
-#pragma unroll
-            for (u32 j = 0; j < SLAB / 8; j++) keep<SLAB>(slab, j * 8, sums[c * (SLAB / 8) + j]);
+            for (u32 j = 0; j < TILE_N / 8; j++) {
+                if (j * 8 / EPILOGUE_COLUMNS == c) keep<EPILOGUE_COLUMNS>(epilogue_tile, j * 8 % EPILOGUE_COLUMNS, sums[j]);
+            }
             warp_barrier();
-            store_kept<SLAB>(q, block, block.m + warp * 16, block.n + c * SLAB, slab, e, seen);
+            store_kept<EPILOGUE_COLUMNS>(q, block, block.m + warp * 16, block.n + c * EPILOGUE_COLUMNS, epilogue_tile, e, seen);
             warp_barrier();
         }
         *kept = seen;
