@@ -79,7 +79,7 @@ export const changes = (numbers) => ({ numbers, in: true, out: true });
 
 /** @type {WebAssembly.Module | undefined} */
 let module;
-/** @type {{ memory: WebAssembly.Memory, functions: Record<string, Exported> } | undefined} */
+/** @type {{ memory: WebAssembly.Memory, functions: Record<string, Exported>, bytes: Uint8Array } | undefined} */
 let running;
 
 /**
@@ -102,8 +102,16 @@ function instance() {
   running = {
     memory: /** @type {WebAssembly.Memory} */ (memory),
     functions: /** @type {Record<string, Exported>} */ (/** @type {unknown} */ (functions)),
+    bytes: new Uint8Array(),
   };
   return running;
+}
+
+/** The bytes of the memory; one that has grown has another buffer, and the old one no bytes. */
+function inside() {
+  const one = instance();
+  if (one.bytes.byteLength === 0) one.bytes = new Uint8Array(one.memory.buffer);
+  return one.bytes;
 }
 
 /**
@@ -117,10 +125,10 @@ export function status(name, given) {
   let bytes = 0;
   for (const one of given) if (typeof one === "object") bytes += room(one);
   try {
-    const { memory, functions } = instance();
+    const { functions } = instance();
     const base = functions.gs_npm_reserve(bytes) >>> 0;
     if (base === 0) throw new RangeError(`gradscale: no memory for ${bytes} bytes`);
-    const inside = new Uint8Array(memory.buffer);
+    const before = inside();
     let at = base;
     const values = [];
     for (const one of given) {
@@ -129,13 +137,12 @@ export function status(name, given) {
         continue;
       }
       values.push(at);
-      if (one.in) inside.set(outside(one), at);
+      if (one.in) before.set(outside(one), at);
       at += room(one);
     }
     const answer = STATUSES[functions[name](...values)];
     if (answer !== "GS_OK") return answer;
-    // Memory that has grown is another buffer.
-    const after = new Uint8Array(memory.buffer);
+    const after = inside();
     at = base;
     for (const one of given) {
       if (typeof one !== "object") continue;
@@ -166,17 +173,19 @@ export function call(name, ...given) {
  * @param {Status} answer
  */
 export function refused(answer) {
-  const { memory, functions } = instance();
-  const inside = new Uint8Array(memory.buffer);
-  const start = functions.gs_status_text(STATUSES.indexOf(answer)) >>> 0;
-  return new GradscaleError(answer, new TextDecoder().decode(inside.slice(start, inside.indexOf(0, start))));
+  const start = instance().functions.gs_status_text(STATUSES.indexOf(answer)) >>> 0;
+  const bytes = inside();
+  return new GradscaleError(answer, new TextDecoder().decode(bytes.slice(start, bytes.indexOf(0, start))));
 }
 
 /** @param {Span} span */
 const room = (span) => (span.numbers.byteLength + 15) & ~15;
 
 /** @param {Span} span */
-const outside = ({ numbers }) => new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+function outside({ numbers }) {
+  if (numbers instanceof Uint8Array) return numbers;
+  return new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+}
 
 /** Which vectors the kernels use: `"SIMD128"`, or `"portable"` where the engine has none. */
 export function instructionSet() {

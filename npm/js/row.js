@@ -13,19 +13,21 @@ const FLUSHES = /** @type {const} */ ([
 ]);
 /** How much a row observes, as gs_detail numbers it. */
 export const DETAILS = /** @type {const} */ (["none", "counts", "full", "moments"]);
-const COUNTS = /** @type {const} */ ([
-  "count",
-  "zeros",
-  "infinite",
-  "nan",
-  "flushed",
-  "overflowed",
-  "subnormal",
-]);
-
 /** @typedef {(typeof FLUSHES)[number]} Flush */
 /** @typedef {(typeof DETAILS)[number]} Detail */
-/** @typedef {Record<(typeof COUNTS)[number] | "amax" | "exponent", number>} Counts */
+/**
+ * Counters of a row.
+ * @typedef {object} Counts
+ * @property {number} count Values seen.
+ * @property {number} zeros Zeros before the store.
+ * @property {number} infinite Infinities before the store.
+ * @property {number} nan NaN before the store.
+ * @property {number} flushed Values that were not zero and became zero.
+ * @property {number} overflowed Finite values too large for the store.
+ * @property {number} subnormal Subnormal results.
+ * @property {number} amax Largest finite magnitude, 0 if there is none.
+ * @property {number} exponent The exponent at which the values were seen.
+ */
 /** @typedef {{ exponent?: number, detail?: Detail, format?: import("./casts.js").Format, flush?: Flush }} RowOptions */
 
 /** Bytes of a row: its header, and 280 words. */
@@ -101,8 +103,19 @@ export class Row {
     const bytes = new Uint8Array(64);
     call("gs_row_counts", reads(this.#bytes), writes(bytes));
     const view = new DataView(bytes.buffer);
-    const entries = COUNTS.map((key, i) => [key, Number(view.getBigUint64(8 * i, true))]);
-    return { ...Object.fromEntries(entries), amax: view.getFloat32(56, true), exponent: view.getInt32(60, true) };
+    /** @param {number} at */
+    const wide = (at) => view.getUint32(at, true) + 2 ** 32 * view.getUint32(at + 4, true);
+    return {
+      count: wide(0),
+      zeros: wide(8),
+      infinite: wide(16),
+      nan: wide(24),
+      flushed: wide(32),
+      overflowed: wide(40),
+      subnormal: wide(48),
+      amax: view.getFloat32(56, true),
+      exponent: view.getInt32(60, true),
+    };
   }
 
   /**

@@ -59,7 +59,47 @@ export class Row {
 }
 export type Flush = (typeof FLUSHES)[number];
 export type Detail = (typeof DETAILS)[number];
-export type Counts = Record<(typeof COUNTS)[number] | "amax" | "exponent", number>;
+/**
+ * Counters of a row.
+ */
+export type Counts = {
+    /**
+     * Values seen.
+     */
+    count: number;
+    /**
+     * Zeros before the store.
+     */
+    zeros: number;
+    /**
+     * Infinities before the store.
+     */
+    infinite: number;
+    /**
+     * NaN before the store.
+     */
+    nan: number;
+    /**
+     * Values that were not zero and became zero.
+     */
+    flushed: number;
+    /**
+     * Finite values too large for the store.
+     */
+    overflowed: number;
+    /**
+     * Subnormal results.
+     */
+    subnormal: number;
+    /**
+     * Largest finite magnitude, 0 if there is none.
+     */
+    amax: number;
+    /**
+     * The exponent at which the values were seen.
+     */
+    exponent: number;
+};
 export type RowOptions = {
     exponent?: number;
     detail?: Detail;
@@ -68,5 +108,4 @@ export type RowOptions = {
 };
 /** What a store does with results below the least normal number, as gs_flush numbers them. */
 declare const FLUSHES: readonly ["nearest", "toward_zero", "then_round", "round_then_flush", "unbounded_then_flush"];
-declare const COUNTS: readonly ["count", "zeros", "infinite", "nan", "flushed", "overflowed", "subnormal"];
 export {};
