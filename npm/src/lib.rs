@@ -3,8 +3,10 @@
 //! instance which fails can be thrown away.
 #![cfg(target_arch = "wasm32")]
 
-use gradscale_c::{GS_VERSION_NUMBER, gs_counts, gs_flush, gs_format, gs_row, gs_row_counts, gs_row_merge, gs_row_store16};
 use gradscale_c::gs_status::{self, GS_FORMAT, GS_LENGTH, GS_OK, GS_OTHER};
+use gradscale_c::{
+    GS_VERSION_NUMBER, gs_counts, gs_flush, gs_format, gs_row, gs_row_counts, gs_row_merge, gs_row_store16,
+};
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
     ops::Gemm,
@@ -73,9 +75,8 @@ pub unsafe extern "C" fn gs_npm_store16(
         return unsafe { gs_row_store16(row, v, from, y, count) };
     };
     // SAFETY: promised by the caller; a half is 16 bits, whatever they are.
-    let (x, y) = unsafe {
-        (std::slice::from_raw_parts(v, count), std::slice::from_raw_parts_mut(y.cast::<f16>(), count))
-    };
+    let (x, y) =
+        unsafe { (std::slice::from_raw_parts(v, count), std::slice::from_raw_parts_mut(y.cast::<f16>(), count)) };
     let Ok(seen) = cpu.store(Slice::F32(x), from, SliceMut::F16(y), old.exponent, detail) else { return GS_LENGTH };
     let seen = gs_row { words: seen.to_words(), ..old };
     // SAFETY: promised by the caller.

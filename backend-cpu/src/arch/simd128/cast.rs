@@ -3,8 +3,8 @@
 
 use crate::arch::quads::{self, LANES};
 use core::arch::wasm32::{
-    f32x4_add, f32x4_sub, i32x4_add, i32x4_ge, i32x4_gt, i32x4_lt, i32x4_shl, i32x4_splat,
-    u16x8_narrow_i32x4, u32x4_load_extend_u16x4, u32x4_shr, v128, v128_and, v128_bitselect, v128_load, v128_or, v128_store,
+    f32x4_add, f32x4_sub, i32x4_add, i32x4_ge, i32x4_gt, i32x4_lt, i32x4_shl, i32x4_splat, u16x8_narrow_i32x4,
+    u32x4_load_extend_u16x4, u32x4_shr, v128, v128_and, v128_bitselect, v128_load, v128_or, v128_store,
     v128_store64_lane,
 };
 use half::f16;
