@@ -114,6 +114,14 @@ else
     skip "the package" "rustup target add $UNKNOWN, or npm/test.sh --install"
 fi
 
+# What the workspace's lints do not see.
+if [ -n "$all" ] && have_library "$UNKNOWN"; then
+    for flags in "" "-C target-feature=+simd128"; do
+        export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS=$flags
+        quiet cargo clippy --quiet --locked --profile tested --target "$UNKNOWN" -p gradscale-npm -p gradscale-cpu -- -D warnings
+    done
+fi
+
 # The kernels and the suite, as programs of WASI, which have arguments and an output. What is compiled for vectors has the
 # portable kernels beside those of SIMD128; --all tries them without vectors too.
 suite() {
@@ -123,7 +131,7 @@ suite() {
         cargo test --quiet --locked --profile tested --target "$WASI" -p gradscale-cpu "$@" --no-run --message-format=json |
             sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
     }
-    quiet node --no-warnings test/wasi.mjs "$(program --lib)" --quiet --skip math
+    quiet node --no-warnings test/wasi.mjs "$(program --lib)" --nocapture --skip math
     timeout "$LIMIT" node --no-warnings test/wasi.mjs "$(program --test conformance)" >"$directory/suite" 2>&1 ||
         { grep -v 'ok$' "$directory/suite"; fail "the suite on $sets"; }
     local found
