@@ -106,6 +106,12 @@ if have_library "$UNKNOWN"; then
         echo "$file: $(stat -c %s "node_modules/gradscale/$file.wasm") bytes, $tests tests, $(cat rows.txt)"
     done
     unset GRADSCALE_MODULE
+    if [ -n "$all" ] && have chromium; then
+        quiet node browser.mjs
+        cat "$directory/output"
+    elif [ -n "$all" ]; then
+        skip "a browser" "apt-get install chromium"
+    fi
     if [ -x "$tsc" ]; then
         quiet "$tsc" --noEmit --strict --target es2022 --module nodenext types.test.mts
     fi
