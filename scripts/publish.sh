@@ -93,7 +93,8 @@ fi
 cargo publish --quiet --workspace --dry-run --locked || fail "cargo publish --dry-run"
 echo "packages: $(echo "$crates" | wc -w), built from what is in them"
 
-if have npm && npm/build.sh "$directory/npm" >/dev/null; then
+if have npm && compgen -G "$(rustc --print target-libdir --target wasm32-unknown-unknown 2>/dev/null)/libstd-*.rlib" >/dev/null; then
+    npm/build.sh "$directory/npm" >/dev/null || fail "the npm package"
     (cd "$directory" && npm pack --silent ./npm >/dev/null) || fail "npm pack"
 else
     skip "the npm package" "npm/test.sh --install"
