@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("CLASSES BATCH WEIGHTS ANSWER".into());
     };
     let mut parameters = Parameters::seeded(0);
-    let net = FasterRcnn::new(&mut parameters.at("net"), Scale::PAPER, classes.parse()?);
+    let net = FasterRcnn::new(&mut parameters.at("net"), Scale { dropout: false, ..Scale::PAPER }, classes.parse()?);
     let (flat, image) = net.flattened();
     let module = |layer: &str| {
         let module = TorchModule::named(layer.strip_prefix("net.")?);

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """SegNet on CamVid by all methods, over three seeds, at two sizes: README's tables, docs/science.md and its drawings.
 
-usage: scripts/camvid.py --data DIRECTORY --results DIRECTORY [--steps 600] [--until readme|90x120|180x240]
+usage: scripts/camvid.py --data DIRECTORY --results DIRECTORY [--until readme|90x120|180x240]
 
 DIRECTORY of data holds camvid-90x120 and camvid-180x240. Each training is kept in the directory of results, and what is
-there is not trained again: 45 minutes for README on two cores, an hour and a quarter for the smaller size, four for the
-larger. What is missing is said. Needs matplotlib. The data are for non-commercial research; nothing of them gets out.
+there is not trained again: 45 minutes for README on two cores, an hour and a quarter for each size. What is missing is said. Needs matplotlib. The data are for non-commercial research; nothing of them gets out.
 """
 import argparse
 import json
@@ -17,7 +16,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SIZES = ["90x120", "180x240"]
+# Steps of each size.
+SIZES = {"90x120": 600, "180x240": 160}
+SMALL, LARGE = SIZES
 SEEDS = [0, 1, 2]
 # What the sum over pixels is divided by (`--pixels`): as many as the paper has, or those that a batch has.
 PAPERS, OWN = "2073600", "batch"
@@ -35,7 +36,7 @@ class Trainings:
     """What was trained, each in a directory of its own."""
 
     def __init__(self, asked):
-        self.data, self.results, self.steps = asked.data, asked.results, asked.steps
+        self.data, self.results = asked.data, asked.results
         subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "gradscale-cli"], cwd=ROOT, check=True)
         # A copy, so that all are of one commit whatever is built meanwhile.
         target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
@@ -43,7 +44,7 @@ class Trainings:
         self.program = pathlib.Path(shutil.copy(pathlib.Path(target, "release", "gradscale"), self.results)).resolve()
 
     def directory(self, size, pixels, seed, method):
-        return self.results / f"{size}-{pixels}-{seed}-{method.replace(':', '-')}-{self.steps}"
+        return self.results / f"{size}-{pixels}-{seed}-{method.replace(':', '-')}-{SIZES[size]}"
 
     def train(self, size, pixels, seed, method):
         """Trains, if that was not done before and the data are there."""
@@ -51,8 +52,8 @@ class Trainings:
         if not data.is_dir() or (out / "results.json").exists():
             return
         command = [self.program, "compare", "--data", data, "--out", out, "--pixels", pixels]
-        command += ["--width", "16", "--batch", "12", "--iters", str(self.steps), "--seed", str(seed)]
-        subprocess.run([*command, "--eval-every", str(max(1, self.steps // 12)), "--methods", method], check=True)
+        command += ["--width", "16", "--batch", "12", "--iters", str(SIZES[size]), "--seed", str(seed)]
+        subprocess.run([*command, "--eval-every", str(SIZES[size] // 12), "--methods", method], check=True)
 
     def found(self, size, pixels, methods):
         """The results of each training that there is."""
@@ -95,8 +96,8 @@ def readme(trainings):
     text = ""
     for pixels, (title, methods) in README.items():
         text += f"**SegNetBasic (16 channels) on CamVid at 90 × 120, {title}**\n\n"
-        text += table(trainings.found(SIZES[0], pixels, methods), methods, False) + "\n"
-    text += f"{trainings.steps} steps of 12 images; mean ± standard deviation over {len(SEEDS)} seeds. "
+        text += table(trainings.found(SMALL, pixels, methods), methods, False) + "\n"
+    text += f"{SIZES[SMALL]} steps of 12 images; mean ± standard deviation over {len(SEEDS)} seeds. "
     text += "Written by `scripts/camvid.py`; [all methods](docs/science.md).\n"
     path = ROOT / "README.md"
     before, _, rest = path.read_text().partition(begin)
@@ -142,7 +143,7 @@ def page(plt, trainings):
     folder.mkdir(exist_ok=True)
     text = f"""# SegNet on CamVid
 
-Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {trainings.steps} steps of 12 images, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare, orders do. Its loss scale is `dynamic:10`, its gradient scaling `gs:authors`.
+Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL]} steps of 12 images at 90 × 120 and {SIZES[LARGE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare, orders do. Its loss scale is `dynamic:10`, its gradient scaling `gs:authors`.
 """
     for size in SIZES:
         text += f"\n## {size.replace('x', ' × ')}\n\n"
@@ -163,8 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--results", type=pathlib.Path, required=True)
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--until", choices=["readme", *SIZES], default=SIZES[-1])
+    parser.add_argument("--until", choices=["readme", *SIZES], default=LARGE)
     asked = parser.parse_args()
     try:
         import matplotlib
@@ -175,8 +175,8 @@ def main():
     except ImportError:
         sys.exit("scripts/camvid.py needs matplotlib: pip install matplotlib")
     trainings = Trainings(asked)
-    todo = [(SIZES[0], pixels, seed, method) for pixels, (_, ms) in README.items() for seed in SEEDS for method in ms]
-    for size in [] if asked.until == "readme" else SIZES[: SIZES.index(asked.until) + 1]:
+    todo = [(SMALL, pixels, seed, method) for pixels, (_, ms) in README.items() for seed in SEEDS for method in ms]
+    for size in {"readme": [], SMALL: [SMALL], LARGE: SIZES}[asked.until]:
         todo += [(size, PAPERS, seed, method) for seed in SEEDS for method in METHODS]
     for one in todo:
         trainings.train(*one)

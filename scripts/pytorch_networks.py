@@ -12,6 +12,11 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from torch import nn
+from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.image_list import ImageList
+from torchvision.ops import MultiScaleRoIAlign
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/golden"), str(ROOT / "scripts")]
@@ -111,6 +116,25 @@ class Detected(Training):
         negative = torch.where(found, -1.0, losses.detach())
         hard = negative.sort(1, descending=True)[1].sort(1)[1] < 3 * found.sum(1, keepdim=True)
         return (boxes + losses[found].sum() + losses[hard & ~found].sum()) / max(int(found.sum()), 1)
+
+
+class Proposed(Training):
+    """What lies between proposing and telling is decided inside of the step, as the engine's host does between its two."""
+
+    def batch(self, sizes):
+        x = self.images(sizes)
+        h, w = sizes[1:3]
+        corners = lambda: torch.rand(12, 2) * torch.tensor([w * 0.8, h * 0.8])
+        boxes = lambda start: torch.cat([start, start + w * (0.05 + 0.15 * torch.rand(12, 2))], 1)
+        labels = lambda: torch.randint(1, CELLS + 1, (12,))
+        return x, [{"boxes": boxes(corners()), "labels": labels()} for _ in x]
+
+    def loss(self, x, targets):
+        size = [tuple(x.shape[2:])] * len(x)
+        features = {"0": self.model.backbone(x)}
+        proposals, of_anchors = self.model.rpn(ImageList(x, size), features, targets)
+        _, of_regions = self.model.roi_heads(features, proposals, size, targets)
+        return sum([*of_anchors.values(), *of_regions.values()])
 
 
 class Heard(Training):
@@ -264,6 +288,29 @@ def small_ssd(network, width):
     return detection.narrowed(model, width)
 
 
+def small_faster_rcnn(width):
+    """Torchvision's Faster R-CNN on VGG-16 with batch norm, which halves three times."""
+    of = lambda channels: -(-channels * width // 64)
+    layers, pools = [], 0
+    for layer in torchvision.models.vgg16_bn().features:
+        if isinstance(layer, nn.Conv2d):
+            layer = nn.Conv2d(3 if layer.in_channels == 3 else of(layer.in_channels), of(layer.out_channels), 3, padding=1)
+        elif isinstance(layer, nn.BatchNorm2d):
+            layer = nn.BatchNorm2d(of(layer.num_features))
+        elif isinstance(layer, nn.MaxPool2d):
+            pools += 1
+            if pools > 3:
+                continue
+        layers.append(layer)
+    backbone = nn.Sequential(*layers)
+    backbone.out_channels = of(512)
+    return FasterRCNN(
+        backbone, rpn_anchor_generator=AnchorGenerator(((8, 16, 32, 64),), ((0.5, 1.0, 2.0),)),
+        box_roi_pool=MultiScaleRoIAlign(["0"], 7, 2), box_head=TwoMLPHead(of(512) * 49, of(4096)),
+        box_predictor=FastRCNNPredictor(of(4096), CELLS + 1), rpn_pre_nms_top_n_train=1000, rpn_post_nms_top_n_train=200,
+        box_batch_size_per_image=64)
+
+
 def training(network, layout):
     """A network as docs/workloads.md trains it."""
     match network:
@@ -275,6 +322,8 @@ def training(network, layout):
             return Classified(small_vision(network, 8), sgd, layout)
         case "ssd-300" | "ssd-512":
             return Detected(small_ssd(network, 8), adamw, layout)
+        case "faster-rcnn":
+            return Proposed(small_faster_rcnn(8), adamw, layout)
         case "segnet-basic":
             return Segmented(SegNetBasic(16, CAMVID), sgd, layout)
         case "segnet":
@@ -293,4 +342,4 @@ def training(network, layout):
 
 # Of images, whose layout counts.
 PICTURES = ["alexnet", "vgg-16", "googlenet", "inception-v2", "inception-v3", "resnet-18", "resnet-50", "ssd-300", "ssd-512",
-            "segnet-basic", "segnet", "dcgan"]
+            "faster-rcnn", "segnet-basic", "segnet", "dcgan"]

@@ -137,6 +137,8 @@ impl Backend for Cpu {
             Launch::Pool { p, x, indices, y } => self.run_pool(&p, x, indices, y),
             Launch::Unpool { p, way, x, indices, y } => self.run_unpool(&p, way, x, indices, y),
             Launch::RoiAlign { p, way, x, boxes, y } => self.run_roi_align(&p, way, x, boxes, y),
+            Launch::RoiPool { p, x, boxes, indices, y } => self.run_roi_pool(&p, x, boxes, indices, y),
+            Launch::RoiUnpool { p, x, boxes, indices, y } => self.run_roi_unpool(&p, x, boxes, indices, y),
             Launch::Rows { p, way, x, indices, y } => self.run_rows(&p, way, x, indices, y),
             Launch::Norm { p, x, affine, saved, y } => self.run_norm(&p, x, affine, saved, y),
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, dx, affine),

@@ -7,12 +7,12 @@ use crate::{
     Cpu, Memory,
     elementwise::load,
     epilogue::{BLOCK, Epilogue, Part, merge},
+    parallel::Cost,
     seen::Seen,
 };
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Strided};
 use half::f16;
-use rayon::prelude::*;
 
 /// Elements of a part at least.
 const PART: usize = 1 << 15;
@@ -101,7 +101,9 @@ impl Walk {
     }
 
     /// Works on all stretches of y; results in order. `work` gets steps of the outermost dimension and their stretch.
-    fn each<T: Send, R: Send>(&self, y: &mut [T], work: impl Fn(Range<usize>, &mut [T]) -> R + Sync) -> Vec<R> {
+    fn each<T: Send, R: Send>(
+        &self, cpu: &Cpu, y: &mut [T], work: impl Fn(Range<usize>, &mut [T]) -> R + Sync,
+    ) -> Vec<R> {
         let (outer, step) = (self.dims[0], self.step());
         if step == 0 || outer.len == 0 {
             return vec![];
@@ -110,8 +112,10 @@ impl Walk {
         // A stretch ends where the last run of its last step does.
         let span = self.dims[1..].iter().map(|dim| (dim.len - 1) * dim.y).sum::<usize>() + 1;
         let y = &mut y[self.y..][..(outer.len - 1) * outer.y + span];
-        let parts = y.par_chunks_mut((steps * outer.y).max(span)).enumerate();
-        parts.map(|(i, y)| work(i * steps..outer.len.min((i + 1) * steps), y)).collect()
+        let size = (steps * outer.y).max(span);
+        cpu.pieces_of(Cost::elements(outer.len * step), y, size, |i, y| {
+            work(i * steps..outer.len.min((i + 1) * steps), y)
+        })
     }
 }
 
@@ -141,7 +145,7 @@ impl Cpu {
                 }
             });
         };
-        self.run(|| walk.each(y, work));
+        walk.each(self, y, work);
     }
 
     /// Copies through the epilogue: runs are gathered into a block, finished there, and written back.
@@ -185,7 +189,7 @@ impl Cpu {
             flush(&mut values[..count], &mut pieces);
             row
         };
-        self.run(|| walk.each(y, work))
+        walk.each(self, y, work)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Softmax and cross-entropy.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, reduce::runs};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, parallel::Cost, reduce::runs};
 use gradscale_core::{
     backend::{CrossEntropyArgs, Store},
     ops::{CrossEntropy, CrossEntropyRow},
 };
-use rayon::prelude::*;
 
 /// Rows of a part.
 const PART: usize = 4096;
@@ -20,32 +19,27 @@ impl Cpu {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (head, lse) = out.f32_mut().split_at_mut(2);
         // Loss, weights and rows of each part.
-        let parts: Vec<[f64; 3]> = self.run(|| {
-            lse[..rows]
-                .par_chunks_mut(PART)
-                .enumerate()
-                .map(|(part, lse)| {
-                    let mut sums = [0f64; 3];
-                    let (first, block) = (part * PART, (BLOCK / classes).max(1).next_multiple_of(LANES));
-                    let (mut logits, mut turned) = (self.scratch(block * classes), self.zeros(LANES * classes));
-                    for (i, lse) in lse.chunks_mut(block).enumerate() {
-                        let (start, logits) = (first + i * block, &mut logits[..lse.len() * classes]);
-                        load(self.isa(), x.logits, start * classes, logits);
-                        self.isa().log_sum_exp(logits, classes, &mut turned, lse);
-                        for ((r, lse), logits) in (start..).zip(lse).zip(logits.chunks_exact(classes)) {
-                            let (weight, error) = match p.row(x.labels.integer(r)) {
-                                CrossEntropyRow::Ignored => continue,
-                                CrossEntropyRow::Class(class) => (weight(x, class), *lse - logits[class as usize]),
-                                CrossEntropyRow::Invalid => (1.0, f32::NAN),
-                            };
-                            sums[0] += f64::from(weight) * f64::from(error);
-                            sums[1] += f64::from(weight);
-                            sums[2] += 1.0;
-                        }
-                    }
-                    sums
-                })
-                .collect()
+        let cost = Cost::elements(rows * classes);
+        let parts = self.pieces_of(cost, &mut lse[..rows], PART, |part, lse| {
+            let mut sums = [0f64; 3];
+            let (first, block) = (part * PART, (BLOCK / classes).max(1).next_multiple_of(LANES));
+            let (mut logits, mut turned) = (self.scratch(block * classes), self.zeros(LANES * classes));
+            for (i, lse) in lse.chunks_mut(block).enumerate() {
+                let (start, logits) = (first + i * block, &mut logits[..lse.len() * classes]);
+                load(self.isa(), x.logits, start * classes, logits);
+                self.isa().log_sum_exp(logits, classes, &mut turned, lse);
+                for ((r, lse), logits) in (start..).zip(lse).zip(logits.chunks_exact(classes)) {
+                    let (weight, error) = match p.row(x.labels.integer(r)) {
+                        CrossEntropyRow::Ignored => continue,
+                        CrossEntropyRow::Class(class) => (weight(x, class), *lse - logits[class as usize]),
+                        CrossEntropyRow::Invalid => (1.0, f32::NAN),
+                    };
+                    sums[0] += f64::from(weight) * f64::from(error);
+                    sums[1] += f64::from(weight);
+                    sums[2] += 1.0;
+                }
+            }
+            sums
         });
         let [loss, weights, counted] =
             parts.iter().fold([0f64; 3], |all, part| core::array::from_fn(|i| all[i] + part[i]));

@@ -4,9 +4,8 @@
 //! divided by its largest sum: so numbers stay near 0 however long a sequence is, and no digits are lost. The backward
 //! sums are the forward sums of the sequence read from its end.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, scratch::Scratch};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, parallel::Cost, scratch::Scratch};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
-use rayon::prelude::*;
 
 const NEVER: f32 = Ctc::NEVER;
 
@@ -39,15 +38,17 @@ impl Sums<'_> {
 impl Cpu {
     pub(crate) fn run_ctc(&self, p: &Ctc, x: CtcArgs<&Memory>, losses: &mut Memory, gradient: Option<&mut Memory>) {
         let [batch, frames, classes] = p.logits().map(|size| size as usize);
-        let (losses, each) = (&mut losses.f32_mut()[..batch], frames * classes);
-        let gradient = gradient.filter(|_| each != 0);
-        self.run(|| {
-            if let Some(gradient) = gradient {
-                let gradients = gradient.f32_mut()[..batch * each].par_chunks_mut(each);
-                let all = losses.par_iter_mut().zip(gradients).enumerate();
-                all.for_each(|(n, (loss, gradient))| *loss = self.loss_of(p, x, n, Some(gradient)));
-            } else {
-                losses.par_iter_mut().enumerate().for_each(|(n, loss)| *loss = self.loss_of(p, x, n, None));
+        let each = frames * classes;
+        let gradients: Vec<Option<&mut [f32]>> = match gradient.filter(|_| each != 0) {
+            Some(gradient) => gradient.f32_mut()[..batch * each].chunks_mut(each).map(Some).collect(),
+            None => (0..batch).map(|_| None).collect(),
+        };
+        let mut all: Vec<_> = losses.f32_mut()[..batch].iter_mut().zip(gradients).collect();
+        // Each frame takes a logarithm and some exponentials for each letter.
+        let cost = Cost::elements(16 * batch * each);
+        self.pieces_of(cost, &mut all, 1, |n, one| {
+            for (loss, gradient) in one {
+                **loss = self.loss_of(p, x, n, gradient.as_deref_mut());
             }
         });
     }

@@ -41,7 +41,7 @@ impl Cpu {
                 (Broadcast::All, _) => load(isa, b, start, other),
                 (Broadcast::One, _) => other.fill(few[0]),
                 (_, Some(columns)) => columns.lay(start, other),
-                _ => (start..).zip(&mut *other).for_each(|(i, other)| *other = few[i / cols]),
+                _ => repeat_along_rows(&few, cols, start, other),
             }
             binary(isa, p.op(), seed, start, out, other);
         });
@@ -62,6 +62,16 @@ impl Cpu {
                 isa.zip(out, block, |sum, v| sum + v * first * second * third);
             }
         });
+    }
+}
+
+/// Elements `start..` of a matrix of so many columns that has one value in each row.
+fn repeat_along_rows(values: &[f32], cols: usize, start: usize, out: &mut [f32]) {
+    let mut at = start;
+    while at < start + out.len() {
+        let end = ((at / cols + 1) * cols).min(start + out.len());
+        out[at - start..end - start].fill(values[at / cols]);
+        at = end;
     }
 }
 

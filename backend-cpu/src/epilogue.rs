@@ -4,14 +4,13 @@
 //! belong to parts, whose number depends on the length alone; parts may run on any thread, and their rows merge in
 //! order, so that the sums of a row are the same for every number of threads.
 
-use crate::{Cpu, Memory, arch::Isa, seen::Seen};
+use crate::{Cpu, Memory, arch::Isa, parallel::Cost, seen::Seen};
 use gradscale_core::{
     backend::Store,
     scale::Factor,
     stats::{Detail, Stats},
 };
 use half::f16;
-use rayon::prelude::*;
 
 /// Values that are finished at a time: 16 KiB of f32.
 pub const BLOCK: usize = 4096;
@@ -53,20 +52,12 @@ impl<'a> Part<'a> {
     }
 
     /// Cuts the destination into parts of `size` elements, and works on all of them; results in order.
-    pub fn each<T: Send>(self, size: usize, work: impl Fn(usize, Part<'_>) -> T + Sync) -> Vec<T> {
-        let size = size.max(1);
+    pub fn each<T: Send>(
+        self, cpu: &Cpu, cost: Cost, size: usize, work: impl Fn(usize, Part<'_>) -> T + Sync,
+    ) -> Vec<T> {
         match self {
-            Self::F32(y) => y.par_chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F32(y))).collect(),
-            Self::F16(y) => y.par_chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F16(y))).collect(),
-        }
-    }
-
-    /// As [`Part::each`], on this thread alone.
-    pub fn each_in_turn<T>(self, size: usize, work: impl Fn(usize, Part<'_>) -> T) -> Vec<T> {
-        let size = size.max(1);
-        match self {
-            Self::F32(y) => y.chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F32(y))).collect(),
-            Self::F16(y) => y.chunks_mut(size).enumerate().map(|(i, y)| work(i, Part::F16(y))).collect(),
+            Self::F32(y) => cpu.pieces_of(cost, y, size, |i, y| work(i, Part::F32(y))),
+            Self::F16(y) => cpu.pieces_of(cost, y, size, |i, y| work(i, Part::F16(y))),
         }
     }
 }
@@ -161,7 +152,7 @@ impl Cpu {
         let epilogue = Epilogue::of(&store, self.isa());
         let Store { y, table, to, .. } = store;
         let work = epilogue.dense(len, values);
-        let rows = self.run(|| destination(y, len).each(dense_part(len), &work));
+        let rows = destination(y, len).each(self, Cost::elements(len), dense_part(len), &work);
         merge(&epilogue, &rows, |row| table.merge(to, row));
     }
 }
@@ -176,9 +167,9 @@ const ROW_PARTS: usize = 128;
 
 impl Cpu {
     /// Stores a result row by row. `worker` is asked once for each part, for what adds to the zeros of a row: it may keep
-    /// memory, and what it has read, from one row to the next.
+    /// memory, and what it has read, from one row to the next. `cost` is that of all it does.
     pub(crate) fn rows_of<W: FnMut(usize, &mut [f32])>(
-        &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, y: Store<'_, Self>,
+        &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, cost: Cost, y: Store<'_, Self>,
         worker: impl Fn() -> W + Sync,
     ) {
         let epilogue = Epilogue::of(&y, self.isa());
@@ -187,23 +178,21 @@ impl Cpu {
         // Short rows are finished several at a time.
         let together = (BLOCK / len).max(1);
         let part = rows.div_ceil(ROW_PARTS).next_multiple_of(together);
-        let seen = self.run(|| {
-            destination(y, rows * pixels * channels).each(part * len, |i, mut y| {
-                let (mut row, mut block, mut sums) = (epilogue.row(), self.scratch(together * len), worker());
-                for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
-                    let end = y.len().min(start + together * len);
-                    let block = &mut block[..end - start];
-                    block.fill(0.0);
-                    (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| sums(r, row));
-                    if let Some(bias) = &bias {
-                        for pixel in block.chunks_exact_mut(channels) {
-                            pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
-                        }
+        let seen = destination(y, rows * pixels * channels).each(self, cost, part * len, |i, mut y| {
+            let (mut row, mut block, mut sums) = (epilogue.row(), self.scratch(together * len), worker());
+            for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
+                let end = y.len().min(start + together * len);
+                let block = &mut block[..end - start];
+                block.fill(0.0);
+                (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| sums(r, row));
+                if let Some(bias) = &bias {
+                    for pixel in block.chunks_exact_mut(channels) {
+                        pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
                     }
-                    epilogue.finish(block, y.range(start..end), &mut row);
                 }
-                row
-            })
+                epilogue.finish(block, y.range(start..end), &mut row);
+            }
+            row
         });
         merge(&epilogue, &seen, |row| table.merge(to, row));
     }

@@ -8,6 +8,7 @@ use crate::{
     Cpu, Memory,
     arch::{Isa, LANES, Run, Tile, even},
     epilogue::{Epilogue, Part, destination, merge},
+    parallel::Cost,
     scratch::Scratch,
     seen::Seen,
 };
@@ -29,6 +30,11 @@ pub struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
+    /// The transposed one.
+    const fn turned(self) -> Self {
+        Self { steps: [self.steps[1], self.steps[0]], ..self }
+    }
+
     /// Copies columns `from..from + out.len()` of a row, as f32.
     fn row(&self, isa: Isa, row: usize, from: usize, out: &mut [f32]) {
         let first = self.start + row * self.steps[0] + from * self.steps[1];
@@ -60,20 +66,18 @@ impl<'a> Packed<'a> {
         let width = columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
         let depth = matrices.len() * rows;
         let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);
-        cpu.run(|| {
-            Part::F32(&mut data).each(PACKED_ROWS * width, |i, part| {
-                let Part::F32(mut out) = part else { return };
-                let mut row = i * PACKED_ROWS;
-                // Cut where a panel or a matrix ends.
-                while !out.is_empty() {
-                    let (panel, k) = (row / depth, row % depth);
-                    let count = (out.len() / width).min(rows - k % rows);
-                    let (here, rest) = out.split_at_mut(count * width);
-                    let live = panel * width..columns.min((panel + 1) * width);
-                    pack(cpu, matrices[k / rows], k % rows, live, width, here);
-                    (row, out) = (row + count, rest);
-                }
-            })
+        let cost = Cost::elements(data.len());
+        cpu.pieces_of(cost, &mut data, PACKED_ROWS * width, |i, mut out| {
+            let mut row = i * PACKED_ROWS;
+            // Cut where a panel or a matrix ends.
+            while !out.is_empty() {
+                let (panel, k) = (row / depth, row % depth);
+                let count = (out.len() / width).min(rows - k % rows);
+                let (here, rest) = out.split_at_mut(count * width);
+                let live = panel * width..columns.min((panel + 1) * width);
+                pack(cpu, matrices[k / rows], k % rows, live, width, here);
+                (row, out) = (row + count, rest);
+            }
         });
         Self { data, depth, columns, width }
     }
@@ -90,12 +94,11 @@ fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize,
         return;
     }
     // Stored by columns: read those in order.
-    let flipped = Matrix { steps: [b.steps[1], b.steps[0]], ..b };
     let mut column = [0f32; PACKED_ROWS];
     let column = &mut column[..out.len() / width];
     out.fill(0.0);
     for (c, from) in columns.enumerate() {
-        flipped.row(cpu.isa(), from, k, column);
+        b.turned().row(cpu.isa(), from, k, column);
         for (out, &v) in out.chunks_exact_mut(width).zip(column.iter()) {
             out[c] = v;
         }
@@ -123,30 +126,35 @@ impl Cpu {
         let steps = |transposed: bool, lead: usize| if transposed { [1, lead] } else { [lead, 1] };
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        let mut rows = Vec::new();
-        let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
-        let mut shared: Option<Packed<'_>> = None;
-        for z in 0..p.batch() as usize {
-            if m == 0 || n == 0 {
-                continue;
-            }
-            // With a stride of 0 all products use one b.
-            if stride_b != 0 || shared.is_none() {
-                let matrix = Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
-                shared = Some(Packed::new(self, &[matrix], k, n));
-            }
-            let Some(b) = &shared else { continue };
-            let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
-            let end = z * stride_y + (m - 1) * ldy + n;
-            let mut all = destination(y, end);
-            let block = m.div_ceil(16).next_multiple_of(self.isa().tile_rows(self.isa().tile_columns())).min(ROWS);
-            let seen = self.run(|| {
-                all.range(z * stride_y..end).each(block * ldy, |i, part| {
-                    self.block(a, i * block, block.min(m - i * block), b, bias.as_deref(), ldy, &epilogue, part)
-                })
-            });
-            rows.extend(seen);
+        if m == 0 || n == 0 || p.batch() == 0 {
+            return merge(&epilogue, &[], |row| table.merge(to, row));
         }
+        let (batch, end) = (p.batch() as usize, (m - 1) * ldy + n);
+        let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
+        let packed = |z: usize| {
+            let matrix = Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
+            Packed::new(self, &[matrix], k, n)
+        };
+        // With a stride of 0 all products use one b.
+        let shared = (stride_b == 0).then(|| packed(0));
+        let block = m.div_ceil(16).next_multiple_of(self.isa().tile_rows(self.isa().tile_columns())).min(ROWS);
+        let one = Cost::products(m * n * k);
+        let product = |z: usize, y: Part<'_>| {
+            let own = shared.is_none().then(|| packed(z));
+            let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
+            let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
+            y.each(self, one, block * ldy, |i, part| {
+                self.block(a, i * block, block.min(m - i * block), b, bias.as_deref(), ldy, &epilogue, part)
+            })
+        };
+        let mut all = destination(y, (batch - 1) * stride_y + end);
+        // Many small products are shared out as they are, where their results do not lie in each other.
+        let rows: Vec<Vec<Seen>> = if self.alone(one) && stride_y >= end {
+            all.each(self, Cost::products(batch * m * n * k), stride_y, |z, mut y| product(z, y.range(0..end)))
+        } else {
+            (0..batch).map(|z| product(z, all.range(z * stride_y..z * stride_y + end))).collect()
+        };
+        let rows = rows.concat();
         merge(&epilogue, &rows, |row| table.merge(to, row));
     }
 
@@ -158,20 +166,29 @@ impl Cpu {
     ) -> Seen {
         let mut sums = self.zeros(rows * b.columns);
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));
+        // Read in the order in which it is stored.
+        let by_columns = a.steps[0] == 1 && a.steps[1] != 1;
         for start in (0..b.depth).step_by(DEPTH) {
             let depth = DEPTH.min(b.depth - start);
-            for (r, out) in packed.chunks_exact_mut(depth).take(rows).enumerate() {
-                a.row(self.isa(), first + r, start, out);
+            if by_columns {
+                for (k, out) in packed.chunks_exact_mut(rows).take(depth).enumerate() {
+                    a.turned().row(self.isa(), start + k, first, out);
+                }
+            } else {
+                for (r, out) in packed.chunks_exact_mut(depth).take(rows).enumerate() {
+                    a.row(self.isa(), first + r, start, out);
+                }
             }
+            let (a_row, a_step) = if by_columns { (1, rows) } else { (depth, 1) };
             for from in (0..b.columns).step_by(b.width) {
                 let columns = b.width.min(b.columns - from);
                 let panel = b.panel(start, from);
                 let height = even(rows, self.isa().tile_rows(columns));
                 for r in (0..rows).step_by(height) {
                     let tile = Tile {
-                        a: &packed[r * depth..],
-                        a_row: depth,
-                        a_step: 1,
+                        a: &packed[r * a_row..],
+                        a_row,
+                        a_step,
                         b: panel,
                         b_step: b.step(),
                         runs: &[Run { a: 0, b: 0, depth }],

@@ -3,6 +3,7 @@
 use crate::{
     Cpu, Memory, Table,
     arch::{Adam, Sgd},
+    parallel::Cost,
     table::indices,
 };
 use core::ops::Range;
@@ -13,7 +14,6 @@ use gradscale_core::{
     step::found_inf,
 };
 use half::f16;
-use rayon::prelude::*;
 
 /// Elements of a part.
 const PART: usize = 1 << 14;
@@ -30,10 +30,10 @@ impl Cpu {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
     pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &mut Memory) {
         // f64 holds the square of every f32, and the sum of 2^32 of them.
-        let squares: Vec<f64> = self.run(|| {
-            let parts: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(PART)).collect();
-            parts.par_iter().map(|part| part.iter().map(|&g| f64::from(g) * f64::from(g)).sum()).collect()
-        });
+        let parts: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(PART)).collect();
+        let cost = Cost::elements(parts.iter().map(|part| part.len()).sum());
+        let square = |part: usize| parts[part].iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+        let squares: Vec<f64> = self.parts(cost, parts.len(), square);
         // The sum of nothing is −0.
         norm.f32_mut()[0] = (0.0 + squares.iter().sum::<f64>()).sqrt() as f32;
     }
@@ -48,11 +48,14 @@ impl Cpu {
             |hyperparameter| table.hyperparameters[usize::from(hyperparameter.0)],
             norm.map(|norm| norm.f32()[0]),
         );
-        let slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
-        self.run(|| slices.into_par_iter().for_each(|slice| self.update(p, &step, slice)));
+        let mut slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
+        let cost = Cost::elements(slices.iter().map(|slice| slice.master.len()).sum());
+        self.pieces_of(cost, &mut slices, 1, |_, slices| {
+            slices.iter_mut().for_each(|slice| self.update(p, &step, slice))
+        });
     }
 
-    fn update(&self, p: &Optimizer, step: &Step, slice: Slice<'_>) {
+    fn update(&self, p: &Optimizer, step: &Step, slice: &mut Slice<'_>) {
         let Slice { master, grad, state, half } = slice;
         let ([lr, coefficient, third, fourth], [most, _]) = (step.numbers(), p.limits());
         let (most, decay) = (most.unwrap_or(f32::INFINITY), p.weight_decay());

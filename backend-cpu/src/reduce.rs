@@ -1,11 +1,10 @@
 //! Reductions along one axis.
 
-use crate::{Cpu, Memory, elementwise::load, epilogue::BLOCK};
+use crate::{Cpu, Memory, elementwise::load, epilogue::BLOCK, parallel::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{Reduce, ReduceOp},
 };
-use rayon::prelude::*;
 
 /// Partial sums of one short sum.
 const LANES: usize = 16;
@@ -57,10 +56,8 @@ impl Cpu {
             }
             found
         };
-        let parts: Vec<Vec<usize>> = self.run(|| {
-            let firsts = (0..(outer * inner).div_ceil(BLOCK)).into_par_iter().map(|i| i * BLOCK);
-            firsts.map(part).collect()
-        });
+        let count = (outer * inner).div_ceil(BLOCK);
+        let parts = self.parts(Cost::elements(outer * len * inner), count, |i| part(i * BLOCK));
         parts.into_iter().flatten().enumerate().for_each(|(i, best)| y.set_integer(i, best));
     }
 
@@ -99,7 +96,7 @@ impl Cpu {
             }
             totals
         };
-        let parts: Vec<Vec<f32>> = (0..len.div_ceil(rows)).into_par_iter().map(part).collect();
+        let parts = self.parts(Cost::elements(len * inner), len.div_ceil(rows), part);
         out.fill(first(op));
         for totals in parts.iter().flat_map(|part| part.chunks_exact(inner)) {
             out.iter_mut().zip(totals).for_each(|(total, &v)| *total = join(op, *total, v));

@@ -1,6 +1,6 @@
 //! Boxes of images, resampled to one size.
 
-use crate::{Cpu, Memory, elementwise::load};
+use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, RoiAlign},
@@ -41,9 +41,11 @@ impl Cpu {
         let [images, height, width, channels] = p.x().map(|size| size as usize);
         let [count, rows, columns, _] = p.y().map(|size| size as usize);
         let points = (p.samples() * p.samples()) as f32;
+        // Each point is a mean of four.
+        let cost = Cost::elements(4 * count * rows * columns * channels * (p.samples() * p.samples()) as usize);
         // What is added to a row of the result: places of x, and where in the row, with their share.
         match way {
-            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, y, || {
+            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, cost, y, || {
                 let (mut values, boxes) = (self.scratch(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     let Some(one) = &boxes[row / rows] else { return };
@@ -56,7 +58,7 @@ impl Cpu {
                     sums.iter_mut().for_each(|sum| *sum /= points);
                 }
             }),
-            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, y, || {
+            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, cost, y, || {
                 let (mut values, boxes) = (self.scratch(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     for (i, one) in boxes.iter().enumerate() {

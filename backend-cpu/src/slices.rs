@@ -3,6 +3,7 @@
 use crate::{
     Cpu,
     epilogue::{BLOCK, Epilogue, Part, dense_part, merged},
+    parallel::Cost,
 };
 use gradscale_core::{
     cast::SliceError,
@@ -10,9 +11,6 @@ use gradscale_core::{
 };
 use half::f16;
 use rayon::prelude::*;
-
-/// Up to so many elements the threads would be woken for longer than the work takes.
-const ALONE: usize = 1 << 15;
 
 /// Values to be stored.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +79,7 @@ impl Cpu {
         }
         let epilogue = Epilogue::between(from, to, detail, self.isa());
         let work = epilogue.dense(len, |start, out| self.load_slice(x, start, out));
-        let rows = if len <= ALONE {
-            y.each_in_turn(dense_part(len), &work)
-        } else {
-            self.run(|| y.each(dense_part(len), &work))
-        };
+        let rows = y.each(self, Cost::elements(len), dense_part(len), &work);
         Ok(merged(&epilogue, &rows))
     }
 
@@ -106,11 +100,7 @@ impl Cpu {
             row
         };
         let parts = if part == 0 { 0 } else { len.div_ceil(part) };
-        let rows: Vec<_> = if len <= ALONE {
-            (0..parts).map(seen).collect()
-        } else {
-            self.run(|| (0..parts).into_par_iter().map(seen).collect())
-        };
+        let rows = self.parts(Cost::elements(len), parts, seen);
         merged(&epilogue, &rows)
     }
 
@@ -119,7 +109,7 @@ impl Cpu {
     pub fn pieces<T: Sync, W: Send, R: Send>(
         &self, x: &[T], y: &mut [W], size: usize, work: impl Fn(usize, &[T], &mut [W]) -> R + Sync,
     ) -> Vec<R> {
-        let (alone, size) = (x.len() <= ALONE, size.max(1));
+        let (alone, size) = (self.alone(Cost::elements(x.len())), size.max(1));
         if alone {
             x.chunks(size).zip(y.chunks_mut(size)).enumerate().map(|(i, (x, y))| work(i * size, x, y)).collect()
         } else {

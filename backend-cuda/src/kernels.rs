@@ -149,6 +149,12 @@ pub static ROI_ALIGN: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_a
 /// The gradient of the images.
 pub static ROI_ALIGN_VJP: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align_vjp" };
 
+const ROI_POOL_MODULE: Module = Module::new("roi_pool", &[STORE, DENSE, file!("roi_pool.cu")]);
+/// The largest value of each bin of boxes of images.
+pub static ROI_POOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_pool" };
+/// The gradient of the images.
+pub static ROI_UNPOOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_unpool" };
+
 const SUMS: File = file!("sums.cuh");
 const NORM: File = file!("norm.cuh");
 

@@ -31,6 +31,7 @@ mod product;
 mod proof;
 mod reduce;
 mod roi_align;
+mod roi_pool;
 mod rows;
 mod scratch;
 mod store;

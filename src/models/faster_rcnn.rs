@@ -8,12 +8,12 @@ use super::{Scale, vgg::Features};
 use crate::{
     AnchorTruth, Init, RegionTruth, Scope, Var,
     boxes::Propose,
-    nn::{Conv2d, Linear, Module},
+    nn::{Conv2d, Dropout, Linear, Module},
 };
 
 /// Rows and columns that each region becomes.
 const BINS: u32 = 7;
-/// Points of a bin along each axis.
+/// Points of a bin along each axis, where bins are means.
 const SAMPLES: u32 = 2;
 /// Channels of VGG's last level, and units of its dense layers.
 const CHANNELS: usize = 512;
@@ -33,6 +33,16 @@ struct Layout {
     chosen: [usize; 2],
     /// In training, and to answer.
     proposals: [Propose; 2],
+    bins: Bins,
+}
+
+/// What becomes of the features in each bin of a region.
+#[derive(Debug, PartialEq)]
+enum Bins {
+    /// The largest of whole places.
+    Largest,
+    /// The mean of points between places.
+    Mean,
 }
 
 const fn propose(candidates: usize, most: usize) -> Propose {
@@ -47,6 +57,7 @@ const PAPER: Layout = Layout {
     sizes: &[128.0, 256.0, 512.0],
     chosen: [256, 128],
     proposals: [propose(12_000, 2000), propose(6000, 300)],
+    bins: Bins::Largest,
 };
 
 /// Without its fourth pooling.
@@ -56,6 +67,8 @@ const SMALL: Layout = Layout {
     sizes: &[8.0, 16.0, 32.0, 64.0],
     chosen: [256, 64],
     proposals: [propose(1000, 200), propose(500, 100)],
+    // Of a cell a few places wide, whole places would be coarse.
+    bins: Bins::Mean,
 };
 
 const fn layout(small: bool) -> &'static Layout {
@@ -63,15 +76,17 @@ const fn layout(small: bool) -> &'static Layout {
 }
 
 /// VGG-16's convolutions, of whose features a small network proposes regions: at each place it tells of nine anchors whether
-/// they are something, and how far the truth is off. Of each region that is kept, VGG's two dense layers, behind its
-/// features in 7 × 7 bins ([`Var::roi_align`]), tell the class and, for each class, where exactly it is.
+/// they are something, and how far the truth is off. Of each region that is kept, VGG's two dense layers with dropout,
+/// behind the largest of its features in each of 7 × 7 bins ([`Var::roi_pool`]), tell the class and, for each class, where
+/// exactly it is.
 ///
 /// Which regions there are is decided between the two, on the host: [`Regions`]. So an answer takes two evaluations, and a
 /// step of training an evaluation before it; regions are constants to it, as in torchvision.
 ///
 /// Layers are called as those of torchvision's `FasterRCNN` with `vgg16().features` without the last pooling as its
 /// backbone and a `TwoMLPHead`, whose weights import. A small one begins untrained, with batch norm behind VGG's
-/// convolutions, halves three times instead of four and has twelve anchors at each place.
+/// convolutions, halves three times instead of four, has twelve anchors at each place, takes means of bins
+/// ([`Var::roi_align`]), as torchvision's, and drops nothing.
 ///
 /// ```
 /// use gradscale::{
@@ -98,6 +113,7 @@ pub struct FasterRcnn {
     /// Whether an anchor is something; its code.
     anchors: [Conv2d; 2],
     dense: [Linear; 2],
+    dropout: Dropout,
     /// Classes of regions; their codes.
     told: [Linear; 2],
     /// Channels of the features.
@@ -134,7 +150,8 @@ impl FasterRcnn {
             linear("box_predictor.cls_score", units, classes, answer(0.01)),
             linear("box_predictor.bbox_pred", units, 4 * classes, answer(0.001)),
         ];
-        Self { features, region, anchors, dense, told, channels, classes, small }
+        let dropout = scale.drops(if small { 0.0 } else { 0.5 });
+        Self { features, region, anchors, dense, dropout, told, channels, classes, small }
     }
 
     /// The shorter side of the images that it is trained with.
@@ -175,8 +192,12 @@ impl FasterRcnn {
     fn of_regions<'t>(&self, features: Var<'t>, boxes: Var<'t>) -> [Var<'t>; 2] {
         #[expect(clippy::cast_precision_loss, reason = "a small power of two")]
         let scale = 1.0 / (1 << layout(self.small).poolings) as f32;
-        let bins = features.roi_align(boxes, [BINS; 2], scale, SAMPLES).flatten();
-        let x = self.dense.iter().fold(bins, |x, layer| layer.forward(x).relu());
+        let bins = match layout(self.small).bins {
+            Bins::Largest => features.roi_pool(boxes, [BINS; 2], scale),
+            Bins::Mean => features.roi_align(boxes, [BINS; 2], scale, SAMPLES),
+        };
+        let dense = |x, layer: &Linear| self.dropout.forward(layer.forward(x).relu());
+        let x = self.dense.iter().fold(bins.flatten(), dense);
         [0, 1].map(|which| self.told[which].forward(x))
     }
 

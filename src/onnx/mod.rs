@@ -8,6 +8,8 @@ mod writer;
 
 pub(crate) use writer::{Is, Weight, Writer};
 
+/// `TensorProto.FLOAT`, for casts.
+pub(crate) const FLOAT: i64 = DataType::Float as i64;
 /// `TensorProto.INT64`, for casts.
 pub(crate) const INT64: i64 = DataType::Int64 as i64;
 

@@ -23,6 +23,7 @@ mod region;
 mod resample;
 mod reshape;
 mod roi_align;
+mod roi_pool;
 mod sequence;
 mod slice;
 mod smooth;

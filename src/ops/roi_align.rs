@@ -43,19 +43,8 @@ impl Operator for RoiAlign {
 
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let ([images, ..], [_, rows, columns, _]) = (self.x(), self.y());
-        let (x, boxes, count) = (at.first(0)?, at.x(1)?, at.shape(1).len() / 5);
-        let boxes = at.reshape(&boxes, &[count, 5]);
-        let [zero, one, five, axis] = [0, 1, 5, 1].map(|number| at.ints(&[number]));
-        let corners = at.emit("Slice", &[&boxes, &one, &five, &axis], &[]);
-        let image = at.emit("Slice", &[&boxes, &zero, &one, &axis], &[]);
-        let image = at.emit("Cast", &[&image], &[("to", Is::Int(INT64))]);
-        let image = at.reshape(&image, &[count]);
-        // A box of no image gives zeros.
-        let last = at.ints(&[i64::from(images) - 1]);
-        let known = at.emit("Max", &[&image, &zero], &[]);
-        let known = at.emit("Min", &[&known, &last], &[]);
-        let own = at.emit("Equal", &[&known, &image], &[]);
-        let own = at.reshape(&own, &[count, 1, 1, 1]);
+        let x = at.first(0)?;
+        let Boxes { corners, image, own } = Boxes::write(at, images)?;
         let how = [
             ("output_height", Is::Int(rows.into())),
             ("output_width", Is::Int(columns.into())),
@@ -64,9 +53,8 @@ impl Operator for RoiAlign {
             ("coordinate_transformation_mode", Is::Text("half_pixel")),
             ("mode", Is::Text("avg")),
         ];
-        let y = at.emit("RoiAlign", &[&x, &corners, &known], &how);
-        let nothing = at.number(0.0);
-        let y = at.emit("Where", &[&own, &y, &nothing], &[]);
+        let y = at.emit("RoiAlign", &[&x, &corners, &image], &how);
+        let y = zero_elsewhere(at, &own, &y);
         at.give_first(y);
         Ok(())
     }
@@ -82,4 +70,38 @@ impl Operator for RoiAlign {
         }
         at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::RoiAlign { p, way, x, boxes, y })
     }
+}
+
+/// Boxes, input 1 of a node, as ONNX's operators take them.
+pub(super) struct Boxes {
+    /// Left, top, right, bottom.
+    pub corners: String,
+    /// Integers, each of an image that there is.
+    pub image: String,
+    /// Whether that is the box's own: `[boxes, 1, 1, 1]`.
+    pub own: String,
+}
+
+impl Boxes {
+    pub fn write(at: &mut Writer<'_>, images: u32) -> Result<Self, TraceError> {
+        let (boxes, count) = (at.x(1)?, at.shape(1).len() / 5);
+        let boxes = at.reshape(&boxes, &[count, 5]);
+        let [zero, one, five, axis] = [0, 1, 5, 1].map(|number| at.ints(&[number]));
+        let corners = at.emit("Slice", &[&boxes, &one, &five, &axis], &[]);
+        let image = at.emit("Slice", &[&boxes, &zero, &one, &axis], &[]);
+        let image = at.emit("Cast", &[&image], &[("to", Is::Int(INT64))]);
+        let number = at.reshape(&image, &[count]);
+        let last = at.ints(&[i64::from(images) - 1]);
+        let image = at.emit("Max", &[&number, &zero], &[]);
+        let image = at.emit("Min", &[&image, &last], &[]);
+        let own = at.emit("Equal", &[&image, &number], &[]);
+        let own = at.reshape(&own, &[count, 1, 1, 1]);
+        Ok(Self { corners, image, own })
+    }
+}
+
+/// A box of no image gives zeros.
+pub(super) fn zero_elsewhere(at: &mut Writer<'_>, own: &str, y: &str) -> String {
+    let nothing = at.number(0.0);
+    at.emit("Where", &[own, y, &nothing], &[])
 }

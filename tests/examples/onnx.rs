@@ -132,16 +132,20 @@ fn main() -> Result<(), Failure> {
         let [scores, codes] = net.answers(x.affine(1.0 / 64.0, -2.0));
         scores.reshape([1, scores.shape().len()]).concat(&[codes.reshape([1, codes.shape().len()])], 3)
     })?;
-    let (case, net) = Case::new(out, "faster-rcnn", |scope| FasterRcnn::new(scope, small, 4));
-    let side = FasterRcnn::side(true);
-    let pictures = bytes(side * side * 3);
-    // The last is of no image.
-    let boxes = [0.0, 3.0, 4.0, 40.5, 33.0, 0.0, 10.0, 0.0, 60.0, 20.0, -1.0, 0.0, 0.0, 9.0, 9.0];
-    case.write([Given::u8([1, side, side, 3], &pictures), Given::f32([3, 5], &boxes)], |[x, boxes]| {
-        let x = x.affine(1.0 / 64.0, -2.0);
-        let (told, proposed) = (net.told(x, boxes), net.proposed(x));
-        told.reshape([1, told.shape().len()]).concat(&[proposed.reshape([1, proposed.shape().len()])], 3)
-    })?;
+    // Bins are means of points, and the largest of places.
+    let narrow = Scale { width: 4, small: false, dropout: false };
+    for (name, scale) in [("faster-rcnn", small), ("faster-rcnn-paper", narrow)] {
+        let (case, net) = Case::new(out, name, |scope| FasterRcnn::new(scope, scale, 4));
+        let side = FasterRcnn::side(true);
+        let pictures = bytes(side * side * 3);
+        // The last is of no image.
+        let boxes = [0.0, 3.0, 4.0, 40.5, 33.0, 0.0, 10.0, 0.0, 60.0, 20.0, -1.0, 0.0, 0.0, 9.0, 9.0];
+        case.write([Given::u8([1, side, side, 3], &pictures), Given::f32([3, 5], &boxes)], |[x, boxes]| {
+            let x = x.affine(1.0 / 64.0, -2.0);
+            let (told, proposed) = (net.told(x, boxes), net.proposed(x));
+            told.reshape([1, told.shape().len()]).concat(&[proposed.reshape([1, proposed.shape().len()])], 3)
+        })?;
+    }
 
     let (case, net) = Case::new(out, "deepspeech", |scope| DeepSpeech::new(scope, 20, [4, 8, 2], 7));
     let (frames, steps) = ([24, 17], [24, 17].map(DeepSpeech::steps));

@@ -26,7 +26,7 @@ import zlib
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torchvision.ops import roi_align
+from torchvision.ops import roi_align, roi_pool
 
 from shared.rows import LINES, draw, finish, write
 
@@ -136,6 +136,10 @@ def images():
     for rows, columns, samples in [(2, 3, 2), (1, 1, 3), (7, 7, 1)]:
         align = lambda v: roi_align(v["in.x"].permute(0, 3, 1, 2), v["const.boxes"].reshape(5, 5), (rows, columns), 0.5, samples, True)
         add(f"roi_align {rows} {columns} {samples}", lambda v: align(v).permute(0, 2, 3, 1), {"in.x": [2, 6, 7, 3]}, const=fixed)
+    # Largest values that are no ties, so that gradients are certain; corners as they are rounded.
+    for rows, columns in [(2, 3), (1, 1), (7, 7)]:
+        pool = lambda v: roi_pool(v["in.x"].permute(0, 3, 1, 2), v["const.boxes"].reshape(5, 5), (rows, columns), 0.5)
+        add(f"roi_pool {rows} {columns}", lambda v: pool(v).permute(0, 2, 3, 1), {"in.x": [2, 6, 7, 3]}, const=fixed)
     add("upsample_nearest 2 3", on(lambda x: F.interpolate(x, scale_factor=(2, 3), mode="nearest")), shape)
     for corners in [False, True]:
         for size in [(10, 14), (7, 8), (3, 4), (1, 7)]:

@@ -48,6 +48,8 @@ pub enum Fault {
     IgnoredCounted,
     /// Boxes are not moved by half a place.
     BoxesNotAligned,
+    /// Boxes end before their last place.
+    BoxesEndBefore,
     /// The variance of a normalisation is divided by n − 1.
     UnbiasedVariance,
     /// Dropout draws the same mask in every step.
@@ -56,7 +58,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
@@ -76,6 +78,7 @@ impl Fault {
         Self::LastOfTies,
         Self::IgnoredCounted,
         Self::BoxesNotAligned,
+        Self::BoxesEndBefore,
         Self::UnbiasedVariance,
         Self::SeedIgnored,
     ];

@@ -17,6 +17,7 @@ mod weight;
 use crate::{
     Cpu, Memory,
     gemm::{Matrix, Packed},
+    parallel::Cost,
 };
 use correlate::Correlation;
 use gradscale_core::{
@@ -65,6 +66,11 @@ impl Shape {
         self.taps() * self.depth
     }
 
+    /// The same of all passes.
+    fn cost(&self) -> Cost {
+        Cost::products(self.y.iter().product::<usize>() * self.weights())
+    }
+
     /// The row of x that output row `p` reads with kernel row `i`.
     fn row(&self, p: usize, i: usize) -> Option<usize> {
         (p * self.stride[0] + i * self.dilation[0]).checked_sub(self.pad[0]).filter(|&row| row < self.x[1])
@@ -107,7 +113,7 @@ impl Cpu {
         let weights: Vec<Packed<'_>> = (0..shape.groups).map(weights).collect();
         let [images, rows, pixels, channels] = if pass == Pass::Forward { shape.y } else { shape.x };
         let bias = bias.map(|bias| (0..channels).map(|c| bias.get(c)).collect::<Vec<f32>>());
-        self.rows_of([images * rows, pixels, channels], bias, y, || {
+        self.rows_of([images * rows, pixels, channels], bias, shape.cost(), y, || {
             let (mut window, correlation) = (correlation.window(self, a, &weights), &correlation);
             move |row, sums: &mut [f32]| {
                 let from = (0..shape.kernel[0]).map(|i| {

@@ -11,7 +11,8 @@ use super::{
 use crate::{
     Cpu, Memory,
     arch::{Isa, Run, Tile, even},
-    epilogue::{Epilogue, Part, destination, merge},
+    epilogue::{Epilogue, destination, merge},
+    parallel::Cost,
 };
 use core::ops::Range;
 use gradscale_core::backend::Store;
@@ -75,30 +76,27 @@ impl Cpu {
         let rows = shape.y[0] * shape.y[1];
         let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
         let mut sums = self.zeros(pieces * plan.piece);
-        let seen = self.run(|| {
-            Part::F32(&mut sums).each(plan.piece, |piece, part| {
-                let Part::F32(sums) = part else { return };
-                let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);
-                let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
-                let (group, slice) = (rest % shape.groups, rest / shape.groups);
-                let first = block * plan.block;
-                let outs = group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block);
-                let rows = rows * slice / plan.slices..rows * (slice + 1) / plan.slices;
-                let kernel = i..shape.kernel[0].min(i + plan.kernel);
-                self.kernel_rows(shape, x, dy, rows, outs, kernel, plan.block, sums);
-            });
-            let sums = &*sums;
-            destination(y, shape.y[3] * len).each(len, |o, part| {
-                let (mut row, mut total) = (epilogue.row(), self.zeros(len));
-                for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
-                    for slice in 0..plan.slices {
-                        let sums = &sums[plan.place(shape, slice, o, i)..][..plan.run];
-                        total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
-                    }
+        self.pieces_of(shape.cost(), &mut sums, plan.piece, |piece, sums| {
+            let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);
+            let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
+            let (group, slice) = (rest % shape.groups, rest / shape.groups);
+            let first = block * plan.block;
+            let outs = group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block);
+            let rows = rows * slice / plan.slices..rows * (slice + 1) / plan.slices;
+            let kernel = i..shape.kernel[0].min(i + plan.kernel);
+            self.kernel_rows(shape, x, dy, rows, outs, kernel, plan.block, sums);
+        });
+        let (cost, sums) = (Cost::elements(sums.len()), &*sums);
+        let seen = destination(y, shape.y[3] * len).each(self, cost, len, |o, part| {
+            let (mut row, mut total) = (epilogue.row(), self.zeros(len));
+            for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
+                for slice in 0..plan.slices {
+                    let sums = &sums[plan.place(shape, slice, o, i)..][..plan.run];
+                    total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
                 }
-                epilogue.finish(&mut total, part, &mut row);
-                row
-            })
+            }
+            epilogue.finish(&mut total, part, &mut row);
+            row
         });
         merge(&epilogue, &seen, |row| table.merge(to, row));
     }

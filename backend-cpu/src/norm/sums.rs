@@ -2,8 +2,7 @@
 //! f64, over parts whose size depends on the shape alone.
 
 use super::shape::Shape;
-use crate::{Cpu, channels::Pattern, epilogue::BLOCK};
-use rayon::prelude::*;
+use crate::{Cpu, channels::Pattern, epilogue::BLOCK, parallel::Cost};
 
 /// Pixels of a part.
 const PART: usize = 1 << 14;
@@ -36,11 +35,10 @@ impl Cpu {
         // What is summed by itself, and how much of that makes a part.
         let stretch = if shape.groups.is_some() { shape.image } else { PART }.max(1);
         let (count, together) = (shape.pixels.div_ceil(stretch), (PART / stretch).max(1));
-        let parts: Vec<Sums<N>> = self.run(|| {
-            let parts = (0..count.div_ceil(together)).into_par_iter();
-            let all = |part: usize| part * together..count.min((part + 1) * together);
-            let pixels = |i: usize| i * stretch..shape.pixels.min((i + 1) * stretch);
-            parts.map(|part| self.part(shape, factors, all(part).map(pixels), &terms)).collect()
+        let all = |part: usize| part * together..count.min((part + 1) * together);
+        let pixels = |i: usize| i * stretch..shape.pixels.min((i + 1) * stretch);
+        let parts = self.parts(Cost::elements(shape.pixels * shape.channels), count.div_ceil(together), |part| {
+            self.part(shape, factors, all(part).map(pixels), &terms)
         });
         let mut all = Sums::new(shape.channels);
         for part in parts {

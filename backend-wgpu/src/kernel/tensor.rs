@@ -42,6 +42,10 @@ pub(crate) const OFFSETS: Tensor = Tensor { name: "offsets", binding: 6, element
 pub(crate) const INDICES: Tensor = Tensor { name: "indices", binding: 6, element: Element::Word, access: Access::Read };
 /// Five numbers of each box.
 pub(crate) const BOXES: Tensor = Tensor { name: "boxes", binding: 6, element: Element::Word, access: Access::Read };
+/// Takes the place of the largest in each bin of a box.
+pub(crate) const CHOSEN: Tensor = Tensor { name: "chosen", binding: 7, element: Element::Word, access: Access::Write };
+/// Places that were chosen.
+pub(crate) const PLACES: Tensor = Tensor { name: "places", binding: 7, element: Element::Word, access: Access::Read };
 /// Numbers of a loss, and of its gradient.
 pub(crate) const OUT: Tensor = Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
 

@@ -1,5 +1,5 @@
 // Boxes of images, resampled to one size, or the vjp of that. Reference: core's `RoiAlign`. Needs store.wgsl, dense.wgsl,
-// math.wgsl.
+// math.wgsl, boxes.wgsl.
 
 struct Params {
     store: Store,
@@ -18,18 +18,6 @@ struct Params {
 
 /// 0 the boxes' values, 1 the gradient of the images.
 override SCATTER: u32;
-
-/// A number of a box: image, left, top, right, bottom.
-fn number_of(box_: u32, i: u32) -> f32 {
-    return number(boxes_get(5u * box_ + i));
-}
-
-/// Whether the box lies in an image; then which.
-fn image_of(box_: u32) -> vec2<u32> {
-    let image = number_of(box_, 0u);
-    let there = !is_nan(image) && image >= 0.0 && image < f32(p.images);
-    return vec2<u32>(u32(there), u32(select(0.0, image, there)));
-}
 
 /// The ends of a box along an axis (0 rows, 1 columns), in places.
 fn ends(box_: u32, axis: u32) -> vec2<f32> {

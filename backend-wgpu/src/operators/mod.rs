@@ -15,6 +15,7 @@ mod pool;
 mod product;
 mod reduce;
 mod roi_align;
+mod roi_pool;
 mod rows;
 mod split;
 mod sum;

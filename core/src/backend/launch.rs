@@ -2,8 +2,8 @@
 
 use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands};
 use crate::ops::{
-    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, Rows,
-    Strided, Unary,
+    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, RoiPool,
+    Rows, Strided, Unary,
 };
 use core::ops::Range;
 
@@ -153,6 +153,33 @@ pub enum Launch<O: Operands> {
         /// The bins, or the gradient of the images.
         y: O::Store,
     },
+    /// Boxes of images, the largest value of each part.
+    RoiPool {
+        /// Shapes, scale.
+        p: RoiPool,
+        /// The images `[n, h, w, c]`.
+        x: O::Read,
+        /// F32 `[boxes, 5]`: image, left, top, right, bottom.
+        boxes: O::Read,
+        /// U32, as many as y: takes the place of the largest inside its image, row by row (the first of several), or
+        /// [`RoiPool::NOWHERE`].
+        indices: O::Write,
+        /// One value for each bin, `[boxes, rows, columns, c]`.
+        y: O::Store,
+    },
+    /// The vjp of that, x shaped as the bins and y as the images: `y[place] = Σ x`, bins in their order, 0 elsewhere.
+    RoiUnpool {
+        /// As it was.
+        p: RoiPool,
+        /// Gradients of bins.
+        x: O::Read,
+        /// F32 `[boxes, 5]`, as they were.
+        boxes: O::Read,
+        /// What [`Launch::RoiPool`] wrote.
+        indices: O::Read,
+        /// The gradient of the images.
+        y: O::Store,
+    },
 
     // Normalisation, loss.
     /// Batch, layer, group, RMS.
@@ -257,6 +284,8 @@ impl<O: Operands> Launch<O> {
             Self::Unpool { .. } => "unpool",
             Self::Rows { .. } => "rows",
             Self::RoiAlign { .. } => "roi_align",
+            Self::RoiPool { .. } => "roi_pool",
+            Self::RoiUnpool { .. } => "roi_unpool",
             Self::Norm { .. } => "norm",
             Self::NormVjp { .. } => "norm_vjp",
             Self::CrossEntropy { .. } => "cross_entropy",
@@ -293,6 +322,14 @@ impl<O: Operands> Launch<O> {
             }
             Self::RoiAlign { p, way, x, boxes, y } => {
                 Launch::RoiAlign { p, way, x: m.read(x), boxes: m.read(boxes), y: m.store(y) }
+            }
+            Self::RoiPool { p, x, boxes, indices, y } => {
+                let (x, boxes) = (m.read(x), m.read(boxes));
+                Launch::RoiPool { p, x, boxes, indices: m.write(indices), y: m.store(y) }
+            }
+            Self::RoiUnpool { p, x, boxes, indices, y } => {
+                let [x, boxes, indices] = [x, boxes, indices].map(|x| m.read(x));
+                Launch::RoiUnpool { p, x, boxes, indices, y: m.store(y) }
             }
             Self::Norm { p, x, affine, saved, y } => {
                 let (x, affine) = (m.read(x), affine.map(|affine| affine.map(|x| m.read(x))));

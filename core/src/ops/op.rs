@@ -175,6 +175,8 @@ ops! {
     Unpool "unpool" Infer Pass,
     /// Boxes of images, resampled to one size.
     RoiAlign "roi_align" Infer Site,
+    /// Boxes of images, the largest value of each part.
+    RoiPool "roi_pool" Infer Site,
     /// Upsampling by interpolation.
     Interpolate "interpolate" Infer Site,
     /// Other shape, same values.

@@ -62,9 +62,8 @@ impl RoiAlign {
 
     /// The image of a box by its first number, if there is one.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the images")]
     pub fn image(&self, number: f32) -> Option<u32> {
-        (number >= 0.0 && number < self.x[0] as f32).then_some(number as u32)
+        image_of(self.x[0], number)
     }
 
     /// The two places that a point lies between, with their shares; none if it counts as 0. `axis` is 0 for rows and 1 for
@@ -87,4 +86,10 @@ impl RoiAlign {
         let share = at - low as f32;
         Some([(low, 1.0 - share), (low + 1, share)])
     }
+}
+
+/// Which of so many images a number names.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the images")]
+pub(super) fn image_of(images: u32, number: f32) -> Option<u32> {
+    (number >= 0.0 && number < images as f32).then_some(number as u32)
 }

@@ -1,7 +1,7 @@
 //! What is decided between proposing regions and telling what they are: which regions there are, which of them are for
 //! which truth, and which count.
 
-use super::{Layout, RATIOS};
+use super::{Bins, Layout, RATIOS};
 use crate::{
     boxes::{
         Assigned, Corners, Detection, Keep, anchors, assigned, balanced, detections, encode, encode_with, proposals,
@@ -104,14 +104,18 @@ impl Regions {
         (each * proposals.len(), all)
     }
 
-    /// Torchvision takes an image's first corner for the middle of the first place of its features, and a side for one place
-    /// long at least.
+    /// For means, torchvision takes an image's first corner for the middle of the first place of its features, and a side for
+    /// one place long at least.
     fn list(&self, all: &mut Vec<f32>, image: usize, boxes: &[Corners], each: usize) {
         let place = (1u32 << self.layout.poolings) as f32;
         for &[left, top, right, bottom] in boxes.iter().take(each) {
-            let (right, bottom) = (right.max(left + place), bottom.max(top + place));
             all.push(image as f32);
-            all.extend([left, top, right, bottom].map(|side| side + 0.5 * place));
+            all.extend(match self.layout.bins {
+                Bins::Largest => [left, top, right, bottom],
+                Bins::Mean => {
+                    [left, top, right.max(left + place), bottom.max(top + place)].map(|side| side + 0.5 * place)
+                }
+            });
         }
         let left = each - boxes.len().min(each);
         all.extend(std::iter::repeat_n([-1.0, 0.0, 0.0, 0.0, 0.0], left).flatten());

@@ -20,6 +20,7 @@ mod product;
 mod record;
 mod reduce;
 mod roi_align;
+mod roi_pool;
 mod rows;
 mod shared;
 mod store;
@@ -46,6 +47,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     unpool::cases(&mut cases);
     rows::cases(&mut cases);
     roi_align::cases(&mut cases);
+    roi_pool::cases(&mut cases);
     norm::cases(&mut cases);
     norm_vjp::cases(&mut cases);
     cross_entropy::cases(&mut cases);
@@ -80,6 +82,7 @@ pub const OPERATORS: &[&str] = &[
     "unpool",
     "rows",
     "roi_align",
+    "roi_pool",
     "norm",
     "norm_vjp",
     "cross_entropy",

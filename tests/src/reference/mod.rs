@@ -168,6 +168,8 @@ impl Backend for Reference {
             Launch::Unpool { p, way, x, indices, y } => self.unpool(&p, way, x, indices, y),
             Launch::Rows { p, way, x, indices, y } => self.rows(&p, way, x, indices, y),
             Launch::RoiAlign { p, way, x, boxes, y } => self.roi_align(&p, way, x, boxes, y),
+            Launch::RoiPool { p, x, boxes, indices, y } => self.roi_pool(&p, x, boxes, indices, y),
+            Launch::RoiUnpool { p, x, boxes, indices, y } => self.roi_unpool(&p, x, boxes, indices, y),
             Launch::Norm { p, x, affine, saved, y } => self.norm(&p, x, affine, saved, y),
             Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
             Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),

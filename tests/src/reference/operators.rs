@@ -186,6 +186,48 @@ impl Reference {
         self.put(y, sums)
     }
 
+    pub(super) fn roi_pool(
+        &self, p: &RoiPool, x: &Memory, boxes: &Memory, at: &mut Memory, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        let ([_, height, width, channels], [count, rows, columns, _]) = (p.x(), p.y());
+        let mut values = Vec::new();
+        for [k, r, s, c] in places([count, rows, columns, channels]) {
+            let mut best: Option<(u32, f32)> = None;
+            if let Some((image, ends)) = self.region(p, boxes, k) {
+                let (down, along) = (p.places(0, ends[0], r), p.places(1, ends[1], s));
+                for (u, v) in down.flat_map(|u| along.clone().map(move |v| (u, v))) {
+                    let next = (u * width + v, x.get((((image * height + u) * width + v) * channels + c) as usize));
+                    best = if best.is_none_or(|best| wins(next.1, best.1)) { Some(next) } else { best };
+                }
+            }
+            let (place, value) = best.unwrap_or((RoiPool::NOWHERE, 0.0));
+            at.1[values.len()] = f64::from(place);
+            values.push(value);
+        }
+        self.put(y, values)
+    }
+
+    pub(super) fn roi_unpool(
+        &self, p: &RoiPool, x: &Memory, boxes: &Memory, at: &Memory, y: Store<'_, Self>,
+    ) -> Done<Self> {
+        let ([_, height, width, channels], [count, rows, columns, _]) = (p.x(), p.y());
+        let mut sums = vec![0f32; len(p.x())];
+        for (i, [k, _, _, c]) in places([count, rows, columns, channels]).enumerate() {
+            let place = at.1[i] as u32;
+            let Some((image, _)) = self.region(p, boxes, k).filter(|_| place != RoiPool::NOWHERE) else { continue };
+            sums[((image * height * width + place) * channels + c) as usize] += x.get(i);
+        }
+        self.put(y, sums)
+    }
+
+    /// The image of a box, and its ends by rows and by columns.
+    fn region(&self, p: &RoiPool, boxes: &Memory, k: u32) -> Option<(u32, [[f32; 2]; 2])> {
+        let numbers = [0, 1, 2, 3, 4].map(|i| boxes.get(5 * k as usize + i));
+        let last = if self.on(Fault::BoxesEndBefore) { 1.0 / p.scale() } else { 0.0 };
+        let [_, left, top, right, bottom] = numbers;
+        Some((p.image(&numbers)?, [[top, bottom - last], [left, right - last]]))
+    }
+
     pub(super) fn norm(
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
     ) -> Done<Self> {

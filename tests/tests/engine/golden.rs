@@ -281,6 +281,9 @@ fn images() {
         let [rows, columns, samples] = of_name(name)[..] else { panic!("{name}") };
         case(name, |g| g.x().roi_align(g.get("const.boxes"), [rows, columns], 0.5, samples));
     }
+    for name in named("roi_pool") {
+        case(name, |g| g.x().roi_pool(g.get("const.boxes"), both(name), 0.5));
+    }
     for name in named("upsample_nearest") {
         case(name, |g| g.x().upsample_nearest(both(name)));
     }

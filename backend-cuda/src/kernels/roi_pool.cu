@@ -1,0 +1,130 @@
+// Boxes of images, the largest value of each part, and the vjp of that (`core::ops::RoiPool`). Channels lie innermost: eight
+// of them are one result each.
+
+struct RoiPoolParams {
+    Store y;
+    const void* x;
+    // Five numbers of each: image, left, top, right, bottom.
+    const float* boxes;
+    // The place of the largest of each bin inside its image.
+    u32* places;
+    u32 type;
+    u32 len;
+    // Height and width of the images, rows and columns of bins.
+    u32 x_size[2], y_size[2];
+    u32 images, count, channels;
+    float scale;
+};
+
+// The place of a bin that has none.
+constexpr u32 NOWHERE = 0xFFFFFFFF;
+
+struct Region {
+    bool there;
+    u32 image;
+    // First and last, by rows and by columns.
+    int ends[2][2];
+};
+
+// The nearest whole number, halves away from 0, 2^20 at most.
+DEVICE int whole(float at) {
+    const float farthest = 1048576.0f;
+    const float near = at < -farthest ? -farthest : at > farthest ? farthest : at;
+    const int below = (int)near;
+    const float rest = near - (float)below;
+    return below + (rest >= 0.5f ? 1 : rest <= -0.5f ? -1 : 0);
+}
+
+DEVICE Region region_of(const RoiPoolParams& p, u32 number) {
+    const float* box = p.boxes + 5 * (u64)number;
+    Region b = {box[0] >= 0.0f && box[0] < (float)p.images, 0, {}};
+#pragma unroll
+    for (u32 i = 1; i < 5; i++) b.there = b.there && box[i] == box[i];
+    if (!b.there) return b;
+    b.image = (u32)box[0];
+#pragma unroll
+    for (u32 axis = 0; axis < 2; axis++) {
+        b.ends[axis][0] = whole(box[2 - axis] * p.scale);
+        b.ends[axis][1] = whole(box[4 - axis] * p.scale);
+    }
+    return b;
+}
+
+// The first place along an axis that a bin has, and one behind its last.
+struct Places {
+    u32 first, end;
+};
+
+DEVICE u32 inside(int at, u32 size) { return at < 0 ? 0 : (u32)at > size ? size : (u32)at; }
+
+DEVICE Places places_of(const RoiPoolParams& p, const Region& b, u32 axis, u32 bin) {
+    const int first = b.ends[axis][0], last = b.ends[axis][1];
+    const u32 len = last < first ? 1 : (u32)(last - first) + 1, bins = p.y_size[axis], size = p.x_size[axis];
+    const int start = first + (int)(bin * len / bins), end = first + (int)(((bin + 1) * len + bins - 1) / bins);
+    return Places{inside(start, size), inside(end, size)};
+}
+
+struct RoiPoolOf {
+    const RoiPoolParams& p;
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+        const u32 pixel = i / p.channels, channel = i - pixel * p.channels, line = pixel / p.y_size[1];
+        const Region b = region_of(p, line / p.y_size[0]);
+        u32 chosen[N];
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f, chosen[j] = NOWHERE;
+        if (b.there) {
+            const Places rows = places_of(p, b, 0, line % p.y_size[0]), columns = places_of(p, b, 1, pixel % p.y_size[1]);
+            for (u32 row = rows.first; row < rows.end; row++) {
+                for (u32 column = columns.first; column < columns.end; column++) {
+                    const u32 place = row * p.x_size[1] + column;
+                    float x[N];
+                    load_some(p.x, p.type, ((u64)b.image * p.x_size[0] * p.x_size[1] + place) * p.channels + channel, x);
+#pragma unroll
+                    for (int j = 0; j < N; j++) {
+                        const bool wins = chosen[j] == NOWHERE || x[j] > v[j] || (x[j] != x[j] && v[j] == v[j]);
+                        v[j] = wins ? x[j] : v[j];
+                        chosen[j] = wins ? place : chosen[j];
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < N; j++) p.places[i + j] = chosen[j];
+    }
+    DEVICE_MEMBER u32 width() const { return p.channels; }
+};
+
+KERNEL(roi_pool, RoiPoolParams) { dense(p.y, p.len, InRows<RoiPoolOf>{{p}}); }
+
+// What the bins send to a place, box by box.
+struct RoiUnpoolOf {
+    const RoiPoolParams& p;
+    template <int N>
+    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+        const u32 pixel = i / p.channels, channel = i - pixel * p.channels, line = pixel / p.x_size[1];
+        const u32 image = line / p.x_size[0], row = line % p.x_size[0], column = pixel % p.x_size[1];
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = 0.0f;
+        for (u32 number = 0; number < p.count; number++) {
+            const Region b = region_of(p, number);
+            if (!b.there || b.image != image) continue;
+            for (u32 r = 0; r < p.y_size[0]; r++) {
+                const Places rows = places_of(p, b, 0, r);
+                if (row < rows.first || row >= rows.end) continue;
+                for (u32 s = 0; s < p.y_size[1]; s++) {
+                    const Places columns = places_of(p, b, 1, s);
+                    if (column < columns.first || column >= columns.end) continue;
+                    const u64 bin = (((u64)number * p.y_size[0] + r) * p.y_size[1] + s) * p.channels + channel;
+                    float x[N];
+                    load_some(p.x, p.type, bin, x);
+#pragma unroll
+                    for (int j = 0; j < N; j++) v[j] += p.places[bin + j] == row * p.x_size[1] + column ? x[j] : 0.0f;
+                }
+            }
+        }
+    }
+    DEVICE_MEMBER u32 width() const { return p.channels; }
+};
+
+KERNEL(roi_unpool, RoiPoolParams) { dense(p.y, p.len, InRows<RoiUnpoolOf>{{p}}); }

@@ -1,0 +1,46 @@
+// Which places of an image a bin of a box has. Reference: core's `RoiPool`. Needs math.wgsl, boxes.wgsl.
+
+struct Params {
+    store: Store,
+    /// Height and width of the images; rows and columns of bins.
+    x_size: vec2<u32>,
+    y_size: vec2<u32>,
+    images: u32,
+    count: u32,
+    channels: u32,
+    scale: f32,
+    len: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+
+/// Core's `RoiPool::NOWHERE`.
+const NOWHERE: u32 = 0xffffffffu;
+
+/// Whether the box lies in an image, and its corners are numbers; then which image.
+fn pooled_image_of(box_: u32) -> vec2<u32> {
+    var image = image_of(box_);
+    for (var i = 1u; i < 5u; i += 1u) {
+        if is_nan(number_of(box_, i)) {
+            image.x = 0u;
+        }
+    }
+    return image;
+}
+
+/// The nearest whole number, halves away from 0, 2^20 at most.
+fn whole(at: f32) -> i32 {
+    let near = clamp(at, -1048576.0, 1048576.0);
+    let below = trunc(near);
+    return i32(below) + select(0, select(-1, 1, near > 0.0), abs(near - below) >= 0.5);
+}
+
+/// The first row (axis 0) or column (1) of a bin, and one behind its last.
+fn places(box_: u32, axis: u32, bin: u32) -> vec2<u32> {
+    let first = whole(number_of(box_, 2u - axis) * p.scale);
+    let last = whole(number_of(box_, 4u - axis) * p.scale);
+    let len = u32(max(last - first, 0) + 1);
+    let bins = p.y_size[axis];
+    let ends = vec2<i32>(vec2<u32>(bin * len / bins, ((bin + 1u) * len + bins - 1u) / bins)) + first;
+    return vec2<u32>(clamp(ends, vec2<i32>(0), vec2<i32>(i32(p.x_size[axis]))));
+}

@@ -1,0 +1,54 @@
+// The largest value of each bin of boxes of images, and its place. Reference: core's `RoiPool`. Needs store.wgsl,
+// dense.wgsl, math.wgsl, boxes.wgsl, places.wgsl.
+
+struct Chosen {
+    value: f32,
+    place: u32,
+}
+
+/// Element i of the bins.
+fn pooled(i: u32) -> Chosen {
+    let pixel = i / p.channels;
+    let line = pixel / p.y_size.y;
+    let box_ = line / p.y_size.x;
+    let image = pooled_image_of(box_);
+    var best = Chosen(0.0, NOWHERE);
+    if image.x == 0u {
+        return best;
+    }
+    let rows = places(box_, 0u, line % p.y_size.x);
+    let columns = places(box_, 1u, pixel % p.y_size.y);
+    for (var u = rows.x; u < rows.y; u += 1u) {
+        for (var w = columns.x; w < columns.y; w += 1u) {
+            let place = u * p.x_size.y + w;
+            let v = x_at((image.y * p.x_size.x * p.x_size.y + place) * p.channels + i % p.channels);
+            if best.place == NOWHERE || (!is_nan(best.value)
+                && (is_nan(v) || order(bitcast<u32>(v)) > order(bitcast<u32>(best.value)))) {
+                best = Chosen(v, place);
+            }
+        }
+    }
+    return best;
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
+        let live = live_of(o, p.len);
+        var v = array<vec4<f32>, 2>();
+        for (var j = 0u; j < live; j += 1u) {
+            let best = pooled(8u * o + j);
+            v[j >> 2u][j & 3u] = best.value;
+            chosen_set(8u * o + j, best.place);
+        }
+        put8(e, o, v[0], v[1], live);
+    }
+    end_store(lane, number_of_group);
+}

@@ -1,0 +1,54 @@
+// What bins of boxes send to the places that they chose. Reference: core's `RoiPool`. Needs store.wgsl, dense.wgsl, math.wgsl,
+// boxes.wgsl, places.wgsl.
+
+/// Element i of the images' gradient, box by box.
+fn scattered(i: u32) -> f32 {
+    let pixel = i / p.channels;
+    let line = pixel / p.x_size.y;
+    let row = line % p.x_size.x;
+    let column = pixel % p.x_size.y;
+    var sum = 0.0;
+    for (var box_ = 0u; box_ < p.count; box_ += 1u) {
+        let image = pooled_image_of(box_);
+        if image.x == 0u || image.y != line / p.x_size.x {
+            continue;
+        }
+        for (var r = 0u; r < p.y_size.x; r += 1u) {
+            let rows = places(box_, 0u, r);
+            if row < rows.x || row >= rows.y {
+                continue;
+            }
+            for (var s = 0u; s < p.y_size.y; s += 1u) {
+                let columns = places(box_, 1u, s);
+                if column < columns.x || column >= columns.y {
+                    continue;
+                }
+                let bin = ((box_ * p.y_size.x + r) * p.y_size.y + s) * p.channels + i % p.channels;
+                if places_get(bin) == row * p.x_size.y + column {
+                    sum += x_at(bin);
+                }
+            }
+        }
+    }
+    return sum;
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number_of_group = group_number(group, groups);
+    begin_store(lane);
+    let e = epilogue();
+    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
+        let live = live_of(o, p.len);
+        var v = array<vec4<f32>, 2>();
+        for (var j = 0u; j < live; j += 1u) {
+            v[j >> 2u][j & 3u] = scattered(8u * o + j);
+        }
+        put8(e, o, v[0], v[1], live);
+    }
+    end_store(lane, number_of_group);
+}

@@ -1,0 +1,76 @@
+//! Boxes of images, the largest value of each part.
+
+use super::roi_align::{Boxes, zero_elsewhere};
+use crate::{
+    Shape, TraceError, Var,
+    graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
+    onnx::{FLOAT, Is, Writer},
+};
+use gradscale_core::{
+    backend::DType,
+    ops::{Op, RoiPool},
+};
+
+impl<'t> Var<'t> {
+    /// RoI max pooling (Girshick 2015): the largest value of each of `bins` rows and columns of boxes of the images
+    /// `[n, h, w, c]`: `[boxes, rows, columns, c]`, as torchvision's `roi_pool` ([`RoiPool`] says how corners are rounded).
+    ///
+    /// Boxes are f32 `[boxes, 5]`: the image's number, then left, top, right and bottom; one unit is `scale` places of x
+    /// (1/16 for features of a network that halves four times). A box of no image gives zeros, and so does a bin outside.
+    /// There is no gradient of boxes.
+    ///
+    /// # Errors
+    /// Boxes of another shape, a scale that is not positive, more than 1024 bins along an axis.
+    pub fn roi_pool(self, boxes: Self, bins: [u32; 2], scale: f32) -> Self {
+        self.traced(|| {
+            let name = "roi_pool";
+            let len = boxes.shape().len();
+            let ([.., five], count) = (boxes.shape().sizes(), len / 5);
+            if five != 5 || boxes.shape() != Shape::from([count, 5]) {
+                return Err(mismatch(name, boxes.shape(), self.shape()));
+            }
+            let p = RoiPool::new(self.sizes(name)?, size(name, count)?, bins, scale)
+                .map_err(|error| input(name, error, self.shape()))?;
+            let shape = Shape::from(p.y().map(|size| size as usize));
+            Ok(self.then(name, Op::RoiPool, p, &[boxes], shape))
+        })
+    }
+}
+
+/// x, boxes.
+impl Operator for RoiPool {
+    fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
+        let (p, x) = (*self, at.read(0)?.buf);
+        let boxes = at.read_single(1)?.buf;
+        let indices = at.new_buffer(DType::U32, at.node.shape.len());
+        at.save(indices);
+        let indices = indices.buf;
+        at.store(|y| Operation::RoiPool { p, x, boxes, indices, y })
+    }
+
+    fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
+        let ([images, ..], [_, rows, columns, _]) = (self.x(), self.y());
+        let x = at.first(0)?;
+        let Boxes { corners, image, own } = Boxes::write(at, images)?;
+        // They are one tensor there.
+        let image = at.emit("Cast", &[&image], &[("to", Is::Int(FLOAT))]);
+        let image = at.reshape(&image, &[self.y()[0] as usize, 1]);
+        let boxes = at.emit("Concat", &[&image, &corners], &[("axis", Is::Int(1))]);
+        let size = [rows, columns].map(i64::from);
+        let how = [("pooled_shape", Is::Ints(&size)), ("spatial_scale", Is::Float(self.scale()))];
+        let y = at.emit("MaxRoiPool", &[&x, &boxes], &how);
+        let y = zero_elsewhere(at, &own, &y);
+        at.give_first(y);
+        Ok(())
+    }
+
+    fn coordinates(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+        let (p, x, boxes) = (*self, dy.value.buf, at.operand(1).buf);
+        let Some(indices) = at.saved().map(|indices| indices.buf).filter(|_| at.wants(0)) else { return Ok(()) };
+        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::RoiUnpool { p, x, boxes, indices, y })
+    }
+}
