@@ -89,10 +89,18 @@ else
     skip "Rust $oldest" "rustup toolchain install $oldest"
 fi
 
-# Every package is built as the registry would give it, with the others beside it.
+# Every package is built as the registry would give it, with the others beside it. In a folder of its own: cargo takes what
+# it has once unpacked of a version, and compiled, for that version, whatever the package has become since.
+shared=$CARGO_TARGET_DIR
+export CARGO_TARGET_DIR=$directory/built
+touch "$directory/before"
 cargo publish --quiet --workspace --dry-run --locked || fail "cargo publish --dry-run"
+# What it has unpacked for this folder serves nobody else.
+find "${CARGO_HOME:-$HOME/.cargo}"/registry/src -mindepth 1 -maxdepth 1 -name '-*' -newer "$directory/before" -exec rm -rf {} +
 echo "packages: $(echo "$crates" | wc -w), built from what is in them"
 
+# The npm package and the site are built as ever.
+export CARGO_TARGET_DIR=$shared
 if have npm && compgen -G "$(rustc --print target-libdir --target wasm32-unknown-unknown 2>/dev/null)/libstd-*.rlib" >/dev/null; then
     npm/build.sh "$directory/npm" >/dev/null || fail "the npm package"
     (cd "$directory" && npm pack --silent ./npm >/dev/null) || fail "npm pack"
@@ -102,7 +110,7 @@ fi
 
 # Not optimised: the packages have just been built so, and it is the wheel that is tested.
 if have maturin; then
-    (cd cli && maturin build --quiet --locked --profile dev --out "$directory/wheels") || fail "the program's wheel"
+    (cd cli && CARGO_TARGET_DIR=$directory/built maturin build --quiet --locked --profile dev --out "$directory/wheels") || fail "the program's wheel"
     python3 -m venv "$directory/venv"
     "$directory/venv/bin/pip" install --quiet --no-index --find-links "$directory/wheels" gradscale-cli || fail "its installation"
     said=$("$directory/venv/bin/gradscale" --version)
