@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs the CPU backend on emulated processors: x86 with AVX2 but without AVX-512, x86 with neither, and AArch64 with
 # NEON. On each it runs the kernels against their definition, and every case of the conformance suite, with few inputs
-# (an emulator is some fifty times slower than a machine), on the instruction sets named below.
+# (an emulator is some fifty times slower than a machine), that is named below.
 #
 #   emulated.sh            uses what is present; changes nothing but the target folder
 #   emulated.sh --install  first fetches what is missing (packages: as root), then the same
 #   emulated.sh --fetch    fetches and does nothing else
-#   emulated.sh --all      also the portable kernels on AArch64, which x86 with neither runs as well
+#   emulated.sh --all      also the whole suite on both x86, and the portable kernels' on AArch64; otherwise those run products
+#                          alone: what has AVX-512 runs AVX2's suite too, and WebAssembly the portable one (npm/test.sh)
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
@@ -46,10 +47,10 @@ install_parts() {
         echo "install: no standard library for $ARM, and no source of it"
 }
 
-arm_sets=NEON
+arm_cases=NEON:: x86_cases=gemm::
 case "${1-}" in
 "") ;;
---all) arm_sets="portable NEON" ;;
+--all) arm_cases="portable:: NEON::" x86_cases= ;;
 --install) install_parts ;;
 --fetch) install_parts && exit 0 ;;
 *)
@@ -87,33 +88,33 @@ program() {
 }
 
 # One emulated processor ($1 its name, $2 and $3 the programs of unit tests and of the suite, $4 the emulator's call): its
-# instruction sets must be those of $5, and the suite runs on those of $6.
+# instruction sets must be those of $5, and of the suite those cases run that begin with words of $6.
 emulate() {
-    local name=$1 units=$2 suite=$3 emulator=$4 sets=$5 run=$6 set
+    local name=$1 units=$2 suite=$3 emulator=$4 sets=$5 run=$6 which
     # The functions of `math.rs` are the same on every processor.
     timeout "$LIMIT" $emulator "$units" --quiet --skip math || return 1
-    for set in $run; do
-        timeout "$LIMIT" $emulator "$suite" "$set::" >"$logs/suite-$name" 2>&1 ||
+    for which in $run; do
+        timeout "$LIMIT" $emulator "$suite" "$which" >"$logs/suite-$name" 2>&1 ||
             { grep -v 'ok$' "$logs/suite-$name"; return 1; }
         local found cases pairs
         found=$(sed -n 's/^device: CPU, \(.*\), [0-9]* threads$/\1/p' "$logs/suite-$name" | paste -sd,)
         [ "$found" = "$sets" ] || { echo "$name has $found, not $sets"; return 1; }
-        cases=$(timeout "$LIMIT" $emulator "$suite" --list "$set::" 2>/dev/null | grep -c "^$set::")
+        cases=$(timeout "$LIMIT" $emulator "$suite" --list "$which" 2>/dev/null | grep -c "^$which")
         pairs=$(sed -n 's/^pairs of a device and a case that ran: //p' "$logs/suite-$name")
-        [ "$cases" -gt 0 ] && [ "$pairs" = "$cases" ] || { echo "$name: $pairs of $cases cases ran on $set"; return 1; }
+        [ "$cases" -gt 0 ] && [ "$pairs" = "$cases" ] || { echo "$name: $pairs of $cases cases ran of $which"; return 1; }
         echo "$pairs" >>"$logs/pairs"
-        echo "$name ($sets): $pairs cases on $set"
+        echo "$name ($sets): $pairs cases of $which"
     done
 }
 
 on_x86() {
-    emulate Haswell "$x86_units" "$x86_suite" "qemu-x86_64 -cpu Haswell" portable,AVX2 AVX2 &&
-        emulate Nehalem "$x86_units" "$x86_suite" "qemu-x86_64 -cpu Nehalem" portable portable
+    emulate Haswell "$x86_units" "$x86_suite" "qemu-x86_64 -cpu Haswell" portable,AVX2 "AVX2::$x86_cases" &&
+        emulate Nehalem "$x86_units" "$x86_suite" "qemu-x86_64 -cpu Nehalem" portable "portable::$x86_cases"
 }
 on_arm() {
     local emulator="qemu-aarch64 -L /usr/aarch64-linux-gnu"
     # Nothing else runs these kernels, so the threads are looked at too.
-    emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "$arm_sets" &&
+    emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "$arm_cases" &&
         timeout "$LIMIT" $emulator "$arm_threads" --quiet && echo "AArch64: the same bits for 1, 2, 3, 7 threads"
 }
 

@@ -55,6 +55,7 @@ PARTS = {
     "TensorBoard": ["cli/tests/tensorboard/run.sh"],
     "Python package": ["python/test.sh"],
     "C library": ["capi/test.sh"],
+    "WebAssembly": ["npm/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
     "the box for a GPU": ["scripts/gpu_box/test.py"],
 }
@@ -70,8 +71,9 @@ EXHAUSTIVE = {
     "golden values": ["tests/golden/run.sh"],
     "mutants of core": ["python3", "core/tests/mutants/run.py"],
     "MPI": ["scripts/mpi.sh", "--all"],
+    "WebAssembly": ["npm/test.sh", "--all"],
+    "publishing": ["scripts/publish.sh"],
 }
-
 
 # What each part alone proves, for the table in CONTRIBUTING.md.
 PROVES = {
@@ -89,6 +91,8 @@ PROVES = {
     "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
     "the box for a GPU": "every phase runs whatever the others do; figures beside targets, out of whole and broken files",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
+    "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
+    "publishing": "every crate packs and verifies from a clean clone; licences; the program's wheel installs",
     "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
@@ -247,7 +251,6 @@ class Tests:
             self.record(processors)
         print("FAILED: " + ", ".join(failed) if failed else "PASSED: all that ran")
         sys.exit(1 if failed else 0)
-
 
     def record(self, processors):
         """Writes the table into CONTRIBUTING.md: what takes long, and the rest of each package as one line."""

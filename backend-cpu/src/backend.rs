@@ -1,7 +1,7 @@
 //! The device.
 
 use crate::{Error, Isa, Memory, Table, scratch::Pool, table::indices};
-use core::ops::Range;
+use core::{error::Error as _, ops::Range};
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
     stats::{FlushRule, Stats},
@@ -11,7 +11,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// The CPU as a device.
 #[derive(Debug)]
 pub struct Cpu {
-    threads: ThreadPool,
+    /// None on a target without threads, where all work is done by whoever asks for it.
+    threads: Option<ThreadPool>,
     isa: Isa,
     name: String,
     scratch: Pool,
@@ -31,10 +32,14 @@ impl Cpu {
     /// # Errors
     /// [`Error::Threads`].
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self, Error> {
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(Error::Threads)?;
-        let name = format!("CPU, {isa}, {} threads", pool.current_num_threads());
-        let scratch = Pool::new(pool.current_num_threads());
-        Ok(Self { threads: pool, isa, name, scratch })
+        let pool = match ThreadPoolBuilder::new().num_threads(threads).build() {
+            Ok(pool) => Some(pool),
+            Err(error) if has_none(&error) => None,
+            Err(error) => return Err(Error::Threads(error)),
+        };
+        let count = threads_of(pool.as_ref());
+        let name = format!("CPU, {isa}, {count} threads");
+        Ok(Self { threads: pool, isa, name, scratch: Pool::new(count) })
     }
 
     pub(crate) const fn isa(&self) -> Isa {
@@ -43,22 +48,35 @@ impl Cpu {
 
     /// Runs parallel work on this device's threads.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.threads.install(work)
+        match &self.threads {
+            Some(threads) => threads.install(work),
+            None => work(),
+        }
     }
 
     /// Threads that share the work.
     pub(crate) fn threads(&self) -> usize {
-        self.threads.current_num_threads()
+        threads_of(self.threads.as_ref())
     }
 
     /// Which of these threads this is, if it is one of them.
     pub(crate) fn thread(&self) -> Option<usize> {
-        self.threads.current_thread_index()
+        self.threads.as_ref()?.current_thread_index()
     }
 
     pub(crate) const fn pool(&self) -> &Pool {
         &self.scratch
     }
+}
+
+fn threads_of(pool: Option<&ThreadPool>) -> usize {
+    pool.map_or(1, ThreadPool::current_num_threads)
+}
+
+/// Whether threads could not be started because the target has none: WebAssembly.
+fn has_none(error: &rayon::ThreadPoolBuildError) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::Unsupported)
 }
 
 impl Backend for Cpu {

@@ -42,3 +42,8 @@ pub use error::Error;
 pub use memory::Memory;
 pub use slices::{Slice, SliceMut};
 pub use table::Table;
+
+/// Its example runs as well.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

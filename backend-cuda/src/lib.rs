@@ -45,3 +45,8 @@ pub use error::Error;
 pub use gpu::{Gpu, GpuRecording, nvrtc};
 pub use memory::Memory;
 pub use table::Table;
+
+/// Its example runs as well.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -11,6 +11,10 @@ mod loops;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(any(target_arch = "aarch64", target_feature = "simd128"))]
+mod quads;
+#[cfg(target_feature = "simd128")]
+mod simd128;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -36,6 +40,9 @@ pub enum Isa {
     /// NEON.
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
+    /// SIMD128 of WebAssembly.
+    #[cfg(target_feature = "simd128")]
+    Simd128(simd128::Simd128),
 }
 
 impl Isa {
@@ -43,7 +50,7 @@ impl Isa {
     #[must_use]
     pub fn available() -> Vec<Self> {
         #[cfg_attr(
-            not(any(target_arch = "x86_64", target_arch = "aarch64")),
+            not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")),
             expect(unused_mut, reason = "there is only one")
         )]
         let mut all = vec![Self::Portable];
@@ -54,6 +61,8 @@ impl Isa {
         }
         #[cfg(target_arch = "aarch64")]
         all.extend(neon::Neon::new().map(Self::Neon));
+        #[cfg(target_feature = "simd128")]
+        all.push(Self::Simd128(simd128::Simd128::new()));
         all
     }
 
@@ -74,6 +83,8 @@ impl fmt::Display for Isa {
             Self::Avx512(_) => "AVX-512",
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => "NEON",
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => "SIMD128",
         })
     }
 }
@@ -88,6 +99,8 @@ impl Isa {
             Self::Avx512(_) => avx512::Avx512::SHAPE,
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => neon::Neon::SHAPE,
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => simd128::Simd128::SHAPE,
         }
     }
 
@@ -113,6 +126,8 @@ impl Isa {
             Self::Avx512(token) => token.tile(tile, acc, acc_row),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.tile(tile, acc, acc_row),
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(token) => token.tile(tile, acc, acc_row),
         }
     }
 
@@ -128,6 +143,8 @@ impl Isa {
             Self::Avx512(token) => token.widen(x, y),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.widen(x, y),
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(token) => token.widen(x, y),
         }
     }
 
@@ -143,6 +160,8 @@ impl Isa {
             Self::Avx512(token) => token.narrow(x, y),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.narrow(x, y),
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(token) => token.narrow(x, y),
         }
     }
 }

@@ -65,7 +65,10 @@ impl Tile<'_> {
     ///
     /// # Panics
     /// If it would.
-    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code, reason = "slices do"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")),
+        expect(dead_code, reason = "slices do")
+    )]
     pub fn check(&self, shape: &Shape, acc: &[f32], acc_row: usize) {
         assert!(self.columns <= shape.columns() && self.rows <= shape.rows(self.columns));
         // The place of the last of some steps; one that is too large for its type is outside as well.

@@ -49,6 +49,9 @@ macro_rules! kernels {
                     // Every AArch64 target of the compiler's has NEON.
                     #[cfg(target_arch = "aarch64")]
                     Self::Neon(_) => body($($arg),*),
+                    // It is there because the whole crate is compiled for it.
+                    #[cfg(target_feature = "simd128")]
+                    Self::Simd128(_) => body($($arg),*),
                 }
             })*
         }

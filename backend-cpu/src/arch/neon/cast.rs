@@ -1,36 +1,18 @@
 //! Halves to f32 and back, four at a time, by FCVTL and FCVTN. Without flags in FPCR, which nobody sets here, they round
 //! to nearest even, keep subnormal numbers, and quieten NaN and keep the upper part of its payload, as core does.
 
-use super::LANES;
+use crate::arch::quads::{self, LANES};
 use core::arch::aarch64::{
     vcvt_f16_f32, vcvt_f32_f16, vld1_u16, vld1q_f32, vreinterpret_f16_u16, vreinterpret_u16_f16, vst1_u16, vst1q_f32,
 };
 use half::f16;
 
 pub fn widen(x: &[f16], y: &mut [f32]) {
-    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
-    for (x, y) in x.iter().zip(y) {
-        widen_four(x, y);
-    }
-    if !x_rest.is_empty() {
-        let (mut from, mut to) = ([f16::ZERO; LANES], [0f32; LANES]);
-        from[..x_rest.len()].copy_from_slice(x_rest);
-        widen_four(&from, &mut to);
-        y_rest.copy_from_slice(&to[..y_rest.len()]);
-    }
+    quads::widen(x, y, widen_four);
 }
 
 pub fn narrow(x: &[f32], y: &mut [f16]) {
-    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
-    for (x, y) in x.iter().zip(y) {
-        narrow_four(x, y);
-    }
-    if !x_rest.is_empty() {
-        let (mut from, mut to) = ([0f32; LANES], [f16::ZERO; LANES]);
-        from[..x_rest.len()].copy_from_slice(x_rest);
-        narrow_four(&from, &mut to);
-        y_rest.copy_from_slice(&to[..y_rest.len()]);
-    }
+    quads::narrow(x, y, narrow_four);
 }
 
 #[inline(always)]

@@ -3,15 +3,12 @@
 mod cast;
 mod tile;
 
-use super::{Shape, Tile};
+use super::{Shape, Tile, quads::LANES};
 use half::f16;
 
 /// Proof that this machine has NEON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neon(());
-
-/// Lanes of a vector.
-const LANES: usize = 4;
 
 impl Neon {
     /// 32 registers: 24 accumulators, up to four vectors of b, scalars of a.

@@ -1,0 +1,8 @@
+// gradscale for JavaScript: the names, rules and errors of gradscale.h, as values and classes.
+export { decode, encode, proposeFixed, rescale } from "./casts.js";
+export { GradscaleError, instructionSet } from "./library.js";
+export { LossScale } from "./loss_scale.js";
+export { product } from "./product.js";
+export { Row } from "./row.js";
+export { Site } from "./site.js";
+export { Step, stepEnd } from "./step.js";

@@ -1,0 +1,175 @@
+// Loss scales: one number for all gradients.
+import { choice, count, instanceOf, integer, options, real, truth } from "./check.js";
+import { call, changes, reads, writes } from "./library.js";
+
+const HYSTERESES = /** @type {const} */ (["none", "cumulative", "consecutive"]);
+
+/**
+ * The numbers of a dynamic scale.
+ * @typedef {object} DynamicConfig
+ * @property {number} start Exponent of the first step.
+ * @property {number} growth Exponent added after so many clean steps, positive.
+ * @property {number} backoff Exponent added after an overflow, negative.
+ * @property {number} interval Clean steps in a row before the scale grows.
+ * @property {number} least Least exponent.
+ * @property {number} most Greatest exponent.
+ * @property {(typeof HYSTERESES)[number]} hysteresis Which overflow lowers it: each one, the n-th since it last grew (Megatron),
+ *   or the n-th without a clean step between (DeepSpeed's switch).
+ * @property {number} overflows Its n, at least 1.
+ * @property {number} tolerancePpm Lower only when overflows make up this share of the steps since the last change, in parts per
+ *   million.
+ * @property {[number, number][]} floor A minimum that rises, in at most eight steps: from so many steps taken on, the least
+ *   exponent is this.
+ */
+/** @typedef {{ least?: number, most?: number }} Bounds */
+
+/** Bytes of a gs_loss_scale, and of a gs_dynamic_config; steps of its floor. */
+const BYTES = 8 * 37;
+const CONFIG = 144;
+const FLOORS = 8;
+
+/** @param {Bounds} bounds */
+const both = ({ least = -24, most = 30 }) => [integer(least, "least"), integer(most, "most")];
+
+/** A loss scale with its whole state. */
+export class LossScale {
+  /** The bytes of a gs_loss_scale. */
+  #bytes = new Uint8Array(BYTES);
+
+  /**
+   * Dynamic; what is not said is as {@link LossScale.usual} has it. The other kinds are made by functions of this class.
+   * @param {Partial<DynamicConfig>} [config]
+   */
+  constructor(config = {}) {
+    const usual = LossScale.usual();
+    const all = { ...usual, ...options(config, "config", Object.keys(usual)) };
+    const bytes = new Uint8Array(CONFIG);
+    const view = new DataView(bytes.buffer);
+    view.setUint32(0, CONFIG, true);
+    view.setInt32(4, integer(all.start, "start"), true);
+    view.setInt32(8, integer(all.growth, "growth"), true);
+    view.setInt32(12, integer(all.backoff, "backoff"), true);
+    view.setUint32(16, count(all.interval, "interval"), true);
+    view.setInt32(20, integer(all.least, "least"), true);
+    view.setInt32(24, integer(all.most, "most"), true);
+    view.setUint32(28, choice(all.hysteresis, "hysteresis", HYSTERESES), true);
+    view.setUint32(32, count(all.overflows, "overflows"), true);
+    view.setUint32(36, count(all.tolerancePpm, "tolerancePpm"), true);
+    const floor = instanceOf(all.floor, "floor", Array);
+    view.setUint32(40, floor.length, true);
+    floor.slice(0, FLOORS).forEach((pair, i) => {
+      const [steps, exponent] = instanceOf(pair, `floor ${i}`, Array);
+      view.setBigUint64(48 + 8 * i, BigInt(integer(steps, `floor ${i}`, 0, Number.MAX_SAFE_INTEGER)), true);
+      view.setInt32(112 + 4 * i, integer(exponent, `floor ${i}`), true);
+    });
+    call("gs_loss_scale_dynamic", writes(this.#bytes), reads(bytes));
+  }
+
+  /**
+   * The usual numbers: 2^16, doubled after 2000 clean steps in a row, halved at each overflow.
+   * @returns {DynamicConfig}
+   */
+  static usual() {
+    const bytes = new Uint8Array(CONFIG);
+    call("gs_dynamic_config_init", writes(bytes));
+    const view = new DataView(bytes.buffer);
+    return {
+      start: view.getInt32(4, true),
+      growth: view.getInt32(8, true),
+      backoff: view.getInt32(12, true),
+      interval: view.getUint32(16, true),
+      least: view.getInt32(20, true),
+      most: view.getInt32(24, true),
+      hysteresis: HYSTERESES[view.getUint32(28, true)],
+      overflows: view.getUint32(32, true),
+      tolerancePpm: view.getUint32(36, true),
+      floor: [],
+    };
+  }
+
+  /**
+   * @param {string} name
+   * @param {number[]} numbers
+   */
+  static #made(name, ...numbers) {
+    const made = new LossScale();
+    call(name, writes(made.#bytes), ...numbers);
+    return made;
+  }
+
+  /**
+   * A constant: a power of two from 2^-126 to 2^126.
+   * @param {number} scale
+   */
+  static fixed(scale) {
+    return LossScale.#made("gs_loss_scale_fixed", real(scale, "scale"));
+  }
+
+  /**
+   * As large as the largest gradient of the last `history` steps (1 to 16) allows, less `margin` exponents.
+   * @param {{ history?: number, margin?: number } & Bounds} [config]
+   */
+  static delayed(config = {}) {
+    const { history = 16, margin = 0, ...bounds } = options(config, "config", ["history", "margin", "least", "most"]);
+    return LossScale.#made("gs_loss_scale_delayed", count(history, "history"), count(margin, "margin"), ...both(bounds));
+  }
+
+  /**
+   * Follows mean and spread of log2 of the largest gradient (LogMax); `ceiling` is the log2 of what overflows.
+   * @param {{ meanDecay?: number, spreadDecay?: number, quantile?: number, ceiling?: number } & Bounds} [config]
+   */
+  static logMax(config = {}) {
+    const known = ["meanDecay", "spreadDecay", "quantile", "ceiling", "least", "most"];
+    const all = options(config, "config", known);
+    const { meanDecay = 0.99, spreadDecay = 0.999, quantile = 3.09, ceiling = 16, ...bounds } = all;
+    const decays = [real(meanDecay, "meanDecay"), real(spreadDecay, "spreadDecay"), real(quantile, "quantile")];
+    return LossScale.#made("gs_loss_scale_log_max", ...decays, integer(ceiling, "ceiling"), ...both(bounds));
+  }
+
+  /**
+   * Grows a little in every step, by 2 in `interval` steps, and is halved at an overflow.
+   * @param {{ interval?: number } & Bounds} [config]
+   */
+  static chainer(config = {}) {
+    const { interval = 2000, ...bounds } = options(config, "config", ["interval", "least", "most"]);
+    return LossScale.#made("gs_loss_scale_chainer", count(interval, "interval"), ...both(bounds));
+  }
+
+  /** The exponent in force: multiply the loss by 2^exponent. */
+  get exponent() {
+    const exponent = new Uint32Array(1);
+    call("gs_loss_scale_exponent", reads(this.#bytes), writes(exponent));
+    return exponent[0] | 0;
+  }
+
+  /**
+   * Takes the end of a step, once for each, skipped ones included. `foundInf`: some gradient was not finite. `amax` is the
+   * largest magnitude of a gradient, as it was seen, at the exponent `at`; NaN where it is not known.
+   * @param {boolean} foundInf
+   * @param {number} [amax]
+   * @param {number} [at]
+   */
+  update(foundInf, amax = NaN, at = 0) {
+    const numbers = [truth(foundInf, "foundInf"), real(amax, "amax"), integer(at, "at")];
+    call("gs_loss_scale_update", changes(this.#bytes), ...numbers);
+  }
+
+  /** A copy of its bytes: a checkpoint. */
+  toBytes() {
+    return this.#bytes.slice();
+  }
+
+  /**
+   * The loss scale of such bytes. What was written to by somebody else, or by another version, is refused.
+   * @param {Uint8Array} bytes
+   */
+  static fromBytes(bytes) {
+    if (instanceOf(bytes, "bytes", Uint8Array).length !== BYTES) {
+      throw new RangeError(`a loss scale has ${BYTES} bytes, not ${bytes.length}`);
+    }
+    const scale = new LossScale();
+    scale.#bytes.set(bytes);
+    void scale.exponent;
+    return scale;
+  }
+}

@@ -1,0 +1,8 @@
+// In Node: the module that this engine can run, loaded at once, so that `require` works too where it takes modules.
+import { readFileSync } from "node:fs";
+import { hasSimd, start } from "./library.js";
+
+const file = hasSimd() ? "../gradscale-simd128.wasm" : "../gradscale.wasm";
+start(new WebAssembly.Module(readFileSync(new URL(file, import.meta.url))));
+
+export * from "./index.js";

@@ -1,0 +1,165 @@
+// Rows of statistics.
+import { FORMATS } from "./casts.js";
+import { choice, instanceOf, integer, options } from "./check.js";
+import { call, changes, reads, writes } from "./library.js";
+
+/** What a store does with results below the least normal number, as gs_flush numbers them. */
+const FLUSHES = /** @type {const} */ ([
+  "nearest",
+  "toward_zero",
+  "then_round",
+  "round_then_flush",
+  "unbounded_then_flush",
+]);
+/** How much a row observes, as gs_detail numbers it. */
+export const DETAILS = /** @type {const} */ (["none", "counts", "full", "moments"]);
+/** @typedef {(typeof FLUSHES)[number]} Flush */
+/** @typedef {(typeof DETAILS)[number]} Detail */
+/**
+ * Counters of a row.
+ * @typedef {object} Counts
+ * @property {number} count Values seen.
+ * @property {number} zeros Zeros before the store.
+ * @property {number} infinite Infinities before the store.
+ * @property {number} nan NaN before the store.
+ * @property {number} flushed Values that were not zero and became zero.
+ * @property {number} overflowed Finite values too large for the store.
+ * @property {number} subnormal Subnormal results.
+ * @property {number} amax Largest finite magnitude, 0 if there is none.
+ * @property {number} exponent The exponent at which the values were seen.
+ */
+/** @typedef {{ exponent?: number, detail?: Detail, format?: import("./casts.js").Format, flush?: Flush }} RowOptions */
+
+/** Bytes of a row: its header, and 280 words. */
+const BYTES = 4 * (4 + 280);
+
+/**
+ * The bytes of a row themselves, for the end of a step.
+ * @type {(row: Row) => Uint8Array}
+ */
+export let bytesOf;
+
+/** The summary of all values that one store saw. */
+export class Row {
+  /** The bytes of a gs_row. */
+  #bytes = new Uint8Array(BYTES);
+
+  static {
+    bytesOf = (row) => row.#bytes;
+  }
+
+  /**
+   * An empty row for a store at `exponent` (what {@link Site.request} says, or 0 to look at values unscaled), which observes
+   * `"none"` of the values, `"counts"`, the histogram too (`"full"`), or sums too (`"moments"`). `format` is `"fp16"` or an
+   * 8-bit one.
+   * @param {RowOptions} [settings]
+   */
+  constructor(settings = {}) {
+    const known = ["exponent", "detail", "format", "flush"];
+    const { exponent = 0, detail = "full", format = "fp16", flush = "nearest" } = options(settings, "settings", known);
+    const numbers = [choice(format, "format", FORMATS), choice(flush, "flush", FLUSHES)];
+    const level = choice(detail, "detail", DETAILS);
+    call("gs_row_init", writes(this.#bytes), ...numbers, integer(exponent, "exponent"), level);
+  }
+
+  /**
+   * Adds values, as the store saw them: times 2^exponent, before they were rounded.
+   * @param {Float32Array} u
+   */
+  observe(u) {
+    call("gs_row_observe", changes(this.#bytes), reads(instanceOf(u, "u", Float32Array)), u.length);
+  }
+
+  /**
+   * The whole store of a gradient: values at the exponent `from` times 2^(exponent − from), added to the row, each rounded once
+   * to FP16, nearest even. The row's format is `"fp16"`.
+   * @param {Float32Array} v
+   * @param {number} [from]
+   */
+  store(v, from = 0) {
+    const y = new Uint16Array(instanceOf(v, "v", Float32Array).length);
+    call("gs_npm_store16", changes(this.#bytes), reads(v), integer(from, "from"), writes(y), y.length);
+    return y;
+  }
+
+  /**
+   * Adds what another row has seen: of another micro-batch, another call, another worker.
+   * @param {Row} other
+   */
+  merge(other) {
+    call("gs_row_merge", changes(this.#bytes), reads(instanceOf(other, "other", Row).#bytes));
+  }
+
+  /** The exponent at which the values are seen. */
+  get exponent() {
+    return new DataView(this.#bytes.buffer).getInt32(12, true);
+  }
+
+  /**
+   * How many values were seen, and of which kinds; the largest finite magnitude.
+   * @returns {Counts}
+   */
+  counts() {
+    const bytes = new Uint8Array(64);
+    call("gs_row_counts", reads(this.#bytes), writes(bytes));
+    const view = new DataView(bytes.buffer);
+    /** @param {number} at */
+    const wide = (at) => view.getUint32(at, true) + 2 ** 32 * view.getUint32(at + 4, true);
+    return {
+      count: wide(0),
+      zeros: wide(8),
+      infinite: wide(16),
+      nan: wide(24),
+      flushed: wide(32),
+      overflowed: wide(40),
+      subnormal: wide(48),
+      amax: view.getFloat32(56, true),
+      exponent: view.getInt32(60, true),
+    };
+  }
+
+  /**
+   * Which share of the values that are not zero flushes at the row's exponent + k.
+   * @param {number} k
+   */
+  flushedAt(k) {
+    return this.#share("gs_row_flushed_at", k);
+  }
+
+  /**
+   * Which share of the sum of magnitudes flushes at the row's exponent + k, within a factor of 2.
+   * @param {number} k
+   */
+  lostAt(k) {
+    return this.#share("gs_row_lost_at", k);
+  }
+
+  /**
+   * @param {string} name
+   * @param {number} k
+   */
+  #share(name, k) {
+    const bytes = new Uint8Array(8);
+    call(name, reads(this.#bytes), integer(k, "k"), writes(bytes));
+    return new DataView(bytes.buffer).getFloat64(0, true);
+  }
+
+  /** A copy of its bytes, a gs_row: for another worker, a file, a device that fills the words itself. */
+  toBytes() {
+    return this.#bytes.slice();
+  }
+
+  /**
+   * The row of such bytes. What no store can have written is refused.
+   * @param {Uint8Array} bytes
+   */
+  static fromBytes(bytes) {
+    if (instanceOf(bytes, "bytes", Uint8Array).length !== BYTES) {
+      throw new RangeError(`a row has ${BYTES} bytes, not ${bytes.length}`);
+    }
+    const row = new Row();
+    row.#bytes.set(bytes);
+    row.counts();
+    return row;
+  }
+}

@@ -1,0 +1,175 @@
+// Sites: the exponent of one gradient.
+import { choice, count, instanceOf, integer, options, real } from "./check.js";
+import { call, changes, reads, refused, status, writes } from "./library.js";
+import { DETAILS, Row, bytesOf as bytesOfRow } from "./row.js";
+
+const CALLS = /** @type {const} */ (["one", "several"]);
+const MEMORIES = /** @type {const} */ (["none", "least", "ring"]);
+const LIMITS = /** @type {const} */ (["threshold", "normal_range", "overflow", "range", "one"]);
+const TRIGGERS = /** @type {const} */ (["first", "interval", "overflow", "after_skip", "repeat"]);
+const ENDS = /** @type {const} */ (["stepped", "skipped_here", "skipped_after", "void"]);
+
+/** @typedef {(typeof ENDS)[number]} End */
+/**
+ * How a site decides.
+ * @typedef {object} SiteConfig
+ * @property {number} interval Steps from one decision to the next, at least 1.
+ * @property {(typeof CALLS)[number]} calls How often its store runs in one step.
+ * @property {(typeof MEMORIES)[number]} memory What a decision knows of the rows before: nothing, the least ceiling of the
+ *   last 16, or all of these.
+ * @property {number} gamma The share of the values that may flush, 1e-6 to 1.
+ * @property {number} window How far above the threshold the exponent goes where there is room: 0 to 30.
+ * @property {number} room Bits kept free above: 2 to 30.
+ * @property {number} outliers Batches that lie more than so many exponents above all rows remembered are left out: 8 to 100, or
+ *   0 for none.
+ */
+/**
+ * What a site wants of the coming step.
+ * @typedef {object} Request
+ * @property {boolean} atOnce Look at the f32 values first ({@link Row.observe}) and decide ({@link Site.decide}).
+ * @property {(typeof DETAILS)[number]} detail What the row is to observe.
+ * @property {boolean} decided Whether there is an exponent.
+ * @property {number} exponent The one in force, 0 before the first decision.
+ */
+/**
+ * A decision.
+ * @typedef {object} Decision
+ * @property {number} exponent What was decided.
+ * @property {number} gamma The share of the values that will flush, as predicted; NaN where it was not.
+ * @property {number} k The exponent, relative to that of the row.
+ * @property {(typeof LIMITS)[number]} limit What bound it.
+ * @property {(typeof TRIGGERS)[number]} trigger What made the site decide.
+ */
+
+/** Bytes of a gs_site, and of a gs_site_config. */
+const BYTES = 8 * 46;
+const CONFIG = 40;
+
+/**
+ * The bytes of a site themselves, for the end of a step.
+ * @type {(site: Site) => Uint8Array}
+ */
+export let bytesOf;
+
+/** The exponent of one gradient: kept from step to step. */
+export class Site {
+  /** The bytes of a gs_site. */
+  #bytes = new Uint8Array(BYTES);
+
+  static {
+    bytesOf = (site) => site.#bytes;
+  }
+
+  /**
+   * A site without an exponent; what is not said is as {@link Site.usual} has it.
+   * @param {Partial<SiteConfig>} [config]
+   */
+  constructor(config = {}) {
+    const usual = Site.usual();
+    const all = { ...usual, ...options(config, "config", Object.keys(usual)) };
+    const bytes = new Uint8Array(CONFIG);
+    const view = new DataView(bytes.buffer);
+    view.setUint32(0, CONFIG, true);
+    view.setUint32(4, count(all.interval, "interval"), true);
+    view.setUint32(8, choice(all.calls, "calls", CALLS), true);
+    view.setUint32(12, choice(all.memory, "memory", MEMORIES), true);
+    view.setFloat64(16, real(all.gamma, "gamma"), true);
+    view.setInt32(24, integer(all.window, "window"), true);
+    view.setInt32(28, integer(all.room, "room"), true);
+    view.setInt32(32, integer(all.outliers, "outliers"), true);
+    call("gs_site_init", writes(this.#bytes), reads(bytes));
+  }
+
+  /**
+   * The usual settings: FP16, every 10 steps, with the memory of 16 rows, at most one value in a thousand flushed.
+   * @returns {SiteConfig}
+   */
+  static usual() {
+    const bytes = new Uint8Array(CONFIG);
+    call("gs_site_config_init", writes(bytes));
+    const view = new DataView(bytes.buffer);
+    return {
+      interval: view.getUint32(4, true),
+      calls: CALLS[view.getUint32(8, true)],
+      memory: MEMORIES[view.getUint32(12, true)],
+      gamma: view.getFloat64(16, true),
+      window: view.getInt32(24, true),
+      room: view.getInt32(28, true),
+      outliers: view.getInt32(32, true),
+    };
+  }
+
+  /**
+   * What the coming step should do.
+   * @returns {Request}
+   */
+  request() {
+    const words = new Uint32Array(4);
+    call("gs_site_request", reads(this.#bytes), writes(words));
+    const [atOnce, detail, decided, exponent] = words;
+    return { atOnce: atOnce !== 0, detail: DETAILS[detail], decided: decided !== 0, exponent: exponent | 0 };
+  }
+
+  /**
+   * Decides at once, from a row with a histogram of the values that are to be stored, and says the exponent to store with.
+   * Where nothing can be decided (all values are zero, or some are not finite) that is the one in force, or `incoming`: the
+   * exponent of the site from which the gradient comes, 0 for the loss.
+   * @param {Row} row
+   * @param {number} [incoming]
+   */
+  decide(row, incoming = 0) {
+    const exponent = new Uint32Array(1);
+    const seen = reads(bytesOfRow(instanceOf(row, "row", Row)));
+    call("gs_site_decide", changes(this.#bytes), seen, integer(incoming, "incoming"), writes(exponent));
+    return exponent[0] | 0;
+  }
+
+  /**
+   * The last decision, if there was one.
+   * @returns {Decision | undefined}
+   */
+  decision() {
+    const bytes = new Uint8Array(24);
+    const answer = status("gs_site_decision", [reads(this.#bytes), writes(bytes)]);
+    if (answer === "GS_NOTHING") return undefined;
+    if (answer !== "GS_OK") throw refused(answer);
+    const view = new DataView(bytes.buffer);
+    return {
+      exponent: view.getInt32(8, true),
+      gamma: view.getFloat64(0, true),
+      k: view.getInt32(12, true),
+      limit: LIMITS[view.getUint32(16, true)],
+      trigger: TRIGGERS[view.getUint32(20, true)],
+    };
+  }
+
+  /**
+   * Takes the row of a step, of all micro-batches and calls, and how the step ended. Once for each site and step;
+   * {@link stepEnd} does it for all sites.
+   * @param {Row} row
+   * @param {End} end
+   */
+  finish(row, end) {
+    const seen = reads(bytesOfRow(instanceOf(row, "row", Row)));
+    call("gs_site_finish", changes(this.#bytes), seen, choice(end, "end", ENDS));
+  }
+
+  /** A copy of its bytes: a checkpoint. */
+  toBytes() {
+    return this.#bytes.slice();
+  }
+
+  /**
+   * The site of such bytes. What was written to by somebody else, or by another version, is refused.
+   * @param {Uint8Array} bytes
+   */
+  static fromBytes(bytes) {
+    if (instanceOf(bytes, "bytes", Uint8Array).length !== BYTES) {
+      throw new RangeError(`a site has ${BYTES} bytes, not ${bytes.length}`);
+    }
+    const site = new Site();
+    site.#bytes.set(bytes);
+    site.request();
+    return site;
+  }
+}

@@ -1,0 +1,124 @@
+// The end of a step, for all sites.
+import { count, instanceOf, options, truth } from "./check.js";
+import { call, changes, reads, writes } from "./library.js";
+import { Row, bytesOf as bytesOfRow } from "./row.js";
+import { Site, bytesOf as bytesOfSite } from "./site.js";
+
+const NEXT = /** @type {const} */ (["step", "repeat", "skip"]);
+const CAUSES = /** @type {const} */ ([null, "overflowed", "infinite", "nan"]);
+
+/** @typedef {{ foundInf: boolean, repeatable?: boolean, failed?: number }} StepOptions */
+/**
+ * How a step ended.
+ * @typedef {object} Outcome
+ * @property {(typeof NEXT)[number]} next `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
+ *   again. `"skip"`: nothing may; go on with the next batch.
+ * @property {(typeof CAUSES)[number]} cause What was seen at the site where values stopped being finite.
+ * @property {number | undefined} site Its index, if there is one.
+ */
+
+/**
+ * Ends a step for all sites, whose rows lie in the order of the backward pass. `foundInf`: some gradient of a parameter is not
+ * finite. `repeatable`: the same batch can be run again, which loses none; `failed` counts how often that was done in this
+ * step. If something is wrong with one of the sites or rows, none of them changes.
+ * @param {Site[]} sites
+ * @param {Row[]} rows
+ * @param {StepOptions} settings
+ * @returns {Outcome}
+ */
+export function stepEnd(sites, rows, settings) {
+  const { foundInf, repeatable = false, failed = 0 } = options(settings, "settings", ["foundInf", "repeatable", "failed"]);
+  const inside = instanceOf(sites, "sites", Array).map((site, i) => bytesOfSite(instanceOf(site, `site ${i}`, Site)));
+  const seen = instanceOf(rows, "rows", Array).map((row, i) => bytesOfRow(instanceOf(row, `row ${i}`, Row)));
+  if (inside.length !== seen.length) throw new RangeError(`${inside.length} sites do not fit ${seen.length} rows`);
+  if (new Set(inside).size !== inside.length) throw new RangeError("a site can end a step once");
+  const joined = together(inside);
+  const outcome = new Uint8Array(16);
+  const flags = [truth(foundInf, "foundInf"), truth(repeatable, "repeatable"), count(failed, "failed")];
+  call("gs_step_end", changes(joined), reads(together(seen)), inside.length, ...flags, writes(outcome));
+  let at = 0;
+  for (const bytes of inside) {
+    bytes.set(joined.subarray(at, at + bytes.length));
+    at += bytes.length;
+  }
+  const view = new DataView(outcome.buffer);
+  const site = Number(view.getBigUint64(8, true));
+  return {
+    next: NEXT[view.getUint32(0, true)],
+    cause: CAUSES[view.getUint32(4, true)],
+    site: site < inside.length ? site : undefined,
+  };
+}
+
+/** @param {Uint8Array[]} parts */
+function together(parts) {
+  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+/** One step of all sites, in the order of the backward pass. */
+export class Step {
+  /** @type {Site[]} */
+  #sites;
+  /** @type {Uint8Array[]} */
+  #before;
+  /** @type {Row[]} */
+  #rows = [];
+  #failed = 0;
+  #ended = false;
+
+  /** @param {Site[]} sites */
+  constructor(sites) {
+    this.#sites = instanceOf(sites, "sites", Array).map((site, i) => instanceOf(site, `site ${i}`, Site));
+    this.#before = this.#sites.map((site) => site.toBytes());
+  }
+
+  /**
+   * Stores a gradient at the next site: values at the exponent `from` become patterns of FP16 at the exponent that is told.
+   * @param {Float32Array} v
+   * @param {number} [from]
+   */
+  store(v, from = 0) {
+    const site = this.#sites[this.#rows.length];
+    if (this.#ended || !site) throw new RangeError("a step stores at every site once");
+    const { atOnce, detail, exponent: inForce } = site.request();
+    let exponent = inForce;
+    if (atOnce) {
+      const look = new Row({ exponent: from, detail });
+      look.observe(v);
+      exponent = site.decide(look, from);
+    }
+    const row = new Row({ exponent, detail });
+    const halves = row.store(v, from);
+    this.#rows.push(row);
+    return { halves, exponent };
+  }
+
+  /**
+   * Ends the step, or this attempt at it: after `"repeat"`, store the same batch again.
+   * @param {{ foundInf: boolean, repeatable?: boolean }} settings
+   */
+  end(settings) {
+    if (this.#ended || this.#rows.length !== this.#sites.length) {
+      throw new RangeError("a step stores at every site once, and ends once");
+    }
+    const { foundInf, repeatable = false } = options(settings, "settings", ["foundInf", "repeatable"]);
+    const outcome = stepEnd(this.#sites, this.#rows, { foundInf, repeatable, failed: this.#failed });
+    this.#failed++;
+    this.#rows = [];
+    this.#ended = outcome.next !== "repeat";
+    return outcome;
+  }
+
+  /** Gives the step up, after an error on the way: every site is as it was before. */
+  abandon() {
+    if (this.#ended) return;
+    this.#sites.forEach((site, i) => bytesOfSite(site).set(this.#before[i]));
+    this.#ended = true;
+  }
+}

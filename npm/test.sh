@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Tests the npm package as others use it, packed and installed; its types; and the CPU backend's kernels and the whole
+# conformance suite on WebAssembly, under node.
+#
+#   test.sh            uses what is present; changes nothing but the target folder
+#   test.sh --install  first fetches what is missing (node as root; Rust's targets by rustup; TypeScript into the target
+#                      folder), then the same
+#   test.sh --fetch    fetches and does nothing else
+#   test.sh --all      without vectors too, and the suite with all inputs
+#
+# The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly UNKNOWN=wasm32-unknown-unknown WASI=wasm32-wasip1 TYPESCRIPT=typescript@5.9.3
+# Every step that talks to a server gets a limit, and so does every program.
+readonly PATIENCE=180
+LIMIT=900
+export RUST_BACKTRACE=0
+have() { command -v "$1" >/dev/null; }
+have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
+# The oldest that is tested here.
+have_node() { have node && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; }
+target=$(cargo metadata --format-version 1 --no-deps --locked 2>/dev/null |
+    sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p') || target=
+tools=$target/npm-tools
+
+fetch() {
+    if ! have_node || ! have npm; then
+        if [ "$(id -u)" = 0 ] && have apt-get; then
+            echo "install: nodejs npm"
+            export DEBIAN_FRONTEND=noninteractive
+            timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
+            timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends nodejs npm >/dev/null ||
+                echo "install: not to be had: nodejs npm"
+        else
+            echo "install: packages need root and apt-get; left alone"
+        fi
+    fi
+    for one in "$UNKNOWN" "$WASI"; do
+        have_library "$one" || timeout "$PATIENCE" rustup target add "$one" || echo "install: not to be had: $one"
+    done
+    if have npm && [ -n "$target" ] && [ ! -x "$tools/node_modules/.bin/tsc" ]; then
+        mkdir -p "$tools"
+        timeout "$PATIENCE" npm install --silent --no-audit --no-fund --prefix "$tools" "$TYPESCRIPT" ||
+            echo "install: not to be had: $TYPESCRIPT"
+    fi
+}
+all=
+case "${1-}" in
+"") ;;
+--all) all=1 LIMIT=36000 ;;
+--install) fetch ;;
+--fetch) fetch && exit 0 ;;
+*)
+    echo "usage: test.sh [--install | --fetch | --all]" >&2
+    exit 2
+    ;;
+esac
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+skipped=0
+skip() {
+    echo "skipped: $1; $2"
+    skipped=$((skipped + 1))
+}
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+have cargo || { echo "SKIPPED: nothing was checked, there is no cargo"; exit 0; }
+have_node && have npm || { echo "SKIPPED: nothing was checked; node 20 or newer with npm, or npm/test.sh --install"; exit 0; }
+quiet() { timeout "$LIMIT" "$@" >"$directory/output" 2>&1 || { cat "$directory/output"; fail "$*"; }; }
+
+# The types are those of the sources, which agree with them.
+tsc=$tools/node_modules/.bin/tsc
+if [ -x "$tsc" ]; then
+    quiet "$tsc" --project . --outDir "$directory/types"
+    diff -r "$directory/types" types || fail "types/ is not that of js/: npm/types.sh writes it"
+else
+    skip "the types" "npm/test.sh --install fetches TypeScript"
+fi
+
+# The package, packed and installed.
+if have_library "$UNKNOWN"; then
+    files=gradscale-simd128 only=--vectors-alone
+    [ -z "$all" ] || files="gradscale-simd128 gradscale" only=
+    quiet ./build.sh $only "$directory/package"
+    (cd "$directory" && quiet npm pack --silent ./package)
+    mkdir "$directory/user"
+    echo '{ "type": "module" }' >"$directory/user/package.json"
+    quiet npm install --silent --offline --no-audit --no-fund --prefix "$directory/user" "$directory"/gradscale-*.tgz
+    cp test/*.mjs test/*.mts ../capi/tests/rows.txt "$directory/user/"
+    # What README shows, as it stands there.
+    sed -n '/^```js$/,/^```$/p' README.md | sed '/^```/d' >"$directory/user/readme.mjs"
+    cd "$directory/user"
+    quiet node readme.mjs
+    cat "$directory/output"
+    for file in $files; do
+        export GRADSCALE_MODULE=$file
+        quiet node --test package.test.mjs
+        tests=$(sed -n 's/^# pass //p' "$directory/output")
+        quiet node rows.mjs
+        diff "$directory/output" rows.txt || fail "$file and C differ"
+        echo "$file: $(stat -c %s "node_modules/gradscale/$file.wasm") bytes, $tests tests, $(cat rows.txt)"
+    done
+    unset GRADSCALE_MODULE
+    if [ -n "$all" ] && have chromium; then
+        quiet node browser.mjs
+        cat "$directory/output"
+    elif [ -n "$all" ]; then
+        skip "a browser" "apt-get install chromium"
+    fi
+    if [ -x "$tsc" ]; then
+        quiet "$tsc" --noEmit --strict --target es2022 --module nodenext types.test.mts
+    fi
+    cd - >/dev/null
+else
+    skip "the package" "rustup target add $UNKNOWN, or npm/test.sh --install"
+fi
+
+# What the workspace's lints do not see.
+if [ -n "$all" ] && have_library "$UNKNOWN"; then
+    for flags in "" "-C target-feature=+simd128"; do
+        export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS=$flags
+        quiet cargo clippy --quiet --locked --profile tested --target "$UNKNOWN" -p gradscale-npm -p gradscale-cpu -- -D warnings
+    done
+fi
+
+# The kernels and the suite, as programs of WASI, which have arguments and an output. What is compiled for vectors has the
+# portable kernels beside those of SIMD128; --all tries them without vectors too.
+suite() {
+    local flags=$1 sets=$2 cases
+    export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS=$flags
+    program() {
+        cargo test --quiet --locked --profile tested --target "$WASI" -p gradscale-cpu "$@" --no-run --message-format=json |
+            sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
+    }
+    quiet node --no-warnings test/wasi.mjs "$(program --lib)" --nocapture --skip math
+    timeout "$LIMIT" node --no-warnings test/wasi.mjs "$(program --test conformance)" >"$directory/suite" 2>&1 ||
+        { grep -v 'ok$' "$directory/suite"; fail "the suite on $sets"; }
+    local found
+    found=$(sed -n 's/^device: CPU, \(.*\), 1 threads$/\1/p' "$directory/suite" | paste -sd,)
+    [ "$found" = "$sets" ] || fail "the suite ran on $found, not $sets"
+    cases=$(sed -n 's/^pairs of a device and a case that ran: //p' "$directory/suite")
+    [ "$cases" -gt 0 ] || fail "no case ran on $sets"
+    echo "$sets: $cases pairs of an instruction set and a case"
+}
+if have_library "$WASI"; then
+    [ -n "$all" ] || export GRADSCALE_BRIEF=1
+    suite "-C target-feature=+simd128" portable,SIMD128
+    [ -z "$all" ] || suite "" portable
+else
+    skip "the kernels and the suite" "rustup target add $WASI, or npm/test.sh --install"
+fi
+
+if [ "$skipped" = 0 ]; then
+    echo "PASSED: the package with the bits of C; the suite on WebAssembly"
+else
+    echo "SKIPPED: see above; the rest held"
+fi

@@ -1,0 +1,53 @@
+/**
+ * Begins with a module of this package.
+ * @param {WebAssembly.Module} compiled
+ */
+export function start(compiled: WebAssembly.Module): void;
+/**
+ * Calls a function with numbers and arrays (`undefined`: NULL) and answers its status. What it writes is written if that is
+ * GS_OK.
+ * @param {string} name
+ * @param {(number | Span | undefined)[]} given
+ * @returns {Status}
+ */
+export function status(name: string, given: (number | Span | undefined)[]): Status;
+/**
+ * As `status`; what is not GS_OK is thrown.
+ * @param {string} name
+ * @param {(number | Span | undefined)[]} given
+ */
+export function call(name: string, ...given: (number | Span | undefined)[]): void;
+/**
+ * The error of a status, with the library's sentence.
+ * @param {Status} answer
+ */
+export function refused(answer: Status): GradscaleError;
+/** Which vectors the kernels use: `"SIMD128"`, or `"portable"` where the engine has none. */
+export function instructionSet(): "SIMD128" | "portable";
+/** Whether this engine has SIMD128: it takes a module with one such instruction. */
+export function hasSimd(): boolean;
+/** @typedef {(typeof STATUSES)[number]} Status */
+/** What the library refuses: a status of gradscale.h other than GS_OK, with its sentence. Nothing has changed then. */
+export class GradscaleError extends Error {
+    /**
+     * @param {Status} status
+     * @param {string} text
+     */
+    constructor(status: Status, text: string);
+    /** The name of the status. */
+    status: "GS_OK" | "GS_POINTER" | "GS_LENGTH" | "GS_OVERLAP" | "GS_VERSION" | "GS_DAMAGED" | "GS_CHOICE" | "GS_FORMAT" | "GS_RANDOM" | "GS_ROW" | "GS_MERGE" | "GS_DETAIL" | "GS_NOTHING" | "GS_GAMMA" | "GS_WINDOW" | "GS_ROOM" | "GS_INTERVAL" | "GS_OUTLIERS" | "GS_SCALE" | "GS_BOUNDS" | "GS_START" | "GS_FACTOR" | "GS_TOLERANCE" | "GS_FLOOR" | "GS_DECAY" | "GS_HISTORY" | "GS_OTHER";
+}
+export function reads(numbers: Numbers): Span;
+export function writes(numbers: Numbers): Span;
+export function changes(numbers: Numbers): Span;
+export type Status = (typeof STATUSES)[number];
+export type Numbers = Float32Array | Uint32Array | Uint16Array | Uint8Array | BigUint64Array;
+export type Span = {
+    numbers: Numbers;
+    in: boolean;
+    out: boolean;
+};
+export type Exported = (...numbers: number[]) => number;
+/** Names of the statuses of gradscale.h, by their numbers. */
+declare const STATUSES: readonly ["GS_OK", "GS_POINTER", "GS_LENGTH", "GS_OVERLAP", "GS_VERSION", "GS_DAMAGED", "GS_CHOICE", "GS_FORMAT", "GS_RANDOM", "GS_ROW", "GS_MERGE", "GS_DETAIL", "GS_NOTHING", "GS_GAMMA", "GS_WINDOW", "GS_ROOM", "GS_INTERVAL", "GS_OUTLIERS", "GS_SCALE", "GS_BOUNDS", "GS_START", "GS_FACTOR", "GS_TOLERANCE", "GS_FLOOR", "GS_DECAY", "GS_HISTORY", "GS_OTHER"];
+export {};

