@@ -10,7 +10,7 @@ from shared.origin import commit, machine  # noqa: E402, F401
 
 PARTS = ["speed", "lengths", "paper", "full"]
 FULL = ["alexnet", "vgg-16", "googlenet", "inception-v2", "inception-v3", "resnet-18", "resnet-50", "segnet", "ssd-300",
-        "ssd-512"]
+        "ssd-512", "faster-rcnn"]
 HEAD = {
     "speed": """## Speed of a training step
 
@@ -26,7 +26,7 @@ The second training step of each network with `--size paper`; the first compiles
 """,
     "full": """## Answers and gradients at the paper's size
 
-The engine's f32 beside PyTorch's f32, both against PyTorch's f64, from the same weights on the same images. *Answers*: the largest difference, of the largest answer. *Gradients*: of each parameter's tensor the root mean square of the differences, of its own; the median of all tensors and the most. Where a rounding turns a ReLU, or the choice of a pooling, the gradients behind it are others, in any f32: *turned* counts the decisions that PyTorch's own f32 makes otherwise than its f64; *moves* is how far PyTorch's f32 gradients move when pixels change so little that its answers move as far as ours are off (4 draws, from 2^-22 on). Ours may differ by three times that. Of boxes, ours may differ by ten times what PyTorch's f32 does.
+The engine's f32 beside PyTorch's f32, both against PyTorch's f64, from the same weights on the same images. *Answers*: the largest difference, of the largest answer. *Gradients*: of each parameter's tensor the root mean square of the differences, of its own; the median of all tensors and the most. Where a rounding turns a ReLU, or the choice of a pooling, the gradients behind it are others, in any f32: *turned* counts the decisions that PyTorch's own f32 makes otherwise than its f64; *moves* is how far PyTorch's f32 gradients move when pixels change so little that its answers move as far as ours are off (4 draws, from 2^-22 on). Ours may differ by three times that. Of boxes, ours may differ by ten times what PyTorch's f32 does. SegNet's image is small and chosen so that no rounding turns a pooling: its value would be unpooled at another place, and answers be others in any f32.
 """,
 }
 

@@ -48,6 +48,9 @@ PAPER = {
     "decoder": ("text/tinyshakespeare", "--batch 1"),
     "dcgan": ("fashion-mnist", "--batch 16"),
 }
+# Which script of golden values compares a network at its paper's size, where it is not that of the classifiers.
+ONE = {**{network: ("detection.py", "--paper", network) for network in ["ssd-300", "ssd-512"]},
+       "faster-rcnn": ("faster_rcnn.py", "--paper")}
 LENGTHS = ["seq2seq-1", "deep-speech-2"]
 
 
@@ -188,10 +191,10 @@ def paper(network, asked):
 
 def full(network, asked):
     """By the scripts of golden values, in a process of its own: PyTorch keeps much memory."""
-    script, option = ("detection.py", "--paper") if network.startswith("ssd") else ("vision.py", "--full")
+    script, option, *names = ONE.get(network, ("vision.py", "--full", network))
     directory = asked.results / "full"
     # Whether they agree is written there.
-    subprocess.run([sys.executable, ROOT / "tests/golden" / script, option, "--results", directory, network], check=False)
+    subprocess.run([sys.executable, ROOT / "tests/golden" / script, option, "--results", directory, *names], check=False)
     path = directory / f"{network}.json"
     return json.loads(path.read_text()) if path.exists() else None
 

@@ -347,7 +347,8 @@ def paper(names, results=None):
         right = right and agrees
         if results:
             ours = {key: ours[key].reshape(last(one).shape) for key, one in gradients.items()}
-            rows, others = ([row for row, _ in full.spread(found, {key: last(one) for key, one in gradients.items()})]
+            true, of = {key: last(one) for key, one in gradients.items()}, full.sizes(gradients)
+            rows, others = ([row for row, _ in full.spread(found, true, of)]
                             for found in (ours, {key: last(one) for key, one in single[3].items()}))
             full.keep(results, {
                 "network": name, "parameters": sum(one.numel() for one in model.parameters()), "images": [1, side],

@@ -5,7 +5,7 @@
     python3 faster_rcnn.py            write faster_rcnn.txt beside this file
     python3 faster_rcnn.py --check    compute again, exit 1 if a number differs
     python3 faster_rcnn.py --choose   how far PyTorch's f32 is from its f64, for images of several names
-    python3 faster_rcnn.py --paper [--side N]
+    python3 faster_rcnn.py --paper [--side N] [--results DIRECTORY]
                                       the paper's network at full size: answers, losses and gradients of one image; builds
                                       and runs the example `faster_rcnn`
 
@@ -214,9 +214,12 @@ def choose():
         print(name, f"{gradient:.1e}", {key: f"{one:.0e}" for key, one in off.items()}, shapes, flush=True)
 
 
-def paper(side):
+def paper(side, results):
     """Whether the paper's network is the engine's, too."""
     from safetensors.torch import load_file, save_file
+
+    from shared import full
+    from shared.origin import commit, machine
 
     global CLASSES
     CLASSES, size = 20, (side, side)
@@ -239,10 +242,12 @@ def paper(side):
                         "faster_rcnn", "--", str(CLASSES), path("batch"), path("weights"), path("answer")],
                        cwd=root, check=True)
         ours = load_file(path("answer"))
-    single, of_single = trained(model, images, TRUTHS[:1], size, boxes)
+    with full.Decisions() as narrow:
+        single, of_single = trained(model, images, TRUTHS[:1], size, boxes)
     of_single = {key: one.clone() for key, one in of_single.items()}
     model.zero_grad()
-    right, of = trained(model.double(), images.double(), TRUTHS[:1], size, boxes.double())
+    with full.Decisions() as wide:
+        right, of = trained(model.double(), images.double(), TRUTHS[:1], size, boxes.double())
     off = lambda found, true, largest=None: ((found.double() - true).abs().max() / (largest or true.abs().max())).item()
 
     def last(name, tensor):
@@ -250,7 +255,8 @@ def paper(side):
             return tensor.reshape(len(tensor), -1, 7, 7).permute(0, 2, 3, 1)
         return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
 
-    answers = max(off(ours[key].reshape(right[key].shape), right[key]) for key in ["proposed", "anchor_loss", "region_loss"])
+    keys = ["proposed", "anchor_loss", "region_loss"]
+    answers = max(off(ours[key].reshape(right[key].shape), right[key]) for key in keys)
     largest = max(one.abs().max() for one in of.values()).item()
     mine = max(off(ours[key].reshape(last(key, one).shape), last(key, one), largest) for key, one in of.items())
     theirs = max(off(of_single[key], one, largest) for key, one in of.items())
@@ -259,7 +265,19 @@ def paper(side):
           f"{int((right['labels'] > 0).sum())} are something; answers and losses off by {answers:.1e} of the largest, gradients by "
           f"{mine:.1e} of the largest of all, where PyTorch's own f32 has {theirs:.1e}")
     # As in detection.py.
-    return answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
+    agrees = answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
+    if results:
+        sizes, true = full.sizes(of), {key: last(key, one) for key, one in of.items()}
+        found = {key: ours[key].reshape(one.shape) for key, one in true.items()}
+        rows, others = ([row for row, _ in full.spread(one, true, sizes)]
+                        for one in (found, {key: last(key, one) for key, one in of_single.items()}))
+        full.keep(results, {
+            "network": "faster-rcnn", "parameters": count, "images": [1, side], "answers": answers,
+            "pytorch answers": max(off(single[key], right[key]) for key in keys), "median": rows[len(rows) // 2],
+            "most": rows[0], "pytorch median": others[len(others) // 2], "pytorch most": others[0],
+            "turned": full.turned(narrow, wide), "agrees": agrees, "commit": commit(), "machine": machine(),
+            "torch": torch.__version__})
+    return agrees
 
 
 def main():
@@ -269,9 +287,10 @@ def main():
     parser.add_argument("--choose", action="store_true")
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--side", type=int, default=600)
+    parser.add_argument("--results")
     asked = parser.parse_args()
     if asked.paper:
-        sys.exit(0 if paper(asked.side) else 1)
+        sys.exit(0 if paper(asked.side, asked.results) else 1)
     if asked.choose:
         return choose()
     path = os.path.join(HERE, "faster_rcnn.txt")

@@ -219,14 +219,14 @@ NETWORKS = {
     "inception-v3": (lambda n: models.inception_v3(num_classes=n, init_weights=False), [2, 299, 347], 299),
     "resnet-18": (lambda n: models.resnet18(num_classes=n), [4, 64, 72], 224),
     "resnet-50": (lambda n: models.resnet50(num_classes=n), [4, 64, 72], 224),
-    "segnet": (SegNet, [2, 48, 80], 224),
+    "segnet": (SegNet, [2, 48, 80], 96),
 }
 # What the losses of heads for training count.
 HEADS = {"googlenet": [1.0, 0.3, 0.3], "inception-v3": [1.0, 0.4]}
 
 
-def batch_of(network, batch, rows, columns):
-    images = uniform("input", (batch, 3, rows, columns)).to(torch.float32)
+def batch_of(network, batch, rows, columns, drawn="input"):
+    images = uniform(drawn, (batch, 3, rows, columns)).to(torch.float32)
     shape = (batch, rows, columns) if network == "segnet" else (batch,)
     labels = torch.from_numpy((hashed("labels", int(numpy.prod(shape))) % CLASSES).astype(numpy.int64)).reshape(shape)
     return images, labels
