@@ -2,7 +2,6 @@
 # Builds the page: static files in a folder that any server of files can show.
 #
 #   build.sh [FOLDER]        into FOLDER, or web/site; prints its path
-#   build.sh --brief ...     for tests: WebAssembly that is compiled quickly and runs slowly
 #
 # Needs cargo and its target wasm32-unknown-unknown; nothing else is installed or changed.
 set -euo pipefail
@@ -13,11 +12,6 @@ if ! compgen -G "$(rustc --print target-libdir --target "$TARGET" 2>/dev/null)/l
     echo "build.sh needs Rust's library for WebAssembly: rustup target add $TARGET" >&2
     exit 2
 fi
-profile=capi
-if [ "${1-}" = --brief ]; then
-    profile=tested
-    shift
-fi
 folder=${1:-site}
 rm -rf "$folder"
 mkdir -p "$folder"
@@ -26,8 +20,8 @@ target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"tar
 
 # Every browser that the page is for has vectors.
 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
-    cargo rustc --quiet --locked --profile "$profile" --target "$TARGET" -p gradscale-web --lib --crate-type cdylib \
+    cargo rustc --quiet --locked --profile capi --target "$TARGET" -p gradscale-web --lib --crate-type cdylib \
     -- -C strip=symbols
-cp "$target/$TARGET/$profile/gradscale_web.wasm" "$folder/"
+cp "$target/$TARGET/capi/gradscale_web.wasm" "$folder/"
 cp page/* "$folder/"
 echo "$folder"

@@ -2,6 +2,10 @@
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+/** A power of two as people read it. */
+export const spoken = (exponent) =>
+  exponent === 0 ? "1" : `2${[...String(exponent)].map((sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign])).join("")}`;
+
 /** A canvas in its size on the screen, empty; its width and height in CSS pixels. */
 function sheet(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -58,7 +62,7 @@ const [LEAST, NORMAL, MOST] = [-25, -14, 16];
 // What is shown.
 const [FROM, TO] = [-60, 20];
 
-/** A histogram in powers of two, `stored[i]` counting what is up to 2^(FROM + i); none for a method without halves. */
+/** A histogram in powers of two: `stored[i]` counts what is up to 2^(FROM + i). */
 export function histogram(canvas, stored, name) {
   const { pen, width, height } = sheet(canvas);
   const bottom = 18;
@@ -91,7 +95,7 @@ export function histogram(canvas, stored, name) {
   pen.fillText("zero", 4, 12);
   pen.fillText("FP16", x(LEAST) + 4, 12);
   pen.textAlign = "center";
-  for (const at of [-50, -40, LEAST, NORMAL, 0, MOST]) pen.fillText(`2^${at}`, Math.min(x(at), width - 14), height - 4);
+  for (const at of [-50, -40, LEAST, NORMAL, 0, MOST]) pen.fillText(spoken(at), x(at), height - 4);
 }
 
 /** Images side by side, as many as there is room for. */

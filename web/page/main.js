@@ -1,5 +1,5 @@
 // The page: trainings side by side, what they say as pictures, and what the visitor sets.
-import { digits, histogram, losses } from "./charts.js";
+import { digits, histogram, losses, spoken } from "./charts.js";
 import { pad } from "./pad.js";
 import { Training, Trouble, lacks } from "./training.js";
 
@@ -15,7 +15,6 @@ const asked = new URLSearchParams(location.search);
 const state = { all: [], running: false, strokes: [], count: 1, samples: null };
 
 const magnitude = () => Number($("magnitude").value);
-const spoken = (exponent) => (exponent === 0 ? "1" : `2^${exponent}`);
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.001 ? 2 : 1)} %`;
 
 function trouble(error) {
@@ -54,11 +53,11 @@ async function begin() {
   $("site").replaceChildren();
   state.all = METHODS.map(entry);
   state.count = 1;
-  const open = { ask: "open", device: $("device").value, seed: 1, magnitude: magnitude() };
+  const open = { ask: "open", seed: 1, magnitude: magnitude() };
   const ready = await Promise.all(state.all.map(({ name, training }) => training.ask({ ...open, method: name })));
   state.samples = (await state.all[0].training.ask({ ask: "digits", count: 40 })).images;
   $("status").textContent = `Ready: ${ready[0].device}`;
-  for (const id of ["run", "anew", "magnitude", "device"]) $(id).disabled = false;
+  for (const id of ["run", "anew", "magnitude"]) $(id).disabled = false;
   draw();
 }
 
@@ -127,11 +126,13 @@ function draw() {
   for (const { name, panel, key, report, points } of state.all) {
     const site = report?.sites.find((one) => one.name === $("site").value);
     const [scale, canvas, note] = [panel.querySelector("span"), panel.querySelector("canvas"), panel.querySelector("p")];
-    histogram(canvas, site?.stored ?? [], name);
-    scale.textContent = site ? `scale ${spoken(site.scale)}, ${percent(site.flushed)} become zero` : "";
     key.querySelector("span").textContent = points.length > 0 ? points.at(-1)[1].toFixed(3) : "";
-    if (name === "fp32") note.textContent = "Gradients stay in f32: nothing is stored as halves.";
-    else if (report) {
+    // What stays in f32 is not stored as halves.
+    panel.hidden = name === "fp32";
+    if (panel.hidden) continue;
+    histogram(canvas, site?.stored ?? [], name);
+    scale.textContent = site ? `scale ${spoken(site.scale)}, ${percent(site.flushed)} zeros` : "";
+    if (report) {
       const { skipped, repeated } = report;
       note.textContent = `${skipped} steps skipped${repeated > 0 ? `, ${repeated} batches repeated` : ""}`;
     }
@@ -147,12 +148,10 @@ if (lacking) {
   trouble(new Trouble(lacking));
   $("status").textContent = "";
 } else {
-  $("device").replaceChildren(new Option("WebAssembly", "wasm"));
   if (asked.has("loss")) $("magnitude").value = asked.get("loss");
   $("power").textContent = spoken(magnitude());
   $("run").addEventListener("click", handle(() => (state.running ? stop() : run())));
   $("anew").addEventListener("click", handle(begin));
-  $("device").addEventListener("change", handle(begin));
   $("site").addEventListener("change", draw);
   $("magnitude").addEventListener("input", handle(() => {
     $("power").textContent = spoken(magnitude());

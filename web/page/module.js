@@ -8,7 +8,7 @@ export async function open() {
   // Not while it streams: that wants a media type which not every server of files sends.
   const { instance } = await WebAssembly.instantiate(await answer.arrayBuffer());
   const { memory, gs_web_room, gs_web_ask, gs_web_answer } = instance.exports;
-  return ({ device, ...question }) => {
+  return (question) => {
     const bytes = new TextEncoder().encode(JSON.stringify(question));
     // Each call may let memory grow: its buffer is another one then.
     const room = gs_web_room(bytes.length);

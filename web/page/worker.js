@@ -5,7 +5,7 @@ let ask;
 async function answered({ id, question }) {
   let answer;
   try {
-    if (question.ask === "open") ask = await open(question.device);
+    if (question.ask === "open") ask ??= await open();
     answer = await ask(question);
   } catch (error) {
     const broken = error instanceof WebAssembly.RuntimeError;

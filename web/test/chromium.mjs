@@ -8,10 +8,14 @@ import { extname, join, normalize } from "node:path";
 
 const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".wasm": "application/wasm" };
 
-/** Serves a folder's files; its address, and how to end it. */
+/** Flags with which it has WebGPU without a GPU. */
+export const WEBGPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
+
+/** Serves a folder's files, and an empty page as `blank`; its address, and how to end it. */
 export async function serve(folder) {
   const server = createServer(async (request, answer) => {
     const { pathname } = new URL(request.url, "http://localhost");
+    if (pathname === "/blank") return answer.setHeader("content-type", "text/html").end("<!doctype html>");
     const path = join(folder, normalize(pathname === "/" ? "/index.html" : pathname));
     try {
       const bytes = await readFile(path);
