@@ -57,9 +57,8 @@ pub fn image(strokes: &[Stroke], pen: f32) -> [f32; PIXELS] {
     // A dot is a dot.
     let size = (most[0] - least[0]).max(most[1] - least[1]).max(1e-3);
     let place = |point: Point| -> Point {
-        let along = |axis: usize| {
-            (point[axis] - (least[axis] + most[axis]) / 2.0) / size * (LARGEST - 1.0) + SIDE as f32 / 2.0
-        };
+        let along =
+            |axis: usize| (point[axis] - (least[axis] + most[axis]) / 2.0) / size * (LARGEST - 1.0) + SIDE as f32 / 2.0;
         [along(0), along(1)]
     };
     for stroke in strokes {
@@ -171,7 +170,11 @@ fn skeleton(digit: u8, random: &mut Random) -> Vec<Stroke> {
         }
         _ => {
             let mut stroke = arc([0.48, 0.28], [0.3 + 0.03 * a, 0.28], 0.0, -360.0);
-            stroke.extend(if other { vec![[0.76, 0.7], [0.7, 1.0]] } else { vec![[0.78, 0.72], [0.6, 0.97], [0.3, 0.92]] });
+            stroke.extend(if other {
+                vec![[0.76, 0.7], [0.7, 1.0]]
+            } else {
+                vec![[0.78, 0.72], [0.6, 0.97], [0.3, 0.92]]
+            });
             vec![stroke]
         }
     }

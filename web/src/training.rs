@@ -63,17 +63,8 @@ where
         // A histogram in every step.
         trainer.set_detail(Detail::Full);
         let answer = trainer.compile_evaluation([InputType::f32([1, PIXELS])], |[x]| net.forward(x).softmax())?;
-        let mut training = Self {
-            trainer,
-            net,
-            seed,
-            magnitude,
-            programs: HashMap::new(),
-            answer,
-            step: 0,
-            skipped: 0,
-            repeated: 0,
-        };
+        let mut training =
+            Self { trainer, net, seed, magnitude, programs: HashMap::new(), answer, step: 0, skipped: 0, repeated: 0 };
         training.set_magnitude(magnitude)?;
         Ok(training)
     }

@@ -1,9 +1,10 @@
 //! What the page shows is what is computed: which methods go on when the loss is small.
+#![allow(clippy::unwrap_used, reason = "a test fails that way")]
 
 use gradscale::Cpu;
 use gradscale_web::{
     digits,
-    message::{Answer, Report, Request},
+    message::{Answer, LEAST, Report, Request},
     training::Training,
 };
 
@@ -35,7 +36,9 @@ fn a_small_loss_stops_all_but_gradient_scaling() {
     for (first, then) in [(0, -40), (-40, 0)] {
         let (other, other_right) = trained("gs", first, then);
         assert!(other.loss.unwrap() < gs.loss.unwrap() + 0.1 && other_right > 0.6, "{other:?}");
-        assert_eq!((other.skipped, other.repeated), (0, u64::from(then > first)));
+        // A jump of more than 2^24 costs up to nine.
+        let repeated = if then > first { 1..=9 } else { 0..=0 };
+        assert!(other.skipped == 0 && repeated.contains(&other.repeated), "{other:?}");
         assert!(other.sites.iter().all(|site| site.flushed < 0.2), "{other:?}");
     }
     // FP16 alone stores zeros: whatever there is to learn, it does not; a scale for all is at its end at 2^-40.
@@ -55,8 +58,12 @@ fn a_drawing_is_read() {
     let mut ask = |request| pollster::block_on(training.answer(request)).unwrap();
     ask(Request::Steps { count: 200 });
     // A one and a seven by hand, in pixels of a screen.
-    for (digit, stroke) in [(1, vec![[100.0, 20.0], [98.0, 240.0]]), (7, vec![[20.0, 30.0], [180.0, 25.0], [90.0, 240.0]])] {
-        let Answer::Class { shares, image } = ask(Request::Classify { strokes: vec![stroke] }) else { panic!("no class") };
+    for (digit, stroke) in
+        [(1, vec![[100.0, 20.0], [98.0, 240.0]]), (7, vec![[20.0, 30.0], [180.0, 25.0], [90.0, 240.0]])]
+    {
+        let Answer::Class { shares, image } = ask(Request::Classify { strokes: vec![stroke] }) else {
+            panic!("no class")
+        };
         assert_eq!(image.len(), digits::PIXELS);
         assert!((shares.iter().sum::<f32>() - 1.0).abs() < 1e-3);
         let best = (0..10).max_by(|&a, &b| shares[a].total_cmp(&shares[b]));
@@ -91,9 +98,9 @@ fn histograms_lie_where_values_do() {
     assert_eq!(report.sites.len(), 3);
     for site in &report.sites {
         let values: u32 = site.stored.iter().sum();
-        let largest = site.stored.iter().rposition(|&count| count > 0).unwrap() as i32 + gradscale_web::message::LEAST;
-        assert!(values > 0 && largest <= 16, "{site:?}: the largest value fits into FP16");
-        let flushed = site.stored.iter().zip(gradscale_web::message::LEAST..).filter(|(_, at)| *at <= -25);
+        let beyond = site.stored.iter().zip(LEAST..).filter(|&(&count, at)| count > 0 && at > 16).count();
+        assert!(values > 0 && beyond == 0, "{site:?}: the largest value fits into FP16");
+        let flushed = site.stored.iter().zip(LEAST..).filter(|(_, at)| *at <= -25);
         let flushed = f64::from(flushed.map(|(count, _)| *count).sum::<u32>()) / f64::from(values);
         assert!((flushed - site.flushed).abs() < 1e-9, "{site:?}");
     }
