@@ -172,7 +172,7 @@ impl Kernel {
     }
 
     /// As [`Kernel::text`], as browsers take it: they want subgroups to be asked for, which naga does not read yet.
-    #[cfg(any(test, target_arch = "wasm32"))]
+    #[cfg(test)]
     pub fn text_of_browsers(&self, windows: u32, subgroups: bool) -> String {
         let enables = if subgroups { "enable subgroups;\n" } else { "" };
         enables.to_owned() + &self.text(windows, subgroups)
