@@ -40,6 +40,7 @@ CHAPTERS = {
         ("Python", "python/README.md"),
         ("C and C++", "capi/README.md"),
         ("JavaScript", "npm/README.md"),
+        ("The page in the browser", "web/README.md"),
     ],
     "The project": [
         ("The program", "cli/README.md"),

@@ -56,6 +56,7 @@ PARTS = {
     "Python package": ["python/test.sh"],
     "C library": ["capi/test.sh"],
     "WebAssembly": ["npm/test.sh"],
+    "browser": ["web/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
     "the box for a GPU": ["scripts/gpu_box/test.py"],
 }
@@ -72,6 +73,7 @@ EXHAUSTIVE = {
     "mutants of core": ["python3", "core/tests/mutants/run.py"],
     "MPI": ["scripts/mpi.sh", "--all"],
     "WebAssembly": ["npm/test.sh", "--all"],
+    "browser": ["web/test.sh", "--all"],
     "publishing": ["scripts/publish.sh"],
 }
 
@@ -92,6 +94,7 @@ PROVES = {
     "the box for a GPU": "every phase runs whatever the others do; figures beside targets, out of whole and broken files",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
+    "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",
     "publishing": "every crate packs and verifies from a clean clone; licences; the program's wheel installs",
     "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",

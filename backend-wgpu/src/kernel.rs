@@ -170,6 +170,13 @@ impl Kernel {
         self.operands.iter().for_each(|operand| text += &operand.text());
         text + source
     }
+
+    /// As [`Kernel::text`], as browsers take it: they want subgroups to be asked for, which naga does not read yet.
+    #[cfg(test)]
+    pub fn text_of_browsers(&self, windows: u32, subgroups: bool) -> String {
+        let enables = if subgroups { "enable subgroups;\n" } else { "" };
+        enables.to_owned() + &self.text(windows, subgroups)
+    }
 }
 
 pub(crate) mod tensor;

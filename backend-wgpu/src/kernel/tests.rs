@@ -57,16 +57,34 @@ fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
     if shared { module.types[variable.ty].inner.size(module.to_ctx()) } else { 0 }
 }
 
+/// Windows, subgroups, and the value of all constants.
+const VARIANTS: [(u32, bool, f64); 4] = [(1, false, 1.0), (1, true, 2.0), (2, false, 1.0), (16, true, 2.0)];
+
 #[test]
 fn every_kernel_is_valid_in_four_languages() {
     for kernel in KERNELS {
-        for (windows, subgroups, value) in [(1, false, 1.0), (1, true, 2.0), (2, false, 1.0), (16, true, 2.0)] {
+        for (windows, subgroups, value) in VARIANTS {
             checked(kernel, windows, subgroups, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
         }
     }
 }
 
-/// What the test above would say of a mistake.
+/// Writes the text of every variant that a browser may be given into the folder GRADSCALE_WGSL, if there is one: its
+/// compiler checks what naga does not, above all that what invocations do together depends on nothing that differs between
+/// them. `web/test.sh` gives them to Chromium.
+#[test]
+fn texts_for_browsers() {
+    let Some(folder) = std::env::var_os("GRADSCALE_WGSL").map(std::path::PathBuf::from) else { return };
+    // Browsers have no cooperative matrices.
+    for kernel in KERNELS.iter().filter(|kernel| !kernel.name.starts_with("coop")) {
+        for (windows, subgroups, _) in VARIANTS {
+            let name = format!("{}-{windows}{}.wgsl", kernel.name, if subgroups { "-subgroups" } else { "" });
+            std::fs::write(folder.join(name), kernel.text_of_browsers(windows, subgroups)).unwrap();
+        }
+    }
+}
+
+/// What the test of all kernels would say of a mistake.
 #[test]
 fn a_broken_kernel_is_found() {
     let broken =

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds the page: static files in a folder that any server of files can show.
+#
+#   build.sh [FOLDER]        into FOLDER, or web/site; prints its path
+#
+# Needs cargo and its target wasm32-unknown-unknown; nothing else is installed or changed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+readonly TARGET=wasm32-unknown-unknown
+command -v cargo >/dev/null || { echo "build.sh needs cargo: Rust 1.95 or newer" >&2; exit 2; }
+if ! compgen -G "$(rustc --print target-libdir --target "$TARGET" 2>/dev/null)/libstd-*.rlib" >/dev/null; then
+    echo "build.sh needs Rust's library for WebAssembly: rustup target add $TARGET" >&2
+    exit 2
+fi
+folder=${1:-site}
+rm -rf "$folder"
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+
+# Every browser that the page is for has vectors.
+CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
+    cargo rustc --quiet --locked --profile capi --target "$TARGET" -p gradscale-web --lib --crate-type cdylib \
+    -- -C strip=symbols
+cp "$target/$TARGET/capi/gradscale_web.wasm" "$folder/"
+cp page/* "$folder/"
+echo "$folder"

@@ -1,0 +1,170 @@
+// The page: trainings side by side, what they say as pictures, and what the visitor sets.
+import { digits, histogram, losses, spoken } from "./charts.js";
+import { pad } from "./pad.js";
+import { Training, Trouble, lacks } from "./training.js";
+
+const METHODS = ["fp32", "fp16", "dynamic", "gs"];
+const SIDE = 16;
+// Steps between two scores, and points of a line at most.
+const [SCORED, POINTS] = [20, 1500];
+// A round takes about so many milliseconds.
+const ROUND = 80;
+
+const $ = (id) => document.getElementById(id);
+const asked = new URLSearchParams(location.search);
+const state = { all: [], running: false, strokes: [], count: 1, samples: null };
+
+const magnitude = () => Number($("magnitude").value);
+const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.001 ? 2 : 1)} %`;
+
+function trouble(error) {
+  stop();
+  $("trouble").hidden = false;
+  $("trouble").textContent = error instanceof Trouble ? error.message : `Something is wrong with this page: ${error.message}`;
+  if (!(error instanceof Trouble)) console.error(error);
+}
+
+function stop() {
+  state.running = false;
+  $("run").textContent = "Train";
+}
+
+/** One method: its training, and what is known of it. */
+function entry(name) {
+  const panel = document.createElement("div");
+  panel.className = "panel";
+  panel.innerHTML = `<h3>${name}<span></span></h3><canvas role="img" aria-label="Histogram of ${name}"></canvas><p></p>`;
+  $("panels").append(panel);
+  const row = $("answers").tBodies[0].insertRow();
+  row.innerHTML = `<th scope="row">${name}</th><td>–</td><td>–</td><td></td>`;
+  const key = document.createElement("li");
+  key.innerHTML = `<i style="border-color: var(--${name})"></i>${name} <span></span>`;
+  $("legend").append(key);
+  return { name, panel, row, key, training: new Training(name), points: [], report: null };
+}
+
+/** All trainings from the beginning, at the magnitude of the slider. */
+async function begin() {
+  stop();
+  $("trouble").hidden = true;
+  for (const one of state.all) one.training.end();
+  for (const id of ["panels", "legend"]) $(id).replaceChildren();
+  $("answers").tBodies[0].replaceChildren();
+  $("site").replaceChildren();
+  state.all = METHODS.map(entry);
+  state.count = 1;
+  const open = { ask: "open", seed: 1, magnitude: magnitude() };
+  const ready = await Promise.all(state.all.map(({ name, training }) => training.ask({ ...open, method: name })));
+  state.samples = (await state.all[0].training.ask({ ask: "digits", count: 40 })).images;
+  $("status").textContent = `Ready: ${ready[0].device}`;
+  for (const id of ["run", "anew", "magnitude"]) $(id).disabled = false;
+  draw();
+}
+
+/** Trains until it is told to stop. */
+async function run() {
+  const all = state.all;
+  state.running = true;
+  $("run").textContent = "Stop";
+  let [scored, began, from] = [-SCORED, performance.now(), all[0].report?.step ?? 0];
+  while (state.running && state.all === all) {
+    const start = performance.now();
+    const reports = await Promise.all(all.map(({ training }) => training.ask({ ask: "steps", count: state.count })));
+    reports.forEach((report, i) => took(all[i], report));
+    const { step } = reports[0];
+    if (step - scored >= SCORED) {
+      scored = step;
+      await score(all);
+      await classify();
+    }
+    const time = performance.now() - start;
+    state.count = Math.max(1, Math.min(20, Math.round((state.count * ROUND) / time)));
+    const speed = ((step - from) / (performance.now() - began)) * 1000;
+    $("status").textContent = `Step ${step}, ${speed.toFixed(speed < 10 ? 1 : 0)} steps a second`;
+    await new Promise((shown) => requestAnimationFrame(shown));
+    if (state.all === all) draw();
+  }
+}
+
+/** Keeps what a training has told. */
+function took(one, report) {
+  one.report = report;
+  one.points.push([report.step, report.loss ?? Infinity]);
+  // Every other point of a long line is as good.
+  if (one.points.length > POINTS) one.points = one.points.filter((_, i) => i % 2 === 1);
+  const names = report.sites.map(({ name }) => name);
+  if ($("site").length === 0 && names.length > 0) {
+    $("site").replaceChildren(...names.map((name) => new Option(name)));
+    $("site").disabled = false;
+  }
+}
+
+async function score(all) {
+  const scores = await Promise.all(all.map(({ training }) => training.ask({ ask: "score" })));
+  scores.forEach(({ right }, i) => (all[i].row.cells[1].textContent = `${Math.round(500 * right)}`));
+}
+
+/** What each network sees on the pad. */
+async function classify() {
+  const all = state.all;
+  if (state.strokes.length === 0) {
+    for (const { row } of all) [row.cells[2].textContent, row.cells[3].textContent] = ["–", ""];
+    return;
+  }
+  const question = { ask: "classify", strokes: state.strokes };
+  const answers = await Promise.all(all.map(({ training }) => training.ask(question)));
+  if (state.strokes.length === 0) return classify();
+  answers.forEach(({ shares }, i) => {
+    const best = shares.indexOf(Math.max(...shares));
+    all[i].row.cells[2].textContent = best;
+    all[i].row.cells[3].textContent = percent(shares[best]);
+  });
+}
+
+function draw() {
+  losses($("losses"), state.all);
+  for (const { name, panel, key, report, points } of state.all) {
+    const site = report?.sites.find((one) => one.name === $("site").value);
+    const [scale, canvas, note] = [panel.querySelector("span"), panel.querySelector("canvas"), panel.querySelector("p")];
+    key.querySelector("span").textContent = points.length > 0 ? points.at(-1)[1].toFixed(3) : "";
+    // What stays in f32 is not stored as halves.
+    panel.hidden = name === "fp32";
+    if (panel.hidden) continue;
+    histogram(canvas, site?.stored ?? [], name);
+    scale.textContent = site ? `scale ${spoken(site.scale)}, ${percent(site.flushed)} zeros` : "";
+    if (report) {
+      const { skipped, repeated } = report;
+      note.textContent = `${skipped} steps skipped${repeated > 0 ? `, ${repeated} batches repeated` : ""}`;
+    }
+  }
+  if (state.samples) digits($("samples"), state.samples, SIDE);
+}
+
+/** Handles an event by something that takes time. */
+const handle = (work) => (...given) => Promise.resolve(work(...given)).catch(trouble);
+
+const lacking = lacks();
+if (lacking) {
+  trouble(new Trouble(lacking));
+  $("status").textContent = "";
+} else {
+  if (asked.has("loss")) $("magnitude").value = asked.get("loss");
+  $("power").textContent = spoken(magnitude());
+  $("run").addEventListener("click", handle(() => (state.running ? stop() : run())));
+  $("anew").addEventListener("click", handle(begin));
+  $("site").addEventListener("change", draw);
+  $("magnitude").addEventListener("input", handle(() => {
+    $("power").textContent = spoken(magnitude());
+    return Promise.all(state.all.map(({ training }) => training.ask({ ask: "magnitude", magnitude: magnitude() })));
+  }));
+  let waiting = false;
+  pad($("pad"), $("wipe"), handle(async (strokes) => {
+    state.strokes = strokes;
+    if (waiting) return;
+    waiting = true;
+    await classify().finally(() => (waiting = false));
+  }));
+  addEventListener("resize", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  handle(begin)();
+}

@@ -1,0 +1,19 @@
+// The library in WebAssembly. Loaded by each worker for itself.
+
+/** A way to ask a training questions: none is open yet. */
+export async function open() {
+  const file = new URL("gradscale_web.wasm", import.meta.url);
+  const answer = await fetch(file);
+  if (!answer.ok) throw new Error(`${file.pathname} is not there: ${answer.status} ${answer.statusText}`);
+  // Not while it streams: that wants a media type which not every server of files sends.
+  const { instance } = await WebAssembly.instantiate(await answer.arrayBuffer());
+  const { memory, gs_web_room, gs_web_ask, gs_web_answer } = instance.exports;
+  return (question) => {
+    const bytes = new TextEncoder().encode(JSON.stringify(question));
+    // Each call may let memory grow: its buffer is another one then.
+    const room = gs_web_room(bytes.length);
+    new Uint8Array(memory.buffer, room, bytes.length).set(bytes);
+    const length = gs_web_ask();
+    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, gs_web_answer(), length)));
+  };
+}

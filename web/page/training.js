@@ -1,0 +1,55 @@
+// A training in a worker, as the page sees it.
+
+/** What is wrong, in a sentence for people. */
+export class Trouble extends Error {}
+
+/** What this browser lacks, or nothing. */
+export function lacks() {
+  if (typeof Worker !== "function") return "This browser has no workers, in which the page computes.";
+  if (typeof WebAssembly !== "object") return "This browser has no WebAssembly, in which the page computes, or has turned it off.";
+  // A function with one operation of vectors.
+  const vectors = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
+  if (!WebAssembly.validate(Uint8Array.from(vectors))) {
+    return "The WebAssembly of this browser has no vectors (SIMD128): Chrome 91, Firefox 89, Safari 16.4 and newer have them.";
+  }
+  return "";
+}
+
+/** A worker that trains by one method. */
+export class Training {
+  #worker;
+  #waiting = new Map();
+  #last = 0;
+  #broken = null;
+
+  constructor(method) {
+    this.method = method;
+    this.#worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    this.#worker.onmessage = ({ data: { id, answer } }) => {
+      const { resolve, reject } = this.#waiting.get(id);
+      this.#waiting.delete(id);
+      if (answer.said === "error") reject(new Trouble(`${this.method}: ${answer.why}`));
+      else resolve(answer);
+    };
+    this.#worker.onerror = (event) => {
+      event.preventDefault?.();
+      this.#broken = new Trouble(`${this.method}: the worker does not run${event.message ? `: ${event.message}` : ""}`);
+      for (const { reject } of this.#waiting.values()) reject(this.#broken);
+      this.#waiting.clear();
+    };
+  }
+
+  /** The answer to a question of `message.rs`. */
+  ask(question) {
+    if (this.#broken) return Promise.reject(this.#broken);
+    const id = ++this.#last;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      this.#worker.postMessage({ id, question });
+    });
+  }
+
+  end() {
+    this.#worker.terminate();
+  }
+}

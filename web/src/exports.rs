@@ -1,0 +1,63 @@
+//! What a worker calls: bytes of a question in, bytes of an answer out.
+//!
+//! No binding generator is needed for that: numbers and pointers are all that a module without WebGPU exchanges.
+
+use crate::{
+    message::{Answer, Request},
+    training::Training,
+};
+use gradscale::Cpu;
+use pollster::block_on;
+use std::cell::RefCell;
+
+/// One worker has one training.
+#[derive(Default)]
+struct Worker {
+    question: Vec<u8>,
+    answer: Vec<u8>,
+    training: Option<Training<Cpu>>,
+}
+
+thread_local! {
+    static WORKER: RefCell<Worker> = RefCell::default();
+}
+
+/// Room for a question of so many bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_web_room(bytes: usize) -> *mut u8 {
+    WORKER.with_borrow_mut(|worker| {
+        worker.question = vec![0; bytes];
+        worker.question.as_mut_ptr()
+    })
+}
+
+/// Answers the question that was written there: how many bytes the answer has.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_web_ask() -> usize {
+    WORKER.with_borrow_mut(|worker| {
+        let answer = answered(&worker.question, &mut worker.training);
+        worker.answer = crate::message::text(&answer).into_bytes();
+        worker.answer.len()
+    })
+}
+
+/// The answer, until the next question.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_web_answer() -> *const u8 {
+    WORKER.with_borrow(|worker| worker.answer.as_ptr())
+}
+
+fn answered(question: &[u8], training: &mut Option<Training<Cpu>>) -> Answer {
+    let answer = || -> Result<Answer, Box<dyn std::error::Error>> {
+        let request: Request = serde_json::from_slice(question)?;
+        if let Request::Open { method, seed, magnitude } = &request {
+            let opened = Training::open(Cpu::new(1)?, method, *seed, *magnitude)?;
+            let device = opened.device();
+            *training = Some(opened);
+            return Ok(Answer::Ready { device });
+        }
+        block_on(training.as_mut().ok_or("no training is open")?.answer(request))
+    };
+    let mut answer = answer;
+    answer().unwrap_or_else(|error| Answer::Error { why: error.to_string() })
+}

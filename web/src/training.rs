@@ -1,0 +1,158 @@
+//! A training that is asked step by step.
+
+use crate::{
+    digits::{self, PEN, PIXELS},
+    message::{Answer, BINS, LEAST, Report, Request, Site},
+};
+use gradscale::{
+    Input, InputType, Method, Parameters, Program, SiteReport, Trainer,
+    core::{backend::Backend, stats::Detail},
+    models::Mlp,
+    nn::Module,
+    optim::Sgd,
+};
+use std::collections::HashMap;
+
+/// Digits of a step.
+const BATCH: usize = 64;
+
+/// Digits of the test set, whose key no step has.
+const TEST: (usize, u64) = (500, u64::MAX);
+
+/// The learning rate where the loss is what it is.
+const RATE: f64 = 0.2;
+
+/// The network: pixels, two hidden layers, classes.
+const SIZES: [usize; 4] = [PIXELS, 96, 64, 10];
+
+/// Beyond that, f32 itself ends.
+const MOST: i32 = 60;
+
+/// What went wrong, in one line.
+type Failure = Box<dyn std::error::Error>;
+
+/// A training on one device.
+#[derive(Debug)]
+pub struct Training<B: Backend> {
+    trainer: Trainer<B>,
+    net: Mlp,
+    seed: u64,
+    magnitude: i32,
+    /// A compiled step for each magnitude.
+    programs: HashMap<i32, Program<2>>,
+    answer: Program<1>,
+    step: u64,
+    skipped: u64,
+    repeated: u64,
+}
+
+impl<B: Backend> Training<B>
+where
+    gradscale::Error<B::Error>: std::error::Error + 'static,
+{
+    /// Begins one.
+    ///
+    /// # Errors
+    /// No method of that name, a magnitude outside f32's range, or the device's.
+    pub fn open(device: B, method: &str, seed: u64, magnitude: i32) -> Result<Self, Failure> {
+        let method: Method = method.parse()?;
+        let mut parameters = Parameters::seeded(seed);
+        let net = Mlp::new(&mut parameters.at("net"), &SIZES);
+        // Whoever watches wants to see it skip and skip.
+        let mut trainer = Trainer::new(device, parameters, Sgd::new(RATE), method)?.with_skip_limit(0);
+        // A histogram in every step.
+        trainer.set_detail(Detail::Full);
+        let answer = trainer.compile_evaluation([InputType::f32([1, PIXELS])], |[x]| net.forward(x).softmax())?;
+        let mut training =
+            Self { trainer, net, seed, magnitude, programs: HashMap::new(), answer, step: 0, skipped: 0, repeated: 0 };
+        training.set_magnitude(magnitude)?;
+        Ok(training)
+    }
+
+    /// The device, in words.
+    #[must_use]
+    pub fn device(&self) -> String {
+        self.trainer.device().caps().name.to_owned()
+    }
+
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// What is asked makes no sense, or the device's.
+    pub async fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
+        match request {
+            Request::Open { .. } => Err("open makes another training".into()),
+            Request::Steps { count } => self.steps(count).await.map(Answer::Steps),
+            Request::Magnitude { magnitude } => {
+                self.set_magnitude(magnitude)?;
+                Ok(Answer::Ready { device: self.device() })
+            }
+            Request::Score => self.score().await.map(|right| Answer::Score { right }),
+            Request::Classify { strokes } => {
+                let image = digits::image(&strokes, PEN);
+                let batch = [Input::f32([1, PIXELS], &image)];
+                let shares = self.trainer.evaluate_with(&self.answer, batch)?.data;
+                Ok(Answer::Class { shares, image: image.to_vec() })
+            }
+            Request::Digits { count } => {
+                let (images, labels) = digits::batch((count as usize).min(1000), self.seed);
+                Ok(Answer::Digits { images, labels })
+            }
+        }
+    }
+
+    /// A loss of another magnitude, with the learning rate that undoes it: in exact arithmetic nothing changes.
+    fn set_magnitude(&mut self, magnitude: i32) -> Result<(), Failure> {
+        if magnitude.abs() > MOST {
+            return Err(format!("a loss times 2^{magnitude} is beyond what is shown: 2^-{MOST} to 2^{MOST}").into());
+        }
+        if !self.programs.contains_key(&magnitude) {
+            let (net, factor) = (&self.net, 2f32.powi(magnitude));
+            let kinds = [InputType::f32([BATCH, PIXELS]), InputType::u8([BATCH])];
+            let step = self.trainer.compile(kinds, |[x, labels]| net.forward(x).cross_entropy(labels) * factor)?;
+            self.programs.insert(magnitude, step);
+        }
+        self.trainer.set_lr(None, RATE * 2f64.powi(-magnitude))?;
+        self.magnitude = magnitude;
+        Ok(())
+    }
+
+    async fn steps(&mut self, count: u32) -> Result<Report, Failure> {
+        let (mut sum, mut note) = (0.0, None);
+        for _ in 0..count {
+            let (images, labels) = digits::batch(BATCH, self.seed.wrapping_add(self.step));
+            let batch = [Input::f32([BATCH, PIXELS], &images), Input::u8([BATCH], &labels)];
+            let gradients = self.trainer.backward_with(&self.programs[&self.magnitude], batch)?;
+            let outcome = self.trainer.step(gradients)?;
+            self.step += 1;
+            self.skipped += u64::from(outcome.skipped.is_some());
+            self.repeated += u64::from(!outcome.repeated.is_empty());
+            sum += f64::from(outcome.loss) * 2f64.powi(-self.magnitude);
+            note = outcome.skipped.map(|why| why.to_string()).or(outcome.repeated.first().map(ToString::to_string));
+        }
+        let loss = Some(sum / f64::from(count.max(1))).filter(|loss| loss.is_finite());
+        let sites = self.trainer.sites().map(|site| seen(&site)).collect();
+        Ok(Report { step: self.step, loss, skipped: self.skipped, repeated: self.repeated, note, sites })
+    }
+
+    async fn score(&mut self) -> Result<f64, Failure> {
+        let (count, key) = TEST;
+        let (images, labels) = digits::batch(count, key);
+        let net = &self.net;
+        let batch = [Input::f32([count, PIXELS], &images)];
+        let best = self.trainer.evaluate_integers(batch, |[x]| net.forward(x).argmax())?.data;
+        let right = best.iter().zip(&labels).filter(|(best, label)| **best == u32::from(**label)).count();
+        Ok(right as f64 / count as f64)
+    }
+}
+
+/// A site's row, as the page draws it.
+fn seen(site: &SiteReport<'_>) -> Site {
+    let mut stored = vec![0u32; BINS];
+    for (key, &count) in (-127..).zip(site.row.bins().into_iter().flatten()) {
+        let bin = usize::try_from(key - LEAST).unwrap_or(0).min(BINS - 1);
+        stored[bin] = stored[bin].saturating_add(count);
+    }
+    let (flushed, zeros) = (site.gamma_measured, site.row.counts().zeros);
+    Site { name: site.name.to_owned(), scale: site.row.exponent(), flushed, zeros, stored }
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Tests what browsers are given, in Chromium without a window: every kernel of the wgpu backend by its compiler (Tint), and
+# the page.
+#
+#   test.sh            the kernels as modules; what the page says where something is missing
+#   test.sh --install  first fetches what is missing (node and Chromium as root; Rust's target by rustup), then the same
+#   test.sh --fetch    fetches and does nothing else
+#   test.sh --all      the page too, as it is built, trained on a desk and on a phone; the kernels as pipelines: minutes
+#
+# CHROMIUM names another browser of that kind. The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+readonly UNKNOWN=wasm32-unknown-unknown PATIENCE=180
+export RUST_BACKTRACE=0 CHROMIUM=${CHROMIUM-chromium}
+have() { command -v "$1" >/dev/null; }
+have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
+# The oldest that is tested here.
+have_node() { have node && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; }
+
+fetch() {
+    if ! have_node || ! have "$CHROMIUM"; then
+        if [ "$(id -u)" = 0 ] && have apt-get; then
+            echo "install: nodejs chromium"
+            export DEBIAN_FRONTEND=noninteractive
+            timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
+            timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends nodejs chromium >/dev/null ||
+                echo "install: not to be had: nodejs chromium"
+        else
+            echo "install: packages need root and apt-get; left alone"
+        fi
+    fi
+    have_library "$UNKNOWN" || timeout "$PATIENCE" rustup target add "$UNKNOWN" || echo "install: not to be had: $UNKNOWN"
+}
+all=
+case "${1-}" in
+"") ;;
+--all) all=1 ;;
+--install) fetch ;;
+--fetch) fetch && exit 0 ;;
+*)
+    echo "usage: test.sh [--install | --fetch | --all]" >&2
+    exit 2
+    ;;
+esac
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+skipped=0
+skip() {
+    echo "skipped: $1; $2"
+    skipped=$((skipped + 1))
+}
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+have cargo || { echo "SKIPPED: nothing was checked, there is no cargo"; exit 0; }
+have_node || { echo "SKIPPED: nothing was checked; node 20 or newer, or web/test.sh --install"; exit 0; }
+have "$CHROMIUM" || { echo "SKIPPED: nothing was checked; apt-get install chromium, or web/test.sh --install"; exit 0; }
+# Whatever hangs is ended, with what it said.
+told() { timeout 900 "$@" >"$directory/output" 2>&1 || { cat "$directory/output"; fail "$*"; }; cat "$directory/output"; }
+
+# Every kernel, as a test of the backend writes it.
+mkdir "$directory/kernels"
+kernels=$(../scripts/built.sh gradscale-wgpu gradscale_wgpu)
+GRADSCALE_WGSL=$directory/kernels "$kernels" --quiet texts_for_browsers >/dev/null
+told node test/tint.mjs "$directory/kernels"
+
+# The page.
+if [ -z "$all" ]; then
+    told node test/page.mjs "$PWD/page" --lacking
+    echo "PASSED: Tint takes every kernel; what browsers lack is said (the page itself: web/test.sh --all)"
+    exit
+fi
+told node test/tint.mjs "$directory/kernels" --pipelines
+if have_library "$UNKNOWN"; then
+    told ./build.sh "$directory/site"
+    told node test/page.mjs "$directory/site"
+    # What the workspace's lints do not see.
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
+        told cargo clippy --quiet --locked --profile tested --target "$UNKNOWN" -p gradscale-web -- -D warnings
+else
+    skip "the page" "rustup target add $UNKNOWN, or web/test.sh --install"
+fi
+if [ "$skipped" = 0 ]; then
+    echo "PASSED: Tint takes every kernel; the page trains on a desk and on a phone"
+else
+    echo "SKIPPED: see above; the rest held"
+fi
