@@ -110,7 +110,7 @@ def growth(asked):
     """One size after the other grows."""
     most = 2 if asked.quick else 4
     series = {"images": [(16, 2**i, 90, 120) for i in range(most + 1)],
-              "pixels of an image": [(16, 2, 45 * 2**i, 60 * 2**i) for i in range(most - 1)],
+              "pixels of an image": [(16, 2, 45 * 2**i, 60 * 2**i) for i in range(most)],
               "channels": [(8 * 2**i, 2, 90, 120) for i in range(most)]}
     for name, all_of in series.items():
         for sizes in all_of:
@@ -176,7 +176,7 @@ def isa(asked):
     names = ["AVX-512", "AVX2", "portable"]
     sides = {name: bench(program, words, 1, name) for name in names}
     # A machine without AVX-512 has nothing to compare with: a set that it has not is no word, and its lines are none.
-    while all(lines := {name: one.read() for name, one in sides.items()}.values()):
+    while all((lines := {name: one.read() for name, one in sides.items()}).values()):
         case = lines["AVX-512"]["case"]
         if re.fullmatch(quick if asked.quick else usual, case):
             found = taken({name: (lambda one=one: one.ask("ours")["seconds"]) for name, one in sides.items()},

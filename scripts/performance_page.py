@@ -198,11 +198,11 @@ def weak(part, found):
         rate = lambda name: row["amount"] / statistics.median(row["theirs"][name]) / 1e9 / row["peak"]
         other = fastest(row, *BASELINES[part])
         if rate(other) < WEAK:
-            said.append(f"{named(row)}, {row['threads']} threads: {other} reaches {100 * rate(other):.0f} % of the peak")
+            said.append(f"{named(row)}, {row['threads']} thread{'s' * (row['threads'] > 1)}: {other} reaches {100 * rate(other):.0f} % of the peak")
     kernel = found["peers"]["OpenBLAS"]
     wide = ["SkylakeX", "Cooperlake", "Sapphirerapids", "neoverse", "armv8"]
     if part in ("gemm", "shapes") and not any(name.lower() in kernel.lower() for name in wide):
-        said.append(f"{kernel}: not its widest kernel")
+        said.append(f"OpenBLAS {kernel}: not its widest kernel")
     return said
 
 

@@ -86,7 +86,7 @@ def limit(threads):
 def about():
     """Which kernels the peers have loaded."""
     blas = [one for one in threadpoolctl.threadpool_info() if one["internal_api"] == "openblas"]
-    kernels = sorted({f"OpenBLAS {one['version']} ({one['architecture']})" for one in blas})
+    kernels = sorted({f"{one['version']} ({one['architecture']})" for one in blas})
     return {"OpenBLAS": ", ".join(kernels) or "none", "numpy": np.__version__, "torch": torch.__version__,
             "torch's instructions": torch.backends.cpu.get_cpu_capability(),
             "oneDNN": "yes" if torch.backends.mkldnn.is_available() else "no", "MKL": "yes" if torch.backends.mkl.is_available() else "no"}

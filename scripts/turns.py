@@ -49,3 +49,4 @@ class Turns:
     def __exit__(self, *_):
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
