@@ -249,7 +249,7 @@ def growth(found):
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "gradscale"
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     DRAWINGS.mkdir(exist_ok=True)
     lines = ["## How time grows", "", "SegNetBasic, a step by `gs` and by PyTorch's f32 in its faster layout. A slope of 1: twice as much takes twice as long.", "",
@@ -260,15 +260,17 @@ def growth(found):
         lines.append(f"| {axis} | {slopes['ours']} | {slopes['PyTorch f32']} | {times} |")
         figure, axes = pyplot.subplots(figsize=(5, 3.2))
         for who, points in all_of.items():
-            axes.plot(*zip(*points), marker="o", label=f"{who}, slope {slopes[who]}")
-        axes.set(xscale="log", yscale="log", xlabel=axis, ylabel="seconds of a step")
+            axes.plot([x for x, _ in points], [1000 * y for _, y in points], marker="o", label=f"{who}, slope {slopes[who]}")
+        axes.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms of a step")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.set_xticks([x for x, _ in all_of["ours"]], [str(x) for x, _ in all_of["ours"]], minor=False)
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend()
         figure.savefig(DRAWINGS / f"{axis.split()[0]}.svg", bbox_inches="tight", metadata={"Date": None})
         pyplot.close(figure)
-    lines += [""] + [f"![Seconds of a step over {axis}](performance/{axis.split()[0]}.svg)\n" for axis in series(found)]
+    lines += [""] + [f"![Milliseconds of a step over {axis}](performance/{axis.split()[0]}.svg)\n" for axis in series(found)]
     return "\n".join([*lines, origin(found), ""])
 
 
