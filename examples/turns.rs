@@ -84,9 +84,7 @@ impl Net {
                 net.forward(x).cross_entropy_with(labels, &options)
             }
             Self::ResNet(net) => net.forward(x).cross_entropy(labels),
-            Self::Gru(tokens, gru, logits) => {
-                logits.forward(gru.forward(tokens.forward(x))).cross_entropy(labels)
-            }
+            Self::Gru(tokens, gru, logits) => logits.forward(gru.forward(tokens.forward(x))).cross_entropy(labels),
             Self::Decoder(net) => net.logits(x).cross_entropy(labels),
         }
     }

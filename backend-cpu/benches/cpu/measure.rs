@@ -88,9 +88,7 @@ impl<'a> Bench<'a> {
 
     /// Says what is measured, as a line of JSON, and runs a burst of whatever each line of standard input names: `ours`,
     /// `beside`, or `copy`, of [`COPIED`] bytes. A line of JSON says what a run took. `next` goes on.
-    fn take_turns(
-        &self, name: &str, amount: f64, unit: &str, limit: f64, mut other: Other<'_>, mut run: impl FnMut(),
-    ) {
+    fn take_turns(&self, name: &str, amount: f64, unit: &str, limit: f64, mut other: Other<'_>, mut run: impl FnMut()) {
         let (beside, copy) = (other.as_ref().map_or("", |(other, _)| other), self.copy);
         println!(
             "{{\"case\": {name:?}, \"amount\": {amount}, \"unit\": {unit:?}, \"limit\": {limit}, \"peak\": {}, \
