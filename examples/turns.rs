@@ -26,8 +26,8 @@ use std::{env, error::Error, io, time::Instant};
 const CLASSES: u8 = 11;
 
 enum Net {
-    SegNet(SegNet),
-    ResNet(Box<dyn Vision>),
+    Pixels(SegNet),
+    Images(Box<dyn Vision>),
     Gru(Embedding, Gru, Linear),
     Decoder(Decoder),
 }
@@ -79,11 +79,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 impl Net {
     fn loss<'t>(&self, [x, labels]: [Var<'t>; 2]) -> Var<'t> {
         match self {
-            Self::SegNet(net) => {
+            Self::Pixels(net) => {
                 let options = CrossEntropy { ignore: Some(CLASSES.into()), ..CrossEntropy::default() };
                 net.forward(x).cross_entropy_with(labels, &options)
             }
-            Self::ResNet(net) => net.forward(x).cross_entropy(labels),
+            Self::Images(net) => net.forward(x).cross_entropy(labels),
             Self::Gru(tokens, gru, logits) => logits.forward(gru.forward(tokens.forward(x))).cross_entropy(labels),
             Self::Decoder(net) => net.logits(x).cross_entropy(labels),
         }
@@ -95,9 +95,9 @@ fn build(network: &str, sizes: &[usize], parameters: &mut Parameters) -> Result<
     let sgd = || Optimizer::from(Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.01) });
     let adamw = || Optimizer::from(AdamW::new(1e-3)).clip_norm(1.0);
     Ok(match (network, sizes) {
-        ("segnet", &[width, ..]) => (Net::SegNet(SegNet::new(scope, 3, width, CLASSES.into())), sgd()),
+        ("segnet", &[width, ..]) => (Net::Pixels(SegNet::new(scope, 3, width, CLASSES.into())), sgd()),
         ("resnet-18", &[width, ..]) => {
-            (Net::ResNet(Architecture::ResNet18.build(scope, 3, Scale::small(width), 10)), sgd())
+            (Net::Images(Architecture::ResNet18.build(scope, 3, Scale::small(width), 10)), sgd())
         }
         ("gru", &[_, _, kinds, width, units, layers]) => {
             let tokens = Embedding::new(&mut scope.at("tokens"), kinds, width);
