@@ -33,14 +33,15 @@ class Goal:
 
     def short(self, ratio, limit):
         """By how many percent a ratio misses a limit."""
-        return 100 * (ratio / limit - 1 if self.less else 1 - ratio / limit)
+        percent = 100 * (ratio / limit - 1 if self.less else 1 - ratio / limit)
+        return f"{percent:.0f} %" if percent >= 1 else f"{percent:.1f} %"
 
     def outcome(self, ratio):
         if self.met(ratio, self.best):
             return "goal"
         if self.met(ratio, self.floor):
-            return f"floor; {self.short(ratio, self.best):.0f} % short of the goal"
-        return f"**missed** by {self.short(ratio, self.floor):.0f} %"
+            return f"floor; {self.short(ratio, self.best)} short of the goal"
+        return f"**missed** by {self.short(ratio, self.floor)}"
 
     def words(self):
         sign = "≤" if self.less else "≥"
