@@ -39,6 +39,9 @@ import performance_page as page
 from turns import PROFILE, ROOT, TARGET, Turns, build
 
 PEERS = ROOT / "scripts/performance_peers.py"
+# OpenBLAS's threads wait actively for 2^28 cycles after each call, a tenth of a second, which would be taken from whoever has
+# the next turn. 2^22 are enough from one run of a burst to the next. It is read when numpy is loaded.
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"
 # What the peers need of Python.
 MODULES = ["jiwer", "matplotlib", "numpy", "PIL", "sacrebleu", "safetensors", "scipy", "threadpoolctl", "torch", "torchvision"]
 CORES = os.cpu_count() or 1
@@ -71,7 +74,7 @@ def taken(sides, turns, seconds, warm=1):
             break
         for name, run in sides.items():
             one = run()
-            time.sleep(0.01)
+            time.sleep(0.02)
             if turn >= 0:
                 found[name].append(one)
     return found
