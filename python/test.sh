@@ -27,19 +27,6 @@ find_python
 has() { "$python" -c "import $1" >/dev/null 2>&1; }
 tools=maturin,numpy,ml_dtypes,pytest,hypothesis
 
-# Torch's wheel for Linux asks for CUDA's libraries, ten times as much as its CPU part: only what the CPU needs is installed.
-fetch_torch() {
-    local pip=("$environment/bin/pip" install --quiet --disable-pip-version-check --no-warn-conflicts)
-    if [ "$(uname -s)" != Linux ]; then
-        timeout 600 "${pip[@]}" torch
-        return
-    fi
-    timeout 600 "${pip[@]}" --no-deps torch &&
-        timeout 300 "${pip[@]}" filelock typing-extensions 'setuptools>=77' 'sympy>=1.13.3' 'networkx>=2.5.1' jinja2 'fsspec>=0.8.5' &&
-        "$environment/bin/python" python/tests/cpu_torch.py \
-            "$("$environment/bin/python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" &&
-        "$environment/bin/python" -c 'import torch'
-}
 case "${1-}" in
 "") ;;
 --all) export GRADSCALE_ALL=1 GRADSCALE_EXAMPLES=${GRADSCALE_EXAMPLES:-1500} ;;
@@ -50,7 +37,7 @@ case "${1-}" in
         find_python
     }
     # In the environment of --fetch alone: nobody else's is touched.
-    { has "$tools,torch" || [ "$python" != "$environment/bin/python" ] || fetch_torch; } || echo "install: torch is not to be had"
+    { has "$tools,torch" || [ "$python" != "$environment/bin/python" ] || scripts/fetch_torch.sh "$environment"; } || echo "install: torch is not to be had"
     [ "$1" = --install ] || exit 0
     ;;
 *)

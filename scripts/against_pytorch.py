@@ -28,9 +28,8 @@ import time
 
 import against_page
 import workloads
+from turns import PROFILE, ROOT, TARGET, Turns, build
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROFILE = os.environ.get("PROFILE", "release")
 # Options of a step at the paper's size: pictures that are made up where those at hand are too small, and batches so small
 # that a machine of 16 GB takes the step.
 PICTURES = ["alexnet", "vgg-16", "googlenet", "inception-v2", "inception-v3", "resnet-18", "resnet-50"]
@@ -54,33 +53,16 @@ ONE = {**{network: ("detection.py", "--paper", network) for network in ["ssd-300
 LENGTHS = ["seq2seq-1", "deep-speech-2"]
 
 
-class Steps:
+class Steps(Turns):
     """Training steps of the engine in a process of their own, one at a time."""
 
     def __init__(self, methods, options, threads):
-        target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
-        program = pathlib.Path(target, "release" if PROFILE == "release" else PROFILE, "examples", "steps")
-        command = [program, "--methods", ",".join(methods), "--threads", threads, *options]
-        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        program = TARGET / PROFILE / "examples/steps"
+        super().__init__([program, "--methods", ",".join(methods), "--threads", threads, *options])
         # Before the line of JSON stands what was found in the data.
         self.about = self.read()
 
-    def read(self):
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        sys.exit(f"the program ended: {' '.join(map(str, self.process.args))}")
-
-    def step(self, method):
-        print(method, file=self.process.stdin, flush=True)
-        return self.read()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        self.process.wait()
+    step = Turns.ask
 
 
 def busy(process="self"):
@@ -215,8 +197,7 @@ def main():
         if asked.data is None:
             parser.error("--data says where data are")
         asked.data = asked.data.resolve()
-        subprocess.run(["cargo", "build", "--profile", PROFILE, "--quiet", "-p", "gradscale-cli", "--example", "steps"],
-                       cwd=ROOT, check=True)
+        build("-p", "gradscale-cli", "--example", "steps")
         work(asked)
     missing = against_page.write(asked.results)
     print(f"docs/against-pytorch.md is written{'; missing: ' + ', '.join(missing) if missing else ''}")

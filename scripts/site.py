@@ -29,6 +29,7 @@ CHAPTERS = {
         ("Science", "docs/science.md"),
         ("Workloads", "docs/workloads.md"),
         ("Beside PyTorch", "docs/against-pytorch.md"),
+        ("The CPU beside others", "docs/performance.md"),
     ],
     "Devices": [
         ("CPU", "backend-cpu/README.md"),

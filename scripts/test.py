@@ -59,6 +59,7 @@ PARTS = {
     "browser": ["web/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
     "the box for a GPU": ["scripts/gpu_box/test.py"],
+    "the page of speeds": ["scripts/performance_test.py"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -92,6 +93,7 @@ PROVES = {
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
     "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
     "the box for a GPU": "every phase runs whatever the others do; figures beside targets, out of whole and broken files",
+    "the page of speeds": "goals that are met and missed, what people wrote stays, out of made-up results",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
     "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",

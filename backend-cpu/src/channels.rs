@@ -4,7 +4,7 @@
 const LEAST: usize = 256;
 
 /// One value for each channel, repeated over several pixels, once more than fits so that it may begin anywhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pattern {
     values: Vec<f32>,
     channels: usize,
@@ -13,15 +13,23 @@ pub struct Pattern {
 impl Pattern {
     /// The values of all channels.
     pub fn new(values: &[f32]) -> Self {
-        Self::short(values, LEAST)
+        let mut pattern = Self::default();
+        pattern.lay_out(values, 1, LEAST);
+        pattern
     }
 
-    /// As [`Pattern::new`], but not longer than so many elements need.
-    pub fn short(values: &[f32], elements: usize) -> Self {
+    /// Makes it that of values which `width` channels share each, not longer than so many elements need.
+    pub fn lay_out(&mut self, values: &[f32], width: usize, elements: usize) {
         // Without channels there are no elements, and any pattern will do.
-        let values = if values.is_empty() { &[0.0] } else { values };
-        let pixels = LEAST.min(elements).div_ceil(values.len()) + 1;
-        Self { values: values.repeat(pixels), channels: values.len() }
+        let (values, width) = if values.is_empty() || width == 0 { (&[0.0][..], 1) } else { (values, width) };
+        self.channels = values.len() * width;
+        let pixels = LEAST.min(elements).div_ceil(self.channels) + 1;
+        self.values.clear();
+        self.values.reserve(pixels * self.channels);
+        values.iter().for_each(|&value| self.values.resize(self.values.len() + width, value));
+        for _ in 1..pixels {
+            self.values.extend_from_within(..self.channels);
+        }
     }
 
     /// Elements before the pattern repeats: whole pixels.

@@ -175,6 +175,8 @@ impl Cpu {
                     let here = &mut values[count..count + len];
                     if run.x == 1 {
                         load(self.isa(), x, from + done, here);
+                    } else if run.x == 0 {
+                        here.fill(x.get(from));
                     } else {
                         (done..).zip(here).for_each(|(i, v)| *v = x.get(along(from, i, run.x)));
                     }

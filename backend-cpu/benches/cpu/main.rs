@@ -5,6 +5,9 @@
 //! the best of many short runs; what it is compared with (the peak of the machine with this instruction set, a copy, and
 //! on one thread the `gemm` crate, the `half` crate, or a plain loop) is measured in the same process, in turns.
 //! Statistics are those of every step of a training: `Detail::Counts`.
+//!
+//! With `--threads=N` on so many threads alone. With `--turns` for another process, which lets its own programs run between
+//! ours (`scripts/performance.py`): see `measure::Bench::take_turns`.
 
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 
@@ -18,15 +21,20 @@ use gradscale_core::backend::Backend;
 use gradscale_cpu::{Cpu, Isa};
 
 fn main() {
-    let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+    let (flags, words): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|word| word.starts_with('-'));
+    let turns = flags.iter().any(|flag| flag == "--turns");
+    let threads = flags.iter().find_map(|flag| flag.strip_prefix("--threads=")?.parse().ok());
+    let threads: Vec<usize> = threads.map_or(vec![1, 0], |threads| vec![threads]);
     let (sets, words): (Vec<String>, Vec<String>) =
-        words.partition(|word| Isa::available().iter().any(|isa| isa.to_string() == *word));
+        words.into_iter().partition(|word| Isa::available().iter().any(|isa| isa.to_string() == *word));
     let named = Isa::available().into_iter().filter(|isa| sets.contains(&isa.to_string()));
     let chosen: Vec<Isa> = if sets.is_empty() { vec![Isa::best()] } else { named.collect() };
-    for (isa, threads) in chosen.into_iter().flat_map(|isa| [(isa, 1), (isa, 0)]) {
+    for (isa, &threads) in chosen.into_iter().flat_map(|isa| threads.iter().map(move |threads| (isa, threads))) {
         let cpu = Cpu::with_isa(threads, isa).expect("threads");
-        let bench = measure::Bench::new(&cpu, isa, &words);
-        println!("\n{}: peak {:.1} GMAC/s, copy {:.1} GB/s", cpu.caps().name, bench.peak, bench.copy);
+        let bench = measure::Bench::new(&cpu, isa, &words, turns);
+        if !turns {
+            println!("\n{}: peak {:.1} GMAC/s, copy {:.1} GB/s", cpu.caps().name, bench.peak, bench.copy);
+        }
         products::all(&bench);
         operators::all(&bench);
     }

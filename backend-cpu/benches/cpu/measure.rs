@@ -1,13 +1,20 @@
 //! Best times, and what they are compared with.
 
-use crate::peak::{copy, peak};
+use crate::peak::{COPIED, copier, peak};
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
     ops::Unary,
     stats::Detail,
 };
 use gradscale_cpu::{Cpu, Isa, Memory, Table};
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    process::exit,
+    time::{Duration, Instant},
+};
+
+/// What runs beside ours, and how it is called.
+type Other<'a> = Option<(&'a str, Box<dyn FnMut() + 'a>)>;
 
 /// A device, and the limits of the machine on as many threads.
 pub struct Bench<'a> {
@@ -18,42 +25,87 @@ pub struct Bench<'a> {
     /// 10⁹ bytes read and written by a copy in a second.
     pub copy: f64,
     words: &'a [String],
+    /// Whether somebody else asks for each burst of runs.
+    turns: bool,
 }
 
 impl<'a> Bench<'a> {
-    pub fn new(cpu: &'a Cpu, isa: Isa, words: &'a [String]) -> Self {
+    pub fn new(cpu: &'a Cpu, isa: Isa, words: &'a [String], turns: bool) -> Self {
         let name = cpu.caps().name;
         let threads = name.split_whitespace().rev().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1);
-        Self { cpu, threads, peak: peak(isa) * threads as f64, copy: copy(threads), words }
+        let copy = COPIED / best(copier(threads)).as_secs_f64() / 1e9;
+        Self { cpu, threads, peak: peak(isa) * threads as f64, copy, words, turns }
     }
 
     /// Whether a line is wanted.
-    fn wants(&self, name: &str) -> bool {
+    pub fn wants(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
     }
 
-    /// Prints a line: `amount` of 10⁹ `unit`s in a second, and the share of `limit`.
+    /// A line: `amount` of 10⁹ `unit`s in a second, and the share of `limit`.
     pub fn line(&self, name: &str, amount: f64, unit: &str, limit: f64, run: impl FnMut()) {
         if self.wants(name) {
-            let speed = amount / best(run).as_secs_f64() / 1e9;
-            println!("{name:44} {speed:8.2} {unit:8} {:5.1} %", 100.0 * speed / limit);
+            self.measure(name, amount, unit, limit, None, run);
         }
     }
 
     /// As [`Bench::line`]; on one thread also how many times as fast as a baseline, which `make` prepares.
-    pub fn beside<F: FnMut()>(
-        &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&str, impl FnOnce() -> F),
+    pub fn beside<'o, F: FnMut() + 'o>(
+        &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&'o str, impl FnOnce() -> F),
         run: impl FnMut(),
     ) {
-        if !self.wants(name) {
-            return;
-        }
         if self.threads != 1 {
-            return self.line(name, amount, unit, limit, run);
+            self.line(name, amount, unit, limit, run);
+        } else if self.wants(name) {
+            self.measure(name, amount, unit, limit, Some((other, Box::new(make()))), run);
         }
-        let [ours, theirs] = best_of_both(run, make()).map(|time| amount / time.as_secs_f64() / 1e9);
-        let share = 100.0 * ours / limit;
-        println!("{name:44} {ours:8.2} {unit:8} {share:5.1} %  {:6.2} × {other} ({theirs:.2})", ours / theirs);
+    }
+
+    /// As [`Bench::beside`], of a baseline that has as many threads.
+    pub fn against<'o, F: FnMut() + 'o>(
+        &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&'o str, impl FnOnce() -> F),
+        run: impl FnMut(),
+    ) {
+        if self.wants(name) {
+            self.measure(name, amount, unit, limit, Some((other, Box::new(make()))), run);
+        }
+    }
+
+    fn measure(&self, name: &str, amount: f64, unit: &str, limit: f64, other: Other<'_>, run: impl FnMut()) {
+        if self.turns {
+            return self.take_turns(name, amount, unit, limit, other, run);
+        }
+        let speed = |time: Duration| amount / time.as_secs_f64() / 1e9;
+        let said = |ours: f64| format!("{name:44} {ours:8.2} {unit:8} {:5.1} %", 100.0 * ours / limit);
+        match other {
+            None => println!("{}", said(speed(best(run)))),
+            Some((other, theirs)) => {
+                let [ours, theirs] = best_of_both(run, theirs).map(speed);
+                println!("{}  {:6.2} × {other} ({theirs:.2})", said(ours), ours / theirs);
+            }
+        }
+    }
+
+    /// Says what is measured, as a line of JSON, and runs a burst of whatever each line of standard input names: `ours`,
+    /// `beside`, or `copy`, of [`COPIED`] bytes. A line of JSON says what a run took. `next` goes on.
+    fn take_turns(&self, name: &str, amount: f64, unit: &str, limit: f64, mut other: Other<'_>, mut run: impl FnMut()) {
+        let (beside, copy) = (other.as_ref().map_or("", |(other, _)| other), self.copy);
+        println!(
+            "{{\"case\": {name:?}, \"amount\": {amount}, \"unit\": {unit:?}, \"limit\": {limit}, \"peak\": {}, \
+             \"copy\": {copy}, \"beside\": {beside:?}}}",
+            self.peak
+        );
+        let mut copier: Option<Box<dyn FnMut()>> = None;
+        for line in io::stdin().lines() {
+            let time = match line.as_deref().map(str::trim) {
+                Ok("ours") => burst(&mut run),
+                Ok("copy") => burst(copier.get_or_insert_with(|| Box::new(self::copier(self.threads)))),
+                Ok("next") => return,
+                _ => burst(&mut other.as_mut().expect("there is something beside it").1),
+            };
+            println!("{{\"seconds\": {}}}", time.as_secs_f64());
+        }
+        exit(0);
     }
 
     /// A table that observes so much.
@@ -102,13 +154,14 @@ pub fn best(run: impl FnMut()) -> Duration {
     best
 }
 
+fn time(mut run: impl FnMut()) -> Duration {
+    let before = Instant::now();
+    run();
+    before.elapsed()
+}
+
 /// The shortest of many runs of each of two things, in turns.
 fn best_of_both(mut first: impl FnMut(), mut second: impl FnMut()) -> [Duration; 2] {
-    let time = |run: &mut dyn FnMut()| {
-        let before = Instant::now();
-        run();
-        before.elapsed()
-    };
     first();
     second();
     let (start, mut best) = (Instant::now(), [Duration::MAX; 2]);
@@ -119,4 +172,16 @@ fn best_of_both(mut first: impl FnMut(), mut second: impl FnMut()) -> [Duration;
         }
     }
     best
+}
+
+/// The shortest of a few runs: two, or as many as 30 milliseconds hold. The first brings back what somebody else has driven
+/// out of the caches.
+fn burst(mut run: impl FnMut()) -> Duration {
+    let (start, mut best) = (Instant::now(), time(&mut run));
+    loop {
+        best = best.min(time(&mut run));
+        if start.elapsed() > Duration::from_millis(30) {
+            return best;
+        }
+    }
 }

@@ -42,23 +42,35 @@ fn memory(bench: &Bench<'_>, dtype: DType, len: usize) -> Memory {
     bench.cpu.alloc(dtype, len).expect("memory")
 }
 
+/// Elements of 64 MiB of f32.
+const MANY: usize = 16 << 20;
+
 fn casts(bench: &Bench<'_>) {
-    let x = bench.filled(DType::F32, LEN);
-    let mut y = memory(bench, DType::F16, LEN);
     for detail in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
-        let table = bench.table(detail);
         let other = ("`half` crate, cast alone", || plain::cast(LEN));
-        beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, || {
-            bench
-                .cpu
-                .launch(Launch::Unary {
-                    op: Unary::Id,
-                    len: x.len() as u32,
-                    x: &x,
-                    y: Store::site(Slot(2), Slot(3), &table, &mut y),
-                })
-                .expect("runs");
-        });
+        beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, cast(bench, LEN, detail));
+    }
+    for detail in [Detail::Counts, Detail::Full, Detail::Moments] {
+        let name = format!("cast of 64 MiB, {detail:?}");
+        if bench.wants(&name) {
+            let other = ("cast alone, on as many threads", || plain::bare_cast(MANY, bench.threads));
+            let run = cast(bench, MANY, detail);
+            bench.against(&name, MANY as f64, "Gelem/s", bench.copy / 6.0, other, run);
+        }
+    }
+}
+
+fn cast<'a>(bench: &Bench<'a>, len: usize, detail: Detail) -> impl FnMut() + use<'a> {
+    let (cpu, table, x) = (bench.cpu, bench.table(detail), bench.filled(DType::F32, len));
+    let mut y = memory(bench, DType::F16, len);
+    move || {
+        cpu.launch(Launch::Unary {
+            op: Unary::Id,
+            len: x.len() as u32,
+            x: &x,
+            y: Store::site(Slot(2), Slot(3), &table, &mut y),
+        })
+        .expect("runs");
     }
 }
 

@@ -2,7 +2,7 @@
 //! scales and statistics.
 
 use half::{f16, slice::HalfFloatSliceExt};
-use std::hint::black_box;
+use std::{hint::black_box, thread};
 
 /// Numbers around 0.
 fn values(len: usize) -> Vec<f32> {
@@ -17,6 +17,42 @@ fn halves(len: usize) -> Vec<f16> {
 pub fn cast(len: usize) -> impl FnMut() {
     let (x, mut y) = (values(len), vec![f16::ZERO; len]);
     move || y.convert_from_f32_slice(black_box(&x))
+}
+
+/// The same on so many threads, in vectors of AVX-512 where the machine has them.
+pub fn bare_cast(len: usize, threads: usize) -> impl FnMut() {
+    let (x, mut y) = (values(len), vec![f16::ZERO; len]);
+    #[cfg(target_arch = "x86_64")]
+    let wide = is_x86_feature_detected!("avx512f");
+    move || {
+        let part = len.div_ceil(threads);
+        thread::scope(|scope| {
+            for (x, y) in black_box(&x).chunks(part).zip(y.chunks_mut(part)) {
+                scope.spawn(move || {
+                    #[cfg(target_arch = "x86_64")]
+                    if wide {
+                        // SAFETY: this machine has it.
+                        return unsafe { narrow(x, y) };
+                    }
+                    y.convert_from_f32_slice(x);
+                });
+            }
+        });
+    }
+}
+
+/// Whole vectors; lengths here are multiples of them.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn narrow(x: &[f32], y: &mut [f16]) {
+    use core::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_storeu_si256, _mm512_cvtps_ph, _mm512_loadu_ps};
+    for (x, y) in x.as_chunks::<16>().0.iter().zip(y.as_chunks_mut::<16>().0) {
+        // SAFETY: both are sixteen values; `f16` is 16 bits without padding.
+        unsafe {
+            let bits = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_loadu_ps(x.as_ptr()));
+            _mm256_storeu_si256(y.as_mut_ptr().cast(), bits);
+        }
+    }
 }
 
 /// A function of each half.

@@ -60,14 +60,11 @@ impl<'a, const N: usize> Numbers<'a, N> {
             Self::Channels(patterns) => work(0..len, patterns.each_ref().map(|pattern| pattern.from(start))),
             &Self::Groups(shape, groups, numbers) => {
                 let width = shape.channels / groups;
+                let mut patterns = [(); N].map(|()| Pattern::default());
                 for (image, range) in shape.images(start, len) {
-                    let patterns = numbers.map(|numbers| {
-                        let mut channels = Vec::with_capacity(shape.channels);
-                        for &number in &numbers[image * groups..(image + 1) * groups] {
-                            channels.resize(channels.len() + width, number);
-                        }
-                        Pattern::short(&channels, range.len())
-                    });
+                    for (pattern, numbers) in patterns.iter_mut().zip(numbers) {
+                        pattern.lay_out(&numbers[image * groups..(image + 1) * groups], width, range.len());
+                    }
                     work(range.clone(), patterns.each_ref().map(|pattern| pattern.from(start + range.start)));
                 }
             }

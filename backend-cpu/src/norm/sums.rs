@@ -86,10 +86,8 @@ impl Cpu {
                 add(&mut all.channels[q], &here.channels[q]);
                 let width = shape.groups.map_or(0, |groups| channels / groups);
                 if width != 0 {
-                    let group = |(sums, factors): (&[f64], &[f32])| -> f64 {
-                        sums.iter().zip(factors).fold(0.0, |total, (sum, &f)| total + sum * f64::from(f))
-                    };
-                    all.groups[q].extend(here.channels[q].chunks(width).zip(factors.chunks(width)).map(group));
+                    let groups = here.channels[q].chunks(width).zip(factors.chunks(width));
+                    all.groups[q].extend(groups.map(|(sums, factors)| self.isa().weighted_sum(sums, factors)));
                 }
             }
         }

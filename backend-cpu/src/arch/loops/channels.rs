@@ -2,6 +2,7 @@
 //! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
 use super::kernels;
+use crate::arch::LANES;
 
 kernels! {
     /// `sums[i mod len] += x[i]`, in f32.
@@ -11,6 +12,17 @@ kernels! {
                 *sum += x;
             }
         }
+    }
+
+    /// Σ `sums[i]` · `factors[i]`, in lanes.
+    fn weighted_sum[](sums: &[f64], factors: &[f32]) -> f64 {
+        let mut lanes = [0f64; LANES];
+        for (sums, factors) in sums.chunks(LANES).zip(factors.chunks(LANES)) {
+            for ((lane, &sum), &factor) in lanes.iter_mut().zip(sums).zip(factors) {
+                *lane += sum * f64::from(factor);
+            }
+        }
+        lanes.iter().sum()
     }
 
     /// (x − mean)².

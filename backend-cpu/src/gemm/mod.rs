@@ -2,11 +2,13 @@
 //!
 //! b is converted and packed once, into panels as wide as a tile; every block of rows of the result packs its rows of a,
 //! forms its sums in an f32 scratch, step by step of `DEPTH`, and finishes them from there. A sum takes its terms in
-//! the order of k, whatever the blocks.
+//! the order of k, whatever the blocks. Products with few rows are made otherwise, see `few`.
+
+mod few;
 
 use crate::{
     Cpu, Memory,
-    arch::{Isa, LANES, Run, Tile, even},
+    arch::{Isa, LANES, Run, Tile},
     epilogue::{Epilogue, Part, destination, merge},
     parallel::Cost,
     scratch::Scratch,
@@ -33,6 +35,11 @@ impl Matrix<'_> {
     /// The transposed one.
     const fn turned(self) -> Self {
         Self { steps: [self.steps[1], self.steps[0]], ..self }
+    }
+
+    /// Whether it is stored column by column.
+    const fn by_columns(self) -> bool {
+        self.steps[0] == 1 && self.steps[1] != 1
     }
 
     /// Copies columns `from..from + out.len()` of a row, as f32.
@@ -131,17 +138,19 @@ impl Cpu {
         }
         let (batch, end) = (p.batch() as usize, (m - 1) * ldy + n);
         let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
-        let packed = |z: usize| {
-            let matrix = Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
-            Packed::new(self, &[matrix], k, n)
-        };
+        let matrix = |z: usize| Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
+        let packed = |z: usize| Packed::new(self, &[matrix(z)], k, n);
+        let few = few::few(m, n);
         // With a stride of 0 all products use one b.
-        let shared = (stride_b == 0).then(|| packed(0));
+        let shared = (stride_b == 0 && !few).then(|| packed(0));
         let block = m.div_ceil(16).next_multiple_of(self.isa().tile_rows(self.isa().tile_columns())).min(ROWS);
         let one = Cost::products(m * n * k);
         let product = |z: usize, y: Part<'_>| {
-            let own = shared.is_none().then(|| packed(z));
             let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
+            if few {
+                return self.few_rows([a, matrix(z)], [m, n, k], bias.as_deref(), ldy, &epilogue, y);
+            }
+            let own = shared.is_none().then(|| packed(z));
             let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
             y.each(self, one, block * ldy, |i, part| {
                 self.block(a, i * block, block.min(m - i * block), b, bias.as_deref(), ldy, &epilogue, part)
@@ -167,7 +176,7 @@ impl Cpu {
         let mut sums = self.zeros(rows * b.columns);
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));
         // Read in the order in which it is stored.
-        let by_columns = a.steps[0] == 1 && a.steps[1] != 1;
+        let by_columns = a.by_columns();
         for start in (0..b.depth).step_by(DEPTH) {
             let depth = DEPTH.min(b.depth - start);
             if by_columns {
@@ -181,22 +190,17 @@ impl Cpu {
             }
             let (a_row, a_step) = if by_columns { (1, rows) } else { (depth, 1) };
             for from in (0..b.columns).step_by(b.width) {
-                let columns = b.width.min(b.columns - from);
-                let panel = b.panel(start, from);
-                let height = even(rows, self.isa().tile_rows(columns));
-                for r in (0..rows).step_by(height) {
-                    let tile = Tile {
-                        a: &packed[r * a_row..],
-                        a_row,
-                        a_step,
-                        b: panel,
-                        b_step: b.step(),
-                        runs: &[Run { a: 0, b: 0, depth }],
-                        rows: height.min(rows - r),
-                        columns,
-                    };
-                    self.isa().tile(&tile, &mut sums[r * b.columns + from..], b.columns);
-                }
+                let tiles = Tile {
+                    a: &packed,
+                    a_row,
+                    a_step,
+                    b: b.panel(start, from),
+                    b_step: b.step(),
+                    runs: &[Run { a: 0, b: 0, depth }],
+                    rows,
+                    columns: b.width.min(b.columns - from),
+                };
+                self.tiles(&tiles, &mut sums[from..], b.columns);
             }
         }
         let mut row = epilogue.row();

@@ -1,0 +1,150 @@
+//! Products with few rows and many columns: a step of a recurrent network, the gradient of a small layer's weights.
+//!
+//! Here packing b costs as much as the product, so it is not packed as a whole: strips of columns are converted where
+//! they are used, step by step of `DEPTH`, and threads share strips. Where the columns of b lie in memory as rows, the
+//! roles of both operands are exchanged, and b is read in order. A sum takes its terms in the order of k either way.
+
+use super::{DEPTH, Matrix, PACKED_ROWS, Packed, pack};
+use crate::{
+    Cpu,
+    arch::{LANES, Run, Tile, even},
+    epilogue::{Epilogue, Part},
+    parallel::Cost,
+    scratch::Scratch,
+    seen::Seen,
+};
+
+/// Most rows that are few.
+const ROWS: usize = 64;
+/// Columns of a strip: a whole number of every instruction set's tiles.
+const STRIP: usize = 64;
+/// Rows that are finished together.
+const FINISHED: usize = 8;
+
+/// Whether a product of so many rows and columns is made here.
+pub const fn few(rows: usize, columns: usize) -> bool {
+    rows <= ROWS && columns >= 4 * rows && columns >= 2 * STRIP
+}
+
+/// a in f32, all of it: rows, or columns one behind the other where it is stored so.
+struct Rows<'a> {
+    data: Scratch<'a>,
+    /// Elements between rows, and between steps of k.
+    steps: [usize; 2],
+}
+
+impl Cpu {
+    /// A product, as rows of statistics.
+    pub(super) fn few_rows(
+        &self, [a, b]: [Matrix<'_>; 2], [m, n, k]: [usize; 3], bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue,
+        y: Part<'_>,
+    ) -> Vec<Seen> {
+        let cost = Cost::products(m * n * k);
+        // Strip by strip, each with all rows of its columns.
+        let mut sums = self.scratch(m * n);
+        if b.by_columns() {
+            let a = Packed::new(self, &[a.turned()], k, m);
+            self.pieces_of(cost, &mut sums, STRIP * m, |i, sums| self.strip_of_columns(&a, b, [i * STRIP, k, m], sums));
+        } else {
+            let a = self.widened(a, [m, k]);
+            self.pieces_of(cost, &mut sums, STRIP * m, |i, sums| self.strip(&a, b, [i * STRIP, k, m], sums));
+        }
+        y.each(self, Cost::elements(m * n), FINISHED * ldy, |i, mut y| {
+            let (mut row, mut block) = (epilogue.row(), self.scratch(n));
+            for r in 0..FINISHED.min(m - i * FINISHED) {
+                for (from, block) in (0..n).step_by(STRIP).zip(block.chunks_mut(STRIP)) {
+                    let start = from * m + (i * FINISHED + r) * block.len();
+                    block.copy_from_slice(&sums[start..start + block.len()]);
+                }
+                if let Some(bias) = bias {
+                    block.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+                }
+                epilogue.finish(&mut block, y.range(r * ldy..r * ldy + n), &mut row);
+            }
+            row
+        })
+    }
+
+    fn widened(&self, a: Matrix<'_>, [m, k]: [usize; 2]) -> Rows<'_> {
+        let (mut data, cost, isa) = (self.scratch(m * k), Cost::elements(m * k), self.isa());
+        if a.by_columns() {
+            self.pieces_of(cost, &mut data, PACKED_ROWS * m, |i, out| {
+                for (k, out) in (i * PACKED_ROWS..).zip(out.chunks_exact_mut(m)) {
+                    a.turned().row(isa, k, 0, out);
+                }
+            });
+        } else {
+            self.pieces_of(cost, &mut data, k, |r, out| a.row(isa, r, 0, out));
+        }
+        Rows { data, steps: if a.by_columns() { [1, m] } else { [k, 1] } }
+    }
+
+    /// A strip of columns from one on; rows of b are read in order.
+    fn strip(&self, a: &Rows<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
+        let columns = sums.len() / m;
+        let width = columns.next_multiple_of(LANES).min(self.isa().tile_columns());
+        let mut panel = self.scratch(DEPTH.min(k) * width);
+        sums.fill(0.0);
+        for start in (0..k).step_by(DEPTH) {
+            let depth = DEPTH.min(k - start);
+            for from in (0..columns).step_by(width) {
+                let live = width.min(columns - from);
+                let panel = &mut panel[..depth * width];
+                for (at, rows) in (start..).step_by(PACKED_ROWS).zip(panel.chunks_mut(PACKED_ROWS * width)) {
+                    pack(self, b, at, first + from..first + from + live, width, rows);
+                }
+                let tiles = Tile {
+                    a: &a.data[start * a.steps[1]..],
+                    a_row: a.steps[0],
+                    a_step: a.steps[1],
+                    b: panel,
+                    b_step: width,
+                    runs: &[Run { a: 0, b: 0, depth }],
+                    rows: m,
+                    columns: live,
+                };
+                self.tiles(&tiles, &mut sums[from..], columns);
+            }
+        }
+    }
+
+    /// The same where columns of b are read in order: they are the rows of tiles, and a has the columns.
+    fn strip_of_columns(&self, a: &Packed<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
+        let columns = sums.len() / m;
+        let mut turned = self.zeros(sums.len());
+        // Rows of a tile shall not lie a power of two apart.
+        let a_row = DEPTH.min(k) + LANES;
+        let mut rows = self.scratch(columns * a_row);
+        for start in (0..k).step_by(DEPTH) {
+            let depth = DEPTH.min(k - start);
+            for (column, row) in (first..).zip(rows.chunks_exact_mut(a_row)) {
+                b.turned().row(self.isa(), column, start, &mut row[..depth]);
+            }
+            for from in (0..m).step_by(a.step()) {
+                let tiles = Tile {
+                    a: &rows,
+                    a_row,
+                    a_step: 1,
+                    b: a.panel(start, from),
+                    b_step: a.step(),
+                    runs: &[Run { a: 0, b: 0, depth }],
+                    rows: columns,
+                    columns: a.step().min(m - from),
+                };
+                self.tiles(&tiles, &mut turned[from..], m);
+            }
+        }
+        for (r, row) in sums.chunks_exact_mut(columns).enumerate() {
+            row.iter_mut().zip(turned[r..].iter().step_by(m)).for_each(|(sum, turned)| *sum = *turned);
+        }
+    }
+
+    /// A product of any number of rows, tile by tile.
+    pub(super) fn tiles(&self, all: &Tile<'_>, sums: &mut [f32], sums_row: usize) {
+        let height = even(all.rows, self.isa().tile_rows(all.columns));
+        for r in (0..all.rows).step_by(height) {
+            let tile = Tile { a: &all.a[r * all.a_row..], rows: height.min(all.rows - r), ..*all };
+            self.isa().tile(&tile, &mut sums[r * sums_row..], sums_row);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The CPU backend beside those whom people would use instead, turn by turn: docs/performance.md.
+
+usage: scripts/performance.py --results DIRECTORY [--parts PART ...] [--quick] [--again] [--page]
+
+The peers (PyTorch with oneDNN, OpenBLAS as numpy's wheels have it; the `gemm` crate and a bare cast are in our bench) are
+those of the Python that runs this, or else are installed from PyPI into target/peers, which then runs this. Networks and
+operators are made up: no data are needed.
+
+Parts, each a file in DIRECTORY; what is there is not done again, unless --again:
+
+  steps       training steps: SegNetBasic in two sizes and widths, ResNet-18, a GRU language model, a transformer
+  gemm        products of square matrices
+  shapes      products as trainings have them, transposed too
+  conv        convolutions in three directions
+  statistics  products with statistics and without
+  casts       casts with counts, histogram and moments beside a bare cast
+  elements    norms, cross-entropy, functions, optimizers beside a copy and PyTorch
+  memory      what a step adds to a process
+  isa         AVX2 and portable kernels beside AVX-512's
+  growth      steps over images, pixels, channels and threads: drawings and slopes
+
+All take an hour or so on a quiet machine of two cores, with --quick (less of each, and fewer turns) some minutes. --page
+writes the page alone.
+"""
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import venv
+
+import performance_page as page
+from turns import PROFILE, ROOT, TARGET, Turns, build
+
+PEERS = ROOT / "scripts/performance_peers.py"
+# OpenBLAS's threads wait actively for 2^28 cycles after each call, a tenth of a second, which would be taken from whoever has
+# the next turn. 2^22 are enough from one run of a burst to the next. It is read when numpy is loaded.
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"
+# What the peers need of Python.
+MODULES = ["jiwer", "matplotlib", "numpy", "PIL", "sacrebleu", "safetensors", "scipy", "threadpoolctl", "torch", "torchvision"]
+CORES = os.cpu_count() or 1
+# Channels, images, rows, columns.
+SEGNET = [(16, 12, 90, 120), (16, 12, 180, 240), (64, 4, 90, 120), (64, 2, 180, 240)]
+# Texts, tokens of each, kinds of tokens, width, units or heads, layers.
+NETWORKS = [("resnet-18", (16, 64, 32, 32)), ("resnet-18", (64, 16, 32, 32)), ("gru", (16, 64, 1000, 128, 256, 2)),
+            ("decoder", (8, 128, 1000, 256, 4, 6))]
+LAYOUTS = ["f32", "f32, channels last"]
+# Words by which the bench chooses, and the names that count: all, and those of --quick.
+BENCH = {
+    "gemm": (["³, f16"], r"gemm \d+³, f16", r"gemm (256|512|1024|2048)³, f16"),
+    "shapes": (["gemm "], r"gemm \d+×.*", r"gemm (43200×64×27|2700×64×3136, bᵀ|16×784×10800, aᵀ|1024×512×128, bᵀ), f16"),
+    "conv": (["conv "], r"conv .*", r"conv .*(7×7 (64→64|16→16), 4×90|3×3 16→16|3→16|1×1).*"),
+    "statistics": (["statistics of"], r"statistics.*", r"statistics.*"),
+    "casts": (["cast of 64 MiB"], r"cast of.*", r"cast of.*"),
+    "elements": (["unary", "norm", "cross_entropy", "optimize"], r"(unary (?!Affine)|norm|group|layer|cross|optimize).*",
+                 r"(unary (Relu|Exp|Gelu)|norm|layer norm of 256|cross|optimize).*"),
+    "isa": (["gemm 1024³", "conv 7×7 64", "unary Gelu", "layer norm of 256", "cast of 64 MiB, Counts"], r".*",
+            r"gemm.*|layer norm of 256|conv.*Forward"),
+}
+
+
+def taken(sides, turns, seconds, warm=1):
+    """Seconds of every side in every turn, A B A B, but of the first; a side is a function that says how long it took. Between
+    two of them there is time for threads that wait actively to fall asleep."""
+    found, end = {name: [] for name in sides}, time.perf_counter() + seconds
+    for turn in range(-warm, turns):
+        if turn >= 3 and time.perf_counter() > end:
+            break
+        for name, run in sides.items():
+            one = run()
+            time.sleep(0.02)
+            if turn >= 0:
+                found[name].append(one)
+    return found
+
+
+def process(network, sizes, threads, variants, ours):
+    """Ours or PyTorch's, ready to take steps."""
+    command = [TARGET / PROFILE / "examples/turns"] if ours else [sys.executable, PEERS]
+    turns = Turns([*command, network, ",".join(map(str, sizes)), threads, *variants])
+    turns.ready = turns.read() or turns.ended()
+    return turns
+
+
+def stepped(network, sizes, threads, asked, variants):
+    """A row of a network."""
+    with process(network, sizes, threads, ["gs"], True) as ours, process(network, sizes, threads, variants, False) as theirs:
+        one = lambda turns, name: lambda: turns.ask(name)["seconds"]
+        sides = {"ours": one(ours, "gs")} | {f"PyTorch {name}": one(theirs, name) for name in variants}
+        found = taken(sides, 5 if asked.quick else 20, 20 if asked.quick else 90, warm=2)
+    return {"network": network, "sizes": sizes, "threads": threads, "ours": found.pop("ours"), "theirs": found}
+
+
+def steps(asked):
+    segnet = SEGNET[:1] + SEGNET[2:3] if asked.quick else SEGNET
+    networks = [("segnet", sizes) for sizes in segnet] + (NETWORKS[1:] if asked.quick else NETWORKS)
+    for network, sizes in networks:
+        images = network in ("segnet", "resnet-18")
+        variants = LAYOUTS if images else LAYOUTS[:1]
+        if network == "segnet":
+            variants = variants + [name.replace("f32", "bf16") for name in LAYOUTS]
+        for threads in sorted({1, CORES}):
+            yield stepped(network, sizes, threads, asked, variants)
+
+
+def growth(asked):
+    """One size after the other grows."""
+    most = 2 if asked.quick else 4
+    series = {"images": [(16, 2**i, 90, 120) for i in range(most + 1)],
+              "pixels of an image": [(16, 2, 45 * 2**i, 60 * 2**i) for i in range(most)],
+              "channels": [(8 * 2**i, 2, 90, 120) for i in range(most)]}
+    for name, all_of in series.items():
+        for sizes in all_of:
+            yield stepped("segnet", sizes, 1, asked, LAYOUTS) | {"series": name}
+    for threads in range(1, CORES + 1):
+        yield stepped("segnet", SEGNET[0], threads, asked, LAYOUTS) | {"series": "threads"}
+
+
+def resident(process, key):
+    """Bytes that Linux knows of a process."""
+    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(re.search(rf"{key}:\s+(\d+)", text).group(1))
+
+
+def memory(asked):
+    """By how much a process grows in its first three steps: activations, gradients, the optimizer's state."""
+    for network, sizes in [("segnet", sizes) for sizes in (SEGNET[:1] if asked.quick else SEGNET)] + NETWORKS[1:]:
+        grown = {}
+        for name, variant, is_ours in [("ours", "gs", True), ("PyTorch f32", "f32", False)]:
+            with process(network, sizes, CORES, [variant], is_ours) as turns:
+                pathlib.Path(f"/proc/{turns.process.pid}/clear_refs").write_text("5")
+                before = resident(turns.process, "VmRSS")
+                for _ in range(3):
+                    turns.ask(variant)
+                grown[name] = resident(turns.process, "VmHWM") - before
+        yield {"network": network, "sizes": sizes, "threads": CORES, "ours": [grown.pop("ours")],
+               "theirs": {name: [value] for name, value in grown.items()}}
+
+
+def bench(program, words, threads, isa=None):
+    """Our bench, line by line."""
+    return Turns([program, "--turns", f"--threads={threads}", *([isa] if isa else []), *words])
+
+
+def rows(part, asked):
+    """Lines of the bench beside the peers."""
+    import performance_peers as peers
+
+    words, usual, quick = BENCH[part]
+    program = build("-p", "gradscale-cpu", "--bench", "cpu")
+    many = part in ("gemm", "casts", "conv") or not asked.quick
+    for threads in sorted({1, CORES} if many else {1}):
+        peers.limit(threads)
+        with bench(program, words, threads) as ours:
+            while line := ours.read():
+                if re.fullmatch(quick if asked.quick else usual, line["case"]):
+                    sides = {"ours": lambda: ours.ask("ours")["seconds"]}
+                    if line["beside"]:
+                        sides[line["beside"]] = lambda: ours.ask("beside")["seconds"]
+                    if part == "elements":
+                        sides["copy"] = lambda: ours.ask("copy")["seconds"]
+                    if part not in ("casts", "statistics"):
+                        sides |= {name: (lambda run=run: peers.burst(run)) for name, run in peers.peers(line["case"]).items()}
+                    found = taken(sides, 5 if asked.quick else 15, 10 if asked.quick else 60)
+                    yield line | {"threads": threads, "ours": found.pop("ours"), "theirs": found}
+                ours.say("next")
+
+
+def isa(asked):
+    """The same lines by other instruction sets, in turns."""
+    words, usual, quick = BENCH["isa"]
+    program = build("-p", "gradscale-cpu", "--bench", "cpu")
+    names = ["AVX-512", "AVX2", "portable"]
+    sides = {name: bench(program, words, 1, name) for name in names}
+    # A machine without AVX-512 has nothing to compare with: a set that it has not is no word, and its lines are none.
+    while all((lines := {name: one.read() for name, one in sides.items()}).values()):
+        case = lines["AVX-512"]["case"]
+        if re.fullmatch(quick if asked.quick else usual, case):
+            found = taken({name: (lambda one=one: one.ask("ours")["seconds"]) for name, one in sides.items()},
+                          5 if asked.quick else 15, 10 if asked.quick else 60)
+            for name in names[1:]:
+                yield lines[name] | {"isa": name, "threads": 1, "ours": found[name], "theirs": {"AVX-512": found["AVX-512"]}}
+        for one in sides.values():
+            one.say("next")
+
+
+PARTS = {"steps": steps, **{part: (lambda asked, part=part: rows(part, asked)) for part in BENCH if part != "isa"},
+         "memory": memory, "isa": isa, "growth": growth}
+
+
+def work(part, path, asked):
+    """All rows of a part, with their origin."""
+    import performance_peers as peers
+
+    build("--example", "turns")
+    said = {"part": part, "commit": page.commit(), "machine": page.machine(), "date": datetime.date.today().isoformat(),
+            "quick": asked.quick, "profile": PROFILE, "load": os.getloadavg()[0], "peers": peers.about(), "rows": []}
+    for row in PARTS[part](asked):
+        said["rows"].append(row)
+        print(page.line(part, row), flush=True)
+    path.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+
+
+def with_peers():
+    """Goes on in target/peers, if this Python lacks something."""
+    missing = [name for name in MODULES if not importlib.util.find_spec(name)]
+    folder = ROOT / "target/peers"
+    python = folder / "bin/python"
+    if not missing:
+        return
+    if pathlib.Path(sys.prefix) == folder:
+        sys.exit(f"{folder} lacks {', '.join(missing)}")
+    if not (folder / "complete").exists():
+        print(f"installing the peers into {folder}", flush=True)
+        venv.create(folder, with_pip=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        others = [{"PIL": "pillow"}.get(name, name) for name in MODULES if not name.startswith("torch")]
+        subprocess.run([*pip, *others], check=True)
+        subprocess.run([ROOT / "scripts/fetch_torch.sh", folder], check=True)
+        subprocess.run([*pip, "--no-deps", "torchvision"], check=True)
+        (folder / "complete").touch()
+    os.execv(python, [str(python), *sys.argv])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=pathlib.Path, required=True)
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    if not asked.page:
+        with_peers()
+        asked.results.mkdir(parents=True, exist_ok=True)
+        for part in asked.parts:
+            path = asked.results / f"{part}.json"
+            if asked.again or not path.exists():
+                print(f"== {part}", flush=True)
+                work(part, path, asked)
+    missing = page.write(asked.results, PARTS)
+    print(f"docs/performance.md is written{'; missing: ' + ', '.join(missing) if missing else ''}")
+
+
+if __name__ == "__main__":
+    main()

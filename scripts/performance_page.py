@@ -1,0 +1,304 @@
+"""The page of scripts/performance.py: what its results say beside the goals, and how time grows."""
+
+import json
+import math
+import pathlib
+import statistics
+import sys
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/golden"))
+from shared.origin import commit, machine  # noqa: E402, F401
+
+PAGE = ROOT / "docs/performance.md"
+DRAWINGS = ROOT / "docs/performance"
+MARKS = "<!-- measured: written by scripts/performance.py -->", "<!-- end of what is measured -->"
+NETWORKS = {"segnet": "SegNetBasic", "resnet-18": "ResNet-18", "gru": "GRU language model", "decoder": "transformer"}
+# Below such a share of the machine's peak a baseline of products is a weak one.
+WEAK = 0.6
+
+
+@dataclass
+class Goal:
+    """What a ratio of ours to theirs is to be."""
+
+    best: float
+    floor: float
+    # Of times and memory less is better, of rates more.
+    less: bool = False
+
+    def met(self, ratio, limit):
+        return ratio <= limit if self.less else ratio >= limit
+
+    def short(self, ratio, limit):
+        """By how many percent a ratio misses a limit."""
+        percent = 100 * (ratio / limit - 1 if self.less else 1 - ratio / limit)
+        return f"{percent:.0f} %" if percent >= 1 else f"{percent:.1f} %"
+
+    def outcome(self, ratio):
+        if self.met(ratio, self.best):
+            return "goal"
+        if self.met(ratio, self.floor):
+            return f"floor; {self.short(ratio, self.best)} short of the goal"
+        return f"**missed** by {self.short(ratio, self.floor)}"
+
+    def words(self):
+        sign = "≤" if self.less else "≥"
+        return f"{sign} {self.best:g}", f"{sign} {self.floor:g}"
+
+
+SEGNET, BF16, OTHERS = Goal(0.8, 1.0, True), Goal(1.0, 1.4, True), Goal(0.9, 1.1, True)
+MEMORY, STATISTICS = Goal(0.52, 0.6, True), Goal(0.99, 0.96)
+RATES = {"gemm": Goal(0.95, 0.85), "shapes": Goal(0.9, 0.75), "conv": Goal(0.95, 0.8), "statistics": STATISTICS}
+CASTS = {"Counts": Goal(0.95, 0.85), "Full": Goal(0.85, 0.7), "Moments": Goal(0.6, 0.4)}
+DETAILS = {"Counts": "counts", "Full": "counts and histogram", "Moments": "counts, histogram and moments"}
+# The share of a copy, or else ahead of PyTorch.
+OF_A_COPY = 0.7
+# Bytes that the bench's copy reads and writes.
+COPIED = 128 * 2**20
+# AVX2 at half of AVX-512's rate; the others are reported.
+AVX2 = Goal(0.9, 0.8)
+HEADS = {
+    "steps": "Training steps", "gemm": "Products of square matrices", "shapes": "Products as trainings have them",
+    "conv": "Convolutions", "statistics": "Products with statistics, beside those without", "casts": "Casts, 64 MiB of f32",
+    "elements": "Norms, cross-entropy, functions, optimizers", "memory": "Memory of a step", "isa": "Other instruction sets",
+}
+# Peers that each goal is about, by how their names begin; the others are told beside.
+BASELINES = {"gemm": ["OpenBLAS"], "shapes": ["OpenBLAS", "PyTorch f32", "`gemm`"], "conv": ["oneDNN"], "elements": ["PyTorch"]}
+
+
+def fastest(row, *beginnings):
+    """Of the peers with such names the one that took least, or None."""
+    found = [name for name in row["theirs"] if not beginnings or name.startswith(beginnings)]
+    return min(found, key=lambda name: statistics.median(row["theirs"][name]), default=None)
+
+
+def quotients(row, other, less):
+    """Ours to theirs, turn by turn: of times, or of rates."""
+    pairs = zip(row["ours"], row["theirs"][other])
+    return [ours / theirs if less else theirs / ours for ours, theirs in pairs]
+
+
+def spread(ratios):
+    """The median with the quartiles."""
+    if len(ratios) < 3:
+        return f"{statistics.median(ratios):.2f}"
+    first, _, third = statistics.quantiles(ratios, n=4)
+    return f"{statistics.median(ratios):.2f} ({first:.2f} – {third:.2f})"
+
+
+def named(row):
+    """What was measured, in words."""
+    if "network" not in row:
+        return row["case"]
+    sizes = row["sizes"]
+    if row["network"] in ("segnet", "resnet-18"):
+        width, n, h, w = sizes
+        return f"{NETWORKS[row['network']]}, {width} channels, {n} × {h} × {w}"
+    n, t, _, width, rest, layers = sizes
+    inside = f"{rest} units" if row["network"] == "gru" else f"width {width}, {rest} heads"
+    return f"{NETWORKS[row['network']]}, {layers} layers, {inside}, {n} × {t}"
+
+
+def amount(row, values):
+    """A median, in the unit of its row."""
+    value = statistics.median(values)
+    if "unit" in row:
+        return f"{row['amount'] / value / 1e9:.3g} {row['unit']}"
+    return f"{1000 * value:.3g} ms"
+
+
+def compared(row, other, goal):
+    """Cells from the baseline on; the other peers are told."""
+    ratios = quotients(row, other, goal.less)
+    others = "; ".join(f"{name} {amount(row, values)}" for name, values in row["theirs"].items() if name != other)
+    return [other, amount(row, row["ours"]), amount(row, row["theirs"][other]), spread(ratios), *goal.words(),
+            goal.outcome(statistics.median(ratios)), others]
+
+
+def head(row):
+    return [named(row), str(row["threads"])]
+
+
+def of_steps(row):
+    goal = SEGNET if row["network"] == "segnet" else OTHERS
+    cells = [head(row) + compared(row, fastest(row, "PyTorch f32"), goal)]
+    if other := fastest(row, "PyTorch bf16"):
+        cells.append(head(row) + compared(row, other, BF16))
+    return cells
+
+
+def of_rates(part):
+    def cells(row):
+        other = fastest(row, *BASELINES[part]) if part in BASELINES else fastest(row)
+        return [head(row) + compared(row, other, RATES[part])]
+
+    return cells
+
+
+def of_casts(row):
+    detail = row["case"].split()[-1]
+    return [[f"cast with {DETAILS[detail]}", str(row["threads"]), *compared(row, fastest(row), CASTS[detail])]]
+
+
+def of_elements(row):
+    limit = lambda seconds: row["limit"] / row["copy"] * COPIED / seconds / 1e9
+    shares = [row["amount"] / ours / 1e9 / limit(copy) for ours, copy in zip(row["ours"], row["theirs"]["copy"])]
+    of_copy, other = statistics.median(shares), fastest(row, *BASELINES["elements"])
+    theirs = [f"copy: {limit(statistics.median(row['theirs']['copy'])):.3g} {row['unit']}"]
+    ahead = None
+    if other:
+        ahead = quotients(row, other, False)
+        theirs.append(f"{other}: {amount(row, row['theirs'][other])}")
+    ratio = f"{spread(shares)} of the copy" + (f"; {spread(ahead)} × PyTorch" if ahead else "")
+    lead = statistics.median(ahead) if ahead else None
+    if of_copy >= OF_A_COPY or lead and lead > 1:
+        outcome = "goal"
+    elif lead:
+        outcome = f"**missed**: {100 * (1 - lead):.0f} % behind PyTorch"
+    else:
+        outcome = f"**missed** by {100 * (1 - of_copy / OF_A_COPY):.0f} %; no peer"
+    return [[*head(row), "a copy; PyTorch f32", amount(row, row["ours"]), "; ".join(theirs), ratio, "≥ 0.7 of the copy, or ahead",
+             "ahead of PyTorch", outcome, ""]]
+
+
+def of_memory(row):
+    ours, theirs = statistics.median(row["ours"]), statistics.median(row["theirs"]["PyTorch f32"])
+    mega = lambda size: f"{size / 1e6:.0f} MB"
+    return [[*head(row), "PyTorch f32", mega(ours), mega(theirs), f"{ours / theirs:.2f}", *MEMORY.words(), MEMORY.outcome(ours / theirs), ""]]
+
+
+def of_isa(row):
+    ratios = quotients(row, "AVX-512", False)
+    if row["isa"] == "AVX2":
+        ratios = [2 * ratio for ratio in ratios]
+        goal, floor, outcome = *AVX2.words(), AVX2.outcome(statistics.median(ratios))
+    else:
+        goal = floor = outcome = "–"
+    beside = "half of AVX-512's rate" if row["isa"] == "AVX2" else "AVX-512's rate"
+    return [[f"{row['isa']}: {named(row)}", str(row["threads"]), beside, amount(row, row["ours"]), amount(row, row["theirs"]["AVX-512"]),
+             spread(ratios), goal, floor, outcome, ""]]
+
+
+CELLS = {"steps": of_steps, **{part: of_rates(part) for part in RATES}, "casts": of_casts, "elements": of_elements,
+         "memory": of_memory, "isa": of_isa}
+COLUMNS = ["what", "threads", "baseline", "ours", "theirs", "ratio (quartiles)", "goal", "floor", "outcome", "others"]
+
+
+def line(part, row):
+    """A row for the terminal."""
+    cells = CELLS[part](row) if part in CELLS else [[*head(row), amount(row, row["ours"])]]
+    return "\n".join(" | ".join(one) for one in cells)
+
+
+def weak(part, found):
+    """Baselines that are far from what the machine can."""
+    said = []
+    for row in found["rows"] if part in BASELINES and part != "elements" else []:
+        rate = lambda name: row["amount"] / statistics.median(row["theirs"][name]) / 1e9 / row["peak"]
+        other = fastest(row, *BASELINES[part])
+        if rate(other) < WEAK:
+            said.append(f"{named(row)}, {row['threads']} thread{'s' * (row['threads'] > 1)}: {other} reaches {100 * rate(other):.0f} % of the peak")
+    kernel = found["peers"]["OpenBLAS"]
+    wide = ["SkylakeX", "Cooperlake", "Sapphirerapids", "neoverse", "armv8"]
+    if part in ("gemm", "shapes") and not any(name.lower() in kernel.lower() for name in wide):
+        said.append(f"OpenBLAS {kernel}: not its widest kernel")
+    return said
+
+
+def origin(found):
+    peers = ", ".join(f"{key} {value}" for key, value in found["peers"].items())
+    busy = f", load {found['load']:.1f} when it began" if found["load"] > 0.5 else ""
+    less = ", --quick" if found["quick"] else ""
+    profile = f", profile {found['profile']}: not that of the goals" if found["profile"] != "release" else ""
+    return f"<sub>{found['date']}, commit {found['commit']}, {found['machine']}{busy}{less}{profile}; {peers}.</sub>"
+
+
+def table(part, found):
+    rows = [cells for row in found["rows"] for cells in CELLS[part](row)]
+    lines = [f"## {HEADS[part]}", "", "| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    lines += ["| " + " | ".join(cells) + " |" for cells in rows]
+    if said := weak(part, found):
+        lines += ["", "Weak baselines: " + "; ".join(said) + "."]
+    return "\n".join([*lines, "", origin(found), ""])
+
+
+def slope(points):
+    """The exponent with which time grows: least squares of the logarithms."""
+    xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
+    return statistics.linear_regression(xs, ys).slope
+
+
+AXES = {"images": lambda row: row["sizes"][1], "pixels of an image": lambda row: row["sizes"][2] * row["sizes"][3],
+        "channels": lambda row: row["sizes"][0], "threads": lambda row: row["threads"]}
+
+
+def series(found):
+    """Points of each axis, ours and PyTorch's faster layout: {axis: {who: [(x, seconds)]}}."""
+    points = {}
+    for row in found["rows"]:
+        of_axis = points.setdefault(row["series"], {})
+        for who, values in [("ours", row["ours"]), ("PyTorch f32", row["theirs"][fastest(row)])]:
+            of_axis.setdefault(who, []).append((AXES[row["series"]](row), statistics.median(values)))
+    return points
+
+
+def growth(found):
+    """Drawings, and slopes as a table."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "gradscale"
+    from matplotlib import pyplot, ticker
+
+    DRAWINGS.mkdir(exist_ok=True)
+    lines = ["## How time grows", "", "SegNetBasic, a step by `gs` and by PyTorch's f32 in its faster layout. A slope of 1: twice as much takes twice as long.", "",
+             "| over | slope of ours | of PyTorch | ms of ours |", "|---|---|---|---|"]
+    for axis, all_of in series(found).items():
+        slopes = {who: f"{slope(points):.2f}" if len(points) > 1 else "–" for who, points in all_of.items()}
+        times = ", ".join(f"{x}: {1000 * y:.3g}" for x, y in all_of["ours"])
+        lines.append(f"| {axis} | {slopes['ours']} | {slopes['PyTorch f32']} | {times} |")
+        figure, axes = pyplot.subplots(figsize=(5, 3.2))
+        for who, points in all_of.items():
+            axes.plot([x for x, _ in points], [1000 * y for _, y in points], marker="o", label=f"{who}, slope {slopes[who]}")
+        axes.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms of a step")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_xticks([x for x, _ in all_of["ours"]], [str(x) for x, _ in all_of["ours"]], minor=False)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend()
+        figure.savefig(DRAWINGS / f"{axis.split()[0]}.svg", bbox_inches="tight", metadata={"Date": None})
+        pyplot.close(figure)
+    lines += [""] + [f"![Milliseconds of a step over {axis}](performance/{axis.split()[0]}.svg)\n" for axis in series(found)]
+    return "\n".join([*lines, origin(found), ""])
+
+
+def measured(directory, parts):
+    """What stands between the marks, and what is missing."""
+    texts, missing = [], []
+    for part in parts:
+        path = directory / f"{part}.json"
+        if not path.exists():
+            missing.append(part)
+            continue
+        found = json.loads(path.read_text())
+        texts.append(growth(found) if part == "growth" else table(part, found))
+    if missing:
+        texts.append(f"Not measured: {', '.join(missing)}.\n")
+    return "\n".join(texts), missing
+
+
+def placed(text, before):
+    """The page with what is measured between its marks; what people wrote stays."""
+    start, end = (before.find(mark) for mark in MARKS)
+    if start < 0 or end < start:
+        raise ValueError(f"{PAGE.name} lacks its marks")
+    return before[: start + len(MARKS[0])] + "\n\n" + text + "\n" + before[end:]
+
+
+def write(directory, parts):
+    text, missing = measured(directory, parts)
+    PAGE.write_text(placed(text, PAGE.read_text()))
+    return missing

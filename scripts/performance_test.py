@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The page of scripts/performance.py out of made-up results, and processes that take turns.
+
+The last line starts with PASSED or FAILED (exit status 1).
+"""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+import performance_page as page
+from turns import Turns
+
+ABOUT = {"commit": "abc", "machine": "a machine, 2 cores", "date": "2026-01-01", "quick": False, "profile": "release", "load": 0.1,
+         "peers": {"OpenBLAS": "0.3.30 (SkylakeX)", "torch": "2.15"}}
+
+
+def product(case, ours, **theirs):
+    names = {"blas": "OpenBLAS sgemm", "crate": "`gemm` crate, f32", "torch": "PyTorch f32", "onednn": "oneDNN f32"}
+    return {"case": case, "amount": 1e9, "unit": "GMAC/s", "limit": 100.0, "peak": 100.0, "copy": 40.0, "beside": "", "threads": 1,
+            "ours": ours, "theirs": {names[name]: values for name, values in theirs.items()}}
+
+
+def step(network, sizes, ours, **theirs):
+    names = {"f32": "PyTorch f32", "last": "PyTorch f32, channels last", "bf16": "PyTorch bf16"}
+    return {"network": network, "sizes": sizes, "threads": 2, "ours": ours, "theirs": {names[name]: of for name, of in theirs.items()}}
+
+
+class Page(unittest.TestCase):
+    def cells(self, part, row):
+        """Rows by column."""
+        return [dict(zip(page.COLUMNS, cells, strict=True)) for cells in page.CELLS[part](row)]
+
+    def test_goals(self):
+        less, more = page.Goal(0.8, 1.0, True), page.Goal(0.95, 0.85)
+        self.assertEqual([less.outcome(ratio) for ratio in (0.8, 0.88, 1.25)],
+                         ["goal", "floor; 10 % short of the goal", "**missed** by 25 %"])
+        self.assertEqual([more.outcome(ratio) for ratio in (0.95, 0.855, 0.68)],
+                         ["goal", "floor; 10 % short of the goal", "**missed** by 20 %"])
+
+    def test_a_step_is_compared_with_the_faster_layout_and_with_bf16(self):
+        f32, bf16 = self.cells("steps", step("segnet", [16, 12, 90, 120], [0.09] * 3, f32=[0.12] * 3, last=[0.1] * 3, bf16=[0.06] * 3))
+        self.assertEqual((f32["baseline"], f32["ratio (quartiles)"]), ("PyTorch f32, channels last", "0.90 (0.90 – 0.90)"))
+        self.assertTrue(f32["outcome"].startswith("floor"))
+        self.assertEqual((bf16["ratio (quartiles)"], bf16["outcome"]), ("1.50 (1.50 – 1.50)", "**missed** by 7 %"))
+        (gru,) = self.cells("steps", step("gru", [16, 64, 1000, 128, 256, 2], [0.1], f32=[0.2]))
+        self.assertEqual((gru["ratio (quartiles)"], gru["outcome"]), ("0.50", "goal"))
+
+    def test_a_ratio_is_that_of_each_turn(self):
+        # The whole machine was slow in the second turn: that is no difference between both.
+        (row,) = self.cells("gemm", product("gemm 256³, f16", [0.1, 1.0, 0.1], blas=[0.1, 1.0, 0.1], torch=[0.05] * 3))
+        self.assertEqual((row["baseline"], row["ratio (quartiles)"]), ("OpenBLAS sgemm", "1.00 (1.00 – 1.00)"))
+        self.assertIn("PyTorch f32", row["others"])
+
+    def test_training_shapes_meet_the_best_peer(self):
+        (row,) = self.cells("shapes", product("gemm 9×8×7, f16", [0.1] * 3, blas=[0.2] * 3, crate=[0.05] * 3, torch=[0.1] * 3))
+        self.assertEqual((row["baseline"], row["outcome"]), ("`gemm` crate, f32", "**missed** by 33 %"))
+
+    def test_elements_are_measured_by_the_copy_of_their_turn(self):
+        row = product("norm", [0.1] * 3, torch=[0.2] * 3)
+        # At 40 GB/s of copy the limit is 100; now the copy is half as fast, so the limit is 50.
+        row["theirs"]["copy"] = [page.COPIED / 20e9] * 3
+        (cells,) = self.cells("elements", row)
+        self.assertIn("0.20 (0.20 – 0.20) of the copy; 2.00 (2.00 – 2.00) × PyTorch", cells["ratio (quartiles)"])
+        self.assertEqual(cells["outcome"], "goal")
+        row["theirs"]["PyTorch f32"] = [0.05] * 3
+        self.assertEqual(self.cells("elements", row)[0]["outcome"], "**missed**: 50 % behind PyTorch")
+
+    def test_weak_baselines_are_named(self):
+        found = ABOUT | {"rows": [product("gemm 256³, f16", [0.01], blas=[0.02]), product("gemm 512³, f16", [0.01], blas=[0.011])]}
+        self.assertEqual(page.weak("gemm", found), ["gemm 256³, f16, 1 thread: OpenBLAS sgemm reaches 50 % of the peak"])
+        found["peers"] = {"OpenBLAS": "0.3.30 (Zen)"}
+        self.assertIn("OpenBLAS 0.3.30 (Zen): not its widest kernel", page.weak("gemm", found))
+
+    def test_what_people_wrote_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [product("gemm 256³, f16", [0.011], blas=[0.011])]
+            (pathlib.Path(folder) / "gemm.json").write_text(json.dumps(ABOUT | {"rows": rows}))
+            text, missing = page.measured(pathlib.Path(folder), ["gemm", "steps"])
+        self.assertEqual(missing, ["steps"])
+        before = f"# Head\n\n{page.MARKS[0]}\nold\n{page.MARKS[1]}\n\nWhat bounds it.\n"
+        after = page.placed(text, before)
+        self.assertTrue(after.startswith("# Head\n") and after.endswith("\n\nWhat bounds it.\n"))
+        self.assertNotIn("old", after)
+        self.assertIn("| gemm 256³, f16 | 1 | OpenBLAS sgemm | 90.9 GMAC/s | 90.9 GMAC/s | 1.00 | ≥ 0.95 | ≥ 0.85 | goal |  |", after)
+        self.assertEqual(page.placed(text, after), after)
+        with self.assertRaises(ValueError):
+            page.placed(text, "# Without marks\n")
+        # The page itself has them.
+        page.placed(text, page.PAGE.read_text())
+
+    def test_slopes(self):
+        self.assertAlmostEqual(page.slope([(1, 3.0), (2, 12.0), (4, 48.0)]), 2.0)
+        rows = [step("segnet", [16, n, 90, 120], [0.01 * n], f32=[0.02], last=[0.03]) | {"series": "images"} for n in (1, 2)]
+        self.assertEqual(page.series({"rows": rows}), {"images": {"ours": [(1, 0.01), (2, 0.02)], "PyTorch f32": [(1, 0.02), (2, 0.02)]}})
+
+    def test_turns(self):
+        answers = "import sys\nprint('talk', flush=True)\nfor line in sys.stdin: print('{\"said\": \"' + line.strip() + '\"}', flush=True)"
+        with Turns([sys.executable, "-c", answers]) as one:
+            self.assertEqual([one.ask("a"), one.ask("b")], [{"said": "a"}, {"said": "b"}])
+        with Turns([sys.executable, "-c", ""]) as one:
+            self.assertIsNone(one.read())
+        with self.assertRaises(SystemExit), Turns([sys.executable, "-c", "raise SystemExit(3)"]) as one:
+            one.read()
+
+
+# There is nothing to be fetched.
+if __name__ == "__main__" and "--fetch" not in sys.argv:
+    done = unittest.main(exit=False).result
+    print(f"{'PASSED' if done.wasSuccessful() else 'FAILED'}: {done.testsRun} tests")
+    sys.exit(not done.wasSuccessful())
