@@ -1,8 +1,8 @@
 //! What an operator sees while a trace is compiled: its node, what it reads, and what it may emit.
 
 use super::{
-    Buf, Compiler, Count, Fixed, Gradient, Known, Launch, Meet, Node, Operation, Part, Purpose, Rule, Target, Value, cast,
-    unary,
+    Buf, Compiler, Count, Fixed, Gradient, Known, Launch, Meet, Node, Operation, Part, Purpose, Rule, Target, Value,
+    cast, unary,
 };
 use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{

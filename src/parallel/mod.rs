@@ -186,7 +186,7 @@ impl fmt::Display for ParallelError {
             }
             Self::Parts { parts, .. } => write!(f, "{parts} micro-batches: 1 to {MOST_PARTS} can be added exactly"),
             Self::BatchStatistics { parts, ranks } => {
-                write!(f, "{parts} micro-batches for {ranks} ranks: batch norm over all of them takes one for each rank")
+                write!(f, "{parts} micro-batches: batch norm over all ranks takes as many as there are ranks, {ranks}")
             }
             Self::Part(words) => write!(f, "a part of a step {words}"),
             Self::Transport(words) => f.write_str(words),

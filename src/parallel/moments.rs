@@ -33,7 +33,7 @@ impl FromStr for BatchStatistics {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|one| one.to_string() == text);
-        found.ok_or_else(|| format!("there is no batch norm over the {text}: rank or world"))
+        found.ok_or_else(|| format!("there is no batch norm over {text}: rank or world"))
     }
 }
 

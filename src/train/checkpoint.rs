@@ -218,7 +218,8 @@ impl<B: Backend> Trainer<B> {
 
     /// What this training was told.
     fn configured(&self) -> Settings {
-        let super::Settings { policy, layers, weight_gradients, momentum, each_call, batch_statistics, .. } = &self.settings;
+        let super::Settings { policy, layers, weight_gradients, momentum, each_call, batch_statistics, .. } =
+            &self.settings;
         let method = Method {
             amp: policy.clone(),
             layers: layers.clone(),

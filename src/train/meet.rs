@@ -22,7 +22,9 @@ impl<B: Backend> Trainer<B> {
         };
         let values = match known {
             Known::Moments { biased, .. } => self.channels(biased, 2 * channels)?,
-            Known::Sums([first, second]) => [self.channels(first, channels)?, self.channels(second, channels)?].concat(),
+            Known::Sums([first, second]) => {
+                [self.channels(first, channels)?, self.channels(second, channels)?].concat()
+            }
         };
         let mine = Share { count, values };
         let all = match self.ranks.turn {

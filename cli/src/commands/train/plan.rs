@@ -170,7 +170,7 @@ impl Plan {
             return at(format!("{ranks} ranks, and each takes at least one"));
         }
         if parts != ranks && self.batch_statistics() == BatchStatistics::World {
-            let cause = format!("{parts} micro-batches for {ranks} ranks, and it takes one for each rank");
+            let cause = format!("{parts} micro-batches, and it takes as many as there are ranks, {ranks}");
             return Err(Failure::at("--batch-norm world", cause));
         }
         if !batch.is_multiple_of(parts) {
@@ -188,7 +188,9 @@ impl Plan {
     pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
         let device = self.setup.device.filter(|_| !self.shard_optimizer);
         let setup = Setup { device, ..self.setup.clone() };
-        let mut told = serde_json::to_value(Self { threads: None, trace: None, setup, ..self.clone() });
+        // Said in any case, so that what one rank was told stands beside what another was not.
+        let batch_norm = Some(Named(self.batch_statistics()));
+        let mut told = serde_json::to_value(Self { threads: None, trace: None, batch_norm, setup, ..self.clone() });
         let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
         Ok(match told {
             serde_json::Value::Object(told) => told,
