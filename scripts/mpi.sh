@@ -69,9 +69,9 @@ ranks 2 "${small[@]}" --micro-batches 12 --shard-optimizer --out sharded >/dev/n
 same segnet-1 sharded
 # Batch norm over the batches of all ranks: the losses of one rank with the whole batch, but for rounding.
 loss() { grep -o '"loss":[0-9.]*' "$1/log.jsonl" | cut -d: -f2; }
-ranks 1 "${small[@]}" --method fp32 --out together-1 >/dev/null || fail "a training of one rank"
+ranks 1 --task classify "${small[@]}" --method fp32 --out together-1 >/dev/null || fail "a training of one rank"
 for of in world rank; do
-    ranks 4 "${small[@]}" --method fp32 --exchange fast --batch-norm $of --out together-$of >/dev/null || fail "batch norm: $of"
+    ranks 4 --task classify "${small[@]}" --method fp32 --exchange fast --batch-norm $of --out together-$of >/dev/null || fail "batch norm: $of"
     off=$(paste <(loss together-1) <(loss together-$of) | awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (d > most) most = d }
         END { print NR == 6 && most < 1e-4 ? "same" : "other" }')
     [ "$of $off" = "world same" ] || [ "$of $off" = "rank other" ] || fail "batch norm of the $of: $off losses"

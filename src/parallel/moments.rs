@@ -116,7 +116,7 @@ mod tests {
 
     fn share(values: &[f32]) -> Share {
         let (mean, variance) = two_passes(values);
-        Share { count: values.len() as f64, values: vec![mean as f32, variance as f32] }
+        Share { count: values.len() as f64, values: vec![rounded(mean), rounded(variance)] }
     }
 
     fn two_passes(values: &[f32]) -> (f64, f64) {

@@ -100,8 +100,8 @@ impl<B: Backend> Trainer<B> {
             stored.extend(site.map(|target| target.to));
             self.run_looking(launch, new)
         };
-        let ran = range.clone().zip(&launches[range]);
-        let ran = ran.map(|(at, launch)| one(launch).map_err(|error| (Some(at), error))).collect::<Result<(), _>>();
+        let mut all = range.clone().zip(&launches[range]);
+        let ran = all.try_for_each(|(at, launch)| one(launch).map_err(|error| (Some(at), error)));
         self.exec.ran_one_by_one(program, stretch, launches, ran.is_ok());
         ran
     }

@@ -1,6 +1,8 @@
 //! Batch norm over the batches of all ranks: that of PyTorch over the whole batch (`tests/golden/batch_norm.py`), and what
 //! one rank comes to that takes all of it.
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     core::backend::Backend,
