@@ -118,7 +118,7 @@ impl<B: Backend> Trainer<B> {
     ///
     /// Over [`BatchStatistics::World`] a step has as many parts as ranks. Means, variances and the two sums of the backward
     /// pass are then over the values of all parts, however many each has, and running statistics are those of all of them.
-    /// Ranks meet twice at each layer on the way forward and back, in the order of the network, so all must run the same
+    /// Ranks meet at each layer once on the way forward and once back, in the order of the network, so all must run the same
     /// layers. What runs outside of such a step ([`Trainer::update_statistics`], say) is normalised by its own batch.
     #[must_use]
     pub fn with_batch_statistics(mut self, of: BatchStatistics) -> Self {
