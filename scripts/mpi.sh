@@ -67,6 +67,16 @@ grep -q 'id="ranks"' segnet-4/report.html || fail "the report says nothing of ra
 
 ranks 2 "${small[@]}" --micro-batches 12 --shard-optimizer --out sharded >/dev/null || fail "an optimizer that is divided"
 same segnet-1 sharded
+# Batch norm over the batches of all ranks: the losses of one rank with the whole batch, but for rounding.
+loss() { grep -o '"loss":[0-9.]*' "$1/log.jsonl" | cut -d: -f2; }
+ranks 1 --task classify "${small[@]}" --method fp32 --out together-1 >/dev/null || fail "a training of one rank"
+for of in world rank; do
+    ranks 4 --task classify "${small[@]}" --method fp32 --exchange fast --batch-norm $of --out together-$of >/dev/null || fail "batch norm: $of"
+    off=$(paste <(loss together-1) <(loss together-$of) | awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (d > most) most = d }
+        END { print NR == 6 && most < 1e-4 ? "same" : "other" }')
+    [ "$of $off" = "world same" ] || [ "$of $off" = "rank other" ] || fail "batch norm of the $of: $off losses"
+done
+echo "batch norm over 4 ranks: the losses of one with the whole batch"
 ranks 2 "${small[@]}" --out measured >measured.out || fail "an exchange that is measured"
 grep -q '^gradients of 2 ranks: .* --exchange \(exact\|fast\);' measured.out || fail "$(cat measured.out)"
 mkdir resumed
@@ -92,6 +102,10 @@ unlike() {
     timeout 60 mpirun -n 1 "$gradscale" train "$@" --threads 1 : -n 1 $second train "$@" --threads 1
 }
 refused "3 ranks, and each takes at least one" ranks 3 --batch 12 --micro-batches 2 --out refused
+refused "--batch-norm world: 12 micro-batches, and it takes as many as there are ranks, 2" \
+    ranks 2 --batch 12 --micro-batches 12 --batch-norm world --out refused
+refused 'rank 1 has another batch_norm than rank 0: "world", not "rank"' mpirun \
+    -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 12 --batch-norm world --out refused
 refused "a batch of 12 cannot be cut" ranks 2 --batch 12 --micro-batches 5 --out refused
 refused "rank 1 has another batch than rank 0: 24, not 12" mpirun \
     -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 24 --out refused

@@ -40,6 +40,9 @@ fn parts_that_cannot_be_are_refused_in_a_line() {
     refused(&format!("{TRAIN} --micro-batches 3"), &[], "--micro-batches 3: a batch of 4 cannot be cut");
     refused(&format!("{TRAIN} --micro-batches 0"), &[], "--micro-batches");
     refused("train --task generate --batch 4 --micro-batches 2", &[], "a step of this network is one");
+    let world = "--batch-norm world: 2 micro-batches, and it takes as many as there are ranks, 1";
+    refused(&format!("{TRAIN} --micro-batches 2 --batch-norm world"), &[], world);
+    refused(&format!("{TRAIN} --batch-norm all"), &[], "there is no batch norm over all: rank or world");
     if cfg!(not(feature = "mpi")) {
         let launched = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
         refused(TRAIN, &launched, "MPI: 4 ranks, and this program was built without it");

@@ -16,7 +16,8 @@ const MOST_BYTES: u64 = 1 << 28;
 /// A program and how far it is from being repeated as one.
 struct Stored<R> {
     program: Program,
-    recorded: Recorded<R>,
+    /// Of each stretch between meetings of ranks.
+    recorded: Vec<Recorded<R>>,
     /// When it was last asked for.
     used: u64,
 }
@@ -51,7 +52,8 @@ impl<R> Programs<R> {
 
     /// Recordings name buffers and a table; where one of these is another, they are made anew.
     pub fn forget(&mut self) {
-        self.all.iter_mut().flatten().for_each(|stored| stored.recorded = Recorded::Cold);
+        let of_programs = self.all.iter_mut().flatten().flat_map(|stored| &mut stored.recorded);
+        of_programs.for_each(|recorded| *recorded = Recorded::Cold);
         self.lists.iter_mut().for_each(|(_, recorded)| *recorded = Recorded::Cold);
     }
 
@@ -108,12 +110,12 @@ impl<B: Backend> Executor<B> {
     }
 
     /// The program of a trace, if it is known.
-    pub fn find(&mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str) -> Option<usize> {
+    pub fn find(&mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, world: bool) -> Option<usize> {
         let programs = &mut self.programs;
         programs.clock += 1;
         let same = |one: &Program| {
             let known = Arc::ptr_eq(&one.trace, trace) || *one.trace == **trace;
-            one.purpose == purpose && one.prefix == prefix && known
+            one.purpose == purpose && one.prefix == prefix && one.world == world && known
         };
         let numbers = programs.by_hash.get(&trace.hash)?;
         let index = numbers.iter().copied().find(|&index| same(&programs.get(index).program))?;
@@ -147,7 +149,8 @@ impl<B: Backend> Executor<B> {
         while self.constants.bytes() > self.programs.most_bytes
             && self.evict(|constants, program| constants.alone(&program.constants) > 0)
         {}
-        Ok(self.programs.put(Stored { program, recorded: Recorded::Cold, used: self.programs.clock }))
+        let recorded = (0..program.stretches()).map(|_| Recorded::Cold).collect();
+        Ok(self.programs.put(Stored { program, recorded, used: self.programs.clock }))
     }
 
     /// Whether a program could be evicted, with the constants that only it has used.
@@ -169,15 +172,16 @@ impl<B: Backend> Executor<B> {
         self.programs.since = self.programs.get(index).used;
     }
 
-    /// Runs all launches of a program in one go.
-    pub fn run_program(&mut self, index: usize) -> Result<(), Failed<B::Error>> {
+    /// Runs the launches of a stretch of a program in one go.
+    pub fn run_stretch(&mut self, index: usize, stretch: usize) -> Result<(), Failed<B::Error>> {
         let stored = self.programs.get_mut(index);
+        let range = stored.program.stretch(stretch);
         let launches = std::mem::take(&mut stored.program.launches);
-        let mut recorded = std::mem::take(&mut stored.recorded);
-        let ran = self.run_list(launches.iter().map(|launch| &launch.operation), &mut recorded);
+        let mut recorded = std::mem::take(&mut stored.recorded[stretch]);
+        let ran = self.run_list(launches[range.clone()].iter().map(|launch| &launch.operation), &mut recorded);
         let stored = self.programs.get_mut(index);
-        (stored.program.launches, stored.recorded) = (launches, recorded);
-        ran
+        (stored.program.launches, stored.recorded[stretch]) = (launches, recorded);
+        ran.map_err(|(at, error)| (at.map(|at| range.start + at), error))
     }
 
     /// Lends a program's launches to somebody who runs them one by one, and takes them back with
@@ -186,13 +190,14 @@ impl<B: Backend> Executor<B> {
         std::mem::take(&mut self.programs.get_mut(index).program.launches)
     }
 
-    /// What [`Executor::launches`] lent. Where all have run, the device has compiled and allocated what they need.
-    pub fn ran_one_by_one(&mut self, index: usize, launches: Vec<Launch>, all: bool) {
+    /// What [`Executor::launches`] lent. Where all of a stretch have run, the device has compiled and allocated what they
+    /// need.
+    pub fn ran_one_by_one(&mut self, index: usize, stretch: usize, launches: Vec<Launch>, all: bool) {
         let stored = self.programs.get_mut(index);
         stored.program.launches = launches;
         // What has been recorded names the same places and the same table.
-        if let (Recorded::Cold, true) = (&stored.recorded, all) {
-            stored.recorded = Recorded::Warm;
+        if let (Recorded::Cold, true) = (&stored.recorded[stretch], all) {
+            stored.recorded[stretch] = Recorded::Warm;
         }
     }
 

@@ -3,7 +3,7 @@
 //! A compiled [`Program`] depends on shapes and policy only; exponents, learning rates and data are not in it.
 
 use super::{
-    Buf, Fixed, Gradient, Launch, Operator, Part, PlanRow, Target, Trace, Value, Work, cast, memory, plan::plan,
+    Buf, Fixed, Gradient, Launch, Meet, Operator, Part, PlanRow, Target, Trace, Value, Work, cast, memory, plan::plan,
 };
 use crate::{
     Layers, Shape, TraceError,
@@ -68,6 +68,8 @@ pub(crate) struct Shared<'a> {
     pub keep: bool,
     /// The share that running statistics keep, where each call of a layer counts by itself.
     pub each_call: Option<f32>,
+    /// Whether batch norm is over the batches of all ranks.
+    pub world: bool,
     /// Where the first inputs lie, if not in buffers of the program.
     pub given: &'a [Option<Buf>],
 }
@@ -94,12 +96,16 @@ pub(crate) struct Program {
     pub trace: Arc<Trace>,
     pub purpose: Purpose,
     pub prefix: String,
+    /// Whether batch norm is over the batches of all ranks.
+    pub world: bool,
     /// Numbers of the constants that it reads.
     pub constants: Vec<usize>,
     /// Whether it may run again over the same inputs.
     pub repeats: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
+    /// Where ranks meet, in the order of launches.
+    pub meets: Vec<Meet>,
     /// The node that each launch is of, and whether it is of the backward pass.
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
@@ -135,6 +141,7 @@ impl Program {
             Buf::Fixed(_) | Buf::Ahead(_) | Buf::Number(_) => buf,
         };
         self.launches.iter_mut().for_each(|launch| launch.rename(name));
+        self.meets.iter_mut().flat_map(Meet::buffers).for_each(|buf| *buf = name(*buf));
         let gradients = self.gradients.iter_mut().map(|traced| &mut traced.gradient.value.buf);
         let beside = self.beside.iter_mut().map(|beside| &mut beside.value.buf);
         let read = beside.chain([&mut self.output.buf]).chain(gradients);
@@ -151,6 +158,7 @@ pub(super) struct Compiler<'a, 's> {
     /// Virtual buffers.
     pub buffers: Vec<(DType, usize)>,
     pub launches: Vec<Launch>,
+    pub meets: Vec<Meet>,
     pub origins: Vec<(usize, bool)>,
     /// Precision in which each node runs; none for integers.
     pub precision: Vec<Option<Precision>>,
@@ -193,6 +201,7 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         fixed,
         buffers: Vec::new(),
         launches: Vec::new(),
+        meets: Vec::new(),
         origins: Vec::new(),
         precision,
         values: vec![None; count],
@@ -225,16 +234,18 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
-    let Compiler { values, constants, shared, .. } = compiler;
+    let Compiler { values, constants, meets, shared, .. } = compiler;
     let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
     let mut program = Program {
         trace: trace.clone(),
         purpose,
         prefix,
+        world: shared.world,
         constants,
         repeats: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
+        meets,
         origins,
         output,
         beside,

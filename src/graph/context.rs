@@ -1,6 +1,9 @@
 //! What an operator sees while a trace is compiled: its node, what it reads, and what it may emit.
 
-use super::{Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, Target, Value, cast, unary};
+use super::{
+    Buf, Compiler, Count, Fixed, Gradient, Known, Launch, Meet, Node, Operation, Part, Purpose, Rule, Target, Value,
+    cast, unary,
+};
 use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
@@ -159,6 +162,17 @@ impl Context<'_, '_, '_> {
     /// Emits a launch whose first store's exponent is decided by a rule.
     pub fn emit_by(&mut self, rule: Rule, operation: Operation) {
         self.compiler.launches.push(Launch { rule, operation });
+    }
+
+    /// Whether ranks meet at batch norms.
+    pub fn has_world(&self) -> bool {
+        self.compiler.shared.world && matches!(self.compiler.purpose, Purpose::Train { .. })
+    }
+
+    /// Before the next launch ranks put together what each knows.
+    pub fn meet(&mut self, channels: usize, count: Count, known: Known) {
+        let before = self.compiler.launches.len();
+        self.compiler.meets.push(Meet { before, node: self.id, channels, count, known });
     }
 
     /// Emits f32 values between two launches of one operator, at the exponent of `at`.

@@ -8,6 +8,7 @@ mod compile;
 mod context;
 mod forward;
 mod launch;
+mod meet;
 mod memory;
 mod operator;
 mod plan;
@@ -19,6 +20,7 @@ pub(crate) use context::Context;
 pub(crate) use launch::{
     Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, STATES, Target, Updated, Value, cast, unary,
 };
+pub(crate) use meet::{Count, Known, Meet};
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;
 pub(crate) use plan::plan;

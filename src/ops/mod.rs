@@ -15,6 +15,7 @@ mod matmul;
 mod multibox;
 mod norm;
 mod norm_frames;
+mod norm_world;
 mod one_hot;
 mod permute;
 mod pool;

@@ -80,9 +80,9 @@ impl<'t> Var<'t> {
 
 /// x, scale, perhaps shift; running statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Normalise {
-    p: Norm,
-    running: Option<usize>,
+pub(super) struct Normalise {
+    pub(super) p: Norm,
+    pub(super) running: Option<usize>,
 }
 
 /// x / √(mean x² + ε), times a factor for each channel.
@@ -107,6 +107,9 @@ impl Operator for Normalise {
             Some(_) => at.read_in(2, Some(Precision::Single))?.buf,
             None => at.constant(vec![0.0; node.shape.channels()]),
         };
+        if at.has_world() && p.over() == NormOver::Batch && !p.is_given() {
+            return self.forward_in_world(at, [x, scale, shift]);
+        }
         let groups = p.groups() as usize;
         let saved = match self.running {
             Some(running) if p.is_given() => Value::single(Fixed::part(running, Part::Master), 2 * groups),
@@ -169,6 +172,9 @@ impl Operator for Normalise {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(saved) = at.saved() else { return Ok(()) };
         let (p, node, x, weight) = (self.p, at.node, at.operand(0), at.operand(1).buf);
+        if at.has_world() && p.over() == NormOver::Batch && !p.is_given() {
+            return self.vjp_in_world(at, dy, saved.buf);
+        }
         let (dx, rule) = if at.wants(0) {
             at.destination(0, dy, at.flow(), Rule::Cast)?
         } else {

@@ -3,7 +3,7 @@
 use super::{binary::like, sequence::places_left};
 use crate::{
     Parameter, TraceError, Var,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, input, mismatch, unary},
+    graph::{Buf, Context, Count, Gradient, Known, Operation, Operator, Rule, Target, input, mismatch, unary},
 };
 use gradscale_core::{
     amp::Precision,
@@ -74,13 +74,18 @@ impl NormFrames {
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b: x, y }))
     }
 
+    /// A sum of each channel.
+    fn sum(&self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
+        let (rows, channels) = (at.node.size(at.node.shape.rows())?, self.p.x()[3]);
+        let p = Reduce::new(op, 1, rows, channels).map_err(|error| at.node.error(error))?;
+        Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Reduce { p, x, y }))
+    }
+
     /// A sum of each channel, divided by a number.
     fn mean(
         &self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, count: Buf, slot: Slot,
     ) -> Result<Buf, TraceError> {
-        let (rows, channels) = (at.node.size(at.node.shape.rows())?, self.p.x()[3]);
-        let p = Reduce::new(op, 1, rows, channels).map_err(|error| at.node.error(error))?;
-        let sum = at.emit_temporary(channels as usize, slot, |y| Operation::Reduce { p, x, y });
+        let (sum, channels) = (self.sum(at, op, x, slot)?, self.p.x()[3]);
         let p = Binary::new(BinaryOp::Div, 1, channels, Broadcast::One).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Binary { p, a: sum, b: count, y }))
     }
@@ -120,8 +125,16 @@ impl Operator for NormFrames {
         let variance = self.mean(at, ReduceOp::SumSquares, centred, frames.count, Slot::ONE)?;
         let saved = self.both(at, [mean, variance])?;
         at.save(saved);
+        let running = self.running.filter(|_| at.purpose().is_training());
+        let world = at.has_world().then(|| at.new_buffer(DType::F32, saved.len));
+        if let Some(unbiased) = world {
+            let known = Known::Moments { biased: saved.buf, unbiased: running.map(|_| unbiased.buf) };
+            at.meet(p.x()[3] as usize, Count::At(frames.count), known);
+        }
         at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
-        if let Some(running) = self.running.filter(|_| at.purpose().is_training()) {
+        if let (Some(running), Some(unbiased)) = (running, world) {
+            at.follow(running, unbiased.len, |y| unary(Unary::Id, unbiased.buf, y));
+        } else if let Some(running) = running {
             // The running variance is the unbiased one, as PyTorch's: divided by n − 1, of one value by 1.
             let (fewer, one) = (Unary::Affine { a: 1.0, b: -1.0 }, at.constant(vec![1.0]));
             let fewer = at.emit_temporary(1, Slot::ONE, |y| unary(fewer, frames.count, y));
@@ -162,11 +175,20 @@ impl Operator for NormFrames {
         let normal = at.emit_temporary(len, Slot::ONE, |y| Operation::Norm { p, x, affine: None, saved: saved.buf, y });
         let all = like(at.node, BinaryOp::Mul, Broadcast::All)?;
         let weighted = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: plain.buf, b: normal, y });
-        let mean = self.mean(at, ReduceOp::Sum, plain.buf, frames.count, slot)?;
-        let slope = self.mean(at, ReduceOp::Sum, weighted, frames.count, slot)?;
-        let less = self.by_channel(at, BinaryOp::Sub, [plain.buf, mean], slot)?;
+        // Of all ranks come minus the means.
+        let (means, less) = if at.has_world() {
+            let first = self.sum(at, ReduceOp::Sum, plain.buf, slot)?;
+            let sums = [first, self.sum(at, ReduceOp::Sum, weighted, slot)?];
+            at.meet(p.x()[3] as usize, Count::At(frames.count), Known::Sums(sums));
+            (sums, BinaryOp::Add)
+        } else {
+            let mean = self.mean(at, ReduceOp::Sum, plain.buf, frames.count, slot)?;
+            ([mean, self.mean(at, ReduceOp::Sum, weighted, frames.count, slot)?], BinaryOp::Sub)
+        };
+        let [mean, slope] = means;
+        let all = like(at.node, less, Broadcast::All)?;
+        let less = self.by_channel(at, less, [plain.buf, mean], slot)?;
         let part = self.by_channel(at, BinaryOp::Mul, [normal, slope], slot)?;
-        let all = like(at.node, BinaryOp::Sub, Broadcast::All)?;
         let dx = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: less, b: part, y });
         let select = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
         let a = frames.left;

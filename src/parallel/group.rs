@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Means = 5,
     /// The end of a training.
     Done = 6,
+    /// What a batch norm has seen of its batch.
+    Moments = 7,
 }
 
 /// What this rank has sent and received so far, and how long it waited for it.

@@ -34,6 +34,7 @@
 
 mod exchange;
 mod group;
+mod moments;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod reduce;
@@ -44,9 +45,11 @@ mod wire;
 pub use self::mpi::Mpi;
 pub use exchange::{Exchange, Measured};
 pub use group::{Group, Traffic};
+pub use moments::BatchStatistics;
 pub use threads::Threads;
 
 pub(crate) use group::Kind;
+pub(crate) use moments::{Share, less_means, moments, shares, unbiased};
 pub(crate) use reduce::{Sums, mean, share};
 pub(crate) use wire::{exponent, fits};
 
@@ -148,6 +151,13 @@ pub enum ParallelError {
         /// Ranks.
         ranks: usize,
     },
+    /// Batch norm is over the batches of all ranks, and there is not one part for each.
+    BatchStatistics {
+        /// Parts of a step.
+        parts: u32,
+        /// Ranks.
+        ranks: usize,
+    },
     /// What a part of a step cannot be, in words.
     Part(&'static str),
     /// The transport's own words.
@@ -175,6 +185,9 @@ impl fmt::Display for ParallelError {
                 write!(f, "{parts} micro-batches for {ranks} ranks: each rank takes at least one")
             }
             Self::Parts { parts, .. } => write!(f, "{parts} micro-batches: 1 to {MOST_PARTS} can be added exactly"),
+            Self::BatchStatistics { parts, ranks } => {
+                write!(f, "{parts} micro-batches: batch norm over all ranks takes as many as there are ranks, {ranks}")
+            }
             Self::Part(words) => write!(f, "a part of a step {words}"),
             Self::Transport(words) => f.write_str(words),
         }

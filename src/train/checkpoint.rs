@@ -10,6 +10,7 @@ use crate::{
     configuration::Configuration,
     graph::{Fixed, Part, STATES},
     method::saved as method,
+    parallel::BatchStatistics,
     parameters::Role,
     sites::SavedSite,
 };
@@ -217,7 +218,8 @@ impl<B: Backend> Trainer<B> {
 
     /// What this training was told.
     fn configured(&self) -> Settings {
-        let super::Settings { policy, layers, weight_gradients, momentum, each_call, .. } = &self.settings;
+        let super::Settings { policy, layers, weight_gradients, momentum, each_call, batch_statistics, .. } =
+            &self.settings;
         let method = Method {
             amp: policy.clone(),
             layers: layers.clone(),
@@ -228,6 +230,9 @@ impl<B: Backend> Trainer<B> {
         trainer.set_single("statistics kept", *momentum);
         if *each_call {
             trainer.set("statistics of", "each call");
+        }
+        if *batch_statistics != BatchStatistics::Rank {
+            trainer.set("batch norm over the", batch_statistics.to_string());
         }
         Settings { method: method::configuration(&method), optimizer: self.optimizer.configuration(), trainer }
     }

@@ -119,17 +119,8 @@ impl<B: Backend> Trainer<B> {
             return self.run_program(program, batch, 0..0);
         }
         self.begin(program)?;
-        let order = &self.exec.program(program).order;
-        let deciding = self.ranks.turn == Turn::First && order.iter().any(|&slot| self.sites.at_once(slot));
-        if deciding && !self.ranks.decides() {
-            self.share_decisions()?;
-        }
         let all = self.exec.rows();
-        self.run_program(program, batch, all)?;
-        if deciding && self.ranks.decides() {
-            self.share_decisions()?;
-        }
-        Ok(())
+        self.run_program(program, batch, all)
     }
 
     /// What a step, or a repeat of it, observes and is told.

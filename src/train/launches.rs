@@ -1,6 +1,6 @@
 //! Running a program: deciding at once, launch by launch, or as it was recorded.
 
-use super::{Trainer, prefetch::check_values};
+use super::{Trainer, prefetch::check_values, ranks::Turn};
 use crate::{
     Error, Inputs,
     exec::Failed,
@@ -40,21 +40,43 @@ impl<B: Backend> Trainer<B> {
         if self.halves_are_behind {
             self.refresh_halves().map_err(Error::Device)?;
         }
-        let first = !clear.is_empty() && self.ranks.decides();
+        let first = !clear.is_empty();
         self.ran = Some(program);
         self.send(clear).map_err(Error::Device)?;
         // Exponents are fixed within a step: later micro-batches take them as they are.
-        let deciding = self.exec.program(program).order.iter().any(|&slot| self.sites.at_once(slot));
-        let ran = if first && (deciding || self.observed.is_some()) {
-            self.run_one_by_one(program)
+        let deciding = first && self.exec.program(program).order.iter().any(|&slot| self.sites.at_once(slot));
+        let looks = first && self.ranks.decides() && (deciding || self.observed.is_some());
+        // Of several ranks one decides, and the others wait for it, from meeting to meeting.
+        let told = deciding && self.ranks.turn == Turn::First;
+        if looks {
+            self.observed.iter_mut().for_each(Vec::clear);
         } else {
             self.exec.free_scratch();
-            self.exec.run_program(program)
-        };
-        ran.map_err(|(at, error)| match at {
-            Some(launch) => self.failed(program, launch, error),
-            None => Error::Device(error),
-        })
+        }
+        let mut stored: Vec<Slot> = Vec::new();
+        for stretch in 0..self.exec.program(program).stretches() {
+            let decided = self.sites.decided().len();
+            if told && !looks {
+                self.share_decisions(decided)?;
+                self.send(0..0).map_err(Error::Device)?;
+            }
+            let ran = if looks {
+                self.run_one_by_one(program, stretch, &mut stored)
+            } else {
+                self.exec.run_stretch(program, stretch)
+            };
+            ran.map_err(|(at, error)| match at {
+                Some(launch) => self.failed(program, launch, error),
+                None => Error::Device(error),
+            })?;
+            if told && looks {
+                self.share_decisions(decided)?;
+            }
+            if let Some(&meet) = self.exec.program(program).meets.get(stretch) {
+                self.meet(program, meet)?;
+            }
+        }
+        Ok(())
     }
 
     /// The error of a launch, with its layer or operator.
@@ -65,11 +87,12 @@ impl<B: Backend> Trainer<B> {
         Error::Operator { name: node.name.clone(), op: node.op, backward, error }
     }
 
-    /// Launch by launch, deciding sites and observing operands on the way.
-    fn run_one_by_one(&mut self, program: usize) -> Result<(), Failed<B::Error>> {
-        self.observed.iter_mut().for_each(Vec::clear);
+    /// Launch by launch, deciding sites and observing operands on the way. `stored` are the sites so far.
+    fn run_one_by_one(
+        &mut self, program: usize, stretch: usize, stored: &mut Vec<Slot>,
+    ) -> Result<(), Failed<B::Error>> {
+        let range = self.exec.program(program).stretch(stretch);
         let launches = self.exec.launches(program);
-        let mut stored: Vec<Slot> = Vec::new();
         let mut one = |launch: &Launch| {
             let site = launch.site();
             // Of several calls in a step, the first.
@@ -77,8 +100,9 @@ impl<B: Backend> Trainer<B> {
             stored.extend(site.map(|target| target.to));
             self.run_looking(launch, new)
         };
-        let ran = launches.iter().enumerate().try_for_each(|(i, launch)| one(launch).map_err(|error| (Some(i), error)));
-        self.exec.ran_one_by_one(program, launches, ran.is_ok());
+        let mut all = range.clone().zip(&launches[range]);
+        let ran = all.try_for_each(|(at, launch)| one(launch).map_err(|error| (Some(at), error)));
+        self.exec.ran_one_by_one(program, stretch, launches, ran.is_ok());
         ran
     }
 

@@ -8,6 +8,7 @@ mod export;
 mod gradients;
 mod inspect;
 mod launches;
+mod meet;
 mod operands;
 mod outcome;
 mod own;
@@ -37,6 +38,7 @@ use crate::{
     exec::Executor,
     graph::{Fixed, Operation, Part, STATES, Target, Value, cast},
     optim::Optimizer,
+    parallel::BatchStatistics,
     parameters::Role,
     sites::Sites,
 };
@@ -145,6 +147,8 @@ struct Settings {
     momentum: f32,
     /// Whether they follow each call of a layer by itself.
     each_call: bool,
+    /// Of which batch batch norm takes mean and variance.
+    batch_statistics: BatchStatistics,
     /// The least that every step observes.
     least: Detail,
 }
@@ -204,6 +208,7 @@ impl<B: Backend> Trainer<B> {
             keep: false,
             momentum: 0.9,
             each_call: false,
+            batch_statistics: BatchStatistics::Rank,
             least: Detail::Counts,
         };
         let steps = vec![0; optimizer.group_count()];

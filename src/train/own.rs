@@ -98,6 +98,7 @@ impl<B: Backend> Trainer<B> {
             prefix: "",
             keep: false,
             each_call: None,
+            world: false,
             given,
         };
         let mut program = compile(trace, Purpose::Update, &mut shared)?;

@@ -9,7 +9,7 @@ use super::{Gradients, StepOutcome, Trainer, ranks::Turn, repeat::Failed, seen, 
 use crate::{
     Error,
     graph::{Buf, Fixed, Part},
-    parallel::{self, Exchange, Kind, MOST_PARTS, ParallelError},
+    parallel::{self, BatchStatistics, Exchange, Kind, MOST_PARTS, ParallelError},
 };
 use gradscale_core::{
     amp::Precision,
@@ -43,13 +43,17 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Those of `part`, here or on another rank; fewer parts than ranks, or more than [`MOST_PARTS`]; parts that run other
-    /// networks, or more than one pass; those of [`Trainer::step`].
+    /// networks, or more than one pass; more parts than ranks where batch norm is over all of them
+    /// ([`Trainer::with_batch_statistics`]); those of [`Trainer::step`].
     pub fn step_parts<E: From<Error<B::Error>> + fmt::Display>(
         &mut self, parts: u32, mut part: impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
     ) -> Result<StepOutcome, E> {
         let ranks = self.ranks.group.size();
         if usize::try_from(parts).is_ok_and(|parts| parts < ranks) || !(1..=MOST_PARTS).contains(&parts) {
             return Err(wrong(ParallelError::Parts { parts, ranks }));
+        }
+        if self.settings.batch_statistics == BatchStatistics::World && parts as usize != ranks {
+            return Err(wrong(ParallelError::BatchStatistics { parts, ranks }));
         }
         if self.settings.each_call {
             return Err(wrong(ParallelError::Part("has no running statistics of each call")));
@@ -203,7 +207,7 @@ impl<B: Backend> Trainer<B> {
         self.exec.read(buf, Precision::Single, len).map_err(Error::Device)
     }
 
-    fn read_one(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
+    pub(super) fn read_one(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
         let one = self.exec.read(buf, Precision::Single, 1).map_err(Error::Device)?;
         Ok(one.first().copied().unwrap_or(f32::NAN))
     }

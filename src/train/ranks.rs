@@ -4,7 +4,7 @@ use super::{Trainer, shard};
 use crate::{
     Error,
     graph::{Fixed, Part},
-    parallel::{Exchange, Group, Kind, ParallelError, Route, Traffic},
+    parallel::{BatchStatistics, Exchange, Group, Kind, ParallelError, Route, Traffic},
     parameters::Role,
     sites::Decided,
 };
@@ -100,6 +100,8 @@ impl<B: Backend> Trainer<B> {
         }
         joined?;
         self.ranks.group = group;
+        // What was compiled before may be another program now.
+        self.last = None;
         Ok(self)
     }
 
@@ -108,6 +110,20 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub const fn with_exchange(mut self, exchange: Exchange) -> Self {
         self.ranks.exchange = exchange;
+        self
+    }
+
+    /// Of which batch batch norm takes mean and variance in [`Trainer::step_parts`]; [`BatchStatistics::Rank`] unless told.
+    /// On all ranks the same; a checkpoint says it.
+    ///
+    /// Over [`BatchStatistics::World`] a step has as many parts as ranks. Means, variances and the two sums of the backward
+    /// pass are then over the values of all parts, however many each has, and running statistics are those of all of them.
+    /// Ranks meet at each layer once on the way forward and once back, in the order of the network, so all must run the same
+    /// layers. What runs outside of such a step ([`Trainer::update_statistics`], say) is normalised by its own batch.
+    #[must_use]
+    pub fn with_batch_statistics(mut self, of: BatchStatistics) -> Self {
+        self.settings.batch_statistics = of;
+        self.last = None;
         self
     }
 
@@ -152,9 +168,9 @@ impl<B: Backend> Trainer<B> {
         self.ranks.group.traffic()
     }
 
-    /// Rank 0 tells the others what it has decided inside the step, and they take it.
-    pub(super) fn share_decisions(&mut self) -> Result<(), Error<B::Error>> {
-        let told: Vec<Told> = self.sites.decided().iter().map(Told::of).collect();
+    /// Rank 0 tells the others what it has decided inside the step beside the first so many, and they take it.
+    pub(super) fn share_decisions(&mut self, before: usize) -> Result<(), Error<B::Error>> {
+        let told: Vec<Told> = self.sites.decided().iter().skip(before).map(Told::of).collect();
         let mine = serde_json::to_vec(&told).unwrap_or_default();
         let first = self.ranks.group.gather(Kind::Decisions, &mine)?.into_iter().next().unwrap_or_default();
         if self.ranks.group.rank() == 0 {

@@ -41,7 +41,7 @@ use clap::ValueEnum;
 use gradscale::{
     Method, PlanRow,
     optim::Optimizer,
-    parallel::{Exchange, Group},
+    parallel::{BatchStatistics, Exchange, Group},
 };
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
@@ -267,13 +267,16 @@ pub struct Together {
     pub exchange: Option<Exchange>,
     /// Whether the optimizer is divided among them.
     pub sharded: bool,
+    /// Of which batch batch norm takes mean and variance.
+    pub batch_statistics: BatchStatistics,
 }
 
 impl Together {
     /// One rank.
     #[must_use]
     pub const fn alone() -> Self {
-        Self { group: Group::alone(), exchange: Some(Exchange::Exact), sharded: false }
+        let (exchange, batch_statistics) = (Some(Exchange::Exact), BatchStatistics::Rank);
+        Self { group: Group::alone(), exchange, sharded: false, batch_statistics }
     }
 }
 

@@ -10,10 +10,11 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Method,
-    parallel::{Exchange, Group, MOST_PARTS},
+    parallel::{BatchStatistics, Exchange, Group, MOST_PARTS},
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    fmt,
     path::{self, PathBuf},
     str::FromStr,
 };
@@ -52,7 +53,13 @@ pub(crate) struct Plan {
     /// the sum of MPI or NCCL [default: exact with --micro-batches, else what takes less time when the training begins]
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) exchange: Option<Exchanged>,
+    pub(super) exchange: Option<Named<Exchange>>,
+    /// Of which images batch norm takes mean and variance where several ranks train: rank, of each part of a step by itself;
+    /// or world, of those of all ranks, each of which then takes one part, and results depend on their number [default:
+    /// rank]
+    #[arg(long, value_name = "rank|world")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) batch_norm: Option<Named<BatchStatistics>>,
     /// Divides the optimizer among the ranks (ZeRO, stage 1): each keeps the state of some weights only. Results and
     /// checkpoints are the same, and more bytes travel.
     #[arg(long)]
@@ -77,12 +84,12 @@ pub(crate) struct Plan {
     pub(super) trace: Option<PathBuf>,
 }
 
-/// How gradients of ranks are added, by its name.
+/// A choice of the engine's, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Exchanged(pub(super) Exchange);
+#[serde(try_from = "String", into = "String", bound = "T: FromStr<Err = String> + fmt::Display + Clone")]
+pub(crate) struct Named<T>(pub(super) T);
 
-impl FromStr for Exchanged {
+impl<T: FromStr<Err = String>> FromStr for Named<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -90,7 +97,7 @@ impl FromStr for Exchanged {
     }
 }
 
-impl TryFrom<String> for Exchanged {
+impl<T: FromStr<Err = String>> TryFrom<String> for Named<T> {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -98,9 +105,9 @@ impl TryFrom<String> for Exchanged {
     }
 }
 
-impl From<Exchanged> for String {
-    fn from(Exchanged(exchange): Exchanged) -> Self {
-        exchange.to_string()
+impl<T: fmt::Display> From<Named<T>> for String {
+    fn from(Named(choice): Named<T>) -> Self {
+        choice.to_string()
     }
 }
 
@@ -128,7 +135,7 @@ impl Plan {
         let mut plan = self.clone();
         if self.micro_batches.is_some() {
             // Whoever says how steps are cut wants results that do not depend on the number of ranks.
-            plan.exchange = Some(self.exchange.unwrap_or(Exchanged(Exchange::Exact)));
+            plan.exchange = Some(self.exchange.unwrap_or(Named(Exchange::Exact)));
         }
         if group.size() > 1 {
             plan.micro_batches = Some(self.micro_batches.unwrap_or(u32::try_from(group.size()).unwrap_or(u32::MAX)));
@@ -162,10 +169,18 @@ impl Plan {
         if parts < ranks {
             return at(format!("{ranks} ranks, and each takes at least one"));
         }
+        if parts != ranks && self.batch_statistics() == BatchStatistics::World {
+            let cause = format!("{parts} micro-batches, and it takes as many as there are ranks, {ranks}");
+            return Err(Failure::at("--batch-norm world", cause));
+        }
         if !batch.is_multiple_of(parts) {
             return at(format!("a batch of {batch} cannot be cut into so many equal parts"));
         }
         Ok(())
+    }
+
+    fn batch_statistics(&self) -> BatchStatistics {
+        self.batch_norm.map_or_else(BatchStatistics::default, |Named(of)| of)
     }
 
     /// What all ranks must have been told alike, by name; each may have threads of its own, and another device where the
@@ -173,7 +188,9 @@ impl Plan {
     pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
         let device = self.setup.device.filter(|_| !self.shard_optimizer);
         let setup = Setup { device, ..self.setup.clone() };
-        let mut told = serde_json::to_value(Self { threads: None, trace: None, setup, ..self.clone() });
+        // Said in any case, so that what one rank was told stands beside what another was not.
+        let batch_norm = Some(Named(self.batch_statistics()));
+        let mut told = serde_json::to_value(Self { threads: None, trace: None, batch_norm, setup, ..self.clone() });
         let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
         Ok(match told {
             serde_json::Value::Object(told) => told,
@@ -250,8 +267,9 @@ impl Plan {
                 parts: self.micro_batches,
                 together: Together {
                     group: group.clone(),
-                    exchange: self.exchange.map(|exchanged| exchanged.0),
+                    exchange: self.exchange.map(|Named(exchange)| exchange),
                     sharded: self.shard_optimizer,
+                    batch_statistics: self.batch_statistics(),
                 },
             },
         )
@@ -259,7 +277,7 @@ impl Plan {
 
     /// With the exchange that was measured to be the faster one, if it was.
     pub(super) fn with_exchange(self, exchange: Option<Exchange>) -> Self {
-        Self { exchange: exchange.map(Exchanged).or(self.exchange), ..self }
+        Self { exchange: exchange.map(Named).or(self.exchange), ..self }
     }
 
     /// With the precision that goes with it.

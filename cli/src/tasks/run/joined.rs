@@ -6,10 +6,11 @@ use gradscale::{Trainer, core::backend::Backend, parallel::Measured};
 
 /// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
 pub(super) fn joined<B: Backend<Error: 'static>>(
-    mut trainer: Trainer<B>, cut: Option<Cut>, together: Together,
+    trainer: Trainer<B>, cut: Option<Cut>, together: Together,
 ) -> Result<(Trainer<B>, Option<Measured>), Failure> {
+    let Together { group, exchange, sharded, batch_statistics } = together;
+    let mut trainer = trainer.with_batch_statistics(batch_statistics);
     let Some(Cut { parts, .. }) = cut else { return Ok((trainer, None)) };
-    let Together { group, exchange, sharded } = together;
     if sharded {
         trainer = trainer.with_sharded_optimizer();
     }

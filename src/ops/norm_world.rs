@@ -1,0 +1,66 @@
+//! Batch normalisation over the batches of all ranks. Each takes mean and variance of its own batch, and all put these
+//! together; then each normalises by what it is given, as in evaluation. So with the two sums of the backward pass.
+
+use super::norm::Normalise;
+use crate::{
+    TraceError,
+    graph::{Buf, Context, Count, Gradient, Known, Operation, Rule, Target, Value, cast, unary},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::{DType, NormSaved, Slot},
+    ops::{Flow, Unary},
+};
+
+impl Normalise {
+    pub(super) fn forward_in_world(
+        &self, at: &mut Context<'_, '_, '_>, [x, scale, shift]: [Buf; 3],
+    ) -> Result<(), TraceError> {
+        let (p, channels, len) = (self.p, at.node.shape.channels(), at.node.shape.len());
+        let biased = at.new_buffer(DType::F32, 2 * channels);
+        // The kernel that takes a batch's statistics normalises by them, too: to memory that nobody reads.
+        let half = at.precision() == Some(Precision::Half);
+        let unused = at.new_buffer(if half { DType::F16 } else { DType::F32 }, len);
+        let unused = Target::keep(unused, Slot::ONE);
+        at.emit(Operation::Norm { p, x, affine: None, saved: biased.buf, y: unused });
+        let running = self.running.map(|running| (running, at.new_buffer(DType::F32, 2 * channels)));
+        let unbiased = running.map(|(_, unbiased)| unbiased.buf);
+        at.meet(channels, Count::Of(p.size()), Known::Moments { biased: biased.buf, unbiased });
+        at.save(biased);
+        let p = p.given();
+        at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: biased.buf, y })?;
+        if let Some((running, unbiased)) = running {
+            at.follow(running, 2 * channels, |y| unary(Unary::Id, unbiased.buf, y));
+        }
+        Ok(())
+    }
+
+    /// With m the means over all values, dx is what it is by given statistics of dy − m(dy) − x̂ · m(dy · x̂).
+    pub(super) fn vjp_in_world(
+        &self, at: &mut Context<'_, '_, '_>, dy: Gradient, saved: Buf,
+    ) -> Result<(), TraceError> {
+        let (p, channels, len) = (self.p.given(), at.node.shape.channels(), at.node.shape.len());
+        let (x, weight) = (at.operand(0), at.operand(1).buf);
+        let by = NormSaved { x: x.buf, saved, weight: Some(weight) };
+        let sums = [at.new_buffer(DType::F32, channels), at.new_buffer(DType::F32, channels)];
+        let unused = at.new_buffer(x.dtype, len);
+        let affine = Some(sums.map(|sum| Target::keep(sum, dy.slot)));
+        at.emit(Operation::NormVjp { p, x: by, dy: dy.value.buf, dx: Target::keep(unused, dy.slot), affine });
+        for (i, sum) in [1, 2].into_iter().zip(sums) {
+            if at.wants(i) {
+                at.emit_gradient(i, dy, Flow::Site, Rule::None, |y| cast(sum.buf, y))?;
+            }
+        }
+        if !at.wants(0) {
+            return Ok(());
+        }
+        let sums = sums.map(|sum| sum.buf);
+        at.meet(channels, Count::Of(p.size()), Known::Sums(sums));
+        let rest = at.emit_temporary(len, dy.slot, |y| cast(dy.value.buf, y));
+        let less = Target { add: true, ..Target::keep(Value::single(rest, len), dy.slot) };
+        at.emit(Operation::Norm { p, x: x.buf, affine: Some(sums), saved, y: less });
+        let (dx, rule) = at.destination(0, dy, at.flow(), Rule::Cast)?;
+        at.emit_by(rule, Operation::NormVjp { p, x: by, dy: rest, dx, affine: None });
+        Ok(())
+    }
+}
