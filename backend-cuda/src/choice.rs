@@ -90,14 +90,18 @@ const LAUNCH: u64 = 4000;
 const BYTES: u64 = 16;
 
 impl Demand {
-    /// Of a product of such operands with such results: no more splits than fit into memory that is little beside the
-    /// operands.
-    pub fn of(plan: &Plan, operands: [DType; 2], y: DType) -> Self {
+    /// Of a product of such operands: no more splits than fit into memory that is little beside the operands. What is
+    /// stored, and how, has no say: sums have the same bits with every store.
+    pub fn of(plan: &Plan, operands: [DType; 2]) -> Self {
         let [m, n, k] = plan.mnk;
-        // Columns that are not kept are left out where splits are added. A half's own rounding is 2^-11 of it, beside
-        // which what twice as many terms drift (2^-14) is little.
+        // Columns that are not kept are left out where splits are added.
         let least = if plan.kept < n { 2 } else { 1 };
-        let longest = if y == DType::F16 { 2 * LONGEST } else { LONGEST };
+        // Gradients of weights stay in f32. What is no such gradient becomes a half as a rule, whose own rounding is 2^-11
+        // of it, beside which what twice as many terms drift (2^-14) is little.
+        let longest = match plan.kind {
+            Kind::Matrices([true, _]) | Kind::Convolution(Pass::Weight) => LONGEST,
+            Kind::Matrices([false, _]) | Kind::Convolution(Pass::Forward | Pass::Data) => 2 * LONGEST,
+        };
         let demand = Self { mnk: [m, n, k], batch: plan.batch, longest, least, most: 1 };
         let bytes = plan.lens[0] * operands[0].size() + plan.lens[1] * operands[1].size();
         let room = (bytes / 16).max(256 << 10) / (4 * demand.results()).max(1);

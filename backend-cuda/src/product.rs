@@ -94,7 +94,7 @@ impl Cuda {
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
-        let demand = Demand::of(plan, x.types, y.y.dtype());
+        let demand = Demand::of(plan, x.types);
         let choice = match by {
             Some(choice) => choice,
             None if x.types == [DType::F16; 2] => self.choose(plan, &demand)?,

@@ -3,15 +3,15 @@
 use super::{Choice, Cut, Demand};
 use crate::plan::Plan;
 use gradscale_core::{
-    backend::DType::{self, F16, F32},
+    backend::DType::F16,
     ops::{Conv2d, Gemm, Pass},
 };
 
 /// An H100's.
 const H100: u32 = 132;
 
-fn best(plan: &Plan, y: DType, multiprocessors: u32) -> (&'static str, Cut) {
-    let demand = Demand::of(plan, [F16; 2], y);
+fn best(plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
+    let demand = Demand::of(plan, [F16; 2]);
     let way = Choice::ways(plan, &demand, multiprocessors, true)[0];
     (way.kernel.module.name, way.cut(&demand, multiprocessors))
 }
@@ -44,7 +44,7 @@ fn tiles_by_even_rounds() {
         // Nothing to share.
         ([8, 8, 8], H100, "tensor_gemm_64x64", 1),
     ] {
-        let (chosen, cut) = best(&matrices(shape), F16, multiprocessors);
+        let (chosen, cut) = best(&matrices(shape), multiprocessors);
         assert_eq!((chosen, cut.splits), (name, splits), "{shape:?} on {multiprocessors}");
     }
 }
@@ -59,12 +59,12 @@ fn weights_of_few_outputs_have_them_as_columns() {
         (8, 64, "wgmma_weight_t_128x64"),
     ] {
         let plan = convolution(c, o, [180, 240], Pass::Weight);
-        let (chosen, cut) = best(&plan, F32, H100);
+        let (chosen, cut) = best(&plan, H100);
         assert_eq!(chosen, name, "{c} to {o}");
         // No more splits than there are multiprocessors to work on them, where the kernel adds long sums itself.
         assert!(cut.splits <= 4 * H100 && (c == 8 || cut.splits <= 21), "{c} to {o}: {cut:?}");
     }
-    let (forward, _) = best(&convolution(64, 64, [180, 240], Pass::Forward), F16, H100);
+    let (forward, _) = best(&convolution(64, 64, [180, 240], Pass::Forward), H100);
     assert_eq!(forward, "wgmma_tma_forward_128x64");
 }
 
@@ -82,9 +82,10 @@ fn sizes() -> impl Iterator<Item = [u32; 3]> {
 fn every_cut_is_whole_and_nearly_the_best() {
     for (i, shape) in sizes().enumerate() {
         let multiprocessors = [1, 2, 16, 108, H100][i % 5];
-        let y = [F16, F32][i % 2];
-        let plan = matrices(shape);
-        let demand = Demand::of(&plan, [F16; 2], y);
+        let [m, n, k] = shape;
+        let gemm = Gemm::new(m, n, k).expect("a shape");
+        let plan = Plan::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
+        let demand = Demand::of(&plan, [F16; 2]);
         let (k, own) = (demand.mnk[2], i % 3 != 0);
         let ways = Choice::ways(&plan, &demand, multiprocessors, own);
         assert!(ways.last().is_some_and(|way| !way.is_own()), "{shape:?}: a way that needs no proof");
