@@ -24,6 +24,7 @@ CHAPTERS = {
         ("The paper's rules, and ours", "docs/guide/authors.md"),
         ("Coming from torch.amp", "docs/guide/torch.md"),
         ("Staying in PyTorch", "docs/guide/pytorch.md"),
+        ("Recipes for ggml and tiny-cuda-nn", "docs/guide/runtimes.md"),
     ],
     "Results": [
         ("Science", "docs/science.md"),

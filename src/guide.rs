@@ -26,3 +26,6 @@ pub mod machines {}
 
 #[doc = include_str!("../docs/guide/cost.md")]
 pub mod cost {}
+
+#[doc = include_str!("../docs/guide/runtimes.md")]
+pub mod runtimes {}
