@@ -45,7 +45,7 @@ macro_rules! kernels {
                     Self::Avx2(_) => unsafe { avx2($($arg),*) },
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: the token proves the features.
-                    Self::Avx512(_) => unsafe { avx512($($arg),*) },
+                    Self::Avx512(_) | Self::Amx(_) => unsafe { avx512($($arg),*) },
                     // Every AArch64 target of the compiler's has NEON.
                     #[cfg(target_arch = "aarch64")]
                     Self::Neon(_) => body($($arg),*),
