@@ -4,6 +4,8 @@
 //! there are depends on the shape alone, and their sums are added in order; kernel rows and channels share no sum, so that
 //! their pieces may depend on the number of threads.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx::Rows;
 use super::{
     Shape,
     lines::{Held, Lines},
@@ -123,16 +125,36 @@ impl Cpu {
             line: shape.line(),
         };
         let (mut gradient, mut lines) =
-            (self.scratch(gradients.step()), Held::new(self, inputs, 1, shape.kernel[0], shape.dilation[0]));
+            (self.scratch(gradients.step()), Held::new(self, inputs.step(), 1, shape.kernel[0], shape.dilation[0]));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
+        #[cfg(target_arch = "x86_64")]
+        let mut tiles_of = Rows::unit(self, shape, [x, dy])
+            .and_then(|unit| Rows::new(self, unit, shape, inputs, dy, outs.len()));
         for row in rows {
             let (image, p) = (row / shape.y[1], row % shape.y[1]);
-            gradients.convert(self, row, &mut gradient);
+            #[cfg(target_arch = "x86_64")]
+            let mut by_tiles = tiles_of.as_mut().and_then(|tiles| tiles.turn(shape, row, &outs).then_some(tiles));
+            let mut converted = false;
             for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
                 let Some(u) = shape.row(p, i) else { continue };
-                let line = lines.find(image * shape.x[1] + u, i);
+                let row_of_x = image * shape.x[1] + u;
+                #[cfg(target_arch = "x86_64")]
+                if let Some(tiles) = &mut by_tiles
+                    && tiles.add(shape, row_of_x, i, outs.len(), sums)
+                {
+                    continue;
+                }
+                if !converted {
+                    gradients.convert(self, row, &mut gradient);
+                    converted = true;
+                }
+                let convert = |_: usize, line: &mut [f32]| {
+                    inputs.convert(self, row_of_x, line);
+                    true
+                };
+                let (line, _) = lines.find(row_of_x, i, convert);
                 let line = &lines.of_group(0)[line..];
                 for j in (0..shape.kernel[1]).step_by(together) {
                     let columns = together * shape.depth;

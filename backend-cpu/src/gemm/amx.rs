@@ -14,14 +14,19 @@ use half::f16;
 
 /// Steps of k between two visits to the accumulators: a panel of b takes 64 KiB.
 const STEPS: usize = 512;
+/// Rows of the largest tiles, and most rows of a block.
+pub const HEIGHT: usize = 2 * SIDE;
+pub const ROWS: usize = 4 * HEIGHT;
 /// Columns of a panel.
 const WIDTH: usize = 2 * SIDE;
+/// Elements between packed rows: upper and lower parts, and a cache line, so that rows do not take each other's place.
+const ROW: usize = 2 * STEPS + DEPTH;
 /// Blocks of a panel that one thread packs at a time.
 const PACKED: usize = 4;
 
 /// Whether tiles are filled well enough by a product of so many rows and steps.
 pub fn worthwhile([m, k]: [usize; 2]) -> bool {
-    m.next_multiple_of(SIDE) * k.next_multiple_of(DEPTH) <= 2 * m * k
+    k != 0 && m.next_multiple_of(SIDE) * k.next_multiple_of(DEPTH) <= 2 * m * k
 }
 
 /// A matrix of halves inside a buffer.
@@ -63,6 +68,25 @@ impl<'a> Halves<'a> {
     }
 }
 
+impl Halves<'_> {
+    /// Packs rows and columns from a place on as first operand: row by row, `ROW` elements apart, upper parts first. False
+    /// if something is not finite.
+    fn pack(&self, amx: Amx, [row, column]: [usize; 2], [rows, columns]: [usize; 2], out: &mut [u16]) -> bool {
+        if self.steps[1] == 1 {
+            return (0..rows).zip(out.chunks_exact_mut(ROW)).all(|(r, out)| {
+                let x = &self.data[(row + r) * self.steps[0] + column..][..columns];
+                amx.split(x, DEPTH, STEPS, out)
+            });
+        }
+        (0..rows).step_by(SIDE).zip(out.chunks_exact_mut(SIDE * ROW)).all(|(r, out)| {
+            (0..columns).step_by(DEPTH).all(|k| {
+                let lines = self.lines([row + r, column + k], [SIDE.min(rows - r), DEPTH.min(columns - k)], false);
+                amx.rows(&lines, ROW, STEPS, &mut out[k..])
+            })
+        })
+    }
+}
+
 impl<'a> Panels<'a> {
     /// A matrix, if all of it is finite.
     pub fn new(cpu: &'a Cpu, amx: Amx, b: Halves<'_>, depth: usize, columns: usize) -> Option<Self> {
@@ -73,11 +97,11 @@ impl<'a> Panels<'a> {
         let finite = cpu.pieces_of(cost, &mut data, PACKED * block, |i, out| {
             let pack = |(i, out): (usize, &mut [f32])| {
                 let (from, k) = (i / blocks * width, i % blocks * DEPTH);
-                let (high, low) = words_mut(out).split_at_mut(block);
+                let out = words_mut(out);
                 (from..columns.min(from + width)).step_by(SIDE).all(|column| {
                     let size = [DEPTH.min(depth - k), SIDE.min(columns - column)];
                     let (lines, at) = (b.lines([k, column], size, true), 2 * (column - from));
-                    amx.columns(&lines, width, &mut high[at..], &mut low[at..])
+                    amx.columns(&lines, 2 * width, block, &mut out[at..])
                 })
             };
             (i * PACKED..).zip(out.chunks_exact_mut(block)).all(pack)
@@ -94,24 +118,14 @@ impl Panels<'_> {
 }
 
 impl Cpu {
-    /// Sums of rows `first..` of a product: false if a is not finite there.
+    /// Rows `first..` of a product, whatever was in their sums: false if a is not finite there.
     pub(super) fn sums_by_tiles(&self, amx: Amx, a: Halves<'_>, first: usize, b: &Panels<'_>, sums: &mut [f32]) -> bool {
         let rows = sums.len() / b.columns;
-        let padded = rows.next_multiple_of(SIDE);
-        let (tile, block) = (padded * DEPTH, b.width * DEPTH);
-        let mut packed = self.scratch(padded * STEPS.min(b.depth.next_multiple_of(DEPTH)));
+        let block = b.width * DEPTH;
+        let mut packed = self.scratch(rows.next_multiple_of(SIDE) * ROW / 2);
         for start in (0..b.depth).step_by(STEPS) {
             let depth = STEPS.min(b.depth - start);
-            let mut finite = true;
-            for (k, out) in (0..depth).step_by(DEPTH).zip(words_mut(&mut packed).chunks_exact_mut(2 * tile)) {
-                let (high, low) = out.split_at_mut(tile);
-                for r in (0..rows).step_by(SIDE) {
-                    let size = [SIDE.min(rows - r), DEPTH.min(depth - k)];
-                    let lines = a.lines([first + r, start + k], size, false);
-                    finite &= amx.rows(&lines, &mut high[r * DEPTH..], &mut low[r * DEPTH..]);
-                }
-            }
-            if !finite {
+            if !a.pack(amx, [first, start], [rows, depth], words_mut(&mut packed)) {
                 return false;
             }
             let blocks = depth.div_ceil(DEPTH);
@@ -119,9 +133,9 @@ impl Cpu {
                 let panel = from / b.width * b.depth.div_ceil(DEPTH) + start / DEPTH;
                 let product = Product {
                     a: words(&packed),
-                    a_low: tile,
-                    a_row: DEPTH,
-                    a_step: 2 * tile,
+                    a_low: STEPS,
+                    a_row: ROW,
+                    a_step: DEPTH,
                     b: words(&b.data),
                     b_low: block,
                     b_row: 2 * b.width,
@@ -130,7 +144,7 @@ impl Cpu {
                     rows,
                     columns: b.width.min(b.columns - from),
                 };
-                amx.multiply(&product, &mut sums[from..], b.columns);
+                amx.multiply(&product, start != 0, &mut sums[from..], b.columns);
             }
         }
         true

@@ -25,6 +25,8 @@ use gradscale_core::{backend::Store, ops::Gemm};
 const DEPTH: usize = 512;
 /// Most rows of a block.
 const ROWS: usize = 96;
+/// Blocks of a product that is not large.
+const BLOCKS: usize = 16;
 
 /// A matrix inside a buffer.
 #[derive(Clone, Copy)]
@@ -146,16 +148,28 @@ enum B<'a> {
 }
 
 impl<'a> B<'a> {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     fn new(cpu: &'a Cpu, b: Matrix<'_>, [m, k, n]: [usize; 3]) -> Self {
         #[cfg(target_arch = "x86_64")]
-        if let (Some(unit), Some(halves)) = (cpu.isa().amx(), amx::Halves::of(b))
+        if let Some(unit) = cpu.isa().amx()
             && amx::worthwhile([m, k])
+            && let Some(halves) = amx::Halves::of(b)
             && let Some(panels) = amx::Panels::new(cpu, unit, halves, k, n)
         {
             return Self::Halves(unit, panels, OnceLock::new());
         }
-        let _ = m;
         Self::Plain(Packed::new(cpu, &[b], k, n))
+    }
+
+    /// Rows of a block, of so many in all.
+    fn rows(&self, cpu: &Cpu, m: usize) -> usize {
+        match self {
+            Self::Plain(_) => {
+                m.div_ceil(BLOCKS).next_multiple_of(cpu.isa().tile_rows(cpu.isa().tile_columns())).min(ROWS)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Halves(..) => m.div_ceil(BLOCKS).next_multiple_of(amx::HEIGHT).min(amx::ROWS),
+        }
     }
 }
 
@@ -178,7 +192,6 @@ impl Cpu {
         let few = few::few(m, n);
         // With a stride of 0 all products use one b.
         let shared = (stride_b == 0 && !few).then(|| packed(0));
-        let block = m.div_ceil(16).next_multiple_of(self.isa().tile_rows(self.isa().tile_columns())).min(ROWS);
         let one = Cost::products(m * n * k);
         let product = |z: usize, y: Part<'_>| {
             let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
@@ -187,8 +200,9 @@ impl Cpu {
             }
             let own = shared.is_none().then(|| packed(z));
             let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
+            let block = b.rows(self, m);
             y.each(self, one, block * ldy, |i, part| {
-                let mut sums = self.zeros(block.min(m - i * block) * n);
+                let mut sums = self.scratch(block.min(m - i * block) * n);
                 self.multiply(a, i * block, b, matrix(z), &mut sums);
                 self.finish(&mut sums, n, bias.as_deref(), ldy, &epilogue, part)
             })
@@ -204,10 +218,13 @@ impl Cpu {
         merge(&epilogue, &rows, |row| table.merge(to, row));
     }
 
-    /// Adds rows `first..` of a product to their sums, which are zeros.
+    /// Rows `first..` of a product, whatever was in their sums.
     fn multiply<'a>(&'a self, a: Matrix<'_>, first: usize, b: &B<'a>, matrix: Matrix<'_>, sums: &mut [f32]) {
         match b {
-            B::Plain(b) => self.block(a, first, b, sums),
+            B::Plain(b) => {
+                sums.fill(0.0);
+                self.block(a, first, b, sums);
+            }
             #[cfg(target_arch = "x86_64")]
             B::Halves(unit, panels, plain) => {
                 if !amx::Halves::of(a).is_some_and(|a| self.sums_by_tiles(*unit, a, first, panels, sums)) {
@@ -219,7 +236,7 @@ impl Cpu {
         }
     }
 
-    /// The same on the kernels of every instruction set.
+    /// Adds rows `first..` of a product to their sums.
     fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, sums: &mut [f32]) {
         let rows = sums.len() / b.columns;
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));

@@ -41,39 +41,39 @@ pub struct Lines<'a> {
 }
 
 impl Amx {
-    /// The parts of halves; whether all were finite. All slices have one length.
-    pub fn split(self, x: &[f16], high: &mut [u16], low: &mut [u16]) -> bool {
-        assert!(x.len() == high.len() && x.len() == low.len());
-        // SAFETY: the token proves the features; the slices are of one length.
-        unsafe { split(x, high, low) }
+    /// The parts of halves, in blocks of 32 that begin `step` apart, the last one with zeros behind, and the lower parts
+    /// `low` behind the upper ones; whether all were finite.
+    pub fn split(self, x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
+        let Some(before) = x.len().div_ceil(DEPTH).checked_sub(1) else { return true };
+        assert!(before * step + low + DEPTH <= out.len());
+        // SAFETY: the token proves the features; the last block lies inside the slice.
+        unsafe { split(x, step, low, out) }
     }
 
-    /// Every half with the one that lies `apart` elements behind it, which is zero behind the end; in parts.
-    pub fn pairs(self, x: &[f16], apart: usize, high: &mut [u16], low: &mut [u16]) -> bool {
+    /// Every half, by its bits, with the one that lies `apart` elements behind it, which is zero behind the end; in parts.
+    pub fn pairs(self, x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) -> bool {
         assert!(2 * x.len() == high.len() && 2 * x.len() == low.len());
         // SAFETY: the token proves the features; both parts have room for two elements for each of x.
         unsafe { pairs(x, apart, high, low) }
     }
 
-    /// The tile of the first operand that has these lines as rows: 16 of 32 elements.
-    pub fn rows(self, lines: &Lines<'_>, high: &mut [u16], low: &mut [u16]) -> bool {
-        self.tile(lines, lines.steps, SIDE * DEPTH, DEPTH, high, low)
+    /// The tile of the first operand that has these lines as rows: 16 of 32 elements, `row` apart, and the lower parts
+    /// `low` behind the upper ones.
+    pub fn rows(self, lines: &Lines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
+        self.tile(lines, lines.steps, row, low, out)
     }
 
-    /// The tile of the second operand that has these lines as columns, whose rows are `width` columns apart.
-    pub fn columns(self, lines: &Lines<'_>, width: usize, high: &mut [u16], low: &mut [u16]) -> bool {
-        let row = 2 * width;
-        self.tile(lines, !lines.steps, (SIDE - 1) * row + DEPTH, row, high, low)
+    /// The tile of the second operand that has these lines as columns: 16 pairs of steps, `row` elements apart.
+    pub fn columns(self, lines: &Lines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
+        self.tile(lines, !lines.steps, row, low, out)
     }
 
-    fn tile(
-        self, lines: &Lines<'_>, transposed: bool, room: usize, row: usize, high: &mut [u16], low: &mut [u16],
-    ) -> bool {
+    fn tile(self, lines: &Lines<'_>, transposed: bool, row: usize, low: usize, out: &mut [u16]) -> bool {
         let (count, len) = if lines.steps { (DEPTH, SIDE) } else { (SIDE, DEPTH) };
-        assert!(lines.count <= count && lines.len <= len && high.len() >= room && low.len() >= room);
+        assert!(lines.count <= count && lines.len <= len && (SIDE - 1) * row + low + DEPTH <= out.len());
         assert!(lines.count == 0 || lines.data.len() >= (lines.count - 1) * lines.step + lines.len);
         // SAFETY: the token proves the features; lines and tile lie in their slices.
-        unsafe { tile(lines, transposed, row, high, low) }
+        unsafe { tile(lines, transposed, row, low, out) }
     }
 }
 
@@ -129,20 +129,23 @@ fn larger(most: __m512i, x: __m512i) -> __m512i {
 }
 
 /// # Safety
-/// The features, and slices of one length.
+/// The features, and room for the last block of lower parts.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn split(x: &[f16], high: &mut [u16], low: &mut [u16]) -> bool {
+unsafe fn split(x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
     let mut most = _mm512_setzero_si512();
-    for i in (0..x.len()).step_by(32) {
-        let mask = mask(x.len() - i);
+    let mut out = out.as_mut_ptr();
+    for block in x.chunks(DEPTH) {
+        // Full ones have a constant mask, which costs nothing.
+        let mask = if block.len() == DEPTH { __mmask32::MAX } else { mask(block.len()) };
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
-            let halves = _mm512_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
+            let halves = _mm512_maskz_loadu_epi16(mask, block.as_ptr().cast());
             let [h, l] = parts(halves);
             most = larger(most, halves);
-            _mm512_mask_storeu_epi16(high.as_mut_ptr().add(i).cast(), mask, h);
-            _mm512_mask_storeu_epi16(low.as_mut_ptr().add(i).cast(), mask, l);
+            _mm512_storeu_si512(out.cast(), h);
+            _mm512_storeu_si512(out.add(low).cast(), l);
         }
+        out = out.wrapping_add(step);
     }
     finite(most)
 }
@@ -150,7 +153,7 @@ unsafe fn split(x: &[f16], high: &mut [u16], low: &mut [u16]) -> bool {
 /// # Safety
 /// The features, and room for two elements in both parts for each of x.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn pairs(x: &[f16], apart: usize, high: &mut [u16], low: &mut [u16]) -> bool {
+unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) -> bool {
     let mut most = _mm512_setzero_si512();
     for i in (0..x.len()).step_by(16) {
         let len = (x.len() - i).min(16);
@@ -173,8 +176,8 @@ unsafe fn pairs(x: &[f16], apart: usize, high: &mut [u16], low: &mut [u16]) -> b
 /// The features; so many elements at both places.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn beside(x: *const f16, x_len: usize, y: *const f16, y_len: usize) -> __m512i {
-    // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
+unsafe fn beside(x: *const u16, x_len: usize, y: *const u16, y_len: usize) -> __m512i {
+    // SAFETY: masked lanes are not touched.
     let [x, y]: [__m256i; 2] = unsafe {
         [
             _mm256_maskz_loadu_epi16(mask(x_len) as __mmask16, x.cast()),
@@ -185,9 +188,9 @@ unsafe fn beside(x: *const f16, x_len: usize, y: *const f16, y_len: usize) -> __
 }
 
 /// # Safety
-/// The features; lines inside their data, 16 rows of 32 elements inside the parts.
+/// The features; lines inside their data, 16 rows of 32 elements of both parts inside the slice.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn tile(lines: &Lines<'_>, transposed: bool, row: usize, high: &mut [u16], low: &mut [u16]) -> bool {
+unsafe fn tile(lines: &Lines<'_>, transposed: bool, row: usize, low: usize, out: &mut [u16]) -> bool {
     let mut halves = [_mm512_setzero_si512(); SIDE];
     let (data, step) = (lines.data.as_ptr(), lines.step);
     let lines_of = if lines.steps { lines.count.div_ceil(2) } else { lines.count };
@@ -196,7 +199,7 @@ unsafe fn tile(lines: &Lines<'_>, transposed: bool, row: usize, high: &mut [u16]
         *halves = unsafe {
             if lines.steps {
                 let second = if 2 * i + 1 < lines.count { lines.len } else { 0 };
-                beside(data.add(2 * i * step), lines.len, data.wrapping_add((2 * i + 1) * step), second)
+                beside(data.add(2 * i * step).cast(), lines.len, data.wrapping_add((2 * i + 1) * step).cast(), second)
             } else {
                 _mm512_maskz_loadu_epi16(mask(lines.len), data.add(i * step).cast())
             }
@@ -208,10 +211,10 @@ unsafe fn tile(lines: &Lines<'_>, transposed: bool, row: usize, high: &mut [u16]
     }
     for (i, halves) in halves.into_iter().enumerate() {
         let [h, l] = parts(halves);
-        // SAFETY: row i lies inside the parts.
+        // SAFETY: row i of both parts lies inside the slice.
         unsafe {
-            _mm512_storeu_si512(high.as_mut_ptr().add(i * row).cast(), h);
-            _mm512_storeu_si512(low.as_mut_ptr().add(i * row).cast(), l);
+            _mm512_storeu_si512(out.as_mut_ptr().add(i * row).cast(), h);
+            _mm512_storeu_si512(out.as_mut_ptr().add(i * row + low).cast(), l);
         }
     }
     finite(most)

@@ -23,12 +23,16 @@ fn every_half_is_the_sum_of_its_parts() {
     let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
     for len in [31, 32, 33] {
         for x in all.chunks(len) {
-            let (mut high, mut low) = (vec![0; x.len()], vec![0; x.len()]);
-            let finite = amx.split(x, &mut high, &mut low);
+            // Lower parts behind upper ones, block by block.
+            let mut out = [u16::MAX; 4 * DEPTH];
+            let finite = amx.split(x, 2 * DEPTH, DEPTH, &mut out);
             assert_eq!(finite, x.iter().all(|x| x.is_finite()));
-            for ((&x, &high), &low) in x.iter().zip(&high).zip(&low).filter(|((x, _), _)| x.is_finite()) {
-                assert_eq!(value(high, low), x.to_f32(), "{:#06x}", x.to_bits());
+            let at = |i: usize| i / DEPTH * 2 * DEPTH + i % DEPTH;
+            for (i, x) in x.iter().enumerate().filter(|(_, x)| x.is_finite()) {
+                assert_eq!(value(out[at(i)], out[at(i) + DEPTH]), x.to_f32(), "{:#06x}", x.to_bits());
             }
+            let zeros = (x.len()..x.len().next_multiple_of(DEPTH)).map(at);
+            assert!(zeros.into_iter().all(|at| out[at] == 0 && out[at + DEPTH] == 0));
         }
     }
 }
@@ -49,29 +53,26 @@ fn tiles_are_packed() {
                 let (line, at) = if steps { (k, i) } else { (i, k) };
                 if line < count && at < len { data[line * step + at].to_f32() } else { 0.0 }
             };
-            let mut parts = [const { [u16::MAX; SIDE * DEPTH] }; 2];
-            let [high, low] = &mut parts;
-            assert!(amx.rows(&lines, high, low));
+            // Lower parts behind upper ones, in every row; beside them nothing is written.
+            let (row, mut out) = (2 * DEPTH + 3, [u16::MAX; SIDE * (2 * DEPTH + 3)]);
+            assert!(amx.rows(&lines, row, DEPTH, &mut out));
             for (i, k) in (0..SIDE).flat_map(|i| (0..DEPTH).map(move |k| (i, k))) {
-                assert_eq!(value(high[i * DEPTH + k], low[i * DEPTH + k]), want(i, k), "{count} × {len}: {i}, {k}");
+                let at = i * row + k;
+                assert_eq!(value(out[at], out[at + DEPTH]), want(i, k), "{count} × {len}: {i}, {k}");
             }
-            let width = 24;
-            let mut parts = [const { [u16::MAX; SIDE * 2 * 24] }; 2];
-            let [high, low] = &mut parts;
-            assert!(amx.columns(&lines, width, high, low));
+            assert!(amx.columns(&lines, row, DEPTH, &mut out));
             for (i, k) in (0..SIDE).flat_map(|i| (0..DEPTH).map(move |k| (i, k))) {
-                let at = k / 2 * 2 * width + 2 * i + k % 2;
-                assert_eq!(value(high[at], low[at]), want(i, k), "{count} × {len}: {i}, {k}");
+                let at = k / 2 * row + 2 * i + k % 2;
+                assert_eq!(value(out[at], out[at + DEPTH]), want(i, k), "{count} × {len}: {i}, {k}");
             }
-            assert_eq!(high[DEPTH], u16::MAX, "beside the tile");
+            assert!(out.chunks(row).all(|row| row[2 * DEPTH..].iter().all(|&x| x == u16::MAX)));
         }
     }
     data[step + 3] = f16::NEG_INFINITY;
     let lines = Lines { data: &data, step, count: 2, len: 4, steps: false };
-    let mut parts = [const { [0; SIDE * DEPTH] }; 2];
-    let [high, low] = &mut parts;
-    assert!(!amx.rows(&lines, high, low) && !amx.columns(&lines, SIDE, high, low));
-    assert!(amx.rows(&Lines { len: 3, ..lines }, high, low));
+    let mut out = [0; 2 * SIDE * DEPTH];
+    assert!(!amx.rows(&lines, 2 * DEPTH, DEPTH, &mut out) && !amx.columns(&lines, 2 * DEPTH, DEPTH, &mut out));
+    assert!(amx.rows(&Lines { len: 3, ..lines }, 2 * DEPTH, DEPTH, &mut out));
 }
 
 #[test]
@@ -80,7 +81,8 @@ fn pairs_are_side_by_side() {
     for (len, apart) in [(1, 1), (16, 3), (37, 5), (64, 64), (40, 100)] {
         let x = halves(len, 2);
         let (mut high, mut low) = (vec![0; 2 * len], vec![0; 2 * len]);
-        assert!(amx.pairs(&x, apart, &mut high, &mut low));
+        let bits: Vec<u16> = x.iter().map(|x| x.to_bits()).collect();
+        assert!(amx.pairs(&bits, apart, &mut high, &mut low));
         for i in 0..len {
             let second = x.get(i + apart).map_or(0.0, |x| x.to_f32());
             let got = [2 * i, 2 * i + 1].map(|at| value(high[at], low[at]));
@@ -98,11 +100,11 @@ fn products_of_every_size() {
     let small = |x: f16| f32::from((x.to_bits() & 0x1FF) as i16 - 256);
     let parts = |len: usize, seed: u64| {
         let values: Vec<f32> = halves(len, seed).into_iter().map(small).collect();
-        let (mut high, mut low) = (vec![0; len], vec![0; len]);
         let exact: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
-        assert!(amx.split(&exact, &mut high, &mut low));
-        high.extend_from_slice(&low);
-        (values, high)
+        let padded = len.next_multiple_of(DEPTH);
+        let mut parts = vec![0; 2 * padded];
+        assert!(amx.split(&exact, DEPTH, padded, &mut parts));
+        (values, parts)
     };
     for (rows, columns) in (1..=70).flat_map(|rows| [1, 15, 16, 17, 32, 33, 48, 49, 64, 70].map(|c| (rows, c))) {
         for (rows, columns) in [(rows, columns), (columns, rows)] {
@@ -114,11 +116,11 @@ fn products_of_every_size() {
             let runs = [Run { a: 0, b: 0, blocks: 2 }, Run { a: 5, b: 3 * DEPTH / 2 * b_row, blocks: 1 }];
             let product = Product {
                 a: &a_parts,
-                a_low: a_len,
+                a_low: a_len.next_multiple_of(DEPTH),
                 a_row,
                 a_step: DEPTH,
                 b: &b_parts,
-                b_low: b_len,
+                b_low: b_len.next_multiple_of(DEPTH),
                 b_row,
                 b_step: DEPTH / 2 * b_row,
                 runs: &runs,
@@ -136,9 +138,15 @@ fn products_of_every_size() {
                     }
                 }
             }
-            amx.multiply(&product, &mut acc, acc_row);
+            amx.multiply(&product, true, &mut acc, acc_row);
             let got: Vec<f64> = acc.iter().map(|&v| f64::from(v)).collect();
             assert_eq!(got, want, "{rows} × {columns}");
+            // Without what was there.
+            let mut fresh = vec![f32::NAN; acc.len()];
+            amx.multiply(&product, false, &mut fresh, acc_row);
+            for (r, c) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))) {
+                assert_eq!(fresh[r * acc_row + c], acc[r * acc_row + c] - (r * acc_row + c) as f32);
+            }
         }
     }
 }
@@ -162,7 +170,7 @@ fn products_stay_inside() {
             rows,
             columns: 2,
         };
-        std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| amx.multiply(&product, &mut vec![0.0; acc], 2)))
+        std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| amx.multiply(&product, false, &mut vec![0.0; acc], 2)))
     };
     let run = Run { a: 0, b: 0, blocks: 1 };
     assert!(multiply(run, 2, 4).is_ok());

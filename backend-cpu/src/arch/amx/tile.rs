@@ -43,6 +43,8 @@ struct Call {
     /// Sizes of tiles, as the processor wants them: see [`sizes`].
     sizes: [u8; 64],
     acc: *mut f32,
+    /// Whether what is there is added to.
+    add: usize,
     /// All distances in bytes: to the next row and to the next tile below.
     acc_row: usize,
     acc_rows: usize,
@@ -58,36 +60,43 @@ struct Call {
 }
 
 impl Amx {
-    /// Adds a product to accumulators, whose rows are `acc_row` elements apart. Within a tile's 32 steps even and odd ones
+    /// Adds a product to accumulators, whose rows are `acc_row` elements apart, or writes it there. Within a tile's 32 steps even and odd ones
     /// are added for themselves; blocks follow each other in order, each with its four products of parts.
-    pub fn multiply(self, all: &Product<'_>, acc: &mut [f32], acc_row: usize) {
-        if all.rows == 0 || all.columns == 0 {
+    pub fn multiply(self, all: &Product<'_>, add: bool, acc: &mut [f32], acc_row: usize) {
+        if all.rows == 0 || all.columns == 0 || all.runs.is_empty() {
             return;
         }
         // What the kernels read and write lies inside the slices.
         all.check(acc, acc_row);
-        let one_row = all.rows <= SIDE;
+        let mut call = Call {
+            sizes: [0; 64],
+            acc: core::ptr::null_mut(),
+            add: usize::from(add),
+            acc_row: 4 * acc_row,
+            acc_rows: 4 * SIDE * acc_row,
+            a: core::ptr::null(),
+            a_step: 2 * all.a_step,
+            b: core::ptr::null(),
+            b_step: 2 * all.b_step,
+            runs_end: all.runs.as_ptr_range().end,
+            a_low: 2 * all.a_low,
+            b_low: 2 * all.b_low,
+            a_row: 2 * all.a_row,
+            b_row: 2 * all.b_row,
+        };
+        let (one_row, mut before) = (all.rows <= SIDE, (0, 0));
         let mut c = 0;
         while c < all.columns {
             let columns = if one_row { long(all.columns - c) } else { (all.columns - c).min(2 * SIDE) };
             let mut r = 0;
             while r < all.rows {
                 let rows = if columns <= SIDE { long(all.rows - r) } else { (all.rows - r).min(2 * SIDE) };
-                let call = Call {
-                    sizes: sizes(rows, columns),
-                    acc: acc[r * acc_row + c..].as_mut_ptr(),
-                    acc_row: 4 * acc_row,
-                    acc_rows: 4 * SIDE * acc_row,
-                    a: all.a.as_ptr().wrapping_add(r * all.a_row),
-                    a_step: 2 * all.a_step,
-                    b: all.b.as_ptr().wrapping_add(2 * c),
-                    b_step: 2 * all.b_step,
-                    runs_end: all.runs.as_ptr_range().end,
-                    a_low: 2 * all.a_low,
-                    b_low: 2 * all.b_low,
-                    a_row: 2 * all.a_row,
-                    b_row: 2 * all.b_row,
-                };
+                if (rows, columns) != before {
+                    (before, call.sizes) = ((rows, columns), sizes(rows, columns));
+                }
+                call.acc = acc[r * acc_row + c..].as_mut_ptr();
+                call.a = all.a.as_ptr().wrapping_add(r * all.a_row);
+                call.b = all.b.as_ptr().wrapping_add(2 * c);
                 let kernel = match (rows.div_ceil(SIDE), columns.div_ceil(SIDE)) {
                     (1, 1) => kernel_1x1,
                     (2, 1) => kernel_2x1,
@@ -194,23 +203,24 @@ macro_rules! add {
 macro_rules! kernel {
     ($name:ident: $([$($tile:literal $bytes:literal),*])*; $($line:expr),* $(,)?) => {
         /// # Safety
-        /// The instructions, and a product inside its slices.
+        /// The instructions, and a product inside its slices, with a run.
         unsafe fn $name(call: &Call, runs: &[Run]) {
-            if runs.is_empty() {
-                return;
-            }
             // SAFETY: the caller's promise. No register of tiles is in use: nothing else here knows them.
             unsafe {
                 asm!(
                     "ldtilecfg [{call}]",
+                    // All tiles are zeros now.
+                    "cmp qword ptr [{call} + {add}], 0",
+                    "je 2f",
                     "mov {n}, [{call} + {acc_row}]",
                     "mov {t}, [{call} + {acc}]",
                     $($(concat!("tileloadd tmm", $tile, ", [{t} + {n} + ", $bytes, "]"),)* "add {t}, [{call} + {acc_rows}]",)*
+                    "2:",
                     "mov {a_row}, [{call} + {at_a_row}]",
                     "mov {b_row}, [{call} + {at_b_row}]",
                     "mov {rows}, {a_row}",
                     "shl {rows}, 4",
-                    "2:",
+                    "3:",
                     "mov {a}, [{runs}]",
                     "add {a}, {a}",
                     "add {a}, [{call} + {at_a}]",
@@ -218,17 +228,17 @@ macro_rules! kernel {
                     "add {b}, {b}",
                     "add {b}, [{call} + {at_b}]",
                     "mov {n}, [{runs} + 16]",
-                    "3:",
+                    "4:",
                     "mov {u}, {b}",
                     "add {u}, [{call} + {at_b_low}]",
                     $($line,)*
                     "add {a}, [{call} + {a_step}]",
                     "add {b}, [{call} + {b_step}]",
                     "dec {n}",
-                    "jnz 3b",
+                    "jnz 4b",
                     "add {runs}, 24",
                     "cmp {runs}, [{call} + {runs_end}]",
-                    "jb 2b",
+                    "jb 3b",
                     "mov {n}, [{call} + {acc_row}]",
                     "mov {t}, [{call} + {acc}]",
                     $($(concat!("tilestored [{t} + {n} + ", $bytes, "], tmm", $tile),)* "add {t}, [{call} + {acc_rows}]",)*
@@ -244,6 +254,7 @@ macro_rules! kernel {
                     b_row = out(reg) _,
                     rows = out(reg) _,
                     acc = const offset_of!(Call, acc),
+                    add = const offset_of!(Call, add),
                     acc_row = const offset_of!(Call, acc_row),
                     acc_rows = const offset_of!(Call, acc_rows),
                     at_a = const offset_of!(Call, a),
