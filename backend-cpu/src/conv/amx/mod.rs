@@ -10,7 +10,7 @@ pub use window::Weights;
 use crate::arch::amx::{DEPTH, SIDE};
 
 /// Whether tiles are filled well enough by so many pixels, and by runs of steps that are so long.
-fn worthwhile(pixels: usize, runs: impl Iterator<Item = usize> + Clone) -> bool {
+fn filled(pixels: usize, runs: impl Iterator<Item = usize> + Clone) -> bool {
     let padded: usize = runs.clone().map(|run| run.next_multiple_of(DEPTH)).sum();
     pixels.next_multiple_of(SIDE) * padded <= 2 * pixels * runs.sum::<usize>()
 }

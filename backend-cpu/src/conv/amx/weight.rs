@@ -1,9 +1,6 @@
 //! The weight pass by tiles: rows of dy, turned, times lines of x.
 
-use super::{
-    lines::Paired,
-    worthwhile,
-};
+use super::{filled, lines::Paired};
 use crate::{
     Cpu, Memory,
     arch::amx::{self, Amx, DEPTH, Product, Run, SIDE, words, words_mut},
@@ -15,6 +12,9 @@ use crate::{
 };
 use core::ops::Range;
 use half::f16;
+
+/// Fewest products of a pixel for each of its elements that are worth their conversion.
+const PRODUCTS: usize = 96;
 
 /// What one thread has converted for the weight pass.
 pub struct Rows<'a> {
@@ -32,7 +32,9 @@ impl<'a> Rows<'a> {
     /// Whether the unit is to be used for a weight pass.
     pub fn unit(cpu: &Cpu, shape: &Shape, [x, dy]: [&Memory; 2]) -> Option<Amx> {
         let halves = matches!((x, dy), (Memory::F16(_), Memory::F16(_)));
-        cpu.isa().amx().filter(|_| halves && shape.outs >= SIDE / 2 && worthwhile(SIDE, core::iter::once(shape.y[2])))
+        let worthwhile = shape.weights() * shape.outs >= PRODUCTS * (shape.depth + shape.outs);
+        let filled = filled(shape.outs, core::iter::once(shape.y[2]));
+        cpu.isa().amx().filter(|_| halves && worthwhile && filled)
     }
 
     /// Room for rows of so many output channels.

@@ -1,6 +1,6 @@
 //! Rows of a result from rows of an operand, by tiles.
 
-use super::{lines::Split, worthwhile};
+use super::{filled, lines::Split};
 use crate::{
     Cpu, Memory,
     arch::amx::{Amx, DEPTH, Lines, Product, Run, SIDE, words, words_mut},
@@ -22,6 +22,8 @@ use std::sync::OnceLock;
 const WIDTH: usize = 2 * SIDE;
 /// Blocks of weights that all pixels meet before the next do: 64 KiB.
 const BLOCKS: usize = 16;
+/// Fewest products of an element that are worth its conversion.
+const PRODUCTS: usize = 32;
 /// Blocks that one thread packs at a time.
 const PACKED: usize = 4;
 
@@ -110,8 +112,9 @@ impl<'c> Weights<'c> {
     pub fn new(cpu: &'c Cpu, shape: &Shape, pass: Pass, all: &Correlation, [x, w]: [&Memory; 2]) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(_), Memory::F16(w)) = (x, w) else { return None };
-        let filled = |phase: &Phase| worthwhile(phase.count, phase.runs.iter().map(|run| run.depth));
-        if all.phases.is_empty() || !all.phases.iter().all(filled) {
+        let filled = |phase: &Phase| filled(phase.count, phase.runs.iter().map(|run| run.depth));
+        // Products that an element of the lines enters, for which it is converted.
+        if all.columns * shape.taps() < PRODUCTS || all.phases.is_empty() || !all.phases.iter().all(filled) {
             return None;
         }
         let group = |i: usize| Panels::new(cpu, unit, shape, pass, all, &w[i * shape.outs * shape.weights()..]);
