@@ -55,7 +55,9 @@ fn bits(cpu: &Cpu, len: usize, run: impl FnOnce(Store<'_, Cpu>)) -> Vec<u32> {
 
 /// What both devices say of a launch with operands of so many elements: of whole numbers, finite or not, they say the same;
 /// of others they do not, if the unit is `used`.
-fn compare(cpus: &[Cpu; 2], what: &str, used: bool, lens: [usize; 3], launch: impl Fn(&Cpu, [&Memory; 2], Store<'_, Cpu>)) {
+fn compare(
+    cpus: &[Cpu; 2], what: &str, used: bool, lens: [usize; 3], launch: impl Fn(&Cpu, [&Memory; 2], Store<'_, Cpu>),
+) {
     for (a_wild, b_wild) in [(false, false), (true, false), (false, true)] {
         let of = |cpu: &Cpu| {
             let (a, b) = (whole(cpu, lens[0], 1024, a_wild, 1), whole(cpu, lens[1], 2, b_wild, 2));
@@ -81,9 +83,14 @@ fn compare(cpus: &[Cpu; 2], what: &str, used: bool, lens: [usize; 3], launch: im
 #[test]
 fn products() {
     let Some(cpus) = both(2) else { return };
-    for (m, n, k, used) in
-        [(70, 40, 100, true), (300, 16, 64, true), (129, 33, 600, true), (200, 64, 27, true), (96, 96, 7, false), (20, 400, 64, false)]
-    {
+    for (m, n, k, used) in [
+        (70, 40, 100, true),
+        (300, 16, 64, true),
+        (129, 33, 600, true),
+        (200, 64, 27, true),
+        (96, 96, 7, false),
+        (20, 400, 64, false),
+    ] {
         for turned in 0..4 {
             let mut p = Gemm::new(m, n, k).unwrap();
             p = if turned & 1 == 1 { p.transpose_a().unwrap() } else { p };

@@ -5,7 +5,7 @@
 //! their pieces may depend on the number of threads.
 
 #[cfg(target_arch = "x86_64")]
-use super::amx::Rows;
+use super::amx::Operands;
 use super::{
     Shape,
     lines::{Held, Lines},
@@ -43,6 +43,31 @@ struct Plan {
     piece: usize,
 }
 
+/// Rows of dy, output channels of one group, and kernel rows. From one kernel row to the next the sums are `block`
+/// channels apart.
+#[derive(Clone)]
+pub struct Piece {
+    pub rows: Range<usize>,
+    pub outs: Range<usize>,
+    pub kernel: Range<usize>,
+    pub block: usize,
+}
+
+impl Piece {
+    /// The lines of x that it reads.
+    pub const fn inputs<'a>(&self, shape: &Shape, x: &'a Memory) -> Lines<'a> {
+        Lines {
+            data: x,
+            pixels: shape.x[2],
+            channels: shape.x[3],
+            from: self.outs.start / shape.outs * shape.depth,
+            depth: shape.depth,
+            before: shape.pad[1],
+            line: shape.line(),
+        }
+    }
+}
+
 impl Plan {
     fn of(shape: &Shape, isa: Isa, threads: usize) -> Self {
         let rows = shape.y[0] * shape.y[1];
@@ -56,7 +81,7 @@ impl Plan {
         let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
         let kernel = even(shape.kernel[0], shape.kernel[0].div_ceil(parts));
         let parts = shape.kernel[0].div_ceil(kernel);
-        let (wanted, height) = (wanted.div_ceil(parts), isa.tile_rows(run.min(isa.tile_columns())));
+        let (wanted, height) = (wanted.div_ceil(parts), height(isa, run));
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
         Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece: block * run * kernel }
     }
@@ -70,6 +95,15 @@ impl Plan {
     }
 }
 
+/// Output channels of a tile.
+fn height(isa: Isa, run: usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if isa.amx().is_some() {
+        return 2 * crate::arch::amx::SIDE;
+    }
+    isa.tile_rows(run.min(isa.tile_columns()))
+}
+
 impl Cpu {
     pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::of(&y, self.isa());
@@ -77,16 +111,26 @@ impl Cpu {
         let (plan, len) = (Plan::of(shape, self.isa(), self.threads()), shape.weights());
         let rows = shape.y[0] * shape.y[1];
         let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
+        #[cfg(target_arch = "x86_64")]
+        let operands = Operands::new(self, shape, x, dy);
         let mut sums = self.zeros(pieces * plan.piece);
         self.pieces_of(shape.cost(), &mut sums, plan.piece, |piece, sums| {
             let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);
             let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
             let (group, slice) = (rest % shape.groups, rest / shape.groups);
             let first = block * plan.block;
-            let outs = group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block);
-            let rows = rows * slice / plan.slices..rows * (slice + 1) / plan.slices;
-            let kernel = i..shape.kernel[0].min(i + plan.kernel);
-            self.kernel_rows(shape, x, dy, rows, outs, kernel, plan.block, sums);
+            let piece = Piece {
+                rows: rows * slice / plan.slices..rows * (slice + 1) / plan.slices,
+                outs: group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block),
+                kernel: i..shape.kernel[0].min(i + plan.kernel),
+                block: plan.block,
+            };
+            let plain = |piece: &Piece, sums: &mut [f32]| self.kernel_rows(shape, x, dy, piece, sums);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(operands) = &operands {
+                return operands.add(self, shape, &piece, sums, plain);
+            }
+            plain(&piece, sums);
         });
         let (cost, sums) = (Cost::elements(sums.len()), &*sums);
         let seen = destination(y, shape.y[3] * len).each(self, cost, len, |o, part| {
@@ -103,58 +147,31 @@ impl Cpu {
         merge(&epilogue, &seen, |row| table.merge(to, row));
     }
 
-    /// Adds the gradient of some kernel rows of some output channels of one group, over some rows of dy. From one kernel
-    /// row to the next the sums are `block` channels apart.
-    #[expect(clippy::too_many_arguments, reason = "what a piece of the work depends on")]
-    fn kernel_rows(
-        &self, shape: &Shape, x: &Memory, dy: &Memory, rows: Range<usize>, outs: Range<usize>, kernel: Range<usize>,
-        block: usize, sums: &mut [f32],
-    ) {
+    /// Adds the gradient of a piece to its sums.
+    fn kernel_rows(&self, shape: &Shape, x: &Memory, dy: &Memory, piece: &Piece, sums: &mut [f32]) {
+        let Piece { rows, outs, kernel, block } = piece.clone();
         // All channels of a row are converted fastest.
         let all = shape.groups == 1;
         let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
         let gradients =
             Lines { data: dy, pixels: shape.y[2], channels: shape.y[3], from, depth, before: 0, line: shape.y[2] };
-        let inputs = Lines {
-            data: x,
-            pixels: shape.x[2],
-            channels: shape.x[3],
-            from: outs.start / shape.outs * shape.depth,
-            depth: shape.depth,
-            before: shape.pad[1],
-            line: shape.line(),
-        };
+        let inputs = piece.inputs(shape, x);
         let (mut gradient, mut lines) =
             (self.scratch(gradients.step()), Held::new(self, inputs.step(), 1, shape.kernel[0], shape.dilation[0]));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
-        #[cfg(target_arch = "x86_64")]
-        let mut tiles_of = Rows::unit(self, shape, [x, dy])
-            .and_then(|unit| Rows::new(self, unit, shape, inputs, dy, outs.len()));
         for row in rows {
             let (image, p) = (row / shape.y[1], row % shape.y[1]);
-            #[cfg(target_arch = "x86_64")]
-            let mut by_tiles = tiles_of.as_mut().and_then(|tiles| tiles.turn(shape, row, &outs).then_some(tiles));
-            let mut converted = false;
+            gradients.convert(self, row, &mut gradient);
             for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
                 let Some(u) = shape.row(p, i) else { continue };
-                let row_of_x = image * shape.x[1] + u;
-                #[cfg(target_arch = "x86_64")]
-                if let Some(tiles) = &mut by_tiles
-                    && tiles.add(shape, row_of_x, i, outs.len(), sums)
-                {
-                    continue;
-                }
-                if !converted {
-                    gradients.convert(self, row, &mut gradient);
-                    converted = true;
-                }
+                let row = image * shape.x[1] + u;
                 let convert = |_: usize, line: &mut [f32]| {
-                    inputs.convert(self, row_of_x, line);
+                    inputs.convert(self, row, line);
                     true
                 };
-                let (line, _) = lines.find(row_of_x, i, convert);
+                let (line, _) = lines.find(row, i, convert);
                 let line = &lines.of_group(0)[line..];
                 for j in (0..shape.kernel[1]).step_by(together) {
                     let columns = together * shape.depth;

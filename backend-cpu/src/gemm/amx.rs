@@ -119,7 +119,9 @@ impl Panels<'_> {
 
 impl Cpu {
     /// Rows `first..` of a product, whatever was in their sums: false if a is not finite there.
-    pub(super) fn sums_by_tiles(&self, amx: Amx, a: Halves<'_>, first: usize, b: &Panels<'_>, sums: &mut [f32]) -> bool {
+    pub(super) fn sums_by_tiles(
+        &self, amx: Amx, a: Halves<'_>, first: usize, b: &Panels<'_>, sums: &mut [f32],
+    ) -> bool {
         let rows = sums.len() / b.columns;
         let block = b.width * DEPTH;
         let mut packed = self.scratch(rows.next_multiple_of(SIDE) * ROW / 2);

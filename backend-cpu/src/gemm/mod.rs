@@ -18,8 +18,8 @@ use crate::{
     seen::Seen,
 };
 use core::ops::Range;
-use std::sync::OnceLock;
 use gradscale_core::{backend::Store, ops::Gemm};
+use std::sync::OnceLock;
 
 /// Steps of k between two visits to the accumulators: a panel of 64 columns takes 128 KiB, one of 16 the first cache.
 const DEPTH: usize = 512;

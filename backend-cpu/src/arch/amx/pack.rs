@@ -6,10 +6,10 @@
 use super::{Amx, DEPTH, SIDE};
 use core::arch::x86_64::{
     __m256i, __m512i, __mmask16, __mmask32, _mm256_maskz_loadu_epi16, _mm512_and_si512, _mm512_castps_si512,
-    _mm512_castsi512_ps, _mm512_castsi512_si256, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_extracti64x4_epi64,
-    _mm512_mask_storeu_epi16, _mm512_maskz_loadu_epi16, _mm512_max_epu16, _mm512_or_si512, _mm512_permutex2var_epi16,
-    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_slli_epi32,
-    _mm512_storeu_si512, _mm512_sub_ps, _mm512_cmpge_epu16_mask, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+    _mm512_castsi512_ps, _mm512_castsi512_si256, _mm512_cmpge_epu16_mask, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
+    _mm512_extracti64x4_epi64, _mm512_mask_storeu_epi16, _mm512_maskz_loadu_epi16, _mm512_max_epu16, _mm512_or_si512,
+    _mm512_permutex2var_epi16, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_shuffle_i32x4,
+    _mm512_slli_epi32, _mm512_storeu_si512, _mm512_sub_ps, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
     _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 use half::f16;
@@ -50,11 +50,17 @@ impl Amx {
         unsafe { split(x, step, low, out) }
     }
 
+    /// Whether all halves are finite.
+    pub fn finite(self, x: &[f16]) -> bool {
+        // SAFETY: the token proves the features.
+        unsafe { all_finite(x) }
+    }
+
     /// Every half, by its bits, with the one that lies `apart` elements behind it, which is zero behind the end; in parts.
-    pub fn pairs(self, x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) -> bool {
+    pub fn pairs(self, x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) {
         assert!(2 * x.len() == high.len() && 2 * x.len() == low.len());
         // SAFETY: the token proves the features; both parts have room for two elements for each of x.
-        unsafe { pairs(x, apart, high, low) }
+        unsafe { pairs(x, apart, high, low) };
     }
 
     /// The tile of the first operand that has these lines as rows: 16 of 32 elements, `row` apart, and the lower parts
@@ -87,10 +93,7 @@ const fn mask(len: usize) -> __mmask32 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn parts(x: __m512i) -> [__m512i; 2] {
     let upper = _mm512_set1_epi32(0xFFFF_0000u32.cast_signed());
-    let wide = [
-        _mm512_cvtph_ps(_mm512_castsi512_si256(x)),
-        _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(x)),
-    ];
+    let wide = [_mm512_cvtph_ps(_mm512_castsi512_si256(x)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(x))];
     let rest = wide.map(|wide| {
         let high = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(wide), upper));
         _mm512_castps_si512(_mm512_sub_ps(wide, high))
@@ -129,6 +132,13 @@ fn larger(most: __m512i, x: __m512i) -> __m512i {
 }
 
 /// # Safety
+/// The features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn all_finite(x: &[f16]) -> bool {
+    x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7FFF)) < 0x7C00
+}
+
+/// # Safety
 /// The features, and room for the last block of lower parts.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn split(x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
@@ -153,8 +163,7 @@ unsafe fn split(x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
 /// # Safety
 /// The features, and room for two elements in both parts for each of x.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) -> bool {
-    let mut most = _mm512_setzero_si512();
+unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) {
     for i in (0..x.len()).step_by(16) {
         let len = (x.len() - i).min(16);
         let second = x.len().saturating_sub(i.saturating_add(apart)).min(16);
@@ -162,12 +171,10 @@ unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) -> b
         unsafe {
             let halves = beside(x.as_ptr().add(i), len, x.as_ptr().wrapping_add(i + apart), second);
             let [h, l] = parts(halves);
-            most = larger(most, halves);
             _mm512_mask_storeu_epi16(high.as_mut_ptr().add(2 * i).cast(), mask(2 * len), h);
             _mm512_mask_storeu_epi16(low.as_mut_ptr().add(2 * i).cast(), mask(2 * len), l);
         }
     }
-    finite(most)
 }
 
 /// Elements of two lines, side by side.
@@ -241,8 +248,10 @@ fn transpose(x: [__m512i; SIDE]) -> [__m512i; SIDE] {
     let mut out = four;
     for c in 0..4 {
         let [a, b, d, e] = [four[c], four[4 + c], four[8 + c], four[12 + c]];
-        let (ab_even, ab_odd) = (_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b));
-        let (de_even, de_odd) = (_mm512_shuffle_i32x4::<0b10_00_10_00>(d, e), _mm512_shuffle_i32x4::<0b11_01_11_01>(d, e));
+        let (ab_even, ab_odd) =
+            (_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b));
+        let (de_even, de_odd) =
+            (_mm512_shuffle_i32x4::<0b10_00_10_00>(d, e), _mm512_shuffle_i32x4::<0b11_01_11_01>(d, e));
         out[c] = _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_even, de_even);
         out[4 + c] = _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_odd, de_odd);
         out[8 + c] = _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_even, de_even);

@@ -26,7 +26,7 @@ fn every_half_is_the_sum_of_its_parts() {
             // Lower parts behind upper ones, block by block.
             let mut out = [u16::MAX; 4 * DEPTH];
             let finite = amx.split(x, 2 * DEPTH, DEPTH, &mut out);
-            assert_eq!(finite, x.iter().all(|x| x.is_finite()));
+            assert_eq!([finite, amx.finite(x)], [x.iter().all(|x| x.is_finite()); 2]);
             let at = |i: usize| i / DEPTH * 2 * DEPTH + i % DEPTH;
             for (i, x) in x.iter().enumerate().filter(|(_, x)| x.is_finite()) {
                 assert_eq!(value(out[at(i)], out[at(i) + DEPTH]), x.to_f32(), "{:#06x}", x.to_bits());
@@ -82,7 +82,7 @@ fn pairs_are_side_by_side() {
         let x = halves(len, 2);
         let (mut high, mut low) = (vec![0; 2 * len], vec![0; 2 * len]);
         let bits: Vec<u16> = x.iter().map(|x| x.to_bits()).collect();
-        assert!(amx.pairs(&bits, apart, &mut high, &mut low));
+        amx.pairs(&bits, apart, &mut high, &mut low);
         for i in 0..len {
             let second = x.get(i + apart).map_or(0.0, |x| x.to_f32());
             let got = [2 * i, 2 * i + 1].map(|at| value(high[at], low[at]));
@@ -170,7 +170,9 @@ fn products_stay_inside() {
             rows,
             columns: 2,
         };
-        std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| amx.multiply(&product, false, &mut vec![0.0; acc], 2)))
+        std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            amx.multiply(&product, false, &mut vec![0.0; acc], 2)
+        }))
     };
     let run = Run { a: 0, b: 0, blocks: 1 };
     assert!(multiply(run, 2, 4).is_ok());

@@ -25,7 +25,8 @@ impl Lines<'_> {
             return data;
         }
         room.clear();
-        data.chunks_exact(self.channels.max(1)).for_each(|pixel| room.extend(&pixel[self.from..self.from + self.depth]));
+        data.chunks_exact(self.channels.max(1))
+            .for_each(|pixel| room.extend(&pixel[self.from..self.from + self.depth]));
         room
     }
 }
@@ -39,7 +40,8 @@ impl Split<'_> {
     /// Converts a row: false if not all of it is finite.
     pub fn convert(&self, row: usize, line: &mut [f32]) -> bool {
         let (mut room, part, line) = (vec![], self.part(), words_mut(line));
-        let (x, before) = (self.lines.halves(row, &mut room), self.lines.before.min(self.lines.line) * self.lines.depth);
+        let (x, before) =
+            (self.lines.halves(row, &mut room), self.lines.before.min(self.lines.line) * self.lines.depth);
         let finite = self.unit.split(x, DEPTH, part, &mut line[before..]);
         for part in line.chunks_exact_mut(part) {
             part[..before].fill(0);
@@ -67,8 +69,8 @@ impl Paired<'_> {
         2 * self.pixels * self.lines.depth
     }
 
-    /// Converts a row: false if not all of it is finite.
-    pub fn convert(&self, cpu: &Cpu, row: usize, line: &mut [f32]) -> bool {
+    /// Converts a row, which is finite.
+    pub fn convert(&self, cpu: &Cpu, row: usize, line: &mut [f32]) {
         let (mut room, len) = (vec![], self.pixels * self.lines.depth);
         let x = self.lines.halves(row, &mut room);
         // With zeros around them; a half in the place of every second one.
@@ -77,6 +79,6 @@ impl Paired<'_> {
         let padded = words_mut(&mut padded);
         padded[before..before + x.len()].iter_mut().zip(x).for_each(|(to, x)| *to = x.to_bits());
         let (high, low) = words_mut(line).split_at_mut(self.part());
-        self.unit.pairs(&padded[..len], self.apart, high, low)
+        self.unit.pairs(&padded[..len], self.apart, high, low);
     }
 }

@@ -4,7 +4,7 @@ mod lines;
 mod weight;
 mod window;
 
-pub use weight::Rows;
+pub use weight::Operands;
 pub use window::Weights;
 
 use crate::arch::amx::{DEPTH, SIDE};

@@ -1,13 +1,13 @@
 //! The weight pass by tiles: rows of dy, turned, times lines of x.
+//!
+//! Several rows at a time, so that tiles of sums stay in the unit for as long as it takes to fetch them.
 
 use super::{filled, lines::Paired};
 use crate::{
     Cpu, Memory,
     arch::amx::{self, Amx, DEPTH, Product, Run, SIDE, words, words_mut},
-    conv::{
-        Shape,
-        lines::{Held, Lines},
-    },
+    conv::{Shape, lines::Held, weight::Piece},
+    parallel::Cost,
     scratch::Scratch,
 };
 use core::ops::Range;
@@ -15,90 +15,160 @@ use half::f16;
 
 /// Fewest products of a pixel for each of its elements that are worth their conversion.
 const PRODUCTS: usize = 96;
+/// Pixels of rows that are worked on together, more or less.
+const PIXELS: usize = 256;
 
-/// What one thread has converted for the weight pass.
-pub struct Rows<'a> {
-    cpu: &'a Cpu,
+/// The operands of a weight pass that the unit takes.
+pub struct Operands<'a> {
     unit: Amx,
+    x: &'a Memory,
     dy: &'a [f16],
-    inputs: Paired<'a>,
-    lines: Held<'a>,
-    /// A row of dy: all pixels of each output channel, which are `2 * part + DEPTH` apart.
-    gradient: Scratch<'a>,
+    /// Which rows of x and of dy are finite.
+    finite: [Vec<bool>; 2],
+    /// Rows of dy that are worked on together.
+    together: usize,
+    /// Pixels of a row of dy, as many as fill its last block.
     part: usize,
 }
 
-impl<'a> Rows<'a> {
-    /// Whether the unit is to be used for a weight pass.
-    pub fn unit(cpu: &Cpu, shape: &Shape, [x, dy]: [&Memory; 2]) -> Option<Amx> {
-        let halves = matches!((x, dy), (Memory::F16(_), Memory::F16(_)));
+/// What one thread has converted for the weight pass.
+struct Rows<'a> {
+    inputs: Paired<'a>,
+    lines: Held<'a>,
+    /// Rows of dy: all pixels of each output channel, upper and lower parts.
+    gradients: Scratch<'a>,
+    runs: Vec<Run>,
+}
+
+impl<'a> Operands<'a> {
+    /// The operands, if the unit is to be used for them.
+    pub fn new(cpu: &Cpu, shape: &Shape, x: &'a Memory, dy: &'a Memory) -> Option<Self> {
+        let unit = cpu.isa().amx()?;
+        let (Memory::F16(halves), Memory::F16(dy)) = (x, dy) else { return None };
         let worthwhile = shape.weights() * shape.outs >= PRODUCTS * (shape.depth + shape.outs);
-        let filled = filled(shape.outs, core::iter::once(shape.y[2]));
-        cpu.isa().amx().filter(|_| halves && worthwhile && filled)
-    }
-
-    /// Room for rows of so many output channels.
-    pub fn new(cpu: &'a Cpu, unit: Amx, shape: &Shape, lines: Lines<'a>, dy: &'a Memory, outs: usize) -> Option<Self> {
-        let Memory::F16(dy) = dy else { return None };
+        if !worthwhile || !filled(shape.outs, core::iter::once(shape.y[2])) {
+            return None;
+        }
+        let finite = [(halves, shape.x), (dy, shape.y)].map(|(data, shape)| {
+            let row = shape[2] * shape[3];
+            let count = shape[0] * shape[1];
+            cpu.parts(Cost::elements(count * row), count, |i| unit.finite(&data[i * row..(i + 1) * row]))
+        });
         let part = shape.y[2].next_multiple_of(DEPTH);
-        let inputs = Paired {
-            lines,
-            unit,
-            apart: shape.stride[1] * shape.depth,
-            pixels: (part - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1,
-        };
-        let lines = Held::new(cpu, inputs.part(), 1, shape.kernel[0], shape.dilation[0]);
-        // Two bf16 in the place of an f32.
-        let gradient = cpu.scratch(outs.next_multiple_of(SIDE) * (2 * part + DEPTH) / 2);
-        Some(Self { cpu, unit, dy, inputs, lines, gradient, part })
+        // Lines of rows between which others lie are not kept for the next ones.
+        let together = if shape.dilation[0] == 1 { (PIXELS / part).clamp(1, shape.y[1]) } else { 1 };
+        Some(Self { unit, x, dy, finite, together, part })
     }
 
-    /// Takes some channels of a row of dy: false if something is not finite.
-    pub fn turn(&mut self, shape: &Shape, row: usize, outs: &Range<usize>) -> bool {
-        let (pixels, channels) = (shape.y[2], shape.y[3]);
-        let (step, gradient) = (2 * self.part + DEPTH, words_mut(&mut self.gradient));
-        let first = row * pixels * channels;
-        outs.clone().step_by(SIDE).zip(gradient.chunks_exact_mut(SIDE * step)).all(|(o, out)| {
-            (0..pixels).step_by(DEPTH).all(|q| {
-                let lines = amx::Lines {
-                    data: &self.dy[first + q * channels + o..],
-                    step: channels,
-                    count: DEPTH.min(pixels - q),
-                    len: SIDE.min(outs.end - o),
-                    steps: true,
-                };
-                self.unit.rows(&lines, step, self.part, &mut out[q..])
-            })
+    /// Adds the gradient of a piece; `plain` adds that of rows that are not finite, or have such neighbours.
+    pub fn add(&self, cpu: &Cpu, shape: &Shape, piece: &Piece, sums: &mut [f32], plain: impl Fn(&Piece, &mut [f32])) {
+        let mut rows = self.rows(cpu, shape, piece);
+        let mut first = piece.rows.start;
+        while first < piece.rows.end {
+            // Within an image, wherever a piece begins.
+            let end = (first / shape.y[1] + 1) * shape.y[1];
+            let part = first..piece.rows.end.min(end).min(first + self.together);
+            first = part.end;
+            if self.is_finite(shape, &part) {
+                self.turn(shape, &part, &piece.outs, words_mut(&mut rows.gradients));
+                self.add_rows(cpu, shape, &part, piece, &mut rows, sums);
+            } else {
+                plain(&Piece { rows: part, ..piece.clone() }, sums);
+            }
+        }
+    }
+
+    fn rows<'b>(&'b self, cpu: &'b Cpu, shape: &Shape, piece: &Piece) -> Rows<'b> {
+        let inputs = Paired {
+            lines: piece.inputs(shape, self.x),
+            unit: self.unit,
+            apart: shape.stride[1] * shape.depth,
+            pixels: (self.part - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1,
+        };
+        let held = shape.kernel[0] + (self.together - 1) * shape.stride[0];
+        Rows {
+            inputs,
+            lines: Held::new(cpu, inputs.part(), 1, held, shape.dilation[0]),
+            // Two bf16 in the place of an f32.
+            gradients: cpu.scratch(self.together * self.row(&piece.outs) / 2),
+            runs: vec![],
+        }
+    }
+
+    /// Elements from one turned row of dy to the next, and from one of its channels to the next.
+    fn row(&self, outs: &Range<usize>) -> usize {
+        outs.len().next_multiple_of(SIDE) * self.channel()
+    }
+
+    fn channel(&self) -> usize {
+        2 * self.part + DEPTH
+    }
+
+    /// Whether rows of dy, and all that they meet, are finite.
+    fn is_finite(&self, shape: &Shape, rows: &Range<usize>) -> bool {
+        let [x, dy] = &self.finite;
+        rows.clone().all(|row| {
+            let (image, p) = (row / shape.y[1], row % shape.y[1]);
+            let mut met = (0..shape.kernel[0]).filter_map(|i| shape.row(p, i));
+            dy[row] && met.all(|u| x[image * shape.x[1] + u])
         })
     }
 
-    /// Adds the products with kernel row `i`, which reads `row` of x, to the sums of so many channels: false if the row is
-    /// not finite.
-    pub fn add(&mut self, shape: &Shape, row: usize, i: usize, outs: usize, sums: &mut [f32]) -> bool {
-        let (inputs, cpu) = (self.inputs, self.cpu);
-        let (line, finite) = self.lines.find(row, i, |_, line| inputs.convert(cpu, row, line));
-        if !finite {
-            return false;
+    /// Turns some channels of rows of dy.
+    fn turn(&self, shape: &Shape, rows: &Range<usize>, outs: &Range<usize>, out: &mut [u16]) {
+        let (pixels, channels) = (shape.y[2], shape.y[3]);
+        for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.row(outs))) {
+            for (o, out) in outs.clone().step_by(SIDE).zip(out.chunks_exact_mut(SIDE * self.channel())) {
+                for q in (0..pixels).step_by(DEPTH) {
+                    let lines = amx::Lines {
+                        data: &self.dy[(row * pixels + q) * channels + o..],
+                        step: channels,
+                        count: DEPTH.min(pixels - q),
+                        len: SIDE.min(outs.end - o),
+                        steps: true,
+                    };
+                    self.unit.rows(&lines, self.channel(), self.part, &mut out[q..]);
+                }
+            }
         }
+    }
+
+    /// Adds the products of turned rows of dy with the lines that each kernel row reads.
+    fn add_rows(
+        &self, cpu: &Cpu, shape: &Shape, part: &Range<usize>, piece: &Piece, rows: &mut Rows<'_>, sums: &mut [f32],
+    ) {
+        let Rows { inputs, lines, gradients, runs } = rows;
         let run = shape.kernel[1] * shape.depth;
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
-        for j in (0..shape.kernel[1]).step_by(together) {
-            let product = Product {
-                a: words(&self.gradient),
-                a_low: self.part,
-                a_row: 2 * self.part + DEPTH,
-                a_step: DEPTH,
-                b: &words(&self.lines.of_group(0)[line..])[2 * j * shape.dilation[1] * shape.depth..],
-                b_low: inputs.part(),
-                b_row: 4 * inputs.apart,
-                b_step: 2 * DEPTH * inputs.apart,
-                runs: &[Run { a: 0, b: 0, blocks: self.part / DEPTH }],
-                rows: outs,
-                columns: together * shape.depth,
-            };
-            self.unit.multiply(&product, true, &mut sums[j * shape.depth..], run);
+        for (i, sums) in piece.kernel.clone().zip(sums.chunks_mut((piece.block * run).max(1))) {
+            runs.clear();
+            for (at, row) in part.clone().enumerate() {
+                let (image, p) = (row / shape.y[1], row % shape.y[1]);
+                let Some(u) = shape.row(p, i) else { continue };
+                let convert = |_: usize, line: &mut [f32]| {
+                    inputs.convert(cpu, image * shape.x[1] + u, line);
+                    true
+                };
+                let (line, _) = lines.find(image * shape.x[1] + u, i, convert);
+                runs.push(Run { a: at * self.row(&piece.outs), b: 2 * line, blocks: self.part / DEPTH });
+            }
+            for j in (0..shape.kernel[1]).step_by(together) {
+                let product = Product {
+                    a: words(gradients),
+                    a_low: self.part,
+                    a_row: self.channel(),
+                    a_step: DEPTH,
+                    b: &words(lines.of_group(0))[2 * j * shape.dilation[1] * shape.depth..],
+                    b_low: inputs.part(),
+                    b_row: 4 * inputs.apart,
+                    b_step: 2 * DEPTH * inputs.apart,
+                    runs,
+                    rows: piece.outs.len(),
+                    columns: together * shape.depth,
+                };
+                self.unit.multiply(&product, true, &mut sums[j * shape.depth..], run);
+            }
         }
-        true
     }
 }

@@ -60,7 +60,10 @@ pub struct Window<'a, 'c, P> {
 
 /// Steps of one kernel row that a block has, by phase: as long as the phase's runs, cut into 32.
 fn blocks(phase: &Phase) -> impl Iterator<Item = Range<usize>> {
-    phase.runs.iter().flat_map(|run| (run.b..run.b + run.depth).step_by(DEPTH).map(|k| k..(run.b + run.depth).min(k + DEPTH)))
+    phase
+        .runs
+        .iter()
+        .flat_map(|run| (run.b..run.b + run.depth).step_by(DEPTH).map(|k| k..(run.b + run.depth).min(k + DEPTH)))
 }
 
 impl<'a> Panels<'a> {
@@ -176,7 +179,15 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
                         }
                     }
                     let sums = &mut sums[phase.first * all.results + group * all.columns..];
-                    all.multiply_by_tiles(weights.unit, phase, &mut self.runs, [lines, words(&panels.data)], split.part(), panels, sums);
+                    all.multiply_by_tiles(
+                        weights.unit,
+                        phase,
+                        &mut self.runs,
+                        [lines, words(&panels.data)],
+                        split.part(),
+                        panels,
+                        sums,
+                    );
                 }
                 first += all.kernel * row;
             }
