@@ -25,6 +25,8 @@ const PIECES: usize = 4;
 const SUMS: usize = 65_536;
 /// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
 const PIXELS: usize = 128;
+/// Output channels of the matrix unit's tiles.
+const HEIGHT: usize = 32;
 /// Most slices.
 const SLICES: usize = 16;
 
@@ -69,19 +71,21 @@ impl Piece {
 }
 
 impl Plan {
-    fn of(shape: &Shape, isa: Isa, threads: usize) -> Self {
+    /// `unit`: for the matrix unit, whose tiles are taller, and whose lines take more memory.
+    fn of(shape: &Shape, isa: Isa, unit: bool, threads: usize) -> Self {
         let rows = shape.y[0] * shape.y[1];
         let bytes = 2 * (shape.x.iter().product::<usize>() + shape.y.iter().product::<usize>());
         let gradient = 4 * (shape.y[3] * shape.weights()).max(1);
-        // A sixteenth of the operands' memory for sums.
-        let slices = (bytes / 16 / gradient).clamp(1, SLICES.min(rows.max(1)));
+        // A small part of the operands' memory for sums.
+        let slices = (bytes / if unit { 24 } else { 16 } / gradient).clamp(1, SLICES.min(rows.max(1)));
         let run = shape.kernel[1] * shape.depth;
         // Kernel rows that are worked on together convert each line once.
         let wanted = (PIECES * threads).div_ceil(slices * shape.groups);
         let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
         let kernel = even(shape.kernel[0], shape.kernel[0].div_ceil(parts));
         let parts = shape.kernel[0].div_ceil(kernel);
-        let (wanted, height) = (wanted.div_ceil(parts), height(isa, run));
+        let (wanted, height) =
+            (wanted.div_ceil(parts), if unit { HEIGHT } else { isa.tile_rows(run.min(isa.tile_columns())) });
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
         Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece: block * run * kernel }
     }
@@ -95,24 +99,19 @@ impl Plan {
     }
 }
 
-/// Output channels of a tile.
-fn height(isa: Isa, run: usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if isa.amx().is_some() {
-        return 2 * crate::arch::amx::SIDE;
-    }
-    isa.tile_rows(run.min(isa.tile_columns()))
-}
-
 impl Cpu {
     pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        let (plan, len) = (Plan::of(shape, self.isa(), self.threads()), shape.weights());
-        let rows = shape.y[0] * shape.y[1];
-        let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
         #[cfg(target_arch = "x86_64")]
         let operands = Operands::new(self, shape, x, dy);
+        #[cfg(target_arch = "x86_64")]
+        let unit = operands.is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        let unit = false;
+        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.threads()), shape.weights());
+        let rows = shape.y[0] * shape.y[1];
+        let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
         let mut sums = self.zeros(pieces * plan.piece);
         self.pieces_of(shape.cost(), &mut sums, plan.piece, |piece, sums| {
             let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);

@@ -16,7 +16,7 @@ use half::f16;
 /// Fewest products of a pixel for each of its elements that are worth their conversion.
 const PRODUCTS: usize = 96;
 /// Pixels of rows that are worked on together, more or less.
-const PIXELS: usize = 256;
+const PIXELS: usize = 160;
 
 /// The operands of a weight pass that the unit takes.
 pub struct Operands<'a> {
