@@ -1,0 +1,76 @@
+//! An optimizer's step that is only taken with gradients that are finite.
+
+use crate::{End, Outcome, Scaler};
+use burn::{
+    module::{Module, ModuleVisitor, Param},
+    optim::GradientsParams,
+    tensor::Tensor,
+};
+use std::convert::Infallible;
+
+/// Stands between the backward pass and the optimizer: takes what all sites have seen, and lets the step be taken if all
+/// gradients of parameters are finite.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    scaler: Scaler,
+}
+
+impl Guard {
+    /// For a model whose sites belong to this scaler.
+    #[must_use]
+    pub fn new(scaler: &Scaler) -> Self {
+        Self { scaler: scaler.clone() }
+    }
+
+    /// One step: runs the batch forward and backward, again if it does not fit FP16 at the exponents in force, and lets
+    /// `update` take an optimizer's step. Where the batch is left out, the model comes back as it was and `update` is not
+    /// called. `loss` is called once for each pass; dropout draws anew.
+    pub fn step<M: Module>(
+        &self, model: M, loss: impl Fn(&M) -> Tensor<1>, update: impl FnOnce(M, GradientsParams) -> M,
+    ) -> (M, Outcome) {
+        let pass = || {
+            let gradients = GradientsParams::from_grads(loss(&model).backward(), &model);
+            let found_inf = !finite(&model, &gradients);
+            Ok::<_, Infallible>((gradients, found_inf))
+        };
+        let Ok((gradients, outcome)) = self.scaler.run(pass);
+        let model = match gradients {
+            Some(gradients) => update(model, gradients),
+            None => model,
+        };
+        (model, outcome)
+    }
+
+    /// As [`Guard::step`] for a loop that calls `backward` itself: after the backward pass, or after those of several
+    /// micro-batches whose gradients were added. A batch that does not fit is left out
+    /// ([`Cause::Again`](crate::Cause::Again)), unless the same one comes again after [`End::Repeat`], which is only
+    /// answered where `repeatable` says that it can.
+    pub fn end<M: Module>(&self, model: &M, gradients: &GradientsParams, repeatable: bool) -> End {
+        self.scaler.end(!finite(model, gradients), repeatable)
+    }
+}
+
+/// Whether all gradients of a model's parameters are finite: one number is read from the device.
+fn finite<M: Module>(model: &M, gradients: &GradientsParams) -> bool {
+    let mut all = Finite { gradients, sum: None };
+    model.visit(&mut all);
+    all.sum.is_none_or(|sum| sum.into_scalar::<f32>() == 0.0)
+}
+
+/// Adds all gradients times 0: NaN iff one of them is not finite.
+struct Finite<'a> {
+    gradients: &'a GradientsParams,
+    sum: Option<Tensor<1>>,
+}
+
+impl ModuleVisitor for Finite<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            let zero = (gradient * 0.0).sum();
+            self.sum = Some(match self.sum.take() {
+                Some(sum) => sum.to_device(&zero.device()) + zero,
+                None => zero,
+            });
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Numbers for tests.
+
+use burn::tensor::{Device, Shape, Tensor, TensorData};
+use std::cell::Cell;
+
+/// The same in every run.
+pub struct Random(Cell<u64>);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(Cell::new(seed))
+    }
+
+    /// An integer below `limit`.
+    pub fn below(&self, limit: u64) -> u64 {
+        // Knuth's MMIX; the high bits are the good ones.
+        self.0.set(self.0.get().wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407));
+        (self.0.get() >> 33) % limit
+    }
+
+    /// Between -1 and 1.
+    pub fn uniform(&self) -> f32 {
+        self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
+    }
+
+    /// -4 … 4: products and short sums of these are exact in FP16.
+    pub fn integer(&self) -> f32 {
+        self.below(9) as f32 - 4.0
+    }
+}
+
+pub fn device() -> Device {
+    Device::flex().autodiff()
+}
+
+pub fn tensor<const D: usize>(shape: [usize; D], value: impl Fn() -> f32) -> Tensor<D> {
+    let values = (0..shape.iter().product()).map(|_| value()).collect::<Vec<f32>>();
+    Tensor::from_data(TensorData::new(values, Shape::from(shape)), &device())
+}
+
+pub fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
+    tensor.to_data().try_into_vec().expect("f32")
+}
+
+/// The largest difference, as a part of the largest value.
+pub fn error(of: &[f32], from: &[f32]) -> f32 {
+    assert_eq!(of.len(), from.len());
+    let largest = |values: &mut dyn Iterator<Item = f32>| {
+        values.fold(0f32, |most, v| if v.is_nan() { v } else { most.max(v.abs()) })
+    };
+    largest(&mut of.iter().zip(from).map(|(a, b)| a - b)) / largest(&mut from.iter().copied())
+}
