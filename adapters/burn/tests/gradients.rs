@@ -1,6 +1,9 @@
 //! Gradients are those of burn's own autodiff in f32.
 
-use crate::numbers::{Random, device, error, tensor, values};
+use crate::{
+    numbers::{Random, error},
+    tensors::{device, tensor, values},
+};
 use burn::{
     module::Param,
     nn::{

@@ -1,6 +1,9 @@
 //! Steps that are taken, repeated and left out; what they decide is what the core decides.
 
-use crate::numbers::{Random, device, tensor, values};
+use crate::{
+    numbers::Random,
+    tensors::{device, tensor, values},
+};
 use burn::{
     module::{Module, Param},
     nn::{Linear, LinearConfig},

@@ -1,6 +1,9 @@
 //! Two towers whose losses lie 2^46 apart: what no single scale for all gradients can train.
 
-use crate::numbers::{Random, device, tensor, values};
+use crate::{
+    numbers::Random,
+    tensors::{device, tensor, values},
+};
 use burn::{
     module::{Module, ModuleVisitor, Param},
     nn::{Linear, LinearConfig, loss::CrossEntropyLossConfig},

@@ -1,6 +1,5 @@
-//! Numbers for tests.
+//! Numbers for the tests of all adapters.
 
-use burn::tensor::{Device, Shape, Tensor, TensorData};
 use std::cell::Cell;
 
 /// The same in every run.
@@ -27,19 +26,6 @@ impl Random {
     pub fn integer(&self) -> f32 {
         self.below(9) as f32 - 4.0
     }
-}
-
-pub fn device() -> Device {
-    Device::flex().autodiff()
-}
-
-pub fn tensor<const D: usize>(shape: [usize; D], value: impl Fn() -> f32) -> Tensor<D> {
-    let values = (0..shape.iter().product()).map(|_| value()).collect::<Vec<f32>>();
-    Tensor::from_data(TensorData::new(values, Shape::from(shape)), &device())
-}
-
-pub fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
-    tensor.to_data().try_into_vec().expect("f32")
 }
 
 /// The largest difference, as a part of the largest value.
