@@ -14,7 +14,7 @@ use burn::tensor::{DType, TensorData};
 use gradscale_adapters::{Scaler, Site};
 
 /// What a device must be able to do. Both work through the host's memory, so any backend can.
-#[backend_extension(Autodiff, Flex: cfg(feature = "flex"))]
+#[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "wgpu"))]
 pub trait StoreOps: Backend {
     /// The values as they are; on the way back, their gradient is stored.
     fn store_gradient(x: FloatTensor<Self>, site: Site) -> FloatTensor<Self> {
@@ -31,6 +31,8 @@ pub trait StoreOps: Backend {
 
 #[cfg(feature = "flex")]
 impl StoreOps for burn::backend::Flex {}
+#[cfg(feature = "wgpu")]
+impl StoreOps for burn::backend::Cube {}
 
 /// Changes f32 values where the host can see them.
 fn on_host<B: Backend>(x: FloatTensor<B>, change: impl FnOnce(&mut [f32])) -> FloatTensor<B> {

@@ -3,6 +3,7 @@
 use crate::{
     numbers::Random,
     tensors::{device, tensor, values},
+    twin::Twin,
 };
 use burn::{
     module::{Module, Param},
@@ -60,7 +61,7 @@ impl Training {
         let scaler = Scaler::with_threads(method, 1).expect("a method");
         let (model, guard) = (Some(Net::new(&scaler)), Guard::new(&scaler));
         let momentum = MomentumConfig::new().with_momentum(0.5).with_dampening(0.0);
-        let optimizer = SgdConfig::new().with_momentum(Some(momentum)).init().into();
+        let optimizer = SgdConfig::new().with_momentum(Some(momentum)).init();
         Self { scaler, guard, model, optimizer, random: Random::new(12), lr }
     }
 
@@ -182,35 +183,18 @@ fn training_goes_on_from_what_was_saved() {
 /// What each step hands to the site is `values`, in this order.
 #[test]
 fn exponents_are_those_of_the_core() {
-    use gradscale_adapters::core::{
-        site::{Site as CoreSite, SiteConfig, StepEnd},
-        stats::{Convention, Detail, Stats},
-    };
     let scaler = Scaler::with_threads("gs", 1).expect("a method");
     let site = Site::new(&scaler, "site").expect("a new name");
-    let mut core = CoreSite::new(SiteConfig::exact()).expect("a site");
+    let mut core = Twin::new();
     let random = Random::new(14);
     for step in 0..40 {
-        let given = tensor([5, 7], || random.uniform() * 2f32.powi(random.below(20) as i32 - 40 - step));
+        let given = tensor([5, 7], || random.uniform() * 2f32.powi(i32::from(random.below(20)) - 40 - step));
         let x = tensor([5, 7], || 1.0).require_grad();
         let all = (site.forward(x.clone()) * given.clone()).sum().backward();
-
-        let true_values = values(&given);
-        if core.request().at_once {
-            let mut seen = Stats::new(Convention::FP16, 0, Detail::Full);
-            seen.observe(&true_values);
-            core.decide(core.exact(&seen), 0);
-        }
-        let exponent = core.alpha().expect("a decision");
-        assert_eq!(site.exponent(), exponent, "step {step}");
-        let scaled: Vec<f32> = true_values.iter().map(|v| v * 2f32.powi(exponent)).collect();
-        let stored: Vec<f32> = scaled.iter().map(|&u| half::f16::from_f32(u).to_f32() * 2f32.powi(-exponent)).collect();
-        assert_eq!(values(&x.grad(&all).expect("of x")), stored, "step {step}");
-        let mut row = Stats::new(Convention::FP16, exponent, core.request().detail);
-        row.observe(&scaled);
-        core.finish(&row, StepEnd::Stepped);
+        let (exponent, stored, flushed) = core.step(&values(&given));
+        assert_eq!((site.exponent(), values(&x.grad(&all).expect("of x"))), (exponent, stored), "step {step}");
         assert_eq!(scaler.end(false, true), End::Step);
-        assert_eq!(scaler.report()[0].flushed, row.counts().flushed as f64 / row.counts().nonzero() as f64);
+        assert_eq!(scaler.report()[0].flushed, flushed);
     }
     assert!(site.exponent() > 40);
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     numbers::Random,
+    points::{CLASSES, VALUES, points, share},
     tensors::{device, tensor, values},
 };
 use burn::{
@@ -14,8 +15,6 @@ use gradscale_burn::{Guard, ScaledLinear, Scaler};
 
 /// The second loss counts 2^-GAP of the first.
 const GAP: i32 = 46;
-const CLASSES: usize = 4;
-const VALUES: usize = 8;
 const HIDDEN: usize = 16;
 
 #[derive(Module, Debug)]
@@ -40,8 +39,8 @@ impl Towers {
         let layer = |sizes, name| layer(&random, scaler, sizes, name);
         Self {
             trunk: layer([VALUES, HIDDEN], "trunk"),
-            first: layer([HIDDEN, CLASSES], "first"),
-            second: [layer([HIDDEN, HIDDEN], "second.hidden"), layer([HIDDEN, CLASSES], "second")],
+            first: layer([HIDDEN, usize::from(CLASSES)], "first"),
+            second: [layer([HIDDEN, HIDDEN], "second.hidden"), layer([HIDDEN, usize::from(CLASSES)], "second")],
         }
     }
 
@@ -53,16 +52,9 @@ impl Towers {
     }
 }
 
-/// Points around one centre for each class.
-fn batch(random: &Random, count: usize) -> (Tensor<2>, Vec<i32>) {
-    let classes: Vec<i32> = (0..count).map(|_| random.below(CLASSES as u64) as i32).collect();
-    let mut points = Vec::with_capacity(count * VALUES);
-    for &class in &classes {
-        points.extend(
-            (0..VALUES).map(|at| if at % CLASSES == class as usize { 1.0 } else { 0.0 } + 0.4 * random.uniform()),
-        );
-    }
-    (Tensor::from_data(TensorData::new(points, [count, VALUES]), &device()), classes)
+fn batch(random: &Random, count: usize) -> (Tensor<2>, Vec<u16>) {
+    let (values, classes) = points(random, count);
+    (Tensor::from_data(TensorData::new(values, [count, VALUES]), &device()), classes)
 }
 
 /// Takes the gradients of a module out of those of a larger one.
@@ -80,11 +72,12 @@ impl ModuleVisitor for Taken<'_> {
 fn train(method: &str) -> ([f64; 2], usize) {
     let scaler = Scaler::with_threads(method, 1).expect("a method");
     let (mut model, guard) = (Towers::new(&scaler), Guard::new(&scaler));
-    let mut optimizers: [ModuleOptimizer; 2] = [SgdConfig::new().init().into(), SgdConfig::new().init().into()];
+    let mut optimizers: [ModuleOptimizer; 2] = [SgdConfig::new().init(), SgdConfig::new().init()];
     let (random, apart) = (Random::new(8), f64::from(GAP).exp2());
     let mut skipped = 0;
     for _ in 0..150 {
         let (x, classes) = batch(&random, 32);
+        let classes: Vec<i32> = classes.into_iter().map(i32::from).collect();
         let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [32]), &device());
         let loss = |model: &Towers| {
             let [first, second] = model
@@ -105,7 +98,7 @@ fn train(method: &str) -> ([f64; 2], usize) {
     let (x, classes) = batch(&Random::new(9), 256);
     let shares = model.forward(x).map(|logits| {
         let best: Vec<i64> = logits.argmax(1).into_data().iter::<i64>().collect();
-        best.iter().zip(&classes).filter(|(best, class)| **best == i64::from(**class)).count() as f64 / 256.0
+        share(&best, &classes)
     });
     println!("{method:10} {shares:?}, {skipped} skipped");
     (shares, skipped)

@@ -37,10 +37,9 @@ impl Guard {
         Ok(outcome)
     }
 
-    /// As [`Guard::step`] for a loop that calls `backward` itself: after the backward pass, or after those of several
-    /// micro-batches whose gradients were added. A batch that does not fit is left out
-    /// ([`Cause::Again`](crate::Cause::Again)), unless the same one comes again after [`End::Repeat`], which is only
-    /// answered where `repeatable` says that it can.
+    /// For a loop that calls `backward` itself: what to do after it, or after the backward passes of several micro-batches
+    /// whose gradients were added. Where `repeatable` says that the same batch can come again, one that does not fit is
+    /// answered by [`End::Repeat`]; else it is left out, because of [`Cause::Again`](crate::Cause::Again).
     ///
     /// # Errors
     /// candle's.

@@ -2,7 +2,8 @@
 
 use crate::{
     numbers::Random,
-    tensors::{tensor, var},
+    points::{CLASSES, VALUES, points, share},
+    tensors::var,
 };
 use candle_core::{Device, Module, Result, Tensor, Var};
 use candle_nn::{Linear, Optimizer, SGD, loss::cross_entropy};
@@ -10,8 +11,6 @@ use gradscale_candle::{Guard, ScaledLinear, Scaler};
 
 /// The second loss counts 2^-GAP of the first.
 const GAP: i32 = 46;
-const CLASSES: usize = 4;
-const VALUES: usize = 8;
 const HIDDEN: usize = 16;
 
 struct Towers {
@@ -34,8 +33,8 @@ impl Towers {
             parameters[tower].extend([weight, bias]);
             ScaledLinear::new(linear, scaler, name).expect("a new name")
         };
-        let (trunk, first) = (layer(VALUES, HIDDEN, "trunk", 0), layer(HIDDEN, CLASSES, "first", 0));
-        let second = [layer(HIDDEN, HIDDEN, "second.hidden", 1), layer(HIDDEN, CLASSES, "second", 1)];
+        let (trunk, first) = (layer(VALUES, HIDDEN, "trunk", 0), layer(HIDDEN, usize::from(CLASSES), "first", 0));
+        let second = [layer(HIDDEN, HIDDEN, "second.hidden", 1), layer(HIDDEN, usize::from(CLASSES), "second", 1)];
         Self { trunk, first, second, parameters }
     }
 
@@ -52,16 +51,9 @@ impl Towers {
     }
 }
 
-/// Points around one centre for each class.
-fn batch(random: &Random, count: usize) -> (Tensor, Vec<u32>) {
-    let classes: Vec<u32> = (0..count).map(|_| random.below(CLASSES as u64) as u32).collect();
-    let place = std::cell::Cell::new(0);
-    let point = || {
-        let at = place.replace(place.get() + 1);
-        let centre = if at % VALUES % CLASSES == classes[at / VALUES] as usize { 1.0 } else { 0.0 };
-        centre + 0.4 * random.uniform()
-    };
-    (tensor((count, VALUES), point), classes)
+fn batch(random: &Random, count: usize) -> Result<(Tensor, Vec<u16>)> {
+    let (values, classes) = points(random, count);
+    Ok((Tensor::from_vec(values, (count, VALUES), &Device::Cpu)?, classes))
 }
 
 /// Shares that both towers tell right, and how many steps were not taken.
@@ -75,8 +67,8 @@ fn train(method: &str) -> Result<([f64; 2], usize)> {
     let random = Random::new(8);
     let mut skipped = 0;
     for _ in 0..150 {
-        let (x, classes) = batch(&random, 32);
-        let classes = Tensor::new(classes, &Device::Cpu)?;
+        let (x, classes) = batch(&random, 32)?;
+        let classes = Tensor::new(classes.into_iter().map(u32::from).collect::<Vec<_>>(), &Device::Cpu)?;
         let outcome = guard.step(
             || model.loss(&x, &classes),
             |gradients| {
@@ -86,10 +78,10 @@ fn train(method: &str) -> Result<([f64; 2], usize)> {
         )?;
         skipped += usize::from(!outcome.stepped());
     }
-    let (x, classes) = batch(&Random::new(9), 256);
+    let (x, classes) = batch(&Random::new(9), 256)?;
     let shares = model.forward(&x)?.map(|logits| {
         let best = logits.argmax(1).and_then(|best| best.to_vec1::<u32>()).expect("classes");
-        best.iter().zip(&classes).filter(|(best, class)| best == class).count() as f64 / 256.0
+        share(&best, &classes)
     });
     println!("{method:10} {shares:?}, {skipped} skipped");
     Ok((shares, skipped))

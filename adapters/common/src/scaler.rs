@@ -85,9 +85,7 @@ impl Scaler {
         let rounds = parsed != Method::fp32();
         let plain = match &parsed.scaling {
             Scaling::Loss(schedule) => Method::loss_scale(schedule.clone()),
-            Scaling::Gradient(gradient) if gradient.preset == Preset::Exact => {
-                Method::gradient_scaling(gradient.clone())
-            }
+            Scaling::Gradient(gradient) if gradient.preset == Preset::Exact => Method::gradient_scaling(*gradient),
             Scaling::Gradient(_) => {
                 return Err(wrong("decides from the operands of products, which an adapter does not see"));
             }

@@ -29,34 +29,35 @@ impl Scaler {
         end
     }
 
-    /// Forgets what was stored since the last step ended: of a backward pass that no step follows.
+    /// Ends a pass that no step follows: all is as it was before.
     pub fn discard(&self) {
         let mut state = self.state();
-        state.rows.fill(EMPTY);
-        state.order.clear();
+        let State { sites, rows, order, failed } = &mut *state;
+        *failed = 0;
+        rows.fill(EMPTY);
+        if sites.repeats() && !order.is_empty() {
+            // What was not finite outside of all sites leaves no trace, nor does what was decided on the way.
+            let nothing = Attempt { found_inf: true, failed: 0, repeatable: false, micro: 1 };
+            sites.finish(rows, order, nothing);
+        }
+        order.clear();
     }
 
     /// Runs a batch until it fits or no repeat mends it. `pass` runs it forward and backward and says whether a gradient of
     /// a parameter is not finite, beside what the update needs; that of the pass that fits comes back.
     ///
     /// # Errors
-    /// What `pass` says; what it had stored is forgotten.
+    /// What `pass` says; all is as it was before then.
     pub fn run<T, E>(&self, mut pass: impl FnMut() -> Result<(T, bool), E>) -> Result<(Option<T>, Outcome), E> {
         self.discard();
         let mut repeats = 0;
         loop {
-            let (result, found_inf) = pass().inspect_err(|_| self.abandon())?;
+            let (result, found_inf) = pass().inspect_err(|_| self.discard())?;
             match self.end(found_inf, true) {
                 End::Step => return Ok((Some(result), Outcome::Stepped { repeats })),
                 End::Repeat => repeats += 1,
                 End::Skip(skipped) => return Ok((None, Outcome::Skipped(skipped))),
             }
         }
-    }
-
-    /// The step in progress does not end.
-    fn abandon(&self) {
-        self.discard();
-        self.state().failed = 0;
     }
 }

@@ -10,21 +10,25 @@ impl Random {
         Self(Cell::new(seed))
     }
 
-    /// An integer below `limit`.
-    pub fn below(&self, limit: u64) -> u64 {
+    fn next(&self) -> u32 {
         // Knuth's MMIX; the high bits are the good ones.
         self.0.set(self.0.get().wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407));
-        (self.0.get() >> 33) % limit
+        u32::try_from(self.0.get() >> 33).unwrap_or(0)
+    }
+
+    /// An integer below `limit`.
+    pub fn below(&self, limit: u16) -> u16 {
+        u16::try_from(self.next() % u32::from(limit)).unwrap_or(0)
     }
 
     /// Between -1 and 1.
     pub fn uniform(&self) -> f32 {
-        self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
+        (self.next() >> 11) as f32 / (1 << 19) as f32 - 1.0
     }
 
     /// -4 … 4: products and short sums of these are exact in FP16.
     pub fn integer(&self) -> f32 {
-        self.below(9) as f32 - 4.0
+        f32::from(self.below(9)) - 4.0
     }
 }
 

@@ -1,9 +1,11 @@
 //! Sites without a framework.
 
 mod numbers;
+mod twin;
 
 use gradscale_adapters::{Cause, End, Error, Outcome, Scaler};
 use numbers::{Random, error};
+use twin::Twin;
 
 fn scaler(method: &str) -> Scaler {
     Scaler::with_threads(method, 1).expect("a method")
@@ -51,6 +53,21 @@ fn halves_come_back_at_their_size() {
     assert_eq!(scaler.end(false, false), End::Step);
     let [report] = &scaler.report()[..] else { panic!("one site") };
     assert!(report.flushed < 1e-3 && report.exponent > 30 && report.log2_amax.is_some_and(|amax| amax < -39.0));
+}
+
+#[test]
+fn exponents_are_those_of_the_core() {
+    let (scaler, random) = (scaler("gs"), Random::new(3));
+    let (site, mut core) = (scaler.site("layer").expect("a new name"), Twin::new());
+    for step in 0..100 {
+        // Long enough for several threads, and for vectors and what is left of them.
+        let large = i32::from(random.below(20)) - 40 - step / 4;
+        let mut gradient: Vec<f32> = (0..20_001).map(|_| random.uniform() * 2f32.powi(large)).collect();
+        let (exponent, stored, _) = core.step(&gradient);
+        site.store(&mut gradient);
+        assert_eq!((site.exponent(), gradient == stored), (exponent, true), "step {step}");
+        assert_eq!(scaler.end(false, true), End::Step);
+    }
 }
 
 #[test]
@@ -118,6 +135,31 @@ fn what_cannot_be_repeated_is_skipped_and_learnt_from() {
     site.store(&mut again);
     assert_eq!((again, scaler.end(false, false)), ([1e3], End::Step));
     assert!(site.exponent() < before);
+}
+
+#[test]
+fn a_pass_that_no_step_follows_leaves_no_trace() {
+    for method in ["gs", "dynamic"] {
+        let all = [true, false].map(|probe| {
+            let scaler = scaler(method);
+            let site = scaler.site("layer").expect("a new name");
+            let mut trace = Vec::new();
+            for size in [1e-6, 1e-12, 1e-3, 1e6, 1e-9] {
+                if probe {
+                    site.store(&mut [1e3 * size, size]);
+                    scaler.discard();
+                }
+                let pass = || {
+                    let mut gradient = [size, size * 1e-3];
+                    site.store(&mut gradient);
+                    Ok::<_, Error>((gradient.map(f32::to_bits), !gradient[0].is_finite()))
+                };
+                trace.push((scaler.run(pass).expect("a step"), site.exponent()));
+            }
+            trace
+        });
+        assert_eq!(all[0], all[1], "{method}");
+    }
 }
 
 #[test]
