@@ -60,6 +60,7 @@ echo "crates, in their order: $crates"
 # Advisories come from a server of their own: `cargo deny check advisories`.
 if have cargo-deny; then
     cargo-deny check licenses bans sources || fail "cargo deny"
+    cargo-deny --manifest-path adapters/Cargo.toml check licenses bans sources || fail "cargo deny, adapters"
 else
     skip "licences and sources of dependencies" "scripts/publish.sh --fetch, or cargo install cargo-deny"
 fi
@@ -131,6 +132,8 @@ fi
 if [ -n "$publish" ]; then
     [ "$skipped" = 0 ] || fail "nothing is published while a check is missing"
     cargo publish --workspace --locked
+    # What they need of ours must be on the registry before they can be packed.
+    cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
     echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
 fi
 if [ "$skipped" = 0 ]; then
