@@ -2,7 +2,7 @@
 # Tests the adapters: their own tests and the examples of their READMEs, against the frameworks as they are released.
 #
 #   test.sh            all: needs cargo, and crates.io or its crates fetched before; minutes, since frameworks are built
-#   test.sh burn       one of common, burn, candle
+#   test.sh burn       one of common, burn, candle, or wgpu: burn on what Vulkan finds, which is not part of all
 #   test.sh --fetch    fetches the crates and does nothing else
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
@@ -15,10 +15,10 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 crates=(common burn candle)
 case "${1-}" in
 "") ;;
-common | burn | candle) crates=("$1") ;;
+common | burn | candle | wgpu) crates=("$1") ;;
 --fetch) cargo fetch --quiet --locked --target "$host" && exit 0 ;;
 *)
-    echo "usage: test.sh [common | burn | candle | --fetch]" >&2
+    echo "usage: test.sh [common | burn | candle | wgpu | --fetch]" >&2
     exit 2
     ;;
 esac
@@ -36,7 +36,11 @@ if ! timeout 600 cargo fetch --quiet --locked --target "$host"; then
 fi
 
 for crate in "${crates[@]}"; do
-    package=gradscale-${crate/common/adapters}
-    cargo test --quiet --locked --profile tested --package "$package" || { echo "FAILED: $package"; exit 1; }
+    case $crate in
+    common) what=(--package gradscale-adapters) ;;
+    wgpu) what=(--package gradscale-burn --features wgpu --test burn) ;;
+    *) what=(--package "gradscale-$crate") ;;
+    esac
+    cargo test --quiet --locked --profile tested "${what[@]}" || { echo "FAILED: $crate"; exit 1; }
 done
 echo "PASSED: ${crates[*]}"

@@ -55,7 +55,9 @@ cd "$directory/clone"
 
 cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
 crates=$(python3 scripts/publish_metadata.py <"$directory/metadata") || fail "what the registry will show"
-echo "crates, in their order: $crates"
+adapters=$(cd adapters && cargo metadata --format-version 1 --no-deps --locked | python3 ../scripts/publish_metadata.py) ||
+    fail "what the registry will show of the adapters"
+echo "crates, in their order: $crates $adapters"
 
 # Advisories come from a server of their own: `cargo deny check advisories`.
 if have cargo-deny; then
