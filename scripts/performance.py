@@ -176,7 +176,7 @@ def isa(asked):
     """The same lines by other instruction sets, in turns."""
     words, usual, quick = BENCH["isa"]
     program = build("-p", "gradscale-cpu", "--bench", "cpu")
-    amx = ["AMX"] if "amx_bf16" in Path("/proc/cpuinfo").read_text() else []
+    amx = ["AMX"] if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text() else []
     names = ["AVX-512", *amx, "AVX2", "portable"]
     sides = {name: bench(program, words, 1, name) for name in names}
     # A machine without AVX-512 has nothing to compare with: a set that it has not is no word, and its lines are none.
