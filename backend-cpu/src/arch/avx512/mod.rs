@@ -1,5 +1,7 @@
 //! AVX-512.
 
+mod bins;
+mod store;
 mod tile;
 
 use super::{LANES, Shape, Tile};

@@ -9,7 +9,23 @@ const ROUND: f32 = 12_582_912.0;
 const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
 
 /// ln 2 in two parts, the first with so few digits that an exponent times it is exact.
-const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
+pub const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
+
+/// The polynomial of ln, from its highest power.
+pub const LN: [f32; 9] = [
+    7.037_683_6e-2,
+    -1.151_461e-1,
+    1.167_699_9e-1,
+    -1.242_014_1e-1,
+    1.424_932_3e-1,
+    -1.666_805_8e-1,
+    2.000_071_5e-1,
+    -2.499_999_4e-1,
+    0.333_333_3,
+];
+
+/// The bits of √½, from which on digits stand at the next exponent.
+pub const SQRT_HALF: u32 = 0x3F35_04F3;
 
 /// e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
 #[inline(always)]
@@ -48,15 +64,11 @@ fn times_power(x: f32, n: i32) -> f32 {
 pub fn ln(x: f32) -> f32 {
     let (m, e) = parts(x);
     let f = m - 1.0;
-    let p = 7.037_683_6e-2;
-    let p = p * f - 1.151_461e-1;
-    let p = p * f + 1.167_699_9e-1;
-    let p = p * f - 1.242_014_1e-1;
-    let p = p * f + 1.424_932_3e-1;
-    let p = p * f - 1.666_805_8e-1;
-    let p = p * f + 2.000_071_5e-1;
-    let p = p * f - 2.499_999_4e-1;
-    let p = p * f + 0.333_333_3;
+    let [first, rest @ ..] = LN;
+    let mut p = first;
+    for c in rest {
+        p = p * f + c;
+    }
     let square = f * f;
     let tail = p * f * square + e * LN_2[1] - 0.5 * square;
     f + tail + e * LN_2[0]
@@ -65,7 +77,6 @@ pub fn ln(x: f32) -> f32 {
 /// x = m · 2^e with √½ ≤ m < √2.
 #[inline(always)]
 fn parts(x: f32) -> (f32, f32) {
-    const SQRT_HALF: u32 = 0x3F35_04F3;
     let small = x < f32::MIN_POSITIVE;
     let (x, more) = if small { (x * 8_388_608.0, -23.0) } else { (x, 0.0) };
     let offset = x.to_bits().wrapping_sub(SQRT_HALF);

@@ -11,7 +11,7 @@ mod observe;
 mod update;
 mod windows;
 
-pub use observe::Limits;
+pub use observe::{Limits, Pass};
 pub use update::{Adam, Sgd};
 pub use windows::Along;
 
