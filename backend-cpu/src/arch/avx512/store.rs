@@ -14,7 +14,7 @@ use core::arch::x86_64::{
     _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_mul_ps, _mm512_or_si512,
     _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
     _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
-    _mm512_ternarylogic_epi32,
+    _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
@@ -55,9 +55,8 @@ unsafe fn store<const DETAIL: u8>(
     let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
     let (size, every) = (broadcast(0x7FFF_FFFF), broadcast(u32::MAX));
     let [mut zeros, mut small, mut low, mut most] = [_mm512_setzero_si512(); 4];
-    let mut lanes = [_mm512_setzero_ps(); 4];
-    // Sixteen values; returns what their keys are the upper bits of.
-    let mut sixteen = |i: usize, mask: __mmask16| -> __m512i {
+    // Sixteen values; returns them, times the factor, and their magnitudes.
+    let mut sixteen = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         let u = unsafe {
             _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
@@ -76,17 +75,9 @@ unsafe fn store<const DETAIL: u8>(
             low = _mm512_mask_sub_epi32(low, below(subnormal), low, every);
             most = _mm512_max_epu32(most, magnitude);
         }
-        if DETAIL >= 3 {
-            // Zeros add 0, and ln 1.
-            let zero = _mm512_mask_testn_epi32_mask(!0, magnitude, magnitude);
-            let log = ln(_mm512_mask_mov_ps(_mm512_castsi512_ps(magnitude), zero, _mm512_set1_ps(1.0)));
-            let terms = [u, _mm512_mul_ps(u, u), log, _mm512_mul_ps(log, log)];
-            for (lane, term) in lanes.iter_mut().zip(terms) {
-                *lane = _mm512_add_ps(*lane, term);
-            }
-        }
-        _mm512_add_epi32(magnitude, key)
+        (u, magnitude)
     };
+    let mut lanes = [_mm512_setzero_ps(); 4];
     if DETAIL < 2 {
         vectors(x.len(), |i, mask| {
             sixteen(i, mask);
@@ -97,7 +88,11 @@ unsafe fn store<const DETAIL: u8>(
         let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
         let whole = x.len() / 64;
         for (i, keys) in keys[..whole].iter_mut().enumerate() {
-            let [first, second, third, fourth] = [0, 16, 32, 48].map(|j| sixteen(64 * i + j, !0));
+            let four = [0, 16, 32, 48].map(|j| sixteen(64 * i + j, !0));
+            if DETAIL >= 3 {
+                moments(four, &mut lanes);
+            }
+            let [first, second, third, fourth] = four.map(|(_, magnitude)| _mm512_add_epi32(magnitude, key));
             let shifted = [_mm512_srli_epi32(second, 15), _mm512_srli_epi32(third, 7), _mm512_slli_epi32(fourth, 1)];
             let all = place.into_iter().zip(shifted).fold(_mm512_srli_epi32(first, 23), |all, (place, more)| {
                 _mm512_ternarylogic_epi32(place, more, all, 0xCA)
@@ -107,7 +102,12 @@ unsafe fn store<const DETAIL: u8>(
         }
         let mut rest = _mm512_setzero_si512();
         vectors(x.len() - 64 * whole, |i, mask| {
-            rest = _mm512_or_si512(_mm512_slli_epi32(rest, 8), _mm512_srli_epi32(sixteen(64 * whole + i, mask), 23));
+            let (u, magnitude) = sixteen(64 * whole + i, mask);
+            if DETAIL >= 3 {
+                moments([(u, magnitude)], &mut lanes);
+            }
+            let key = _mm512_srli_epi32(_mm512_add_epi32(magnitude, key), 23);
+            rest = _mm512_or_si512(_mm512_slli_epi32(rest, 8), key);
         });
         if let Some(keys) = keys.get_mut(whole) {
             // SAFETY: sixteen words.
@@ -142,21 +142,47 @@ fn sum(counts: __m512i) -> u32 {
     _mm512_reduce_add_epi32(counts).cast_unsigned()
 }
 
+/// Adds numbers and their logarithms to sums, one vector after the other. Several are worked on side by side: a polynomial
+/// is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
+#[target_feature(enable = "avx512f")]
+fn moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512; 4]) {
+    let logs = ln(vectors.map(|(_, magnitude)| {
+        let zero = _mm512_testn_epi32_mask(magnitude, magnitude);
+        _mm512_mask_mov_ps(_mm512_castsi512_ps(magnitude), zero, _mm512_set1_ps(1.0))
+    }));
+    for ((u, _), log) in vectors.into_iter().zip(logs) {
+        let terms = [u, _mm512_mul_ps(u, u), log, _mm512_mul_ps(log, log)];
+        for (lane, term) in lanes.iter_mut().zip(terms) {
+            *lane = _mm512_add_ps(*lane, term);
+        }
+    }
+}
+
 /// `math::ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
 #[target_feature(enable = "avx512f")]
-fn ln(x: __m512) -> __m512 {
-    let digits = _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x);
-    let exponent = _mm512_getexp_ps(x);
-    // Between √½ and √2.
-    let large = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(digits, _mm512_set1_ps(2.0 * f32::from_bits(SQRT_HALF)));
-    let digits = _mm512_mask_mul_ps(digits, large, digits, _mm512_set1_ps(0.5));
-    let e = _mm512_mask_add_ps(exponent, large, exponent, _mm512_set1_ps(1.0));
-    let f = _mm512_sub_ps(digits, _mm512_set1_ps(1.0));
+fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
+    let parts = x.map(|x| {
+        let digits = _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x);
+        let exponent = _mm512_getexp_ps(x);
+        // Between √½ and √2.
+        let large = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(digits, _mm512_set1_ps(2.0 * f32::from_bits(SQRT_HALF)));
+        let digits = _mm512_mask_mul_ps(digits, large, digits, _mm512_set1_ps(0.5));
+        let e = _mm512_mask_add_ps(exponent, large, exponent, _mm512_set1_ps(1.0));
+        (_mm512_sub_ps(digits, _mm512_set1_ps(1.0)), e)
+    });
     let [first, rest @ ..] = LN;
-    let p = rest.into_iter().fold(_mm512_set1_ps(first), |p, c| _mm512_add_ps(_mm512_mul_ps(p, f), _mm512_set1_ps(c)));
-    let square = _mm512_mul_ps(f, f);
-    let [upper, lower] = LN_2.map(|part| _mm512_mul_ps(e, _mm512_set1_ps(part)));
-    let tail = _mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(p, f), square), lower);
-    let tail = _mm512_sub_ps(tail, _mm512_mul_ps(_mm512_set1_ps(0.5), square));
-    _mm512_add_ps(_mm512_add_ps(f, tail), upper)
+    let mut p = [_mm512_set1_ps(first); N];
+    for c in rest {
+        for (p, (f, _)) in p.iter_mut().zip(parts) {
+            *p = _mm512_add_ps(_mm512_mul_ps(*p, f), _mm512_set1_ps(c));
+        }
+    }
+    for (log, (f, e)) in p.iter_mut().zip(parts) {
+        let square = _mm512_mul_ps(f, f);
+        let [upper, lower] = LN_2.map(|part| _mm512_mul_ps(e, _mm512_set1_ps(part)));
+        let tail = _mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(*log, f), square), lower);
+        let tail = _mm512_sub_ps(tail, _mm512_mul_ps(_mm512_set1_ps(0.5), square));
+        *log = _mm512_add_ps(_mm512_add_ps(f, tail), upper);
+    }
+    p
 }

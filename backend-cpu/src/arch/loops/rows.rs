@@ -2,29 +2,36 @@
 //! of the groups of all rows; scales and shifts are those of the channels of one row.
 
 use super::kernels;
-use crate::arch::LANES;
+use core::array::from_fn;
 
-/// Sum in f64, in lanes; of what `term` makes of the elements of three slices of one length.
+/// Sums in f32 that stand side by side, and elements that they take before they go on in f64: four each.
+const WIDE: usize = 64;
+const FEW: usize = 256;
+
+/// Sum of what `term` makes of the elements of three slices of one length.
 #[inline(always)]
 fn sum(slices: [&[f32]; 3], term: impl Fn(f32, f32, f32) -> f32) -> f64 {
-    let mut lanes = [0f64; LANES];
-    let [(a, a_rest), (b, b_rest), (c, c_rest)] = slices.map(|slice| slice.as_chunks::<LANES>());
-    for ((a, b), c) in a.iter().zip(b).zip(c) {
-        for l in 0..LANES {
-            lanes[l] += f64::from(term(a[l], b[l], c[l]));
+    let mut total = 0f64;
+    let [a, b, c] = slices.map(|slice| slice.chunks(FEW));
+    for ((a, b), c) in a.zip(b).zip(c) {
+        let [(a, a_rest), (b, b_rest), (c, c_rest)] = [a, b, c].map(|slice| slice.as_chunks::<WIDE>());
+        let mut wide = [0f32; WIDE];
+        for ((a, b), c) in a.iter().zip(b).zip(c) {
+            for l in 0..WIDE {
+                wide[l] += term(a[l], b[l], c[l]);
+            }
+        }
+        // Pairs of pairs, in values of their own, which stay in registers.
+        let wide: [f32; WIDE / 2] = from_fn(|l| wide[l] + wide[l + WIDE / 2]);
+        let wide: [f32; WIDE / 4] = from_fn(|l| wide[l] + wide[l + WIDE / 4]);
+        let lanes: [f64; 8] = from_fn(|l| f64::from(wide[l]) + f64::from(wide[l + 8]));
+        let lanes: [f64; 4] = from_fn(|l| lanes[l] + lanes[l + 4]);
+        total += (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+        for ((&a, &b), &c) in a_rest.iter().zip(b_rest).zip(c_rest) {
+            total += f64::from(term(a, b, c));
         }
     }
-    for (((lane, &a), &b), &c) in lanes.iter_mut().zip(a_rest).zip(b_rest).zip(c_rest) {
-        *lane += f64::from(term(a, b, c));
-    }
-    let mut left = LANES / 2;
-    while left != 0 {
-        for l in 0..left {
-            lanes[l] += lanes[l + left];
-        }
-        left /= 2;
-    }
-    lanes[0]
+    total
 }
 
 /// Rounded once.
