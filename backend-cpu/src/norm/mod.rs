@@ -23,7 +23,7 @@ impl Cpu {
         let zeros = vec![0.0; shape.channels];
         let shift = affine.map_or(&zeros[..], |[_, shift]| &shift.f32()[..shape.channels]);
         if let Some(rows) = Rows::of(p) {
-            return self.norm_rows(p, rows, x, [scale, shift], saved, y);
+            return self.norm_rows(rows, x, [scale, shift], saved, y);
         }
         if !p.is_given() {
             let (means, variances) = saved.split_at_mut(groups);
@@ -56,7 +56,7 @@ impl Cpu {
         let channels = p.x()[3] as usize;
         let scale = x.weight.map_or(vec![1.0; channels], |scale| scale.f32()[..channels].to_vec());
         let sums = match Rows::of(p) {
-            Some(rows) => self.norm_rows_vjp(p, rows, x, dy, dx, &scale, affine.is_some()),
+            Some(rows) => self.norm_rows_vjp(rows, x, dy, dx, &scale, affine.is_some()),
             None => self.norm_images_vjp(p, x, dy, dx, &scale),
         };
         if let Some([scale, shift]) = affine {

@@ -23,6 +23,7 @@ const LEAST: usize = 32;
 /// Rows, and how they are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
+    p: Norm,
     rows: usize,
     channels: usize,
     /// Groups of a row, and their elements.
@@ -35,7 +36,7 @@ impl Rows {
     pub fn of(p: &Norm) -> Option<Self> {
         let [n, h, w, channels] = p.x().map(|size| size as usize);
         let NormOver::Group(groups) = p.over() else { return None };
-        let rows = Self { rows: n, channels, groups: groups as usize, size: channels / groups as usize };
+        let rows = Self { p: *p, rows: n, channels, groups: groups as usize, size: channels / groups as usize };
         (h * w == 1 && rows.size >= LEAST).then_some(rows)
     }
 
@@ -62,10 +63,8 @@ impl Rows {
 
 impl Cpu {
     /// Means and variances are those of `saved` if they are given, else they become it.
-    pub(super) fn norm_rows(
-        &self, p: &Norm, rows: Rows, x: &Memory, affine: [&[f32]; 2], saved: &mut [f32], y: Store<'_, Self>,
-    ) {
-        let (isa, Rows { size, .. }) = (self.isa(), rows);
+    pub(super) fn norm_rows(&self, rows: Rows, x: &Memory, affine: [&[f32]; 2], saved: &mut [f32], y: Store<'_, Self>) {
+        let (isa, Rows { p, size, .. }) = (self.isa(), rows);
         let epilogue = Epilogue::of(&y, isa);
         let Store { y, table, to, .. } = y;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
@@ -103,10 +102,9 @@ impl Cpu {
 
     /// Stores the gradient; returns Σ dy and Σ dy · x̂ of each channel, if they are wanted.
     pub(super) fn norm_rows_vjp(
-        &self, p: &Norm, rows: Rows, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
-        wants_sums: bool,
+        &self, rows: Rows, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32], wants_sums: bool,
     ) -> [Vec<f64>; 2] {
-        let (isa, Rows { size, channels, .. }) = (self.isa(), rows);
+        let (isa, Rows { p, size, channels, .. }) = (self.isa(), rows);
         let epilogue = Epilogue::of(&dx, isa);
         let Store { y, table, to, .. } = dx;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);

@@ -6,8 +6,9 @@ mod tile;
 
 use super::{LANES, Shape, Tile};
 use core::arch::x86_64::{
-    __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch, _mm256_mask_storeu_epi16,
-    _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps,
 };
 use half::f16;
 

@@ -106,10 +106,7 @@ pub fn pow(x: f32, p: f32) -> f32 {
     let y = if y < -152.0 { -152.0 } else { y };
     let shifted = y + ROUND_WIDE;
     #[expect(clippy::cast_possible_truncation, reason = "a fraction of at most ½, rounded; an integer's last bits")]
-    let (r, n) = (
-        ((y - (shifted - ROUND_WIDE)) * core::f64::consts::LN_2) as f32,
-        shifted.to_bits() as u32,
-    );
+    let (r, n) = (((y - (shifted - ROUND_WIDE)) * core::f64::consts::LN_2) as f32, shifted.to_bits() as u32);
     times_power(exp_near_0(r), n)
 }
 
