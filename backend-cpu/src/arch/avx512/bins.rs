@@ -2,9 +2,9 @@
 //! says where a key stands, and counting ones says how often.
 
 use core::arch::x86_64::{
-    __m512i, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512, _mm512_popcnt_epi64, _mm512_reduce_add_epi64,
-    _mm512_set1_epi8, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_subs_epu8, _mm512_ternarylogic_epi64,
-    _mm512_test_epi8_mask, _mm512_xor_si512,
+    __m512i, _mm512_add_epi64, _mm512_and_si512, _mm512_cmple_epu8_mask, _mm512_loadu_si512,
+    _mm512_mask_test_epi8_mask, _mm512_popcnt_epi64, _mm512_reduce_add_epi64, _mm512_set1_epi8, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_subs_epu8, _mm512_ternarylogic_epi64, _mm512_test_epi8_mask, _mm512_xor_si512,
 };
 use gradscale_core::stats::BINS;
 
@@ -22,39 +22,37 @@ pub fn add(keys: &[Keys], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
     assert!(keys.len() <= SETS && most < 256);
     if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vpopcntdq") {
         // SAFETY: this machine has the features.
-        if nonzero != unsafe { add_near(keys, most, nonzero, bins) } {
-            add_far(keys, most.saturating_sub(NEAR), bins);
-        }
+        unsafe { add_planes(keys, most, nonzero, bins) }
     } else {
-        add_far(keys, most, bins);
-    }
-}
-
-/// Adds the keys up to `last` one by one: what lies far below the largest, or all.
-fn add_far(keys: &[Keys], last: u32, bins: &mut [u32; BINS]) {
-    for key in keys.iter().flatten().flat_map(|word| word.to_le_bytes()) {
-        if key != 0 && u32::from(key) <= last {
+        for key in keys.iter().flatten().flat_map(|word| word.to_le_bytes()).filter(|&key| key != 0) {
             bins[usize::from(key)] += 1;
         }
     }
 }
 
-/// Adds the keys near the largest, from there down until all are found; returns how many that are.
+/// From the largest down until all are found; keys far below it, which are rare, one by one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vpopcntdq")]
-fn add_near(keys: &[Keys], most: u32, nonzero: u32, bins: &mut [u32; BINS]) -> u32 {
+fn add_planes(keys: &[Keys], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
     let base = most.saturating_sub(NEAR);
     let from = _mm512_set1_epi8(base.to_le_bytes()[0].cast_signed());
+    let mut found = 0;
     // Of the distances from `base`; what lies below has distance 0, as zeros have.
     let mut planes = [[[0u64; 8]; 6]; PLANES];
     for (i, keys) in keys.iter().enumerate() {
         // SAFETY: sixteen words.
-        let keys = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
-        let distances = _mm512_subs_epu8(keys, from);
+        let vector = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
+        let mut far = _mm512_mask_test_epi8_mask(_mm512_cmple_epu8_mask(vector, from), vector, vector);
+        while far != 0 {
+            let at = far.trailing_zeros() as usize;
+            bins[usize::from(keys[at / 4].to_le_bytes()[at % 4])] += 1;
+            found += 1;
+            far &= far - 1;
+        }
+        let distances = _mm512_subs_epu8(vector, from);
         for (bit, plane) in planes[i / 8].iter_mut().enumerate() {
             plane[i % 8] = _mm512_test_epi8_mask(distances, _mm512_set1_epi8(1 << bit));
         }
     }
-    let mut found = 0;
     for upper in (0..=(most - base) / 8).rev() {
         let flips = [0, 1, 2].map(|bit| _mm512_set1_epi64(i64::from(upper >> bit & 1) - 1));
         let mut ones = [_mm512_setzero_si512(); 8];
@@ -90,7 +88,6 @@ fn add_near(keys: &[Keys], most: u32, nonzero: u32, bins: &mut [u32; BINS]) -> u
             break;
         }
     }
-    found
 }
 
 /// Where three bits have one of their eight values.
