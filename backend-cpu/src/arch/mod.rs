@@ -21,10 +21,11 @@ mod simd128;
 mod tests;
 mod tile;
 
-pub use loops::{Adam, Along, Limits, Sgd};
+pub use loops::{Adam, Along, Limits, Pass, Sgd};
 pub use tile::{LANES, Run, Shape, Tile, even};
 
 use core::fmt;
+use gradscale_core::stats::BINS;
 use half::f16;
 
 /// An instruction set that this machine has.
@@ -179,6 +180,27 @@ impl Isa {
             Self::Neon(token) => token.narrow(x, y),
             #[cfg(target_feature = "simd128")]
             Self::Simd128(token) => token.narrow(x, y),
+        }
+    }
+
+    /// Writes at most 4096 values times a factor as halves and observes them, in one pass, where the instruction set has
+    /// such a one: adds to a histogram and to the sums of [`Isa::moments`] as far as the detail goes, and returns what
+    /// [`Isa::count`] does. Where a value overflows, all is written but nothing added.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only AVX-512 has such a pass"))]
+    #[inline]
+    pub(crate) fn store(
+        self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    ) -> Option<[u32; 4]> {
+        match self {
+            Self::Portable => None,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => None,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => Some(token.store(x, pass, y, bins, sums)),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => None,
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => None,
         }
     }
 }

@@ -8,10 +8,11 @@ mod elements;
 mod frames;
 pub mod math;
 mod observe;
+mod rows;
 mod update;
 mod windows;
 
-pub use observe::Limits;
+pub use observe::{Limits, Pass};
 pub use update::{Adam, Sgd};
 pub use windows::Along;
 
