@@ -12,8 +12,12 @@ fn main() -> ExitCode {
         eprintln!("usage: gradscale-web-bindgen MODULE.wasm FOLDER");
         return ExitCode::from(2);
     };
-    let written =
-        Bindgen::new().input_path(module).web(true).and_then(|all| all.typescript(false).generate(folder));
+    let written = Bindgen::new()
+        .input_path(module)
+        .typescript(false)
+        .omit_default_module_path(false)
+        .web(true)
+        .and_then(|all| all.generate(folder));
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
