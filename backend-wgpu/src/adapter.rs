@@ -45,7 +45,9 @@ impl Adapter {
     pub fn name(&self) -> String {
         let info = self.inner.get_info();
         let driver = [info.driver, info.driver_info].join(" ");
-        format!("{}, {}, {}", info.name, info.backend, driver.trim())
+        // Browsers say little of it.
+        let parts = [info.name, info.backend.to_string(), driver.trim().to_owned()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether it is a CPU's driver.

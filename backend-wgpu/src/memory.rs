@@ -123,10 +123,11 @@ impl Wgpu {
     /// Memory of so many bytes.
     pub(crate) fn new_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-        self.complaint(|| self.device().create_buffer(&descriptor)).map_err(|error| match error {
-            Error::OutOfMemory { reason, .. } => Error::OutOfMemory { bytes: size, reason },
-            other => other,
-        })
+        let buffer = self.device().create_buffer(&descriptor);
+        match self.health.refused() {
+            None => Ok(buffer),
+            Some(reason) => Err(Error::OutOfMemory { bytes: size, reason }),
+        }
     }
 
     pub(crate) fn write_memory(&self, src: Data<'_>, dst: &Memory) -> Result<(), Error> {

@@ -79,6 +79,15 @@ impl Health {
         self.complaint()
     }
 
+    /// Why there was no memory, if that is what was said. Another error stays: it may be that of a device that is lost, which
+    /// says so later.
+    pub fn refused(&self) -> Option<String> {
+        match lock(&self.failed).take_if(|error| matches!(error, Error::OutOfMemory { .. })) {
+            Some(Error::OutOfMemory { reason, .. }) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// What wgpu said since somebody asked.
     fn complaint(&self) -> Result<(), Error> {
         lock(&self.failed).take().map_or(Ok(()), Err)
