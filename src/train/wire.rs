@@ -10,6 +10,7 @@ use gradscale_core::{
     amp::Precision,
     backend::{Backend, Data, Invitation},
 };
+use pollster::block_on;
 use std::time::Instant;
 
 /// The gradients of this rank's parts.
@@ -97,7 +98,7 @@ impl<B: Backend> Trainer<B> {
                 (Fixed::part(id, Part::Gradient), self.parameters.len(id), self.ranks.exponents[id]);
             match added {
                 Added::Host(sums) => {
-                    let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
+                    let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
                     sums.add(at, &values, exponent);
                 }
                 Added::Devices => self.exec.wire_add((at, len), buf, exponent).map_err(Error::Device)?,
