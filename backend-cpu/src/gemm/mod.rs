@@ -76,16 +76,16 @@ const PACKED_ROWS: usize = 64;
 impl<'a> Packed<'a> {
     /// Matrices of `rows` rows each, one below the other.
     pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
-        Self::packed(cpu, matrices, rows, columns, Cost::elements(matrices.len() * rows * columns))
+        Self::of(cpu, matrices, rows, columns, Cost::elements(matrices.len() * rows * columns))
     }
 
     /// The same on the caller's thread, which others may wait for.
     #[cfg(target_arch = "x86_64")]
     pub fn alone(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
-        Self::packed(cpu, matrices, rows, columns, Cost::elements(0))
+        Self::of(cpu, matrices, rows, columns, Cost::elements(0))
     }
 
-    fn packed(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize, cost: Cost) -> Self {
+    fn of(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize, cost: Cost) -> Self {
         let width = columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
         let depth = matrices.len() * rows;
         let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);

@@ -180,8 +180,9 @@ unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) {
 /// Elements of two lines, side by side.
 ///
 /// # Safety
-/// The features; so many elements at both places.
+/// The features; so many elements at both places, 16 at most.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "16 lanes")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn beside(x: *const u16, x_len: usize, y: *const u16, y_len: usize) -> __m512i {
     // SAFETY: masked lanes are not touched.
