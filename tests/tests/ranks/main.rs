@@ -1,11 +1,13 @@
 //! Ranks that train together: whatever their number, the same bits.
 
+mod ahead;
+
 use gradscale::{
     Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer,
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
     optim::{Adam, Optimizer, Sgd},
-    parallel::{Exchange, Group, Threads},
+    parallel::{BatchStatistics, Exchange, Group, Overlap, Threads},
 };
 use std::{collections::BTreeMap, hash, hash::BuildHasher, thread};
 
@@ -33,17 +35,32 @@ struct Told {
     /// By what the losses of some steps are multiplied, a part of them alone.
     large: f32,
     exchange: Exchange,
+    /// When gradients travel, where there are several ranks.
+    overlap: Overlap,
+    batch_norm: BatchStatistics,
+    parts: u32,
     /// Whether the optimizer is divided.
     sharded: bool,
 }
 
-const USUAL: Told =
-    Told { net: Net::Segnet, method: "gs", recorded: true, large: 1.0, exchange: Exchange::Exact, sharded: false };
+/// Small buckets: networks are small.
+const USUAL: Told = Told {
+    net: Net::Segnet,
+    method: "gs",
+    recorded: true,
+    large: 1.0,
+    exchange: Exchange::Exact,
+    overlap: Overlap::Of(500),
+    batch_norm: BatchStatistics::Rank,
+    parts: PARTS,
+    sharded: false,
+};
 
 struct Training {
     net: Built,
     trainer: Trainer<Cpu>,
     large: f32,
+    parts: u32,
 }
 
 impl Training {
@@ -62,15 +79,15 @@ impl Training {
         let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, method)?;
         let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).with_exchange(told.exchange);
         let trainer = if told.sharded { trainer.with_sharded_optimizer() } else { trainer };
-        let trainer = trainer.distributed(group)?;
-        Ok(Self { net, trainer, large: told.large })
+        let trainer = trainer.with_overlap(told.overlap).with_batch_statistics(told.batch_norm).distributed(group)?;
+        Ok(Self { net, trainer, large: told.large, parts: told.parts })
     }
 
     fn step(&mut self, step: u32) -> Result<StepOutcome, Error> {
-        let (net, large) = (&self.net, self.large);
-        self.trainer.step_parts(PARTS, |trainer, part| {
+        let (net, large, parts) = (&self.net, self.large, self.parts);
+        self.trainer.step_parts(parts, |trainer, part| {
             let factor = if step % 5 == 3 && part == 7 { large } else { 1.0 };
-            backward(net, trainer, step * PARTS + part, factor)
+            backward(net, trainer, step * parts + part, factor)
         })
     }
 
