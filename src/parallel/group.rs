@@ -50,6 +50,14 @@ pub struct Traffic {
     pub waited: Duration,
 }
 
+impl Traffic {
+    /// Time in exchanges that were hidden behind this rank's own work.
+    #[must_use]
+    pub const fn hidden(&self) -> Duration {
+        self.time.saturating_sub(self.waited)
+    }
+}
+
 /// The ranks of a training, as one of them sees them. Clones are the same rank.
 #[derive(Clone)]
 pub struct Group {
@@ -220,9 +228,7 @@ impl Group {
     /// Counts so many bytes each way that devices have exchanged by themselves since `start`.
     pub(crate) fn carried(&self, bytes: u64, start: Instant) {
         if let Some(speaker) = &self.speaker {
-            let time = start.elapsed();
-            speaker.look(move |line| line.carried(bytes, time));
-            speaker.stood_still(time);
+            speaker.look(move |line| line.carried(bytes, start));
         }
     }
 }

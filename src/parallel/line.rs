@@ -7,11 +7,11 @@ use super::{Communicator, Kind, ParallelError, Traffic};
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// How ranks came apart, if they did.
@@ -39,6 +39,25 @@ pub(super) struct Line {
     pub silent: Vec<usize>,
     /// What became of exchanges that nobody has asked after yet: until then nothing else is said.
     pub failed: Option<ParallelError>,
+    pub still: Still,
+}
+
+/// Since when somebody stands still until an answer comes.
+#[derive(Clone, Default)]
+pub(super) struct Still(Arc<Mutex<Option<Instant>>>);
+
+impl Still {
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While this runs.
+    fn during<T>(&self, wait: impl FnOnce() -> T) -> T {
+        *self.lock() = Some(Instant::now());
+        let answer = wait();
+        *self.lock() = None;
+        answer
+    }
 }
 
 impl Line {
@@ -61,7 +80,7 @@ impl Line {
         let all = all.inspect_err(|error| self.broken(error))?;
         self.traffic.sent += (message.len() * self.others) as u64;
         self.traffic.received += all.iter().map(|one| one.len() as u64).sum::<u64>() - message.len() as u64;
-        self.traffic.time += start.elapsed();
+        self.took(start);
         let of = |one: &[u8]| one.first().copied();
         let failed = all.iter().position(|one| of(one) == Some(Kind::Failed as u8));
         if let Some(rank) = failed {
@@ -83,7 +102,9 @@ impl Line {
         let summed = communicator.all_reduce(values);
         summed.inspect_err(|error| self.broken(error))?;
         let bytes = (2 * size_of::<f32>() * values.len() * self.others / (self.others + 1)) as u64;
-        self.carried(bytes, start.elapsed());
+        self.traffic.sent += bytes;
+        self.traffic.received += bytes;
+        self.took(start);
         Ok(())
     }
 
@@ -100,15 +121,25 @@ impl Line {
         let (sent, received) = (others(&to), others(&from));
         self.traffic.sent += sent;
         self.traffic.received += received;
-        self.traffic.time += start.elapsed();
+        self.took(start);
         Ok(from)
     }
 
-    /// Counts so many bytes each way.
-    pub fn carried(&mut self, bytes: u64, time: Duration) {
+    /// Counts the time of an exchange, and how much of it somebody has stood still.
+    fn took(&mut self, start: Instant) {
+        let end = Instant::now();
+        self.traffic.time += end - start;
+        if let Some(since) = *self.still.lock() {
+            self.traffic.waited += end.saturating_duration_since(since.max(start));
+        }
+    }
+
+    /// Counts what went another way since `start`, while nothing was said here: so many bytes each way.
+    pub fn carried(&mut self, bytes: u64, start: Instant) {
         self.traffic.sent += bytes;
         self.traffic.received += bytes;
-        self.traffic.time += time;
+        self.traffic.time += start.elapsed();
+        self.traffic.waited += start.elapsed();
     }
 
     /// Says something that somebody waits for. What failed before, and nobody has heard of, is the answer then.
@@ -135,15 +166,14 @@ pub(super) struct Speaker {
     /// Closed by the end of this.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// How long others of this rank have stood still for it.
-    waited: Mutex<Duration>,
+    still: Still,
 }
 
 impl Speaker {
     pub fn new(mut line: Line) -> Self {
-        let (jobs, asked) = channel::<Job>();
+        let ((jobs, asked), still) = (channel::<Job>(), line.still.clone());
         let thread = thread::spawn(move || asked.iter().for_each(|job| job(&mut line)));
-        Self { jobs: Some(jobs), thread: Some(thread), waited: Mutex::default() }
+        Self { jobs: Some(jobs), thread: Some(thread), still }
     }
 
     /// Looks at the line once all is said that was asked for; none if the thread has died.
@@ -155,10 +185,7 @@ impl Speaker {
     pub fn say<T: Send + 'static>(
         &self, say: impl FnOnce(&mut Line) -> Result<T, ParallelError> + Send + 'static,
     ) -> Result<T, ParallelError> {
-        let start = Instant::now();
-        let answer = answer_of(&self.begin(|line| line.answer(say)));
-        self.stood_still(start.elapsed());
-        answer
+        self.still.during(|| answer_of(&self.begin(|line| line.answer(say))))
     }
 
     fn begin<T: Send + 'static>(&self, job: impl FnOnce(&mut Line) -> T + Send + 'static) -> Receiver<T> {
@@ -173,15 +200,9 @@ impl Speaker {
         answers
     }
 
-    pub fn stood_still(&self, time: Duration) {
-        *self.waited.lock().unwrap_or_else(PoisonError::into_inner) += time;
-    }
-
     /// What has travelled.
     pub fn traffic(&self) -> Traffic {
-        let traffic = self.look(|line| line.traffic).unwrap_or_default();
-        let waited = *self.waited.lock().unwrap_or_else(PoisonError::into_inner);
-        Traffic { waited: waited.min(traffic.time), ..traffic }
+        self.look(|line| line.traffic).unwrap_or_default()
     }
 }
 
@@ -227,10 +248,8 @@ impl<T: Send + 'static> Pending<T> {
     /// # Errors
     /// A rank that is gone, has failed, or is elsewhere.
     pub fn wait(self) -> Result<T, ParallelError> {
-        let start = Instant::now();
-        let answer = answer_of(&self.answers);
-        self.speaker.iter().for_each(|speaker| speaker.stood_still(start.elapsed()));
-        answer
+        let answer = || answer_of(&self.answers);
+        self.speaker.as_ref().map_or_else(answer, |speaker| speaker.still.during(answer))
     }
 }
 
