@@ -54,6 +54,31 @@ fn whatever_else_ranks_say_meanwhile() {
     }
 }
 
+/// One part for each rank: half of what f32 would be, all-reduced, and what rows are.
+#[test]
+fn what_travels_is_half() {
+    let bytes = world(2, |group| {
+        let mut training = Training::new(Told { net: Net::Transformer, ..USUAL }, group).expect("a training");
+        let (net, mut of_steps) = (&training.net, Vec::new());
+        for step in 0..8 {
+            let before = training.trainer.traffic().sent;
+            training
+                .trainer
+                .step_parts(2, |trainer, part| backward(net, trainer, 2 * step + part, 1.0))
+                .expect("a step");
+            of_steps.push(training.trainer.traffic().sent - before);
+        }
+        let weights =
+            training.trainer.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum::<usize>();
+        (of_steps, weights as u64)
+    });
+    for (of_steps, weights) in bytes {
+        // Two halves travel of each value: half of one part's, and half of the means. In f32 both were 4 bytes.
+        let least = *of_steps.iter().min().expect("steps");
+        assert!(least > 2 * weights && least < 2 * weights + 64 * 80, "{least} bytes for {weights} weights");
+    }
+}
+
 /// What goes wrong when gradients have been sent.
 #[test]
 fn what_happens_behind_is_known_to_all() {
