@@ -62,6 +62,13 @@ worlds() {
 worlds segnet "1 2 4"
 worlds classify "1 4" --method dynamic
 worlds language "1 2" --net decoder
+# Gradients that travel while the backward pass goes on, few at a time, or when it is over.
+for overlap in 300 off; do
+    ranks 4 "${small[@]}" --micro-batches 12 --overlap $overlap --out overlap-$overlap >overlap-$overlap.out || fail "--overlap $overlap"
+    same segnet-1 overlap-$overlap
+done
+grep -q ' 0\.0 s of them behind the backward pass$' overlap-off.out || fail "nothing was to be hidden: $(cat overlap-off.out)"
+awk -F '"hidden":' 'NF > 1 && $2 + 0 > 0 { hidden++ } END { exit hidden < 4 }' overlap-300/log.jsonl || fail "nothing was hidden"
 [ "$(grep -c '"ranks":{"ranks":4,' segnet-4/log.jsonl)" = 6 ] || fail "the log says nothing of ranks"
 grep -q 'id="ranks"' segnet-4/report.html || fail "the report says nothing of ranks"
 
@@ -109,6 +116,8 @@ refused 'rank 1 has another batch_norm than rank 0: "world", not "rank"' mpirun 
 refused "a batch of 12 cannot be cut" ranks 2 --batch 12 --micro-batches 5 --out refused
 refused "rank 1 has another batch than rank 0: 24, not 12" mpirun \
     -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 24 --out refused
+refused "rank 1 has another overlap than rank 0: off, not on" mpirun \
+    -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 12 --overlap off --out refused
 refused "no such directory" ranks 2 --resume nowhere
 refused "a step of this network is one" ranks 2 --task generate --out refused
 sed 's/0\.1\.0/0.1.9/g' "$gradscale" >other

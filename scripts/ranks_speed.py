@@ -2,12 +2,15 @@
 """What steps of several ranks take over networks of given speeds, and what travels: the table of docs/guide/machines.md.
 
     ranks_speed.py PROGRAM [--python PYTHON] [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 1,2,4] [--record]
+    ranks_speed.py PROGRAM --turns 5 [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 2]
 
-SegNet, a batch of 12 in parts of one rank each, momentum: `exact` (halves, added exactly), `fast` (MPI's all-reduce of
-f32), PyTorch's DistributedDataParallel on gloo, plain and with its FP16 hook, by PYTHON, if it has torch. All in one run,
+SegNet, a batch of 12 in parts of one rank each, momentum: `exact` (halves, added exactly) while the backward pass goes on
+and behind it, `fast` behind it (MPI's all-reduce of f32), PyTorch's DistributedDataParallel on gloo, plain and with its FP16 hook, by PYTHON, if it has torch. All in one run,
 in a network namespace of its own, whose loopback is MPI's and gloo's only way (MTU 1500) and lets through as much as all
 ranks together may send: the rate times their number, as a switch would. Bytes are those that the interface has counted,
 of a long run less a short one. One thread for each rank. `--record` writes the tables into the guide.
+
+`--turns` compares the two ways of `exact` alone, turn by turn, so that other work on the machine meets both.
 
 Needs root or user namespaces, `ip` and `tc` (iproute2) and mpirun.
 """
@@ -28,7 +31,15 @@ MARKS = "<!-- speeds: written by scripts/ranks_speed.py --record -->", "<!-- end
 INSIDE = "GRADSCALE_NAMESPACE"
 BATCH, IMAGE = 12, (48, 64)
 SHORT = 2
-WAYS = {"exact": "exact", "fast": "f32 by MPI", "plain": "DDP", "fp16": "DDP, FP16 hook"}
+WAYS = {
+    "exact": "exact",
+    "behind": "exact, behind",
+    "fast": "f32 by MPI, behind",
+    "plain": "DDP",
+    "fp16": "DDP, FP16 hook",
+}
+# What the program is told.
+OURS = {"exact": "--exchange exact", "behind": "--exchange exact --overlap off", "fast": "--exchange fast --overlap off"}
 SCALES = 8, 16, 32, 64, 128, 256, 512, 1024
 
 
@@ -61,16 +72,16 @@ def sent():
 
 
 def steps_of(asked, ranks, way, steps):
-    """Seconds of each step of one of our trainings, seconds in exchanges, and bytes at the interface."""
+    """Seconds of each step of one of our trainings, what its log says of exchanges, and bytes at the interface."""
     mpi = "--oversubscribe --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo".split()
-    training = f"train --width {asked.width} --batch {BATCH} --micro-batches {ranks} --exchange {way} --threads 1".split()
+    training = f"train --width {asked.width} --batch {BATCH} --micro-batches {ranks} {OURS[way]} --threads 1".split()
     with tempfile.TemporaryDirectory() as place:
         before = sent()
         command = [asked.program, *training, "--iters", str(steps), "--checkpoint-every", "0", "--out", place]
         ran("mpirun", *mpi, "-n", str(ranks), *command)
         bytes_sent = sent() - before
         entries = [json.loads(line) for line in (Path(place) / "log.jsonl").read_text().splitlines()]
-    exchanges = [entry.get("ranks", {"seconds": 0.0})["seconds"] for entry in entries]
+    exchanges = [entry.get("ranks", {"seconds": 0.0, "hidden": 0.0}) for entry in entries]
     return [entry["seconds"] for entry in entries], exchanges, bytes_sent
 
 
@@ -80,7 +91,32 @@ def ours(asked, ranks, way):
     seconds, exchanges, many = steps_of(asked, ranks, way, SHORT + asked.steps)
     # The first step is run twice.
     median = statistics.median
-    return median(seconds[SHORT:]), median(exchanges[SHORT:]), (many - few) / asked.steps
+    spent = median(one["seconds"] for one in exchanges[SHORT:])
+    return median(seconds[SHORT:]), spent, (many - few) / asked.steps
+
+
+def turns(asked):
+    """With and without overlap, one after the other, often."""
+    lines = ["| Mbit/s | ranks | step, ms | behind, ms | : | in exchanges, ms | of these hidden | behind, ms |", "|---|---|---|---|---|---|---|---|"]
+    for rate in asked.rates:
+        for ranks in asked.ranks:
+            limit(rate * ranks)
+            steps, spent, hidden = {"exact": [], "behind": []}, {"exact": [], "behind": []}, []
+            for _ in range(asked.turns):
+                for way in steps:
+                    seconds, exchanges, _ = steps_of(asked, ranks, way, SHORT + asked.steps)
+                    steps[way] += seconds[SHORT:]
+                    spent[way] += [one["seconds"] for one in exchanges[SHORT:]]
+                    hidden += [one["hidden"] for one in exchanges[SHORT:] if way == "exact"]
+            median = lambda of: 1e3 * statistics.median(of)
+            ahead, behind = median(steps["exact"]), median(steps["behind"])
+            lines.append(
+                f"| {rate} | {ranks} | {ahead:.0f} | {behind:.0f} | {ahead / behind:.2f} | {median(spent['exact']):.0f} "
+                f"| {median(hidden):.0f} | {median(spent['behind']):.0f} |"
+            )
+            print(lines[-1], flush=True)
+    limit(None)
+    return lines
 
 
 def torch(asked, ranks, hook):
@@ -104,7 +140,7 @@ def torch(asked, ranks, hook):
 def measured(asked, ranks):
     """One way after the other."""
     seconds, exchanges, volumes = {}, {}, {}
-    for way in ("exact", "fast"):
+    for way in OURS:
         seconds[way], exchanges[way], volumes[way] = ours(asked, ranks, way)
     if asked.python:
         for hook in ("plain", "fp16"):
@@ -113,7 +149,7 @@ def measured(asked, ranks):
 
 
 def tables(asked):
-    ways = [way for way in WAYS if asked.python or way in ("exact", "fast")]
+    ways = [way for way in WAYS if asked.python or way in OURS]
     lines = [
         f"| Mbit/s | ranks | {' | '.join(WAYS[way] + ', ms' for way in ways)} | exact : f32, exchanges | exact : f32, bytes |",
         "|---|---|" + "---|" * (len(ways) + 2),
@@ -126,14 +162,14 @@ def tables(asked):
             if ranks == 1:
                 alone, ratios = seconds["exact"], ["–", "–"]
             else:
-                ratios = [f"{exchanges['exact'] / exchanges['fast']:.2f}", f"{volumes['exact'] / volumes['fast']:.3f}"]
+                ratios = [f"{exchanges['behind'] / exchanges['fast']:.2f}", f"{volumes['exact'] / volumes['fast']:.3f}"]
             cells = [f"{1e3 * seconds[way]:.0f}" for way in ways] + ratios
             lines.append(f"| {rate} | {ranks} | " + " | ".join(cells) + " |")
             print(lines[-1], f"  {volumes}", flush=True)
     limit(None)
     # What exchanges of almost nothing take: messages, not bytes.
     small = argparse.Namespace(**{**vars(asked), "width": 1})
-    latency = ours(small, 2, "exact")[1]
+    latency = ours(small, 2, "behind")[1]
     return [*lines, "", *model(asked, alone, latency)]
 
 
@@ -178,6 +214,7 @@ def main():
     parser.add_argument("--rates", type=numbers, default=[100, 400, 10000], help="Mbit/s of each rank")
     parser.add_argument("--ranks", type=numbers, default=[1, 2, 4])
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--turns", type=int, default=0)
     asked = parser.parse_args()
     missing = [tool for tool in ("unshare", "ip", "tc", "mpirun") if not shutil.which(tool)]
     if missing:
@@ -187,7 +224,7 @@ def main():
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
     ran(*"ip link set lo mtu 1500 up".split())
     try:
-        lines = tables(asked)
+        lines = turns(asked) if asked.turns else tables(asked)
     except subprocess.CalledProcessError as error:
         sys.exit(f"{error}\n{error.stderr}")
     print("\n".join(lines))

@@ -43,6 +43,8 @@ fn parts_that_cannot_be_are_refused_in_a_line() {
     let world = "--batch-norm world: 2 micro-batches, and it takes as many as there are ranks, 1";
     refused(&format!("{TRAIN} --micro-batches 2 --batch-norm world"), &[], world);
     refused(&format!("{TRAIN} --batch-norm all"), &[], "there is no batch norm over all: rank or world");
+    let overlap = "there is no overlap 0: on, off, or how many weights travel together";
+    refused(&format!("{TRAIN} --overlap 0"), &[], overlap);
     if cfg!(not(feature = "mpi")) {
         let launched = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
         refused(TRAIN, &launched, "MPI: 4 ranks, and this program was built without it");

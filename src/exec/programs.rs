@@ -4,7 +4,7 @@ use super::{
     Constants, Executor,
     record::{Failed, Recorded},
 };
-use crate::graph::{Launch, Operation, Program, Purpose, Trace};
+use crate::graph::{Joint, Launch, Operation, Program, Purpose, Trace};
 use gradscale_core::backend::{Backend, DType, Data};
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = 1 << 28;
 /// A program and how far it is from being repeated as one.
 struct Stored<R> {
     program: Program,
-    /// Of each stretch between meetings of ranks.
+    /// Of each stretch between stops.
     recorded: Vec<Recorded<R>>,
     /// When it was last asked for.
     used: u64,
@@ -110,12 +110,12 @@ impl<B: Backend> Executor<B> {
     }
 
     /// The program of a trace, if it is known.
-    pub fn find(&mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, world: bool) -> Option<usize> {
+    pub fn find(&mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, joint: Joint) -> Option<usize> {
         let programs = &mut self.programs;
         programs.clock += 1;
         let same = |one: &Program| {
             let known = Arc::ptr_eq(&one.trace, trace) || *one.trace == **trace;
-            one.purpose == purpose && one.prefix == prefix && one.world == world && known
+            one.purpose == purpose && one.prefix == prefix && one.joint == joint && known
         };
         let numbers = programs.by_hash.get(&trace.hash)?;
         let index = numbers.iter().copied().find(|&index| same(&programs.get(index).program))?;

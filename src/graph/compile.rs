@@ -3,7 +3,8 @@
 //! A compiled [`Program`] depends on shapes and policy only; exponents, learning rates and data are not in it.
 
 use super::{
-    Buf, Fixed, Gradient, Launch, Meet, Operator, Part, PlanRow, Target, Trace, Value, Work, cast, memory, plan::plan,
+    Bucket, Buf, Fixed, Gradient, Joint, Launch, Meet, Operator, Part, PlanRow, Stop, Target, Trace, Value, Work, cast,
+    memory, plan::plan,
 };
 use crate::{
     Layers, Shape, TraceError,
@@ -68,8 +69,7 @@ pub(crate) struct Shared<'a> {
     pub keep: bool,
     /// The share that running statistics keep, where each call of a layer counts by itself.
     pub each_call: Option<f32>,
-    /// Whether batch norm is over the batches of all ranks.
-    pub world: bool,
+    pub joint: Joint,
     /// Where the first inputs lie, if not in buffers of the program.
     pub given: &'a [Option<Buf>],
 }
@@ -96,8 +96,7 @@ pub(crate) struct Program {
     pub trace: Arc<Trace>,
     pub purpose: Purpose,
     pub prefix: String,
-    /// Whether batch norm is over the batches of all ranks.
-    pub world: bool,
+    pub joint: Joint,
     /// Numbers of the constants that it reads.
     pub constants: Vec<usize>,
     /// Whether it may run again over the same inputs.
@@ -106,6 +105,10 @@ pub(crate) struct Program {
     pub launches: Vec<Launch>,
     /// Where ranks meet, in the order of launches.
     pub meets: Vec<Meet>,
+    /// Gradients that travel together.
+    pub buckets: Vec<Bucket>,
+    /// Where it stops for either, in the order of launches.
+    pub stops: Vec<Stop>,
     /// The node that each launch is of, and whether it is of the backward pass.
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
@@ -240,12 +243,14 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         trace: trace.clone(),
         purpose,
         prefix,
-        world: shared.world,
+        joint: shared.joint,
         constants,
         repeats: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
         meets,
+        buckets: Vec::new(),
+        stops: Vec::new(),
         origins,
         output,
         beside,
@@ -258,6 +263,7 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         plan,
     };
     memory::assign(&mut program, &buffers, shared.keep);
+    program.place_stops(|id| shared.parameters[id].len);
     Ok(program)
 }
 

@@ -166,7 +166,7 @@ impl Context<'_, '_, '_> {
 
     /// Whether ranks meet at batch norms.
     pub fn has_world(&self) -> bool {
-        self.compiler.shared.world && matches!(self.compiler.purpose, Purpose::Train { .. })
+        self.compiler.shared.joint.world && matches!(self.compiler.purpose, Purpose::Train { .. })
     }
 
     /// Before the next launch ranks put together what each knows.

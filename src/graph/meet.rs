@@ -1,7 +1,6 @@
-//! Where a program stops until ranks have put together what each knows of its own batch.
+//! What ranks put together where they meet: what each knows of its own batch.
 
-use super::{Buf, Program};
-use std::ops::Range;
+use super::Buf;
 
 /// Ranks meet at a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,19 +45,5 @@ impl Meet {
             Known::Sums([first, second]) => [Some(first), Some(second)],
         };
         count.into_iter().chain(known.into_iter().flatten())
-    }
-}
-
-impl Program {
-    /// How many stretches of launches there are: one more than meetings.
-    pub const fn stretches(&self) -> usize {
-        self.meets.len() + 1
-    }
-
-    /// The launches of a stretch, where there are so many in all.
-    pub fn stretch(&self, stretch: usize) -> Range<usize> {
-        let before = |meet: &Meet| meet.before;
-        let start = stretch.checked_sub(1).and_then(|last| self.meets.get(last)).map_or(0, before);
-        start..self.meets.get(stretch).map_or(self.launches.len(), before)
     }
 }

@@ -12,6 +12,7 @@ mod meet;
 mod memory;
 mod operator;
 mod plan;
+mod stops;
 mod tape;
 
 use compile::Compiler;
@@ -24,5 +25,6 @@ pub(crate) use meet::{Count, Known, Meet};
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;
 pub(crate) use plan::plan;
+pub(crate) use stops::{Bucket, Joint, Stop, Why};
 pub(crate) use tape::{Node, Trace, Work, input, mismatch, size, sizes};
 pub use tape::{Tape, Var};

@@ -1,6 +1,6 @@
 //! How gradients travel, and which way is the faster one here.
 
-use super::{Group, ParallelError, Sums, mean, share};
+use super::{Group, ParallelError, Sums, share};
 use std::{
     fmt,
     str::FromStr,
@@ -46,6 +46,58 @@ impl FromStr for Exchange {
     }
 }
 
+/// Weights that travel together, at least and as a share of all: few enough that most are on their way before the backward
+/// pass is over, enough that messages are not what takes the time.
+const LEAST: usize = 1 << 16;
+const SHARE: usize = 16;
+
+/// When gradients travel: bits are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// While the backward pass of a rank's last part goes on, as soon as they are there: 65536 together or a sixteenth of
+    /// all, whichever is more.
+    #[default]
+    On,
+    /// The same, so many or more together: the gradient of a parameter is not divided.
+    Of(usize),
+    /// When the backward pass is over.
+    Off,
+}
+
+impl Overlap {
+    /// How many of so many weights travel together; none where all do.
+    pub(crate) fn together(self, weights: usize) -> Option<usize> {
+        match self {
+            Self::On => Some((weights / SHARE).max(LEAST)),
+            Self::Of(count) => Some(count),
+            Self::Off => None,
+        }
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::On => f.write_str("on"),
+            Self::Of(count) => write!(f, "{count}"),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("on", _) => Ok(Self::On),
+            ("off", _) => Ok(Self::Off),
+            (_, Ok(count)) if count > 0 => Ok(Self::Of(count)),
+            _ => Err(format!("there is no overlap {text}: on, off, or how many weights travel together")),
+        }
+    }
+}
+
 /// What the ways of a group's gradients take, for one step: that of the slowest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
@@ -76,7 +128,7 @@ impl Group {
             for _ in 0..share(parts, self.rank(), self.size()) {
                 sums.add(0, &vec![1.0; tried], Some(0));
             }
-            mean(self, sums, parts).map(drop)
+            self.mean(sums, parts).map(drop)
         })?;
         let whole = |time: Duration| time.mul_f64(weights as f64 / tried as f64);
         Ok(Measured { exact: whole(exact), fast: whole(fast) })

@@ -1,9 +1,13 @@
 //! Ranks that work together: what each says, to whom, and that all say the same kind of thing at a time.
 
-use super::{Communicator, ParallelError};
+use super::{
+    Communicator, Means, ParallelError, Sums,
+    line::{End, Line, Pending, Speaker},
+    reduce,
+};
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -29,6 +33,8 @@ pub(crate) enum Kind {
     Done = 6,
     /// What a batch norm has seen of its batch.
     Moments = 7,
+    /// Which gradients come next, before it is known of what step.
+    Ahead = 8,
 }
 
 /// What this rank has sent and received so far, and how long it waited for it.
@@ -40,41 +46,23 @@ pub struct Traffic {
     pub received: u64,
     /// Time in exchanges, waiting for slower ranks included.
     pub time: Duration,
+    /// How much of it this rank has stood still for; the rest was hidden behind its own work.
+    pub waited: Duration,
 }
 
-struct Inner {
-    communicator: Box<dyn Communicator>,
-    traffic: Traffic,
-    end: End,
-    /// Who was found to be silent.
-    silent: Vec<usize>,
-}
-
-impl Inner {
-    /// An exchange that failed.
-    fn broken(&mut self, error: &ParallelError) {
-        self.end = End::Broken;
-        if let ParallelError::Silent { ranks, .. } = error {
-            self.silent.clone_from(ranks);
-        }
+impl Traffic {
+    /// Time in exchanges that were hidden behind this rank's own work.
+    #[must_use]
+    pub const fn hidden(&self) -> Duration {
+        self.time.saturating_sub(self.waited)
     }
-}
-
-/// How ranks came apart, if they did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    None,
-    /// One cannot go on, and has said so to all.
-    Known,
-    /// Some cannot be reached, or are elsewhere.
-    Broken,
 }
 
 /// The ranks of a training, as one of them sees them. Clones are the same rank.
 #[derive(Clone)]
 pub struct Group {
     /// None for one rank alone.
-    inner: Option<Arc<Mutex<Inner>>>,
+    speaker: Option<Arc<Speaker>>,
     rank: usize,
     size: usize,
 }
@@ -89,20 +77,19 @@ impl Group {
     /// One rank.
     #[must_use]
     pub const fn alone() -> Self {
-        Self { inner: None, rank: 0, size: 1 }
+        Self { speaker: None, rank: 0, size: 1 }
     }
 
     /// The ranks that this communicator reaches.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         let (rank, size) = (communicator.rank(), communicator.size());
-        let (traffic, end, silent) = (Traffic::default(), End::None, Vec::new());
-        let inner = Inner { communicator: Box::new(communicator), traffic, end, silent };
-        Self { inner: Some(Arc::new(Mutex::new(inner))), rank, size }
+        let line = Line { communicator: Some(Box::new(communicator)), rank, others: size - 1, ..Line::default() };
+        Self { speaker: Some(Arc::new(Speaker::new(line))), rank, size }
     }
 
     /// Whether there is nobody to reach, not even by a world of one.
     pub(crate) const fn is_alone(&self) -> bool {
-        self.inner.is_none()
+        self.speaker.is_none()
     }
 
     /// This rank's number, from 0.
@@ -120,7 +107,7 @@ impl Group {
     /// What has travelled so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        self.locked().map_or_else(Traffic::default, |inner| inner.traffic)
+        self.speaker.as_ref().map_or_else(Traffic::default, |speaker| speaker.traffic())
     }
 
     /// That all ranks were told the same.
@@ -145,7 +132,14 @@ impl Group {
     /// Tells the others that this rank cannot go on: their next exchange ends with its words. Nothing is said if they know
     /// already. Whether all know.
     pub fn fail(&self, why: &str) -> bool {
-        match self.locked().map(|inner| inner.end) {
+        // Whoever fails does not ask any more what became of exchanges that are under way.
+        let end = self.speaker.as_ref().and_then(|speaker| {
+            speaker.look(|line| {
+                line.failed = None;
+                line.end
+            })
+        });
+        match end {
             Some(End::None) => matches!(self.gather(Kind::Failed, why.as_bytes()), Err(ParallelError::Failed { .. })),
             Some(End::Known) => true,
             Some(End::Broken) | None => false,
@@ -156,8 +150,8 @@ impl Group {
     /// since all of these know it.
     #[must_use]
     pub fn speaker(&self) -> Option<usize> {
-        let inner = self.locked().filter(|inner| !inner.silent.is_empty())?;
-        (0..self.size).find(|rank| !inner.silent.contains(rank))
+        let silent = self.speaker.as_ref()?.look(|line| line.silent.clone())?;
+        (0..self.size).find(|rank| !silent.contains(rank)).filter(|_| !silent.is_empty())
     }
 
     /// Waits until all ranks have come to the end: whoever failed on the way is heard.
@@ -197,80 +191,44 @@ impl Group {
         }
     }
 
-    fn locked(&self) -> Option<MutexGuard<'_, Inner>> {
-        self.inner.as_ref().map(|inner| inner.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// What all ranks say, by rank.
     ///
     /// # Errors
     /// A rank that is gone, has failed, or says something of another kind.
     pub(crate) fn gather(&self, kind: Kind, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let Some(mut inner) = self.locked() else { return Ok(vec![mine.to_vec()]) };
-        let start = Instant::now();
-        let mut message = Vec::with_capacity(mine.len() + 1);
-        message.push(kind as u8);
-        message.extend_from_slice(mine);
-        let all = inner.communicator.all_gather(&message);
-        let all = all.inspect_err(|error| inner.broken(error))?;
-        inner.traffic.sent += (message.len() * (self.size - 1)) as u64;
-        inner.traffic.received += all.iter().map(|one| one.len() as u64).sum::<u64>() - message.len() as u64;
-        inner.traffic.time += start.elapsed();
-        let of = |one: &[u8]| one.first().copied();
-        let failed = all.iter().position(|one| of(one) == Some(Kind::Failed as u8));
-        if let Some(rank) = failed {
-            inner.end = End::Known;
-            return Err(ParallelError::Failed { rank, why: String::from_utf8_lossy(&all[rank][1..]).into_owned() });
-        }
-        if let Some(rank) = all.iter().position(|one| of(one) != Some(kind as u8)) {
-            inner.end = End::Broken;
-            return Err(ParallelError::Apart(rank));
-        }
-        Ok(all.into_iter().map(|mut one| one.split_off(1)).collect())
+        let Some(speaker) = &self.speaker else { return Ok(vec![mine.to_vec()]) };
+        let mine = mine.to_vec();
+        speaker.say(move |line| line.gather(kind, &mine))
     }
 
-    /// The sums of what all ranks give. Only where all ranks have just gathered something, so that none is elsewhere. What
-    /// travels is the engine's affair; counted is the least that such a sum needs.
+    /// The mean over all parts of all ranks. Only where all ranks have just gathered something, so that none is elsewhere.
     ///
     /// # Errors
     /// A rank that is gone.
-    pub(super) fn reduce(&self, values: &mut Vec<f32>) -> Result<(), ParallelError> {
-        let Some(mut inner) = self.locked() else { return Ok(()) };
-        let start = Instant::now();
-        let summed = inner.communicator.all_reduce(values);
-        summed.inspect_err(|error| inner.broken(error))?;
-        let bytes = (2 * size_of::<f32>() * values.len() * (self.size - 1) / self.size) as u64;
-        inner.traffic.sent += bytes;
-        inner.traffic.received += bytes;
-        inner.traffic.time += start.elapsed();
-        Ok(())
+    pub(crate) fn mean(&self, sums: Sums, parts: u32) -> Result<Means, ParallelError> {
+        match &self.speaker {
+            Some(speaker) => speaker.say(move |line| reduce::mean(line, sums, parts)),
+            None => reduce::mean(&mut Line::default(), sums, parts),
+        }
+    }
+
+    /// The same, while this rank goes on. All ranks say first that they come to these gradients, by the same number: so
+    /// one that has failed is heard, and one that is elsewhere is found.
+    pub(crate) fn begin_mean(&self, number: u32, sums: Sums, parts: u32) -> Pending<Means> {
+        Pending::begun(self.speaker.clone(), move |line| {
+            let mine = number.to_le_bytes();
+            let all = line.gather(Kind::Ahead, &mine)?;
+            match all.iter().position(|other| *other != mine) {
+                Some(rank) => Err(ParallelError::Apart(rank)),
+                None => reduce::mean(line, sums, parts),
+            }
+        })
     }
 
     /// Counts so many bytes each way that devices have exchanged by themselves since `start`.
     pub(crate) fn carried(&self, bytes: u64, start: Instant) {
-        if let Some(mut inner) = self.locked() {
-            inner.traffic.sent += bytes;
-            inner.traffic.received += bytes;
-            inner.traffic.time += start.elapsed();
+        if let Some(speaker) = &self.speaker {
+            speaker.look(move |line| line.carried(bytes, start));
         }
-    }
-
-    /// Sends each rank its part. Only where all ranks have just gathered something, so that none is elsewhere.
-    ///
-    /// # Errors
-    /// A rank that is gone.
-    pub(super) fn exchange(&self, to: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let Some(mut inner) = self.locked() else { return Ok(to) };
-        let start = Instant::now();
-        let from = inner.communicator.all_to_all(&to);
-        let from = from.inspect_err(|error| inner.broken(error))?;
-        let others = |all: &[Vec<u8>]| {
-            let lens = all.iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(|(_, one)| one.len() as u64);
-            lens.sum::<u64>()
-        };
-        inner.traffic.sent += others(&to);
-        inner.traffic.received += others(&from);
-        inner.traffic.time += start.elapsed();
-        Ok(from)
     }
 }

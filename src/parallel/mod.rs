@@ -34,6 +34,7 @@
 
 mod exchange;
 mod group;
+mod line;
 mod moments;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -43,14 +44,15 @@ mod wire;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
-pub use exchange::{Exchange, Measured};
+pub use exchange::{Exchange, Measured, Overlap};
 pub use group::{Group, Traffic};
 pub use moments::BatchStatistics;
 pub use threads::Threads;
 
 pub(crate) use group::Kind;
+pub(crate) use line::Pending;
 pub(crate) use moments::{Share, less_means, moments, shares, unbiased};
-pub(crate) use reduce::{Sums, mean, share};
+pub(crate) use reduce::{Means, Sums, share};
 pub(crate) use wire::{exponent, fits};
 
 use std::fmt;

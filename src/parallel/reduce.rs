@@ -1,6 +1,6 @@
 //! The mean of all parts' gradients: exact sums of halves, rounded once; or sums in f32.
 
-use super::{Exchange, Group, Kind, ParallelError, wire};
+use super::{Exchange, Kind, ParallelError, line::Line, wire};
 use std::ops::Range;
 
 /// Values that travel at a time: no message is longer than a count of MPI's.
@@ -20,6 +20,11 @@ pub(crate) enum Sums {
 }
 
 impl Sums {
+    /// Of nothing.
+    pub const fn none() -> Self {
+        Self::Fast { sums: Vec::new(), parts: 1.0 }
+    }
+
     /// For the parts that this rank has of so many, each of so many values.
     #[expect(clippy::cast_precision_loss, reason = "at most 4096")]
     pub fn new(exchange: Exchange, len: usize, (parts, rank, size): (u32, usize, usize)) -> Self {
@@ -144,25 +149,25 @@ pub(crate) fn share(parts: u32, rank: usize, size: usize) -> u32 {
 }
 
 /// The mean over all parts of all ranks.
-pub(crate) fn mean(group: &Group, sums: Sums, parts: u32) -> Result<Means, ParallelError> {
+pub(super) fn mean(line: &mut Line, sums: Sums, parts: u32) -> Result<Means, ParallelError> {
     match sums {
-        Sums::Exact(halves) => exact(group, &halves, parts).map(Means::Halves),
+        Sums::Exact(halves) => exact(line, &halves, parts).map(Means::Halves),
         Sums::Fast { mut sums, .. } => {
-            group.reduce(&mut sums)?;
+            line.reduce(&mut sums)?;
             Ok(Means::Singles(sums))
         }
     }
 }
 
 /// As halves: each rank adds up its share of the values, and all gather the means.
-fn exact(group: &Group, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelError> {
-    let (rank, size) = (group.rank(), group.size());
+fn exact(line: &mut Line, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelError> {
+    let (rank, size) = (line.rank, line.others + 1);
     let len = sums.halves.len();
     let mut means = Vec::with_capacity(len);
     for first in (0..len).step_by(BUCKET) {
         let count = BUCKET.min(len - first);
         let of = |rank: usize| first + count * rank / size..first + count * (rank + 1) / size;
-        let from = group.exchange((0..size).map(|rank| sums.encode(of(rank))).collect())?;
+        let from = line.exchange((0..size).map(|rank| sums.encode(of(rank))).collect())?;
         let mut totals = vec![0; of(rank).len()];
         for (sender, bytes) in from.iter().enumerate() {
             if !decode(bytes, share(parts, sender, size), &mut totals) {
@@ -170,7 +175,7 @@ fn exact(group: &Group, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelE
             }
         }
         let mine: Vec<u8> = totals.iter().flat_map(|&sum| wire::rounded_mean(sum, parts).to_le_bytes()).collect();
-        for (sender, bytes) in group.gather(Kind::Means, &mine)?.iter().enumerate() {
+        for (sender, bytes) in line.gather(Kind::Means, &mine)?.iter().enumerate() {
             if bytes.len() != 2 * of(sender).len() {
                 return Err(ParallelError::Apart(sender));
             }
@@ -182,7 +187,10 @@ fn exact(group: &Group, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelE
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Threads, *};
+    use super::{
+        super::{Group, Threads},
+        *,
+    };
     use std::thread;
 
     /// Some parts of 1000 values, most of them small, some of either sign and any size.
@@ -202,7 +210,7 @@ mod tests {
             sums.add(0, &values[..300], Some(0));
             sums.add(300, &values[300..], Some(0));
         }
-        mean(group, sums, parts).expect("the mean")
+        group.mean(sums, parts).expect("the mean")
     }
 
     #[test]

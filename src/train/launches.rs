@@ -4,7 +4,7 @@ use super::{Trainer, prefetch::check_values, ranks::Turn};
 use crate::{
     Error, Inputs,
     exec::Failed,
-    graph::{Launch, Purpose, Target},
+    graph::{Launch, Purpose, Stop, Target, Why},
 };
 use gradscale_core::backend::{Backend, Slot};
 use std::ops::Range;
@@ -40,6 +40,7 @@ impl<B: Backend> Trainer<B> {
         if self.halves_are_behind {
             self.refresh_halves().map_err(Error::Device)?;
         }
+        self.check_one_pass(program)?;
         let first = !clear.is_empty();
         self.ran = Some(program);
         self.send(clear).map_err(Error::Device)?;
@@ -53,10 +54,10 @@ impl<B: Backend> Trainer<B> {
         } else {
             self.exec.free_scratch();
         }
-        let mut stored: Vec<Slot> = Vec::new();
+        let (mut stored, mut apart) = (Vec::new(), true);
+        let mut decided = self.sites.decided().len();
         for stretch in 0..self.exec.program(program).stretches() {
-            let decided = self.sites.decided().len();
-            if told && !looks {
+            if told && !looks && apart {
                 self.share_decisions(decided)?;
                 self.send(0..0).map_err(Error::Device)?;
             }
@@ -69,11 +70,22 @@ impl<B: Backend> Trainer<B> {
                 Some(launch) => self.failed(program, launch, error),
                 None => Error::Device(error),
             })?;
-            if told && looks {
+            let stop = self.exec.program(program).stops.get(stretch).map(|&Stop { why, .. }| why);
+            apart = !matches!(stop, Some(Why::Bucket(_)));
+            if told && looks && apart {
                 self.share_decisions(decided)?;
             }
-            if let Some(&meet) = self.exec.program(program).meets.get(stretch) {
-                self.meet(program, meet).await?;
+            match stop {
+                Some(Why::Meet(meet)) => {
+                    let meet = self.exec.program(program).meets[meet];
+                    self.meet(program, meet).await?;
+                }
+                // Where something is decided, ranks with one part would be told between gradients, others before.
+                Some(Why::Bucket(bucket)) if !told => self.send_ahead(program, bucket)?,
+                Some(Why::Bucket(_)) | None => {}
+            }
+            if apart {
+                decided = self.sites.decided().len();
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Training: one device, all parameters, their optimizer and their sites.
 
+mod ahead;
 mod awaited;
 mod checkpoint;
 mod compiled;

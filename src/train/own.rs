@@ -5,7 +5,8 @@ use crate::{
     Error, Layers, TraceError,
     error::TraceErrorKind,
     graph::{
-        Buf, Fixed, Operation, Part, Program, Purpose, STATES, Shared, Tape, Target, Trace, Updated, Value, compile,
+        Buf, Fixed, Joint, Operation, Part, Program, Purpose, STATES, Shared, Tape, Target, Trace, Updated, Value,
+        compile,
     },
     optim::{Given, Next, Optimizer, Own},
 };
@@ -98,7 +99,7 @@ impl<B: Backend> Trainer<B> {
             prefix: "",
             keep: false,
             each_call: None,
-            world: false,
+            joint: Joint::default(),
             given,
         };
         let mut program = compile(trace, Purpose::Update, &mut shared)?;

@@ -5,7 +5,7 @@
 //! results do not depend on how many there are. All that decides anything (rows, losses, statistics) is known on all
 //! ranks before anything is decided, and merged in the order of the parts; so all decide alike, and repeat together.
 
-use super::{Gradients, StepOutcome, Trainer, ranks::Turn, repeat::Failed, seen, wire::Added};
+use super::{Gradients, StepOutcome, Trainer, ahead::Parts, ranks::Turn, repeat::Failed, seen};
 use crate::{
     Error,
     graph::{Buf, Fixed, Part},
@@ -25,7 +25,6 @@ struct Own {
     gradients: Gradients,
     /// Which parameters and slots that is about.
     digest: u32,
-    added: Added,
     /// Loss, and statistics that wait, of each part.
     values: Vec<f32>,
 }
@@ -64,6 +63,7 @@ impl<B: Backend> Trainer<B> {
         loop {
             let ended = self.attempt_parts(parts, &mut part, &mut failed);
             self.ranks.turn = Turn::Whole;
+            self.ranks.parts.added = None;
             match ended {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) => self.counters.seed = seed,
@@ -90,7 +90,8 @@ impl<B: Backend> Trainer<B> {
     fn end_parts(&mut self, parts: u32, own: Own, failed: &mut Failed) -> Result<Option<StepOutcome>, Error<B::Error>> {
         let (rows, _) = block_on(self.collect(false))?;
         let (rows, values) = self.gather_seen(&own, &rows, parts)?;
-        let Own { mut gradients, added, .. } = own;
+        let Own { mut gradients, .. } = own;
+        let added = self.ranks.parts.added.take().ok_or(Error::Gradients)?;
         gradients.micro = parts;
         self.tickets.serial += 1;
         let statistics: usize = gradients.statistics.iter().map(|&(id, _)| self.parameters.len(id)).sum();
@@ -103,7 +104,7 @@ impl<B: Backend> Trainer<B> {
             if exact && !self.fit_exponents(&gradients, &rows) {
                 return Ok(None);
             }
-            self.take_means(&gradients.contributes, added, parts)?;
+            self.take_means(&gradients.contributes, added)?;
             self.take_statistics(&mut gradients, &values, statistics)?;
             if self.update(&gradients)? {
                 norm = Some(block_on(self.read_one(self.parameters.fixed().norm()))?);
@@ -124,7 +125,9 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Own, E> {
         let (rank, size, seed) = (self.ranks.group.rank(), self.ranks.group.size(), self.counters.seed);
         let mut own: Option<Own> = None;
+        self.ranks.parts = Parts { count: parts, ..Parts::default() };
         for number in (0..parts).skip(rank).step_by(size) {
+            self.ranks.parts.last = number as usize + size >= parts as usize;
             self.ranks.turn = if own.is_none() { Turn::First } else { Turn::Later };
             self.counters.seed = seed + u64::from(number);
             let mut gradients = part(self, number)?;
@@ -142,19 +145,20 @@ impl<B: Backend> Trainer<B> {
                     own.gradients = gradients;
                     own
                 }
-                None => {
-                    let added = self.begin_sums(&gradients.contributes, parts, self.ranks.exchange)?;
-                    own.insert(Own { digest: digest(&gradients), gradients, added, values: Vec::new() })
-                }
+                None => own.insert(Own { digest: digest(&gradients), gradients, values: Vec::new() }),
             };
             self.add_part(own)?;
+        }
+        if let Some(mut added) = self.ranks.parts.added.take() {
+            self.send_rest(&mut added);
+            self.ranks.parts.added = Some(added);
         }
         own.ok_or_else(|| wrong(ParallelError::Parts { parts, ranks: size }))
     }
 
     /// Takes a part's gradients, loss and statistics from the device.
     fn add_part(&mut self, own: &mut Own) -> Result<(), Error<B::Error>> {
-        self.add_gradients(&mut own.added, &own.gradients.contributes)?;
+        self.add_gradients(&own.gradients)?;
         own.values.push(block_on(self.read_one(self.parameters.fixed().loss()))?);
         for &(id, _) in &own.gradients.statistics {
             own.values.extend(self.gradient_of(id)?);

@@ -4,7 +4,6 @@ use super::Trainer;
 use crate::{
     Error,
     graph::{Fixed, Part, Program, Purpose, Shared, Trace, compile},
-    parallel::BatchStatistics,
     parameters::Role,
 };
 use gradscale_core::{amp::Level, backend::Backend};
@@ -16,8 +15,8 @@ impl<B: Backend> Trainer<B> {
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str,
     ) -> Result<usize, Error<B::Error>> {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
-        let world = self.settings.batch_statistics == BatchStatistics::World && self.ranks.group.size() > 1;
-        if let Some(index) = self.exec.find(trace, purpose, &prefix, world) {
+        let joint = self.joint();
+        if let Some(index) = self.exec.find(trace, purpose, &prefix, joint) {
             return Ok(index);
         }
         let mut shared = Shared {
@@ -30,7 +29,7 @@ impl<B: Backend> Trainer<B> {
             prefix: &prefix,
             keep: self.settings.keep,
             each_call: self.settings.each_call.then_some(self.settings.momentum),
-            world,
+            joint,
             given: &[],
         };
         let program = compile(trace, purpose, &mut shared);

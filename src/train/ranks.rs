@@ -1,10 +1,10 @@
 //! Ranks that train together: how a trainer joins them, and what they decide alike.
 
-use super::{Trainer, shard};
+use super::{Trainer, ahead::Parts, shard};
 use crate::{
     Error,
     graph::{Fixed, Part},
-    parallel::{BatchStatistics, Exchange, Group, Kind, ParallelError, Route, Traffic},
+    parallel::{BatchStatistics, Exchange, Group, Kind, Overlap, ParallelError, Route, Traffic},
     parameters::Role,
     sites::Decided,
 };
@@ -26,6 +26,10 @@ pub(super) struct Ranks {
     pub turn: Turn,
     /// How gradients are added.
     pub exchange: Exchange,
+    /// When they travel.
+    pub overlap: Overlap,
+    /// Those of the step in progress.
+    pub parts: Parts,
     /// How they get there.
     pub route: Route,
     /// Whether the optimizer is to be divided among ranks, and who has which weights then.
@@ -76,7 +80,8 @@ impl Ranks {
     pub fn alone(parameters: usize) -> Self {
         let (exponents, turn, exchange) = (vec![None; parameters], Turn::Whole, Exchange::Exact);
         let (route, sharded, owners) = (Route::Host(None), false, shard::Owners::default());
-        Self { group: Group::alone(), exponents, turn, exchange, route, sharded, owners, mixed: false }
+        let (group, overlap, parts) = (Group::alone(), Overlap::default(), Parts::default());
+        Self { group, exponents, turn, exchange, overlap, parts, route, sharded, owners, mixed: false }
     }
 
     /// Whether this rank decides what is decided inside a step.
@@ -114,6 +119,17 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
+    /// When the gradients of parts travel to other ranks; [`Overlap::On`] unless told. On all ranks the same, before
+    /// [`Trainer::distributed`]. Weights are the same: of [`Exchange::Exact`] in any case, of [`Exchange::Fast`] where the
+    /// engine adds each value in one order. Where devices reach one another ([`Trainer::route`]) gradients travel when the
+    /// backward pass is over.
+    #[must_use]
+    pub fn with_overlap(mut self, overlap: Overlap) -> Self {
+        self.ranks.overlap = overlap;
+        self.last = None;
+        self
+    }
+
     /// Of which batch batch norm takes mean and variance in [`Trainer::step_parts`]; [`BatchStatistics::Rank`] unless told.
     /// On all ranks the same; a checkpoint says it.
     ///
@@ -141,6 +157,7 @@ impl<B: Backend> Trainer<B> {
             alike => alike?,
         }
         self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
+        group.agree("overlap", &self.ranks.overlap.to_string())?;
         group.agree("optimizer", if self.ranks.sharded { "divided" } else { "whole" })?;
         for id in 0..self.parameters.all.len() {
             let constant = self.parameters.all[id].role == Role::Constant;

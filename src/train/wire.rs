@@ -4,7 +4,7 @@ use super::Trainer;
 use crate::{
     Error,
     graph::{Fixed, Part},
-    parallel::{self, Exchange, Group, Kind, Measured, Route, Sums},
+    parallel::{self, Exchange, Group, Kind, Means, Measured, Pending, Route, Sums},
 };
 use gradscale_core::{
     amp::Precision,
@@ -14,10 +14,28 @@ use pollster::block_on;
 use std::time::Instant;
 
 /// The gradients of this rank's parts.
+#[derive(Debug)]
 pub(super) enum Added {
-    Host(Sums),
+    /// In the order in which they travel.
+    Host(Vec<Parcel>),
     /// In the devices' own memory.
     Devices,
+}
+
+/// Gradients that travel together.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub weights: Vec<usize>,
+    pub travels: Travels,
+}
+
+/// When they do.
+#[derive(Debug)]
+pub(super) enum Travels {
+    /// When it is known that they fit.
+    Behind(Sums),
+    /// They are on their way.
+    Ahead(Pending<Means>),
 }
 
 impl<B: Backend> Trainer<B> {
@@ -39,9 +57,9 @@ impl<B: Backend> Trainer<B> {
             return Ok(group.measure(weights, parts)?);
         };
         group.race(|exchange| {
-            self.begin_sums(&weights, parts, exchange)?;
+            self.begin_on_devices(&weights, parts, exchange)?;
             for _ in 0..parallel::share(parts, group.rank(), group.size()) {
-                self.add_gradients(&mut Added::Devices, &weights)?;
+                self.add_on_devices(&weights)?;
             }
             self.exec.wire_mean().map_err(Error::Device)
         })
@@ -77,62 +95,91 @@ impl<B: Backend> Trainer<B> {
         })
     }
 
-    /// Room for the gradients of some parameters.
-    pub(super) fn begin_sums(
-        &mut self, contributes: &[usize], parts: u32, exchange: Exchange,
-    ) -> Result<Added, Error<B::Error>> {
-        let len = contributes.iter().map(|&id| self.parameters.len(id)).sum();
-        let group = &self.ranks.group;
+    /// Room for the gradients of a step's parts, of which this program is one.
+    pub(super) fn begin_sums(&mut self, program: usize) -> Result<Added, Error<B::Error>> {
+        let program = self.exec.program(program);
+        let mut weights = program.contributes.clone();
+        weights.sort_unstable();
         if let Route::Devices(_) = self.ranks.route {
-            self.exec.wire_begin(len, parts, exchange == Exchange::Exact).map_err(Error::Device)?;
+            self.begin_on_devices(&weights, self.ranks.parts.count, self.ranks.exchange)?;
             return Ok(Added::Devices);
         }
-        Ok(Added::Host(Sums::new(exchange, len, (parts, group.rank(), group.size()))))
+        let mut all: Vec<Vec<usize>> = program.buckets.iter().map(|bucket| bucket.weights.clone()).collect();
+        if all.is_empty() {
+            all.push(weights);
+        }
+        let place = (self.ranks.parts.count, self.ranks.group.rank(), self.ranks.group.size());
+        let parcel = |weights: Vec<usize>| {
+            let len = weights.iter().map(|&id| self.parameters.len(id)).sum();
+            Parcel { weights, travels: Travels::Behind(Sums::new(self.ranks.exchange, len, place)) }
+        };
+        Ok(Added::Host(all.into_iter().map(parcel).collect()))
     }
 
-    /// Adds those of the part that has just run.
-    pub(super) fn add_gradients(&mut self, added: &mut Added, contributes: &[usize]) -> Result<(), Error<B::Error>> {
+    fn begin_on_devices(&mut self, weights: &[usize], parts: u32, exchange: Exchange) -> Result<(), Error<B::Error>> {
+        let len = weights.iter().map(|&id| self.parameters.len(id)).sum();
+        self.exec.wire_begin(len, parts, exchange == Exchange::Exact).map_err(Error::Device)
+    }
+
+    /// Adds the gradients of the part that has just run, in the devices' own memory.
+    pub(super) fn add_on_devices(&mut self, weights: &[usize]) -> Result<(), Error<B::Error>> {
         let mut at = 0;
-        for &id in contributes {
-            let (buf, len, exponent) =
-                (Fixed::part(id, Part::Gradient), self.parameters.len(id), self.ranks.exponents[id]);
-            match added {
-                Added::Host(sums) => {
-                    let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
-                    sums.add(at, &values, exponent);
-                }
-                Added::Devices => self.exec.wire_add((at, len), buf, exponent).map_err(Error::Device)?,
-            }
+        for &id in weights {
+            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+            self.exec.wire_add((at, len), buf, self.ranks.exponents[id]).map_err(Error::Device)?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// Adds those of a parcel, unless it has been sent.
+    pub(super) fn add_parcel(&self, parcel: &mut Parcel) -> Result<(), Error<B::Error>> {
+        let Travels::Behind(sums) = &mut parcel.travels else { return Ok(()) };
+        let mut at = 0;
+        for &id in &parcel.weights {
+            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+            let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
+            sums.add(at, &values, self.ranks.exponents[id]);
             at += len;
         }
         Ok(())
     }
 
     /// The mean gradients of all parts, in the place of those of this rank's last part.
-    pub(super) fn take_means(
-        &mut self, contributes: &[usize], added: Added, parts: u32,
-    ) -> Result<(), Error<B::Error>> {
-        let group = self.ranks.group.clone();
-        let means = match added {
-            Added::Host(sums) => Some(parallel::mean(&group, sums, parts)?),
+    pub(super) fn take_means(&mut self, contributes: &[usize], added: Added) -> Result<(), Error<B::Error>> {
+        let (group, parts) = (self.ranks.group.clone(), self.ranks.parts.count);
+        match added {
+            Added::Host(parcels) => {
+                for Parcel { weights, travels } in parcels {
+                    let means = match travels {
+                        Travels::Behind(sums) => group.mean(sums, parts)?,
+                        Travels::Ahead(pending) => pending.wait()?,
+                    };
+                    self.write_means(&weights, &means)?;
+                }
+            }
             Added::Devices => {
                 let start = Instant::now();
                 self.exec.wire_mean().map_err(Error::Device)?;
                 group.carried(self.carried(contributes, parts), start);
-                None
-            }
-        };
-        let mut at = 0;
-        for &id in contributes {
-            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
-            let exponent = self.ranks.exponents[id].unwrap_or(0);
-            match &means {
-                Some(means) => {
-                    let values = means.of(at..at + len, exponent);
-                    self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
+                let mut at = 0;
+                for &id in contributes {
+                    let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+                    let exponent = self.ranks.exponents[id].unwrap_or(0);
+                    self.exec.wire_take((at, len), buf, exponent).map_err(Error::Device)?;
+                    at += len;
                 }
-                None => self.exec.wire_take((at, len), buf, exponent).map_err(Error::Device)?,
             }
+        }
+        Ok(())
+    }
+
+    fn write_means(&mut self, weights: &[usize], means: &Means) -> Result<(), Error<B::Error>> {
+        let mut at = 0;
+        for &id in weights {
+            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+            let values = means.of(at..at + len, self.ranks.exponents[id].unwrap_or(0));
+            self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
             at += len;
         }
         Ok(())

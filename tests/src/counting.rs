@@ -1,6 +1,7 @@
 //! A decorator that counts what a backend is asked to do.
 
 use core::{
+    fmt,
     future::Future,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -51,6 +52,18 @@ pub struct Calls {
 pub struct Counting<B> {
     inner: B,
     counters: [AtomicU64; 10],
+    /// Operators, whatever was taken.
+    launched: AtomicU64,
+    watch: Option<Watch>,
+}
+
+/// Called before each operator with its number, from 0.
+struct Watch(Box<dyn Fn(u64) + Send + Sync>);
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
 }
 
 /// Indices of counters, in the order of [`Calls`].
@@ -68,7 +81,13 @@ const REPEATS: usize = 9;
 impl<B> Counting<B> {
     /// Counts what `inner` is asked.
     pub fn new(inner: B) -> Self {
-        Self { inner, counters: Default::default() }
+        Self { inner, counters: Default::default(), launched: AtomicU64::new(0), watch: None }
+    }
+
+    /// Calls `watch` before each operator with its number, from 0: to hold it up, say.
+    #[must_use]
+    pub fn watched(self, watch: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { watch: Some(Watch(Box::new(watch))), ..self }
     }
 
     /// The backend inside.
@@ -149,6 +168,8 @@ impl<B: Backend> Backend for Counting<B> {
     }
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         self.count(OPERATORS, 1);
+        let number = self.launched.fetch_add(1, Relaxed);
+        self.watch.iter().for_each(|Watch(watch)| watch(number));
         self.inner.launch(launch.inside())
     }
     fn reaches_by(&self) -> Option<&'static str> {

@@ -14,6 +14,9 @@ pub struct Travelled {
     pub received: u64,
     /// Seconds in exchanges, waiting for slower ranks included.
     pub seconds: f64,
+    /// How many of them were hidden behind the backward pass.
+    #[serde(default)]
+    pub hidden: f64,
 }
 
 impl Travelled {
@@ -24,6 +27,7 @@ impl Travelled {
             sent: after.sent - before.sent,
             received: after.received - before.received,
             seconds: (after.time - before.time).as_secs_f64(),
+            hidden: (after.hidden().saturating_sub(before.hidden())).as_secs_f64(),
         })
     }
 }
@@ -52,6 +56,7 @@ pub(super) fn add(all: &mut Vec<Stretch>, iteration: u64, seconds: f64, travelle
             sum.sent += travelled.sent;
             sum.received += travelled.received;
             sum.seconds += travelled.seconds;
+            sum.hidden += travelled.hidden;
         }
         Some(_) | None => all.push(Stretch { first: iteration, steps: 1, whole: seconds, travelled }),
     }
@@ -65,12 +70,16 @@ mod tests {
     fn a_resume_with_other_ranks_begins_another_stretch() {
         let mut all = Vec::new();
         for (iteration, ranks) in [(1, 4), (2, 4), (3, 2), (5, 2), (6, 2)] {
-            let travelled = Travelled { ranks, sent: iteration, received: 1, seconds: 0.25 };
+            let travelled = Travelled { ranks, sent: iteration, received: 1, seconds: 0.25, hidden: 0.125 };
             add(&mut all, iteration, 0.5, travelled);
         }
         let seen: Vec<_> =
             all.iter().map(|one| (one.first, one.steps, one.travelled.ranks, one.travelled.sent)).collect();
         assert_eq!(seen, [(1, 2, 4, 3), (3, 1, 2, 3), (5, 2, 2, 11)]);
-        assert_eq!((all[2].whole, all[2].travelled.seconds), (1.0, 0.5));
+        assert_eq!((all[2].whole, all[2].travelled.seconds, all[2].travelled.hidden), (1.0, 0.5, 0.25));
+        // Of a version that hid nothing.
+        let before: Travelled =
+            serde_json::from_str(r#"{"ranks":2,"sent":1,"received":1,"seconds":0.5}"#).expect("a log");
+        assert_eq!(before.hidden, 0.0);
     }
 }

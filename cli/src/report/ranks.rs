@@ -10,25 +10,26 @@ pub fn section_of(report: &Report<'_>) -> String {
         return String::new();
     }
     let lead = "Of rank 0, in a step: bytes to the others and from them, and time in exchanges, waiting for slower ranks \
-                included.";
+                included; how much of it was hidden behind the backward pass, and for what share of the step a rank stood still.";
     let table = format!(
         "<div class=\"wide\"><table><thead><tr><th>steps</th><th>ranks</th><th>sent</th><th>received</th>\
-         <th>in exchanges</th><th>of the step</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
+         <th>in exchanges</th><th>hidden</th><th>standing still</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     );
     section("ranks", "Ranks", lead, &table)
 }
 
 fn row(stretch: &Stretch) -> String {
     let Stretch { first, steps, whole, travelled } = stretch;
-    let Travelled { ranks, sent, received, seconds } = travelled;
+    let Travelled { ranks, sent, received, seconds, hidden } = travelled;
     let last = first + steps - 1;
     let of_step = |bytes: u64| bytes_said(bytes as f64 / *steps as f64);
     let (sent, received) = (of_step(*sent), of_step(*received));
-    let milliseconds = 1e3 * seconds / *steps as f64;
-    let share = 100.0 * seconds / whole.max(f64::MIN_POSITIVE);
+    let milliseconds = |seconds: f64| format!("{:.1}&nbsp;ms", 1e3 * seconds / *steps as f64);
+    let (all, behind) = (milliseconds(*seconds), milliseconds(*hidden));
+    let share = 100.0 * (seconds - hidden).max(0.0) / whole.max(f64::MIN_POSITIVE);
     format!(
         "<tr><th scope=\"row\">{first}–{last}</th><td>{ranks}</td><td>{sent}</td><td>{received}</td>\
-         <td>{milliseconds:.1}&nbsp;ms</td><td>{share:.0}&nbsp;%</td></tr>\n"
+         <td>{all}</td><td>{behind}</td><td>{share:.0}&nbsp;%</td></tr>\n"
     )
 }
 

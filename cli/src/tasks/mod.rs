@@ -41,7 +41,7 @@ use clap::ValueEnum;
 use gradscale::{
     Method, PlanRow,
     optim::Optimizer,
-    parallel::{BatchStatistics, Exchange, Group},
+    parallel::{BatchStatistics, Exchange, Group, Overlap},
 };
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
@@ -265,6 +265,8 @@ pub struct Together {
     pub group: Group,
     /// How their gradients are added; none for what is measured to be faster.
     pub exchange: Option<Exchange>,
+    /// When they travel.
+    pub overlap: Overlap,
     /// Whether the optimizer is divided among them.
     pub sharded: bool,
     /// Of which batch batch norm takes mean and variance.
@@ -276,7 +278,7 @@ impl Together {
     #[must_use]
     pub const fn alone() -> Self {
         let (exchange, batch_statistics) = (Some(Exchange::Exact), BatchStatistics::Rank);
-        Self { group: Group::alone(), exchange, sharded: false, batch_statistics }
+        Self { group: Group::alone(), exchange, overlap: Overlap::Off, sharded: false, batch_statistics }
     }
 }
 

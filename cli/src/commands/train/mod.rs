@@ -328,13 +328,16 @@ impl Training<'_> {
 
 /// How many ranks there were, and what has travelled, in a line; nothing of one alone.
 fn said(group: &Group) -> String {
-    let Traffic { sent, time, .. } = group.traffic();
+    let traffic = group.traffic();
+    let Traffic { sent, time, .. } = traffic;
     match group.size() {
         1 => String::new(),
         ranks => format!(
-            "{ranks} ranks: {:.1} MB sent by rank 0, {:.1} s in exchanges and waiting\n",
+            "{ranks} ranks: {:.1} MB sent by rank 0, {:.1} s in exchanges and waiting, {:.1} s of them behind the \
+             backward pass\n",
             sent as f64 / 1e6,
-            time.as_secs_f64()
+            time.as_secs_f64(),
+            traffic.hidden().as_secs_f64()
         ),
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Method,
-    parallel::{BatchStatistics, Exchange, Group, MOST_PARTS},
+    parallel::{BatchStatistics, Exchange, Group, MOST_PARTS, Overlap},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -54,6 +54,11 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<Named<Exchange>>,
+    /// When gradients travel between ranks: on, while the backward pass of a rank's last part goes on, as they come; a
+    /// number, the same, with so many weights at a time; or off, when it is over. Results are the same.
+    #[arg(long, value_name = "on|off|N")]
+    #[serde(skip)]
+    pub(super) overlap: Option<Named<Overlap>>,
     /// Of which images batch norm takes mean and variance where several ranks train: rank, of each part of a step by itself;
     /// or world, of those of all ranks, each of which then takes one part, and results depend on their number [default:
     /// rank]
@@ -221,6 +226,7 @@ impl Plan {
             checkpoint_every: given.checkpoint_every.or(self.checkpoint_every),
             threads: given.threads.or(self.threads),
             shard_optimizer: given.shard_optimizer,
+            overlap: given.overlap,
             ..self
         })
     }
@@ -268,6 +274,7 @@ impl Plan {
                 together: Together {
                     group: group.clone(),
                     exchange: self.exchange.map(|Named(exchange)| exchange),
+                    overlap: self.overlap.map_or_else(Overlap::default, |Named(overlap)| overlap),
                     sharded: self.shard_optimizer,
                     batch_statistics: self.batch_statistics(),
                 },

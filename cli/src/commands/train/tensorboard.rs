@@ -83,10 +83,11 @@ impl Writer {
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);
-        if let Some(Travelled { ranks, sent, seconds, .. }) = entry.ranks {
+        if let Some(Travelled { ranks, sent, seconds, hidden, .. }) = entry.ranks {
             scalar("ranks/ranks", ranks as f64);
             scalar("ranks/sent", sent as f64);
             scalar("ranks/seconds", seconds);
+            scalar("ranks/hidden", hidden);
         }
         for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             for (metric, value) in scores.iter().flat_map(Metrics::iter) {

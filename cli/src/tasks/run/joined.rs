@@ -8,8 +8,8 @@ use gradscale::{Trainer, core::backend::Backend, parallel::Measured};
 pub(super) fn joined<B: Backend<Error: 'static>>(
     trainer: Trainer<B>, cut: Option<Cut>, together: Together,
 ) -> Result<(Trainer<B>, Option<Measured>), Failure> {
-    let Together { group, exchange, sharded, batch_statistics } = together;
-    let mut trainer = trainer.with_batch_statistics(batch_statistics);
+    let Together { group, exchange, overlap, sharded, batch_statistics } = together;
+    let mut trainer = trainer.with_batch_statistics(batch_statistics).with_overlap(overlap);
     let Some(Cut { parts, .. }) = cut else { return Ok((trainer, None)) };
     if sharded {
         trainer = trainer.with_sharded_optimizer();

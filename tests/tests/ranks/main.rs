@@ -1,11 +1,13 @@
 //! Ranks that train together: whatever their number, the same bits.
 
+mod ahead;
+
 use gradscale::{
     Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer,
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
     optim::{Adam, Optimizer, Sgd},
-    parallel::{Exchange, Group, Threads},
+    parallel::{BatchStatistics, Exchange, Group, Overlap, Threads},
 };
 use std::{collections::BTreeMap, hash, hash::BuildHasher, thread};
 
@@ -33,17 +35,32 @@ struct Told {
     /// By what the losses of some steps are multiplied, a part of them alone.
     large: f32,
     exchange: Exchange,
+    /// When gradients travel, where there are several ranks.
+    overlap: Overlap,
+    batch_norm: BatchStatistics,
+    parts: u32,
     /// Whether the optimizer is divided.
     sharded: bool,
 }
 
-const USUAL: Told =
-    Told { net: Net::Segnet, method: "gs", recorded: true, large: 1.0, exchange: Exchange::Exact, sharded: false };
+/// Small buckets: networks are small.
+const USUAL: Told = Told {
+    net: Net::Segnet,
+    method: "gs",
+    recorded: true,
+    large: 1.0,
+    exchange: Exchange::Exact,
+    overlap: Overlap::Of(500),
+    batch_norm: BatchStatistics::Rank,
+    parts: PARTS,
+    sharded: false,
+};
 
 struct Training {
     net: Built,
     trainer: Trainer<Cpu>,
     large: f32,
+    parts: u32,
 }
 
 impl Training {
@@ -62,15 +79,15 @@ impl Training {
         let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, method)?;
         let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).with_exchange(told.exchange);
         let trainer = if told.sharded { trainer.with_sharded_optimizer() } else { trainer };
-        let trainer = trainer.distributed(group)?;
-        Ok(Self { net, trainer, large: told.large })
+        let trainer = trainer.with_overlap(told.overlap).with_batch_statistics(told.batch_norm).distributed(group)?;
+        Ok(Self { net, trainer, large: told.large, parts: told.parts })
     }
 
     fn step(&mut self, step: u32) -> Result<StepOutcome, Error> {
-        let (net, large) = (&self.net, self.large);
-        self.trainer.step_parts(PARTS, |trainer, part| {
+        let (net, large, parts) = (&self.net, self.large, self.parts);
+        self.trainer.step_parts(parts, |trainer, part| {
             let factor = if step % 5 == 3 && part == 7 { large } else { 1.0 };
-            backward(net, trainer, step * PARTS + part, factor)
+            backward(net, trainer, step * parts + part, factor)
         })
     }
 
@@ -371,29 +388,4 @@ fn what_happens_to_one_rank_is_known_to_all() {
         words.iter().all(|words| words.ends_with("and this one run different steps, or different networks")),
         "{words:?}"
     );
-}
-
-/// One part for each rank: half of what f32 would be, all-reduced, and what rows are.
-#[test]
-fn what_travels_is_half() {
-    let bytes = world(2, |group| {
-        let mut training = Training::new(Told { net: Net::Transformer, ..USUAL }, group).expect("a training");
-        let (net, mut of_steps) = (&training.net, Vec::new());
-        for step in 0..8 {
-            let before = training.trainer.traffic().sent;
-            training
-                .trainer
-                .step_parts(2, |trainer, part| backward(net, trainer, 2 * step + part, 1.0))
-                .expect("a step");
-            of_steps.push(training.trainer.traffic().sent - before);
-        }
-        let weights =
-            training.trainer.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum::<usize>();
-        (of_steps, weights as u64)
-    });
-    for (of_steps, weights) in bytes {
-        // Two halves travel of each value: half of one part's, and half of the means. In f32 both were 4 bytes.
-        let least = *of_steps.iter().min().expect("steps");
-        assert!(least > 2 * weights && least < 2 * weights + 64 * 80, "{least} bytes for {weights} weights");
-    }
 }
