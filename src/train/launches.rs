@@ -81,7 +81,7 @@ impl<B: Backend> Trainer<B> {
                     self.meet(program, meet).await?;
                 }
                 // Where something is decided, ranks with one part would be told between gradients, others before.
-                Some(Why::Bucket(bucket)) if !told => self.send_ahead(program, bucket)?,
+                Some(Why::Bucket(bucket)) if !told => self.send_ahead(program, bucket).await?,
                 Some(Why::Bucket(_)) | None => {}
             }
             if apart {
