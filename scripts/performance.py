@@ -17,7 +17,7 @@ Parts, each a file in DIRECTORY; what is there is not done again, unless --again
   casts       casts with counts, histogram and moments beside a bare cast
   elements    norms, cross-entropy, functions, optimizers beside a copy and PyTorch
   memory      what a step adds to a process
-  isa         AVX2 and portable kernels beside AVX-512's
+  isa         AMX, AVX2 and portable kernels beside AVX-512's
   growth      steps over images, pixels, channels and threads: drawings and slopes
 
 All take an hour or so on a quiet machine of two cores, with --quick (less of each, and fewer turns) some minutes. --page
@@ -176,7 +176,8 @@ def isa(asked):
     """The same lines by other instruction sets, in turns."""
     words, usual, quick = BENCH["isa"]
     program = build("-p", "gradscale-cpu", "--bench", "cpu")
-    names = ["AVX-512", "AVX2", "portable"]
+    amx = ["AMX"] if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text() else []
+    names = ["AVX-512", *amx, "AVX2", "portable"]
     sides = {name: bench(program, words, 1, name) for name in names}
     # A machine without AVX-512 has nothing to compare with: a set that it has not is no word, and its lines are none.
     while all((lines := {name: one.read() for name, one in sides.items()}).values()):

@@ -55,11 +55,14 @@ cd "$directory/clone"
 
 cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
 crates=$(python3 scripts/publish_metadata.py <"$directory/metadata") || fail "what the registry will show"
-echo "crates, in their order: $crates"
+adapters=$(cd adapters && cargo metadata --format-version 1 --no-deps --locked | python3 ../scripts/publish_metadata.py) ||
+    fail "what the registry will show of the adapters"
+echo "crates, in their order: $crates $adapters"
 
 # Advisories come from a server of their own: `cargo deny check advisories`.
 if have cargo-deny; then
     cargo-deny check licenses bans sources || fail "cargo deny"
+    cargo-deny --manifest-path adapters/Cargo.toml check licenses bans sources || fail "cargo deny, adapters"
 else
     skip "licences and sources of dependencies" "scripts/publish.sh --fetch, or cargo install cargo-deny"
 fi
@@ -131,6 +134,8 @@ fi
 if [ -n "$publish" ]; then
     [ "$skipped" = 0 ] || fail "nothing is published while a check is missing"
     cargo publish --workspace --locked
+    # What they need of ours must be on the registry before they can be packed.
+    cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
     echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
 fi
 if [ "$skipped" = 0 ]; then

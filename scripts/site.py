@@ -24,7 +24,7 @@ CHAPTERS = {
         ("The paper's rules, and ours", "docs/guide/authors.md"),
         ("Coming from torch.amp", "docs/guide/torch.md"),
         ("Staying in PyTorch", "docs/guide/pytorch.md"),
-        ("Recipes for ggml and tiny-cuda-nn", "docs/guide/runtimes.md"),
+        ("In ggml, tiny-cuda-nn, burn and candle", "docs/guide/runtimes.md"),
     ],
     "Results": [
         ("Science", "docs/science.md"),
@@ -37,6 +37,12 @@ CHAPTERS = {
         ("wgpu", "backend-wgpu/README.md"),
         ("CUDA", "backend-cuda/README.md"),
         ("Your own: the suite", "tests/README.md"),
+    ],
+    "Other frameworks of Rust": [
+        ("Adapters", "adapters/README.md"),
+        ("burn", "adapters/burn/README.md"),
+        ("candle", "adapters/candle/README.md"),
+        ("Your own", "adapters/common/README.md"),
     ],
     "Other languages": [
         ("Python", "python/README.md"),

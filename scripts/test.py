@@ -75,6 +75,7 @@ EXHAUSTIVE = {
     "MPI": ["scripts/mpi.sh", "--all"],
     "WebAssembly": ["npm/test.sh", "--all"],
     "browser": ["web/test.sh", "--all"],
+    "adapters": ["adapters/test.sh"],
     "publishing": ["scripts/publish.sh"],
 }
 
@@ -97,6 +98,7 @@ PROVES = {
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
     "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",
+    "adapters": "burn's and candle's gradients in FP16; two towers that train with scales alone",
     "publishing": "every crate packs and verifies from a clean clone; licences; the program's wheel installs",
     "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",

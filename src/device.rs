@@ -8,7 +8,7 @@ pub use gradscale_cpu::{Cpu, Error as CpuError, Isa};
 #[cfg(feature = "cuda")]
 pub use gradscale_cuda::{Cuda, Error as CudaError};
 #[cfg(feature = "wgpu")]
-pub use gradscale_wgpu::{Adapter, Error as WgpuError, Wgpu, adapters};
+pub use gradscale_wgpu::{Adapter, Error as WgpuError, Wgpu, adapters, adapters_async};
 
 /// The error of the device that is meant where [`Error`] names none.
 #[cfg(feature = "cpu")]

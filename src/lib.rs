@@ -28,7 +28,7 @@ mod train;
 
 pub use checkpoint::{CheckpointError, Difference, checkpoint_metadata};
 #[cfg(feature = "wgpu")]
-pub use device::{Adapter, Wgpu, WgpuError, adapters};
+pub use device::{Adapter, Wgpu, WgpuError, adapters, adapters_async};
 #[cfg(feature = "cpu")]
 pub use device::{Cpu, CpuError, Isa};
 #[cfg(feature = "cuda")]

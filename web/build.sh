@@ -23,5 +23,7 @@ CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
     cargo rustc --quiet --locked --profile capi --target "$TARGET" -p gradscale-web --lib --crate-type cdylib \
     -- -C strip=symbols
 cp "$target/$TARGET/capi/gradscale_web.wasm" "$folder/"
+# The same on WebGPU, where a browser has it: another module, with the JavaScript that holds the GPU's objects.
+./module.sh webgpu capi "$folder/webgpu"
 cp page/* "$folder/"
 echo "$folder"

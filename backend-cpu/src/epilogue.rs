@@ -106,6 +106,24 @@ impl Epilogue {
         }
     }
 
+    /// As [`Epilogue::dense`], of values that lie in memory.
+    pub fn dense_of(self, x: &[f32]) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
+        move |i, mut y| {
+            let mut row = self.row();
+            for start in (0..y.len()).step_by(BLOCK) {
+                let end = y.len().min(start + BLOCK);
+                let (from, mut y) = (i * dense_part(x.len()), y.range(start..end));
+                let x = &x[from + start..from + end];
+                if !self.store(x, &mut y, &mut row) {
+                    let mut block = [0f32; BLOCK];
+                    block[..x.len()].copy_from_slice(x);
+                    self.finish(&mut block[..x.len()], y, &mut row);
+                }
+            }
+            row
+        }
+    }
+
     /// Takes values to the store's exponent.
     fn scale(&self, values: &mut [f32]) {
         let [first, second, third] = self.factor.parts();
@@ -122,10 +140,22 @@ impl Epilogue {
         row.observe(self.isa, values);
     }
 
+    /// Finishes values in one pass, at most a block, if that can be done; else `y` may be written, but nothing is added.
+    fn store(&self, values: &[f32], y: &mut Part<'_>, row: &mut Seen) -> bool {
+        let [factor, second, _] = self.factor.parts();
+        match y {
+            Part::F16(y) if !self.add && second == 1.0 => row.store(self.isa, values, factor, y),
+            Part::F16(_) | Part::F32(_) => false,
+        }
+    }
+
     /// Finishes values, which it uses up, and writes them to `y`, as long as they.
     pub fn finish(&self, values: &mut [f32], mut y: Part<'_>, row: &mut Seen) {
         for (i, values) in values.chunks_mut(BLOCK).enumerate() {
-            let y = y.range(i * BLOCK..i * BLOCK + values.len());
+            let mut y = y.range(i * BLOCK..i * BLOCK + values.len());
+            if self.store(values, &mut y, row) {
+                continue;
+            }
             self.scale(values);
             if self.add {
                 match &y {
@@ -147,6 +177,15 @@ impl Epilogue {
 }
 
 impl Cpu {
+    /// Stores values that lie in memory.
+    pub(crate) fn dense_of(&self, store: Store<'_, Self>, x: &[f32]) {
+        let epilogue = Epilogue::of(&store, self.isa());
+        let Store { y, table, to, .. } = store;
+        let work = epilogue.dense_of(x);
+        let rows = destination(y, x.len()).each(self, Cost::elements(x.len()), dense_part(x.len()), &work);
+        merge(&epilogue, &rows, |row| table.merge(to, row));
+    }
+
     /// Stores `len` dense results. `values` fills a block with the results from its index on.
     pub(crate) fn dense(&self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, &mut [f32]) + Sync) {
         let epilogue = Epilogue::of(&store, self.isa());

@@ -17,6 +17,8 @@ use half::f16;
 
 /// Elements of a part.
 const PART: usize = 1 << 14;
+/// Elements that are updated at a time: they are still in the nearest cache when they are rounded.
+const BLOCK: usize = 1 << 10;
 
 /// Part of a parameter.
 struct Slice<'a> {
@@ -59,24 +61,29 @@ impl Cpu {
         let Slice { master, grad, state, half } = slice;
         let ([lr, coefficient, third, fourth], [most, _]) = (step.numbers(), p.limits());
         let (most, decay) = (most.unwrap_or(f32::INFINITY), p.weight_decay());
-        match p.rule() {
-            Rule::Sgd { momentum, nesterov } => {
-                let step = Sgd { lr, momentum, nesterov, decay, most, coefficient };
-                match state {
-                    [Some(state), _] => self.isa().sgd(master, grad, state, step),
-                    _ => self.isa().sgd(master, grad, &mut self.zeros(grad.len()), step),
+        for start in (0..master.len()).step_by(BLOCK) {
+            let range = start..master.len().min(start + BLOCK);
+            let (master, grad) = (&mut master[range.clone()], &grad[range.clone()]);
+            let states = state.each_mut().map(|state| state.as_mut().map(|state| &mut state[range.clone()]));
+            match p.rule() {
+                Rule::Sgd { momentum, nesterov } => {
+                    let step = Sgd { lr, momentum, nesterov, decay, most, coefficient };
+                    match states {
+                        [Some(state), _] => self.isa().sgd(master, grad, state, step),
+                        _ => self.isa().sgd(master, grad, &mut self.zeros(grad.len()), step),
+                    }
                 }
+                Rule::Adam { beta, eps, decoupled, .. } => {
+                    let [Some(first), Some(second)] = states else { panic!("Adam keeps two states") };
+                    let correction = [third, fourth];
+                    let step = Adam { lr, beta, eps, correction, decay, decoupled, most, coefficient };
+                    self.isa().adam(master, grad, [first, second], step);
+                }
+                Rule::Ema { .. } => self.isa().ema(master, grad, third),
             }
-            Rule::Adam { beta, eps, decoupled, .. } => {
-                let [Some(first), Some(second)] = state else { panic!("Adam keeps two states") };
-                let correction = [third, fourth];
-                let step = Adam { lr, beta, eps, correction, decay, decoupled, most, coefficient };
-                self.isa().adam(master, grad, [first, second], step);
+            if let Some(half) = half {
+                self.isa().narrow(master, &mut half[range]);
             }
-            Rule::Ema { .. } => self.isa().ema(master, grad, third),
-        }
-        if let Some(half) = half {
-            self.isa().narrow(master, half);
         }
     }
 }

@@ -3,11 +3,22 @@
 //! Counters, largest magnitude and histogram are core's, bit for bit. Values that are too large for a half, or not
 //! finite, are rare; blocks with one are left to core.
 
-use crate::{Isa, arch::Limits};
+use crate::{
+    Isa,
+    arch::{Limits, Pass},
+};
 use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
+use half::f16;
 
 /// Values that are observed at a time, as in core's sums.
 const BLOCK: usize = 4096;
+
+/// Where counters begin.
+const LIMITS: Limits = Limits {
+    flush: Convention::FP16.flush_end(),
+    subnormal: Convention::FP16.subnormal_end(),
+    overflow: Convention::FP16.overflow_start(),
+};
 
 /// A growing row of the convention of half.
 #[derive(Clone, Debug)]
@@ -29,30 +40,40 @@ impl Seen {
 
     /// Adds values.
     pub fn observe(&mut self, isa: Isa, values: &[f32]) {
-        const LIMITS: Limits = Limits {
-            flush: Convention::FP16.flush_end(),
-            subnormal: Convention::FP16.subnormal_end(),
-            overflow: Convention::FP16.overflow_start(),
-        };
         if self.detail == Detail::None {
             return;
         }
         for block in values.chunks(BLOCK) {
-            let [zeros, small, low, most] = isa.count(block, LIMITS);
-            if most >= LIMITS.overflow {
-                self.observe_with_core(block, self.detail.min(Detail::Full));
-            } else {
-                let new = [block.len() as u64, zeros.into(), 0, 0, (small - zeros).into(), 0, (low - small).into()];
-                self.counts.iter_mut().zip(new).for_each(|(count, new)| *count += new);
-                self.amax = self.amax.max(most);
+            let seen = isa.count(block, LIMITS);
+            if self.add(block.len(), seen) {
                 if self.detail >= Detail::Full {
                     isa.histogram(block, Convention::FP16.key_constant(), &mut self.bins);
                 }
+            } else {
+                self.observe_with_core(block, self.detail.min(Detail::Full));
             }
             if self.detail == Detail::Moments {
                 isa.moments(block, &mut self.sums);
             }
         }
+    }
+
+    /// Writes values times a factor as halves and adds what these see, in one pass. If that cannot be done nothing is added.
+    pub fn store(&mut self, isa: Isa, values: &[f32], factor: f32, y: &mut [f16]) -> bool {
+        let pass = Pass { factor, detail: self.detail, limits: LIMITS, key: Convention::FP16.key_constant() };
+        let seen = isa.store(values, pass, y, &mut self.bins, &mut self.sums);
+        seen.is_some_and(|seen| self.detail == Detail::None || self.add(values.len(), seen))
+    }
+
+    /// Adds counters of so many values; not if one of them overflows.
+    fn add(&mut self, len: usize, [zeros, small, low, most]: [u32; 4]) -> bool {
+        if most >= LIMITS.overflow {
+            return false;
+        }
+        let new = [len as u64, zeros.into(), 0, 0, (small - zeros).into(), 0, (low - small).into()];
+        self.counts.iter_mut().zip(new).for_each(|(count, new)| *count += new);
+        self.amax = self.amax.max(most);
+        true
     }
 
     fn observe_with_core(&mut self, values: &[f32], detail: Detail) {

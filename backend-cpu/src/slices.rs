@@ -78,8 +78,11 @@ impl Cpu {
             return Err(SliceError::Length { src: len, dst: y.len() });
         }
         let epilogue = Epilogue::between(from, to, detail, self.isa());
-        let work = epilogue.dense(len, |start, out| self.load_slice(x, start, out));
-        let rows = y.each(self, Cost::elements(len), dense_part(len), &work);
+        let (cost, part) = (Cost::elements(len), dense_part(len));
+        let rows = match x {
+            Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(x)),
+            Slice::F16(_) => y.each(self, cost, part, epilogue.dense(len, |start, out| self.load_slice(x, start, out))),
+        };
         Ok(merged(&epilogue, &rows))
     }
 

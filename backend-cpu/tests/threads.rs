@@ -6,55 +6,15 @@
     reason = "a test: small sizes, a device that cannot fail"
 )]
 
+mod shared;
+
 use gradscale_core::{
-    backend::{Backend, Buffer, Control, CrossEntropyArgs, DType, Data, DataMut, Launch, NormSaved, Slot, Store},
-    cast::{Round, f16_from_f32},
+    backend::{Backend, Buffer, CrossEntropyArgs, DType, Data, Launch, NormSaved, Slot, Store},
     ops::{Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary},
     stats::{Convention, Detail, Stats},
 };
-use gradscale_cpu::{Cpu, Isa, Memory, Table};
-use half::f16;
-use pollster::block_on;
-
-/// Deterministic halves, about normal.
-fn halves(cpu: &Cpu, len: usize, seed: u64) -> Memory {
-    let mut state = seed;
-    let mut unit = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / 16_777_216.0 - 0.5
-    };
-    let values: Vec<f16> = (0..len).map(|_| f16_from_f32((0..4).map(|_| unit()).sum(), Round::NearestEven)).collect();
-    let mut memory = cpu.alloc(DType::F16, len).unwrap();
-    cpu.write(Data::F16(&values), &mut memory).unwrap();
-    memory
-}
-
-/// Bits of a result, and of its row.
-type Bits = (Vec<u32>, Stats);
-
-fn store(cpu: &Cpu, dtype: DType, len: usize, run: impl FnOnce(Store<'_, Cpu>)) -> Bits {
-    let mut table: Table = cpu.table(4, 0).unwrap();
-    let control = Control { exponents: &[0, 0, 3, 9], hyperparameters: &[], seed: 5, detail: Detail::Moments };
-    cpu.upload(&control, 0..4, &mut table).unwrap();
-    let mut y = cpu.alloc(dtype, len).unwrap();
-    run(Store::site(Slot(2), Slot(3), &table, &mut y));
-    let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    block_on(cpu.collect(&table, 3..4, &mut rows, &[], &mut [])).unwrap();
-    let bits = if dtype == DType::F16 {
-        let mut out = vec![f16::ZERO; len];
-        block_on(cpu.read(&y, DataMut::F16(&mut out))).unwrap();
-        out.iter().map(|v| u32::from(v.to_bits())).collect()
-    } else {
-        read(cpu, &y, len)
-    };
-    (bits, rows[0])
-}
-
-fn read(cpu: &Cpu, y: &Memory, len: usize) -> Vec<u32> {
-    let mut out = vec![0f32; len];
-    block_on(cpu.read(y, DataMut::F32(&mut out))).unwrap();
-    out.iter().map(|v| v.to_bits()).collect()
-}
+use gradscale_cpu::{Cpu, Isa, Memory};
+use shared::{Bits, halves, read, store};
 
 /// One of everything whose work is divided.
 fn everything(cpu: &Cpu) -> Vec<Bits> {
@@ -176,11 +136,12 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// A product with few rows is made otherwise than one with many, but each sum takes its terms in the same order.
+/// A product with few rows is made otherwise than one with many, but each sum takes its terms in the same order: but on
+/// the matrix unit, which has an order of its own, and is not used for few rows.
 #[test]
 fn few_rows_have_the_bits_of_many() {
     const MANY: u32 = 200;
-    for isa in Isa::available() {
+    for isa in Isa::available().into_iter().filter(|isa| isa.to_string() != "AMX") {
         for threads in [1, 3] {
             let cpu = Cpu::with_isa(threads, isa).unwrap();
             for ([n, k], turned) in

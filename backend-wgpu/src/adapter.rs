@@ -12,8 +12,13 @@ pub struct Adapter {
 /// All adapters, those that are fast by their kind first. Their order is that of `--device wgpu:N`.
 #[must_use]
 pub fn adapters() -> Vec<Adapter> {
+    block_on(adapters_async())
+}
+
+/// [`adapters`] without blocking: browsers show one adapter, or none.
+pub async fn adapters_async() -> Vec<Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
-    let mut found = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let mut found = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
     found.sort_by_key(|adapter| match adapter.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
         wgpu::DeviceType::IntegratedGpu => 1,
@@ -40,7 +45,9 @@ impl Adapter {
     pub fn name(&self) -> String {
         let info = self.inner.get_info();
         let driver = [info.driver, info.driver_info].join(" ");
-        format!("{}, {}, {}", info.name, info.backend, driver.trim())
+        // Browsers say little of it.
+        let parts = [info.name, info.backend.to_string(), driver.trim().to_owned()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether it is a CPU's driver.
@@ -79,7 +86,7 @@ impl Adapter {
     }
 
     /// A device with all that the adapter allows, and with timestamps where it has them.
-    pub(crate) fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), Error> {
+    pub(crate) async fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let (coop, experimental) = match self.cooperative() {
             // SAFETY: what wgpu does not check yet is asked of one kernel, coop.wgsl, which is seen to be right on the
@@ -94,6 +101,6 @@ impl Adapter {
             required_limits: self.inner.limits(),
             ..wgpu::DeviceDescriptor::default()
         };
-        block_on(self.inner.request_device(&descriptor)).map_err(|error| Error::NoDevice(error.to_string()))
+        self.inner.request_device(&descriptor).await.map_err(|error| Error::NoDevice(error.to_string()))
     }
 }

@@ -39,7 +39,7 @@ impl Backend for Wgpu {
     }
 
     async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
-        self.read_memory(src, dst)
+        self.read_memory(src, dst).await
     }
 
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, Error> {
@@ -53,7 +53,7 @@ impl Backend for Wgpu {
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
     ) -> Done<Self> {
-        self.collect_rows(table, rows, out, scalars, values)
+        self.collect_rows(table, rows, out, scalars, values).await
     }
 
     fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Recording>, Error> {

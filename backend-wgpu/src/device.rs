@@ -8,6 +8,7 @@ use crate::{
     queue::{Health, Pending},
 };
 use gradscale_core::stats::FlushRule;
+use pollster::block_on;
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -68,7 +69,17 @@ impl Wgpu {
     /// # Errors
     /// [`Error::NoDevice`], and what the first kernels meet.
     pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
-        let (device, queue) = adapter.open()?;
+        block_on(Self::open_async(adapter, checked))
+    }
+
+    /// [`Wgpu::open`] without blocking: where there is an event loop, as in a browser, a device answers only once the
+    /// program has returned to it. Errors that a browser tells late (a kernel that does not compile, memory that is not
+    /// there) are those of a later call; each call that reads waits for them.
+    ///
+    /// # Errors
+    /// As [`Wgpu::open`].
+    pub async fn open_async(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
+        let (device, queue) = adapter.open().await?;
         let (health, limits) = (Health::of(&device), device.limits());
         let subgroups = device.features().contains(wgpu::Features::SUBGROUP);
         let mut opened = Self {
@@ -96,7 +107,7 @@ impl Wgpu {
             peak: AtomicU64::new(0),
             dispatches: AtomicU64::new(0),
         };
-        opened.probe()?;
+        opened.probe().await?;
         Ok(opened)
     }
 

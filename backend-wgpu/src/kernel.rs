@@ -172,7 +172,6 @@ impl Kernel {
     }
 
     /// As [`Kernel::text`], as browsers take it: they want subgroups to be asked for, which naga does not read yet.
-    #[cfg(test)]
     pub fn text_of_browsers(&self, windows: u32, subgroups: bool) -> String {
         let enables = if subgroups { "enable subgroups;\n" } else { "" };
         enables.to_owned() + &self.text(windows, subgroups)
@@ -203,7 +202,10 @@ impl Wgpu {
         if let Some(pipeline) = compiled.pipelines.get(&key) {
             return Ok(pipeline.clone());
         }
-        let failed = |log| Error::Kernel { name: kernel.name, log };
+        let failed = |error| match error {
+            Error::Failed(log) => Error::Kernel { name: kernel.name, log },
+            other => other,
+        };
         let module = match compiled.modules.get(&(kernel.name, windows)) {
             Some(module) => module.clone(),
             None => {
@@ -231,9 +233,10 @@ impl Wgpu {
     }
 
     fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
+        let text = if cfg!(target_family = "wasm") { Kernel::text_of_browsers } else { Kernel::text };
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
-            source: wgpu::ShaderSource::Wgsl(kernel.text(windows, self.has_subgroups()).into()),
+            source: wgpu::ShaderSource::Wgsl(text(kernel, windows, self.has_subgroups()).into()),
         };
         let checks = if self.is_checked() {
             wgpu::ShaderRuntimeChecks::checked()

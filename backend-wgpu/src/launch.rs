@@ -264,6 +264,6 @@ impl Wgpu {
         );
         let layout = pipeline.get_bind_group_layout(0);
         let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
-        self.complaint(|| self.device().create_bind_group(&descriptor)).map_err(Error::Failed)
+        self.complaint(|| self.device().create_bind_group(&descriptor))
     }
 }

@@ -23,7 +23,7 @@ mod queue;
 mod table;
 mod timing;
 
-pub use adapter::{Adapter, adapters};
+pub use adapter::{Adapter, adapters, adapters_async};
 pub use device::Wgpu;
 pub use error::Error;
 pub use memory::Memory;

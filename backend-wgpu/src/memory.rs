@@ -6,7 +6,6 @@ use crate::{
     launch::{ALIGNMENT, Call},
 };
 use gradscale_core::backend::{Buffer, DType, Data, DataMut};
-use pollster::block_on;
 
 /// Device memory of one type: a buffer, or a part of one.
 #[derive(Debug)]
@@ -123,12 +122,11 @@ impl Wgpu {
 
     /// Memory of so many bytes.
     pub(crate) fn new_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
-        let scope = self.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let buffer = self.device().create_buffer(&descriptor);
-        match block_on(scope.pop()) {
+        match self.health.refused() {
             None => Ok(buffer),
-            Some(error) => Err(Error::OutOfMemory { bytes: size, reason: crate::error::chain(&error) }),
+            Some(reason) => Err(Error::OutOfMemory { bytes: size, reason }),
         }
     }
 
@@ -171,7 +169,7 @@ impl Wgpu {
         Ok(())
     }
 
-    pub(crate) fn read_memory(&self, src: &Memory, dst: DataMut<'_>) -> Result<(), Error> {
+    pub(crate) async fn read_memory(&self, src: &Memory, dst: DataMut<'_>) -> Result<(), Error> {
         assert!(
             src.dtype == dst.dtype() && dst.len() <= src.len,
             "{:?}[{}] read into {:?}[{}]",
@@ -190,7 +188,7 @@ impl Wgpu {
             return self.flush();
         }
         let size = (out.len() as u64).next_multiple_of(4);
-        self.download(&[src.part(0, size)], |bytes| out.copy_from_slice(&bytes[..out.len()]))
+        self.download(&[src.part(0, size)], |bytes| out.copy_from_slice(&bytes[..out.len()])).await
     }
 }
 

@@ -17,25 +17,25 @@ const PAIRS: [[f32; 2]; 4] = [
 
 impl Wgpu {
     /// Finds the flush rule of stores and loads of half, and whether f32 arithmetic keeps subnormals.
-    pub(crate) fn probe(&mut self) -> Result<(), Error> {
-        self.f32_subnormals = self.keeps_subnormals()?;
-        self.flush = self.flush_rule()?;
+    pub(crate) async fn probe(&mut self) -> Result<(), Error> {
+        self.f32_subnormals = self.keeps_subnormals().await?;
+        self.flush = self.flush_rule().await?;
         Ok(())
     }
 
-    fn keeps_subnormals(&self) -> Result<bool, Error> {
+    async fn keeps_subnormals(&self) -> Result<bool, Error> {
         let words: Vec<u32> = PAIRS.iter().flat_map(|[a, b]| [a.to_bits(), b.to_bits(), 0, 0]).collect();
         let memory = self.new_memory(DType::U32, words.len())?;
         self.write_memory(Data::U32(&words), &memory)?;
         self.launch(Call::new(&kernel::PROBE).params([word_of(PAIRS.len())]).memory(3, &memory), 1)?;
         let mut back = vec![0; words.len()];
-        self.read_memory(&memory, DataMut::U32(&mut back))?;
+        self.read_memory(&memory, DataMut::U32(&mut back)).await?;
         let want = PAIRS.iter().flat_map(|&[a, b]| [a, b, a + b, a * b]).map(f32::to_bits);
         Ok(back.into_iter().eq(want))
     }
 
     /// The five numbers that tell flush rules apart (spec, section 4), stored as half and read again.
-    fn flush_rule(&self) -> Result<FlushRule, Error> {
+    async fn flush_rule(&self) -> Result<FlushRule, Error> {
         let two = |k: i32| 2f32.powi(k);
         let values = [two(-24), two(-25), two(-14), two(-14) - two(-25), two(-14) - two(-26)];
         let table = self.new_table(Slot::FIRST.0, 0)?;
@@ -49,7 +49,7 @@ impl Wgpu {
         let mut read = self.new_memory(DType::F32, values.len())?;
         store(&half, &mut read)?;
         let mut got = [0f32; 5];
-        self.read_memory(&read, DataMut::F32(&mut got))?;
+        self.read_memory(&read, DataMut::F32(&mut got)).await?;
         // Casts are integers, so there is one answer; a driver that breaks integers is no device.
         let want = [two(-24), 0.0, two(-14), two(-14), two(-14)];
         if got == want {

@@ -2,7 +2,7 @@
 //! or kept as a recording.
 
 use crate::{Error, Wgpu, memory::Bytes};
-use pollster::block_on;
+use futures_channel::oneshot;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU32, Ordering::Relaxed},
@@ -40,7 +40,8 @@ pub(crate) struct Pending {
     recording: Option<Vec<Launch>>,
 }
 
-/// What the device's callbacks said: once lost, always lost; another error is told once.
+/// What the device's callbacks said: once lost, always lost; another error is told once. They are called inside the call
+/// that goes wrong, in browsers some time afterwards. There are no error scopes, which one would have to wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     lost: Mutex<Option<String>>,
@@ -75,6 +76,20 @@ impl Health {
         if let Some(reason) = &*lock(&self.lost) {
             return Err(Error::Lost(reason.clone()));
         }
+        self.complaint()
+    }
+
+    /// Why there was no memory, if that is what was said. Another error stays: it may be that of a device that is lost, which
+    /// says so later.
+    pub fn refused(&self) -> Option<String> {
+        match lock(&self.failed).take_if(|error| matches!(error, Error::OutOfMemory { .. })) {
+            Some(Error::OutOfMemory { reason, .. }) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// What wgpu said since somebody asked.
+    fn complaint(&self) -> Result<(), Error> {
         lock(&self.failed).take().map_or(Ok(()), Err)
     }
 }
@@ -110,7 +125,7 @@ impl Wgpu {
 
     /// Copies parts of buffers (multiples of 4 bytes) behind what is waiting, waits, and shows all of them, one behind the
     /// other.
-    pub(crate) fn download(&self, parts: &[Bytes<'_>], show: impl FnOnce(&[u8])) -> Result<(), Error> {
+    pub(crate) async fn download(&self, parts: &[Bytes<'_>], show: impl FnOnce(&[u8])) -> Result<(), Error> {
         let size = parts.iter().map(|part| part.size).sum();
         let staging = self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
         let launches = core::mem::take(&mut self.pending().launches);
@@ -122,18 +137,20 @@ impl Wgpu {
             at += size;
         }
         self.queue().submit([encoder.finish()]);
-        let (send, receive) = std::sync::mpsc::channel();
+        let (send, mut receive) = oneshot::channel();
         staging.map_async(wgpu::MapMode::Read, .., move |result| {
             // Nobody listens any more only after an error that has been told.
             send.send(result).ok();
         });
+        // Browsers do not wait here; elsewhere it has answered afterwards.
         let polled = self.device().poll(wgpu::PollType::wait_indefinitely());
+        let answer = if cfg!(target_family = "wasm") { receive.await.ok() } else { receive.try_recv().ok().flatten() };
         self.health.check()?;
         polled.map_err(|error| Error::Failed(error.to_string()))?;
-        match receive.try_recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(Error::Failed(error.to_string())),
-            Err(_) => return Err(Error::Failed("the device did not answer".into())),
+        match answer {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(Error::Failed(error.to_string())),
+            None => return Err(Error::Failed("the device did not answer".into())),
         }
         let view = staging.get_mapped_range(..).map_err(|error| Error::Failed(error.to_string()))?;
         show(&view);
@@ -178,17 +195,9 @@ pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
 }
 
 impl Wgpu {
-    /// Runs `work` and gives what wgpu said of it, if it complained.
-    pub(crate) fn complaint<T>(&self, work: impl FnOnce() -> T) -> Result<T, String> {
-        let scopes = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation]
-            .map(|filter| self.device().push_error_scope(filter));
+    /// Runs `work` and gives what wgpu said of it, if it complained at once. Browsers complain later: see [`Health`].
+    pub(crate) fn complaint<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         let result = work();
-        // Scopes end in the reverse order.
-        let [internal, validation] = scopes;
-        let validation = block_on(validation.pop());
-        match validation.or(block_on(internal.pop())) {
-            None => Ok(result),
-            Some(error) => Err(crate::error::chain(&error)),
-        }
+        self.health.complaint().map(|()| result)
     }
 }

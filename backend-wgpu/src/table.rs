@@ -68,7 +68,7 @@ impl Wgpu {
         Ok(())
     }
 
-    pub(crate) fn collect_rows(
+    pub(crate) async fn collect_rows(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
     ) -> Result<(), Error> {
         let count = usize::from(rows.end.saturating_sub(rows.start));
@@ -82,7 +82,7 @@ impl Wgpu {
             return self.flush();
         }
         let mut words = Vec::<u32>::new();
-        self.download(&parts, |bytes| words = bytemuck::pod_collect_to_vec(bytes))?;
+        self.download(&parts, |bytes| words = bytemuck::pod_collect_to_vec(bytes)).await?;
         let (row_words, scalar_words) = words.split_at(count * WORDS);
         let exponents = &table.exponents[usize::from(rows.start)..];
         for ((out, words), &exponent) in out.iter_mut().zip(row_words.chunks_exact(WORDS)).zip(exponents) {

@@ -2,6 +2,7 @@
 
 use crate::{Error, Memory, Recording, Wgpu, memory::Bytes, queue::encode};
 use core::time::Duration;
+use pollster::block_on;
 
 /// A time on the device is asked of two stamps of 8 bytes.
 const STAMPS: u32 = 2;
@@ -45,9 +46,8 @@ impl Wgpu {
         encoder.resolve_query_set(&queries, 0..STAMPS, &stamps, 0);
         self.queue().submit([encoder.finish()]);
         let mut ticks = Vec::<u64>::new();
-        self.download(&[Bytes { size: 8 * u64::from(STAMPS), ..Bytes::all(&stamps) }], |bytes| {
-            ticks = bytemuck::pod_collect_to_vec(bytes)
-        })?;
+        let part = Bytes { size: 8 * u64::from(STAMPS), ..Bytes::all(&stamps) };
+        block_on(self.download(&[part], |bytes| ticks = bytemuck::pod_collect_to_vec(bytes)))?;
         let nanoseconds = (ticks[1] - ticks[0]) as f64 * f64::from(self.queue().get_timestamp_period());
         Ok(Some(Duration::from_secs_f64(nanoseconds * 1e-9)))
     }

@@ -8,7 +8,6 @@ use gradscale_core::{
     stats::Stats,
 };
 use half::f16;
-use pollster::block_on;
 use std::ops::Range;
 
 impl<B: Backend> Executor<B> {
@@ -33,33 +32,33 @@ impl<B: Backend> Executor<B> {
     }
 
     /// The first values of a buffer of numbers, as f32.
-    pub fn read(&self, buf: Buf, precision: Precision, len: usize) -> Result<Vec<f32>, B::Error> {
+    pub async fn read(&self, buf: Buf, precision: Precision, len: usize) -> Result<Vec<f32>, B::Error> {
         let buffer = self.memory.get(buf);
         match precision {
             Precision::Half => {
                 let mut data = vec![f16::ZERO; len];
-                block_on(self.device.read(buffer, DataMut::F16(&mut data)))?;
+                self.device.read(buffer, DataMut::F16(&mut data)).await?;
                 Ok(data.into_iter().map(f16::to_f32).collect())
             }
             Precision::Single => {
                 let mut data = vec![0f32; len];
-                block_on(self.device.read(buffer, DataMut::F32(&mut data)))?;
+                self.device.read(buffer, DataMut::F32(&mut data)).await?;
                 Ok(data)
             }
         }
     }
 
     /// The first values of a buffer of bytes.
-    pub fn read_bytes(&self, buf: Buf, len: usize) -> Result<Vec<u8>, B::Error> {
+    pub async fn read_bytes(&self, buf: Buf, len: usize) -> Result<Vec<u8>, B::Error> {
         let mut data = vec![0; len];
-        block_on(self.device.read(self.memory.get(buf), DataMut::U8(&mut data)))?;
+        self.device.read(self.memory.get(buf), DataMut::U8(&mut data)).await?;
         Ok(data)
     }
 
     /// The first values of a buffer of words.
-    pub fn read_words(&self, buf: Buf, len: usize) -> Result<Vec<u32>, B::Error> {
+    pub async fn read_words(&self, buf: Buf, len: usize) -> Result<Vec<u32>, B::Error> {
         let mut data = vec![0; len];
-        block_on(self.device.read(self.memory.get(buf), DataMut::U32(&mut data)))?;
+        self.device.read(self.memory.get(buf), DataMut::U32(&mut data)).await?;
         Ok(data)
     }
 
@@ -87,10 +86,10 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Reads rows of the table, and the first value of some buffers: the one read-back of a step.
-    pub fn collect(
+    pub async fn collect(
         &self, rows: Range<u16>, into: &mut [Stats], scalars: &[Buf], values: &mut [f32],
     ) -> Result<(), B::Error> {
         let scalars: Vec<&B::Buffer> = scalars.iter().map(|&buf| self.memory.get(buf)).collect();
-        block_on(self.device.collect(&self.table, rows, into, &scalars, values))
+        self.device.collect(&self.table, rows, into, &scalars, values).await
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     parallel::{BatchStatistics, Exchange, ParallelError, Route, Sums},
 };
 use gradscale_core::backend::Backend;
+use pollster::block_on;
 
 /// The parts of a step, on this rank.
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Sends a bucket's gradients, which are there, if those of no other part are to be added.
-    pub(super) fn send_ahead(&mut self, program: usize, bucket: usize) -> Result<(), Error<B::Error>> {
+    pub(super) async fn send_ahead(&mut self, program: usize, bucket: usize) -> Result<(), Error<B::Error>> {
         if self.ranks.turn == Turn::Whole || !self.ranks.parts.last {
             return Ok(());
         }
@@ -66,7 +67,7 @@ impl<B: Backend> Trainer<B> {
             let buckets = &self.exec.program(program).buckets;
             let alike = parcels.iter().map(|parcel| &parcel.weights).eq(buckets.iter().map(|bucket| &bucket.weights));
             if alike && self.may_travel(&parcels[bucket].weights) {
-                self.add_parcel(&mut parcels[bucket])?;
+                self.add_parcel(&mut parcels[bucket]).await?;
                 self.begin_mean(&mut parcels[bucket]);
             }
         }
@@ -90,7 +91,7 @@ impl<B: Backend> Trainer<B> {
             None => self.begin_sums(gradients.program)?,
         };
         match &mut added {
-            Added::Host(parcels) => parcels.iter_mut().try_for_each(|parcel| self.add_parcel(parcel))?,
+            Added::Host(parcels) => parcels.iter_mut().try_for_each(|parcel| block_on(self.add_parcel(parcel)))?,
             Added::Devices => self.add_on_devices(&gradients.contributes)?,
         }
         self.ranks.parts.added = Some(added);

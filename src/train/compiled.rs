@@ -6,6 +6,7 @@ use crate::{
     graph::{Purpose, Trace},
 };
 use gradscale_core::backend::Backend;
+use pollster::block_on;
 use std::sync::Arc;
 
 /// A network over inputs of known shapes and types, as a trainer has compiled it. It takes part in training and
@@ -16,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Program<const N: usize> {
     trainer: u64,
-    trace: Arc<Trace>,
+    pub(super) trace: Arc<Trace>,
     /// Name of the loss; none of a program for evaluation.
     loss: Option<String>,
 }
@@ -87,9 +88,7 @@ impl<B: Backend> Trainer<B> {
     pub fn backward_with<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Gradients, Error<B::Error>> {
-        let loss = self.training(program)?;
-        let batch = self.fitting(program, batch)?;
-        self.first_of(&program.trace, &batch, loss)
+        block_on(self.backward_with_async(program, batch))
     }
 
     /// [`Trainer::backward_more`] by a program of [`Trainer::compile`]: the one that the step began with, or another for
@@ -100,12 +99,7 @@ impl<B: Backend> Trainer<B> {
     pub fn backward_more_with<'a, const N: usize>(
         &mut self, gradients: Gradients, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Gradients, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        if self.training(program)? != gradients.loss {
-            return Err(Error::Program("of another loss than the step began with"));
-        }
-        let batch = self.fitting(program, batch)?;
-        self.more_of(gradients, &program.trace, &batch)
+        block_on(self.backward_more_with_async(gradients, program, batch))
     }
 
     /// [`Trainer::evaluate`] by a program of [`Trainer::compile_evaluation`].
@@ -116,8 +110,7 @@ impl<B: Backend> Trainer<B> {
     pub fn evaluate_with<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor, Error<B::Error>> {
-        let left = self.evaluated(program, batch)?;
-        self.numbers(&left)
+        block_on(self.evaluate_with_async(program, batch))
     }
 
     /// [`Trainer::evaluate_integers`] by a program of [`Trainer::compile_evaluation`].
@@ -127,11 +120,10 @@ impl<B: Backend> Trainer<B> {
     pub fn evaluate_integers_with<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor<u32>, Error<B::Error>> {
-        let left = self.evaluated(program, batch)?;
-        self.integers(&left)
+        block_on(self.evaluate_integers_with_async(program, batch))
     }
 
-    fn evaluated<'a, const N: usize>(
+    pub(super) async fn evaluated<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Left, Error<B::Error>> {
         self.own(program)?;
@@ -139,7 +131,7 @@ impl<B: Backend> Trainer<B> {
             return Err(Error::Program("for training; compile_evaluation makes one to evaluate"));
         }
         let batch = self.fitting(program, batch)?;
-        self.evaluate_of(&program.trace, &batch)
+        self.evaluate_of(&program.trace, &batch).await
     }
 
     fn input_types<const N: usize>(
@@ -157,12 +149,12 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// The name of a training program's loss.
-    fn training<'p, const N: usize>(&self, program: &'p Program<N>) -> Result<&'p str, Error<B::Error>> {
+    pub(super) fn training<'p, const N: usize>(&self, program: &'p Program<N>) -> Result<&'p str, Error<B::Error>> {
         self.own(program)?;
         program.loss.as_deref().ok_or(Error::Program("for evaluation; compile makes one to train"))
     }
 
-    fn fitting<'a, const N: usize>(
+    pub(super) fn fitting<'a, const N: usize>(
         &self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Inputs<'a, N>, Error<B::Error>> {
         let batch = self.checked(batch)?;

@@ -19,13 +19,13 @@ const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 
 impl<B: Backend> Trainer<B> {
     /// Runs a launch whose first target is a site that decides now.
-    pub(super) fn run_deciding(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
+    pub(super) async fn run_deciding(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
         let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.exec.run(&launch.operation) };
         let preset = scaling.preset;
         let incoming = self.incoming(launch, target);
         match (preset, launch.rule) {
             (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
-                let (seen, weights) = self.observe_product(dy, w)?;
+                let (seen, weights) = self.observe_product(dy, w).await?;
                 let verdict = Operand::of(&seen).and_then(|seen| {
                     let weights = Operand::of(&weights)?;
                     match preset {
@@ -38,7 +38,7 @@ impl<B: Backend> Trainer<B> {
                 self.send(0..0)?;
                 self.exec.run(&launch.operation)
             }
-            _ => self.run_probing(launch, preset, target, incoming),
+            _ => self.run_probing(launch, preset, target, incoming).await,
         }
     }
 
@@ -50,16 +50,18 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    fn run_probing(&mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32) -> Result<(), B::Error> {
-        let parts = if preset == Preset::Exact { Vec::new() } else { self.observe_parts(launch)? };
-        let (mut scratch, mut row) = self.probe_launch(launch, target, incoming)?;
+    async fn run_probing(
+        &mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32,
+    ) -> Result<(), B::Error> {
+        let parts = if preset == Preset::Exact { Vec::new() } else { self.observe_parts(launch).await? };
+        let (mut scratch, mut row) = self.probe_launch(launch, target, incoming).await?;
         if let (Operation::Sum { terms, .. }, Preset::Exact) = (&launch.operation, preset)
             && row.counts().non_finite() != 0
         {
             // Parts of very unlike exponents: at the largest, those with the least may be beyond f32. At the least they
             // all fit, and what is lost of the others is nothing beside these.
             let least = terms.iter().map(|term| self.sites.exponent(term.alpha)).min().unwrap_or(incoming);
-            (scratch, row) = self.probe_launch(launch, target, least)?;
+            (scratch, row) = self.probe_launch(launch, target, least).await?;
         }
         let verdict = match (preset, launch.rule) {
             (Preset::Exact, _) => self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
@@ -78,7 +80,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Runs a launch with its first target in f32 scratch, at the exponent that came in: the scratch, and its row.
-    pub(super) fn probe_launch(
+    pub(super) async fn probe_launch(
         &mut self, launch: &Launch, target: Target, incoming: i32,
     ) -> Result<(Buf, Stats), B::Error> {
         let scratch = Value::single(self.exec.scratch(target.y.len)?, target.y.len);
@@ -86,38 +88,38 @@ impl<B: Backend> Trainer<B> {
         self.send(PROBE)?;
         let probing = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
         self.exec.run(&launch.stored_at(probing).operation)?;
-        Ok((scratch.buf, self.probe()?))
+        Ok((scratch.buf, self.probe().await?))
     }
 
     /// The rows of both operands of a product.
-    pub(super) fn observe_product(&mut self, dy: Gradient, w: Value) -> Result<(Stats, Stats), B::Error> {
-        Ok((self.observe(dy.value, dy.slot)?, self.observe(w, Slot::ONE)?))
+    pub(super) async fn observe_product(&mut self, dy: Gradient, w: Value) -> Result<(Stats, Stats), B::Error> {
+        Ok((self.observe(dy.value, dy.slot).await?, self.observe(w, Slot::ONE).await?))
     }
 
     /// The largest magnitude of each part of a sum, with its exponent.
-    pub(super) fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
+    pub(super) async fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
         let Operation::Sum { terms, y, .. } = &launch.operation else { return Ok(Vec::new()) };
         let mut parts = Vec::new();
         for &Scaled { data: buf, alpha: slot } in terms {
-            let row = self.observe(Value { buf, ..y.y }, slot)?;
+            let row = self.observe(Value { buf, ..y.y }, slot).await?;
             parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
         }
         Ok(parts)
     }
 
     /// The row of a buffer's values as they lie there.
-    fn observe(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
+    async fn observe(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
         self.sites.set_probe(self.sites.exponent(slot));
         self.send(PROBE)?;
         let scratch = Value::single(self.exec.scratch(value.len)?, value.len);
         let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
         self.exec.run(&cast(value.buf, target))?;
-        self.probe()
+        self.probe().await
     }
 
-    fn probe(&mut self) -> Result<Stats, B::Error> {
+    async fn probe(&mut self) -> Result<Stats, B::Error> {
         let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
-        self.exec.collect(PROBE, &mut row, &[], &mut [])?;
+        self.exec.collect(PROBE, &mut row, &[], &mut []).await?;
         Ok(row[0])
     }
 }

@@ -9,6 +9,7 @@ use gradscale_core::{
     backend::{Backend, Slot},
     stats::Detail,
 };
+use pollster::block_on;
 use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
@@ -19,10 +20,7 @@ impl<B: Backend> Trainer<B> {
     pub fn evaluate<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), false, net)?;
-        let left = self.evaluate_of(&trace, &batch)?;
-        self.numbers(&left)
+        block_on(self.evaluate_async(batch, net))
     }
 
     /// As [`Trainer::evaluate`], where the network returns integers: the classes of [`Var::argmax`].
@@ -42,19 +40,16 @@ impl<B: Backend> Trainer<B> {
     pub fn evaluate_integers<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor<u32>, Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), false, net)?;
-        let left = self.evaluate_of(&trace, &batch)?;
-        self.integers(&left)
+        block_on(self.evaluate_integers_async(batch, net))
     }
 
     /// The evaluation of a trace.
-    pub(super) fn evaluate_of<const N: usize>(
+    pub(super) async fn evaluate_of<const N: usize>(
         &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
     ) -> Result<Left, Error<B::Error>> {
         let output = &trace.nodes[trace.output];
         let program = self.program(trace, Purpose::Evaluate, "")?;
-        self.run_program(program, batch, 0..0)?;
+        self.run_program(program, batch, 0..0).await?;
         Ok(Left { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
     }
 
@@ -67,9 +62,14 @@ impl<B: Backend> Trainer<B> {
     pub fn update_statistics<'a, const N: usize>(
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), true, net)?;
-        let program = self.program(&trace, Purpose::Statistics, "")?;
+        block_on(self.update_statistics_async(keep, batch, net))
+    }
+
+    /// Running statistics after a trace.
+    pub(super) async fn statistics_of<const N: usize>(
+        &mut self, keep: f32, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<(), Error<B::Error>> {
+        let program = self.program(trace, Purpose::Statistics, "")?;
         let (hyperparameters, detail) = (self.optimizer.hyperparameters(&self.steps, keep), Detail::None);
         let (hyperparameters, detail) = (
             std::mem::replace(&mut self.hyperparameters, hyperparameters),
@@ -77,7 +77,7 @@ impl<B: Backend> Trainer<B> {
         );
         let statistics = self.exec.program(program).statistics.clone();
         let waiting = Purpose::Statistics.statistics();
-        let ran = self.run_program(program, &batch, 0..0);
+        let ran = self.run_program(program, batch, 0..0).await;
         let none = Slot::FIRST.0..Slot::FIRST.0;
         let updated = ran.and_then(|()| {
             let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;

@@ -11,6 +11,7 @@ use gradscale_core::{
     ops::ShapeError,
     stats::Detail,
 };
+use pollster::block_on;
 use std::sync::Arc;
 
 /// Gradients of all parameters that the last loss depends on: f32, unscaled, on the device. [`Trainer::step`] uses
@@ -58,7 +59,7 @@ impl<B: Backend> Trainer<B> {
     pub fn backward<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
-        self.backward_of("", batch, net)
+        block_on(self.backward_async(batch, net))
     }
 
     /// As [`Trainer::backward`], for one of several losses: each has scales of its own, under its name.
@@ -68,13 +69,11 @@ impl<B: Backend> Trainer<B> {
     pub fn backward_of<'a, const N: usize>(
         &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), true, net)?;
-        self.first_of(&trace, &batch, loss)
+        block_on(self.backward_of_async(loss, batch, net))
     }
 
     /// The backward pass that begins a step.
-    pub(super) fn first_of<const N: usize>(
+    pub(super) async fn first_of<const N: usize>(
         &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         let slots = self.sites.len();
@@ -84,7 +83,7 @@ impl<B: Backend> Trainer<B> {
         }
         self.exec.begin(program);
         self.last = Some((program, loss.to_owned()));
-        self.first(program, batch, loss)
+        self.first(program, batch, loss).await
     }
 
     /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
@@ -94,17 +93,14 @@ impl<B: Backend> Trainer<B> {
     pub fn repeat<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Gradients, Error<B::Error>> {
-        let Some((index, loss)) = self.last.clone() else { return Err(Error::Gradients) };
-        let batch = self.checked(batch)?;
-        fits(&self.exec.program(index).trace, batch.kinds())?;
-        self.first(index, &batch, &loss)
+        block_on(self.repeat_async(batch))
     }
 
-    fn first<const N: usize>(
+    pub(super) async fn first<const N: usize>(
         &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         self.tickets.serial += 1;
-        self.run_first(program, batch)?;
+        self.run_first(program, batch).await?;
         self.stands = Some(program);
         let order = self.exec.program(program).order.clone();
         let contributes = self.exec.program(program).contributes.clone();
@@ -114,13 +110,15 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Runs the first micro-batch of a step, or a part of it.
-    fn run_first<const N: usize>(&mut self, program: usize, batch: &Inputs<'_, N>) -> Result<(), Error<B::Error>> {
+    async fn run_first<const N: usize>(
+        &mut self, program: usize, batch: &Inputs<'_, N>,
+    ) -> Result<(), Error<B::Error>> {
         if self.ranks.turn == Turn::Later {
-            return self.run_program(program, batch, 0..0);
+            return self.run_program(program, batch, 0..0).await;
         }
         self.begin(program)?;
         let all = self.exec.rows();
-        self.run_program(program, batch, all)
+        self.run_program(program, batch, all).await
     }
 
     /// What a step, or a repeat of it, observes and is told.
@@ -147,14 +145,11 @@ impl<B: Backend> Trainer<B> {
         &mut self, gradients: Gradients, batch: impl Into<Inputs<'a, N>>,
         net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), true, net)?;
-        self.more_of(gradients, &trace, &batch)
+        block_on(self.backward_more_async(gradients, batch, net))
     }
 
     /// Another micro-batch of a step.
-    pub(super) fn more_of<const N: usize>(
+    pub(super) async fn more_of<const N: usize>(
         &mut self, mut gradients: Gradients, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
     ) -> Result<Gradients, Error<B::Error>> {
         let slots = self.sites.len();
@@ -190,7 +185,7 @@ impl<B: Backend> Trainer<B> {
                 gradients.order.push(slot);
             }
         }
-        self.run_program(program, batch, 0..0)?;
+        self.run_program(program, batch, 0..0).await?;
         gradients.micro += 1;
         gradients.program = program;
         Ok(gradients)

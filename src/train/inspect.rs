@@ -5,13 +5,12 @@ use crate::{
     Error, Input, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
     error::TraceErrorKind,
     graph::{Beside, Fixed, Part, Traced, plan},
-    parameters::Role,
 };
 use gradscale_core::{
-    amp::Precision,
     backend::{Backend, Data},
     scaled::Scaled,
 };
+use pollster::block_on;
 
 /// The gradient of an intermediate value, under the name of the operator that made the value.
 pub type Named = (String, Scaled<Tensor>);
@@ -47,8 +46,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// The device's.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
-        let all = self.parameters.all.iter().filter(|one| one.role != Role::Constant);
-        all.map(|one| Ok((one.name.clone(), self.parameter(&one.name)?))).collect()
+        block_on(self.parameters_async())
     }
 
     /// A parameter's master.
@@ -56,11 +54,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No parameter of that name, or the device's.
     pub fn parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        let id = self.parameters.find(name)?;
-        let shape = self.parameters.shape(id);
-        let data =
-            self.exec.read(Fixed::part(id, Part::Master), Precision::Single, shape.len()).map_err(Error::Device)?;
-        Ok(Tensor { shape, data })
+        block_on(self.parameter_async(name))
     }
 
     /// Writes a parameter.
@@ -79,15 +73,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No parameter of that name, gradients of another step, or the device's.
     pub fn gradient(&self, gradients: &Gradients, name: &str) -> Result<Option<Tensor>, Error<B::Error>> {
-        self.check_gradients(gradients)?;
-        let id = self.parameters.find(name)?;
-        if !gradients.contributes.contains(&id) {
-            return Ok(None);
-        }
-        let shape = self.parameters.shape(id);
-        let data =
-            self.exec.read(Fixed::part(id, Part::Gradient), Precision::Single, shape.len()).map_err(Error::Device)?;
-        Ok(Some(Tensor { shape, data }))
+        block_on(self.gradient_async(gradients, name))
     }
 
     /// What the last pass made readable ([`Var::output`](crate::Var::output)), as f32: of a training step until the next
@@ -116,7 +102,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No value of that name, integers, or the device's.
     pub fn output(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        self.numbers(&self.left(name)?)
+        block_on(self.output_async(name))
     }
 
     /// As [`Trainer::output`], of integers.
@@ -124,11 +110,11 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No value of that name, f32 or halves, or the device's.
     pub fn output_integers(&self, name: &str) -> Result<Tensor<u32>, Error<B::Error>> {
-        self.integers(&self.left(name)?)
+        block_on(self.output_integers_async(name))
     }
 
     /// A value beside the output of the last pass.
-    fn left(&self, name: &str) -> Result<Left, TraceError> {
+    pub(super) fn left(&self, name: &str) -> Result<Left, TraceError> {
         // What ran last, or the last training step, whose values nothing else overwrites that runs.
         let programs = self.ran.into_iter().chain(self.stands);
         let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
@@ -153,7 +139,7 @@ impl<B: Backend> Trainer<B> {
         let traced = self.exec.program(gradients.program).gradients.iter();
         let read = |traced: &Traced| {
             let Traced { name, gradient, shape } = traced.clone();
-            let tensor = self.numbers(&Left { name: name.clone(), value: gradient.value, shape })?;
+            let tensor = block_on(self.numbers(&Left { name: name.clone(), value: gradient.value, shape }))?;
             Ok((name, Scaled::new(tensor, self.sites.exponent(gradient.slot))))
         };
         traced.map(read).collect()

@@ -11,32 +11,32 @@ use std::ops::Range;
 
 impl<B: Backend> Trainer<B> {
     /// Uploads, and runs all launches of a program.
-    pub(super) fn run_program<const N: usize>(
+    pub(super) async fn run_program<const N: usize>(
         &mut self, program: usize, batch: &Inputs<'_, N>, clear: Range<u16>,
     ) -> Result<(), Error<B::Error>> {
         if let Inputs::Host(batch) = batch {
             check_values(&self.exec.program(program).trace, batch)?;
         }
         self.place(&self.exec.program(program).inputs.clone(), batch).map_err(Error::Device)?;
-        self.run_placed(program, clear)
+        self.run_placed(program, clear).await
     }
 
     /// Runs the first micro-batch's program over the batch that lies in its places.
-    pub(super) fn run_again(&mut self, program: usize) -> Result<(), Error<B::Error>> {
-        self.run_placed(program, self.exec.rows())
+    pub(super) async fn run_again(&mut self, program: usize) -> Result<(), Error<B::Error>> {
+        self.run_placed(program, self.exec.rows()).await
     }
 
-    fn run_placed(&mut self, program: usize, clear: Range<u16>) -> Result<(), Error<B::Error>> {
+    async fn run_placed(&mut self, program: usize, clear: Range<u16>) -> Result<(), Error<B::Error>> {
         // Evaluation in between changes nothing about a training.
         let trains = u64::from(matches!(self.exec.program(program).purpose, Purpose::Train { .. }));
         self.counters.seed += trains;
-        let ran = self.run_sent(program, clear);
+        let ran = self.run_sent(program, clear).await;
         // What failed may be tried again, with the same seed.
         self.counters.seed -= if ran.is_err() { trains } else { 0 };
         ran
     }
 
-    fn run_sent(&mut self, program: usize, clear: Range<u16>) -> Result<(), Error<B::Error>> {
+    async fn run_sent(&mut self, program: usize, clear: Range<u16>) -> Result<(), Error<B::Error>> {
         if self.halves_are_behind {
             self.refresh_halves().map_err(Error::Device)?;
         }
@@ -62,7 +62,7 @@ impl<B: Backend> Trainer<B> {
                 self.send(0..0).map_err(Error::Device)?;
             }
             let ran = if looks {
-                self.run_one_by_one(program, stretch, &mut stored)
+                self.run_one_by_one(program, stretch, &mut stored).await
             } else {
                 self.exec.run_stretch(program, stretch)
             };
@@ -78,10 +78,10 @@ impl<B: Backend> Trainer<B> {
             match stop {
                 Some(Why::Meet(meet)) => {
                     let meet = self.exec.program(program).meets[meet];
-                    self.meet(program, meet)?;
+                    self.meet(program, meet).await?;
                 }
                 // Where something is decided, ranks with one part would be told between gradients, others before.
-                Some(Why::Bucket(bucket)) if !told => self.send_ahead(program, bucket)?,
+                Some(Why::Bucket(bucket)) if !told => self.send_ahead(program, bucket).await?,
                 Some(Why::Bucket(_)) | None => {}
             }
             if apart {
@@ -100,34 +100,36 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Launch by launch, deciding sites and observing operands on the way. `stored` are the sites so far.
-    fn run_one_by_one(
+    async fn run_one_by_one(
         &mut self, program: usize, stretch: usize, stored: &mut Vec<Slot>,
     ) -> Result<(), Failed<B::Error>> {
         let range = self.exec.program(program).stretch(stretch);
         let launches = self.exec.launches(program);
-        let mut one = |launch: &Launch| {
+        let mut ran = Ok(());
+        for (at, launch) in range.clone().zip(&launches[range]) {
             let site = launch.site();
             // Of several calls in a step, the first.
             let new = site.filter(|target| !stored.contains(&target.to));
             stored.extend(site.map(|target| target.to));
-            self.run_looking(launch, new)
-        };
-        let mut all = range.clone().zip(&launches[range]);
-        let ran = all.try_for_each(|(at, launch)| one(launch).map_err(|error| (Some(at), error)));
+            ran = self.run_looking(launch, new).await.map_err(|error| (Some(at), error));
+            if ran.is_err() {
+                break;
+            }
+        }
         self.exec.ran_one_by_one(program, stretch, launches, ran.is_ok());
         ran
     }
 
     /// One launch, with the site that it stores to for the first time.
-    fn run_looking(&mut self, launch: &Launch, site: Option<Target>) -> Result<(), B::Error> {
+    async fn run_looking(&mut self, launch: &Launch, site: Option<Target>) -> Result<(), B::Error> {
         if let Some(target) = site
             && self.observed.is_some()
         {
-            let operands = self.operands_of(launch, target)?;
+            let operands = self.operands_of(launch, target).await?;
             self.observed.get_or_insert_default().push((target.to, operands));
         }
         match site {
-            Some(target) if self.sites.at_once(target.to) => self.run_deciding(launch, target),
+            Some(target) if self.sites.at_once(target.to) => self.run_deciding(launch, target).await,
             _ => self.exec.run(&launch.operation),
         }
     }

@@ -14,16 +14,16 @@ use gradscale_core::{
 impl<B: Backend> Trainer<B> {
     /// Puts together what all ranks know of their batches at a layer, or, outside of a step in parts, takes what this one
     /// knows.
-    pub(super) fn meet(&mut self, program: usize, meet: Meet) -> Result<(), Error<B::Error>> {
+    pub(super) async fn meet(&mut self, program: usize, meet: Meet) -> Result<(), Error<B::Error>> {
         let Meet { node, channels, count, known, .. } = meet;
         let count = match count {
             Count::Of(count) => f64::from(count),
-            Count::At(buf) => f64::from(self.read_one(buf)?),
+            Count::At(buf) => f64::from(self.read_one(buf).await?),
         };
         let values = match known {
-            Known::Moments { biased, .. } => self.channels(biased, 2 * channels)?,
+            Known::Moments { biased, .. } => self.channels(biased, 2 * channels).await?,
             Known::Sums([first, second]) => {
-                [self.channels(first, channels)?, self.channels(second, channels)?].concat()
+                [self.channels(first, channels).await?, self.channels(second, channels).await?].concat()
             }
         };
         let mine = Share { count, values };
@@ -47,8 +47,8 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    fn channels(&self, buf: Buf, len: usize) -> Result<Vec<f32>, Error<B::Error>> {
-        self.exec.read(buf, Precision::Single, len).map_err(Error::Device)
+    async fn channels(&self, buf: Buf, len: usize) -> Result<Vec<f32>, Error<B::Error>> {
+        self.exec.read(buf, Precision::Single, len).await.map_err(Error::Device)
     }
 
     fn give(&mut self, buf: Buf, values: &[f32]) -> Result<(), Error<B::Error>> {

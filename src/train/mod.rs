@@ -1,6 +1,7 @@
 //! Training: one device, all parameters, their optimizer and their sites.
 
 mod ahead;
+mod awaited;
 mod checkpoint;
 mod compiled;
 mod decide;

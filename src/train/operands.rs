@@ -64,28 +64,28 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Of a site's launch, before it runs.
-    pub(super) fn operands_of(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
+    pub(super) async fn operands_of(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
         // Sums are wanted here; what the step's own rows hold stays as it is.
         let detail = std::mem::replace(&mut self.detail, Detail::Moments);
-        let operands = self.look_at(launch, target);
+        let operands = self.look_at(launch, target).await;
         self.detail = detail;
         self.send(0..0)?;
         operands
     }
 
-    fn look_at(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
+    async fn look_at(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
         Ok(match (launch.rule, &launch.operation) {
             (Rule::Product { dy, w, terms }, _) => {
-                let (seen, weights) = self.observe_product(dy, w)?;
+                let (seen, weights) = self.observe_product(dy, w).await?;
                 let operand = |row: &Stats| solve::Operand::of(row).ok();
                 Operands::Product { from: self.source(dy.slot), dy: operand(&seen), w: operand(&weights), terms }
             }
             (Rule::Softmax, _) => {
-                let (_, row) = self.probe_launch(launch, target, self.sites.exponent(target.from))?;
+                let (_, row) = self.probe_launch(launch, target, self.sites.exponent(target.from)).await?;
                 Operands::Softmax { from: self.source(target.from), row: Box::new(row) }
             }
             (_, Operation::Sum { terms, .. }) => {
-                let parts = self.observe_parts(launch)?;
+                let parts = self.observe_parts(launch).await?;
                 let named = terms.iter().zip(parts).map(|(term, Scaled { data, .. })| (self.source(term.alpha), data));
                 let named = named.collect();
                 if launch.rule == Rule::Split { Operands::Split(named) } else { Operands::Sum(named) }

@@ -16,6 +16,7 @@ use gradscale_core::{
     backend::{Backend, Data},
     stats::Stats,
 };
+use pollster::block_on;
 use std::fmt;
 
 /// What a rank has of its parts before it hears of the others.
@@ -87,7 +88,7 @@ impl<B: Backend> Trainer<B> {
 
     /// What all ranks make of their parts.
     fn end_parts(&mut self, parts: u32, own: Own, failed: &mut Failed) -> Result<Option<StepOutcome>, Error<B::Error>> {
-        let (rows, _) = self.collect(false)?;
+        let (rows, _) = block_on(self.collect(false))?;
         let (rows, values) = self.gather_seen(&own, &rows, parts)?;
         let Own { mut gradients, .. } = own;
         let added = self.ranks.parts.added.take().ok_or(Error::Gradients)?;
@@ -106,7 +107,7 @@ impl<B: Backend> Trainer<B> {
             self.take_means(&gradients.contributes, added)?;
             self.take_statistics(&mut gradients, &values, statistics)?;
             if self.update(&gradients)? {
-                norm = Some(self.read_one(self.parameters.fixed().norm())?);
+                norm = Some(block_on(self.read_one(self.parameters.fixed().norm()))?);
             }
             self.share_updated(&gradients)?;
             if exact {
@@ -158,7 +159,7 @@ impl<B: Backend> Trainer<B> {
     /// Takes a part's gradients, loss and statistics from the device.
     fn add_part(&mut self, own: &mut Own) -> Result<(), Error<B::Error>> {
         self.add_gradients(&own.gradients)?;
-        own.values.push(self.read_one(self.parameters.fixed().loss())?);
+        own.values.push(block_on(self.read_one(self.parameters.fixed().loss()))?);
         for &(id, _) in &own.gradients.statistics {
             own.values.extend(self.gradient_of(id)?);
         }
@@ -208,11 +209,11 @@ impl<B: Backend> Trainer<B> {
 
     fn gradient_of(&self, id: usize) -> Result<Vec<f32>, Error<B::Error>> {
         let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
-        self.exec.read(buf, Precision::Single, len).map_err(Error::Device)
+        block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)
     }
 
-    pub(super) fn read_one(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
-        let one = self.exec.read(buf, Precision::Single, 1).map_err(Error::Device)?;
+    pub(super) async fn read_one(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
+        let one = self.exec.read(buf, Precision::Single, 1).await.map_err(Error::Device)?;
         Ok(one.first().copied().unwrap_or(f32::NAN))
     }
 

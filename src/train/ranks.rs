@@ -13,6 +13,7 @@ use gradscale_core::{
     backend::{Backend, Data, Slot},
     solve::{Choice, LimitedBy, NoDecision},
 };
+use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
 /// What a trainer knows of the other ranks.
@@ -165,7 +166,7 @@ impl<B: Backend> Trainer<B> {
                 let (buf, len) = (Fixed::part(id, part), self.parameters.len(id));
                 let mut mine = Vec::new();
                 if group.rank() == 0 {
-                    let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
+                    let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
                     mine = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 }
                 let all = group.gather(Kind::Values, &mine)?;

@@ -18,22 +18,22 @@ pub(super) struct Left {
 
 impl<B: Backend> Trainer<B> {
     /// Numbers, as f32.
-    pub(super) fn numbers(&self, of: &Left) -> Result<Tensor, Error<B::Error>> {
+    pub(super) async fn numbers(&self, of: &Left) -> Result<Tensor, Error<B::Error>> {
         let precision = match of.value.dtype {
             DType::F32 => Precision::Single,
             DType::F16 => Precision::Half,
             DType::U8 | DType::U32 => return Err(of.other("what is read as f32", [DType::F32, DType::F16]).into()),
         };
-        let data = self.exec.read(of.value.buf, precision, of.shape.len()).map_err(Error::Device)?;
+        let data = self.exec.read(of.value.buf, precision, of.shape.len()).await.map_err(Error::Device)?;
         Ok(Tensor { shape: of.shape, data })
     }
 
     /// Integers, as u32.
-    pub(super) fn integers(&self, of: &Left) -> Result<Tensor<u32>, Error<B::Error>> {
+    pub(super) async fn integers(&self, of: &Left) -> Result<Tensor<u32>, Error<B::Error>> {
         let (buf, len) = (of.value.buf, of.shape.len());
         let data = match of.value.dtype {
-            DType::U8 => self.exec.read_bytes(buf, len).map(|bytes| bytes.into_iter().map(u32::from).collect()),
-            DType::U32 => self.exec.read_words(buf, len),
+            DType::U8 => self.exec.read_bytes(buf, len).await.map(|bytes| bytes.into_iter().map(u32::from).collect()),
+            DType::U32 => self.exec.read_words(buf, len).await,
             DType::F32 | DType::F16 => {
                 return Err(of.other("what is read as integers", [DType::U8, DType::U32]).into());
             }

@@ -11,6 +11,7 @@ use gradscale_core::{
     backend::{Backend, Slot},
     stats::Stats,
 };
+use pollster::block_on;
 
 /// An attempt at a step that was repeated: what its cast sites saw.
 #[derive(Clone, Debug)]
@@ -55,19 +56,7 @@ impl<B: Backend> Trainer<B> {
     /// Gradients of another trainer or of a step that is over, too many skips in a row, a limit that is not positive,
     /// or the device's.
     pub fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        self.attempts.clear();
-        let mut failed = Failed::default();
-        loop {
-            let repeatable = gradients.micro == 1;
-            if let Some(outcome) = self.attempt(&gradients, repeatable, &mut failed)? {
-                return Ok(outcome);
-            }
-            // The same seed of dropout.
-            self.counters.seed -= 1;
-            self.begin(gradients.program)?;
-            self.run_again(gradients.program)?;
-        }
+        block_on(self.step_async(gradients))
     }
 
     /// A step of several micro-batches, or one whose batch is not to stay on the device: `attempt` runs all of them
@@ -94,20 +83,11 @@ impl<B: Backend> Trainer<B> {
     pub fn step_with(
         &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, Error<B::Error>>,
     ) -> Result<StepOutcome, Error<B::Error>> {
-        self.attempts.clear();
-        let (seed, mut failed) = (self.counters.seed, Failed::default());
-        loop {
-            let gradients = attempt(self)?;
-            self.check_gradients(&gradients)?;
-            if let Some(outcome) = self.attempt(&gradients, true, &mut failed)? {
-                return Ok(outcome);
-            }
-            self.counters.seed = seed;
-        }
+        block_on(self.step_with_async(async |trainer| attempt(trainer)))
     }
 
     /// Updates and reads: the outcome, unless the batch has to be run again.
-    fn attempt(
+    pub(super) async fn attempt(
         &mut self, gradients: &Gradients, repeatable: bool, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         self.tickets.serial += 1;
@@ -116,7 +96,7 @@ impl<B: Backend> Trainer<B> {
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
         })?;
         let before = failed.before(self.counters.failed);
-        let (finished, read) = self.finish(gradients, clips, (before, repeatable))?;
+        let (finished, read) = self.finish(gradients, clips, (before, repeatable)).await?;
         self.ended(gradients, finished, read, failed)
     }
 

@@ -15,6 +15,7 @@ use gradscale_core::{
     amp::Precision,
     backend::{Backend, Data},
 };
+use pollster::block_on;
 use std::cmp::Reverse;
 
 /// Whose each parameter is; nobody's where the optimizer is whole.
@@ -66,7 +67,9 @@ impl<B: Backend> Trainer<B> {
         let owners = Owners::of(&lens, self.parameters.all.len(), size);
         let own: Vec<usize> = lens.iter().map(|&(id, _)| id).filter(|&id| owners.owner(id) == Some(rank)).collect();
         for part in STATES.into_iter().take(self.optimizer.states()) {
-            let read = |&id: &usize| self.exec.read(Fixed::part(id, part), Precision::Single, self.parameters.len(id));
+            let read = |&id: &usize| {
+                block_on(self.exec.read(Fixed::part(id, part), Precision::Single, self.parameters.len(id)))
+            };
             let kept = own.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Error::Device)?;
             // All go first: a device may have put them into one piece of memory.
             self.exec.free(lens.iter().map(|&(id, _)| Fixed::part(id, part)));
@@ -90,7 +93,7 @@ impl<B: Backend> Trainer<B> {
         let mut mine = Vec::new();
         for &id in updated.iter().filter(|&&id| self.updates(id)) {
             let (buf, len) = (Fixed::part(id, Part::Master), self.parameters.len(id));
-            let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
+            let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
             mine.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
         let all = self.ranks.group.gather(Kind::Values, &mine)?;
@@ -110,7 +113,7 @@ impl<B: Backend> Trainer<B> {
     /// What is saved of a parameter, wherever it is: all ranks ask for the same ones.
     pub(super) fn saved_values(&self, id: usize, part: Part) -> Result<Vec<f32>, Error<B::Error>> {
         let (buf, len) = (Fixed::part(id, part), self.parameters.len(id));
-        let read = || self.exec.read(buf, Precision::Single, len).map_err(Error::Device);
+        let read = || block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device);
         let Some(owner) = self.ranks.owners.owner(id).filter(|_| STATES.contains(&part)) else { return read() };
         let mine = if self.updates(id) { read()? } else { Vec::new() };
         let mine: Vec<u8> = mine.iter().flat_map(|value| value.to_le_bytes()).collect();

@@ -24,17 +24,17 @@ type Collected = (Vec<Stats>, [f32; 2]);
 
 impl<B: Backend> Trainer<B> {
     /// Reads the rows and decides what comes next: another attempt or another step.
-    pub(super) fn finish(
+    pub(super) async fn finish(
         &mut self, gradients: &Gradients, clips: bool, before: (u32, bool),
     ) -> Result<(Finished, Read), Error<B::Error>> {
-        let (rows, [loss, norm]) = self.collect(clips)?;
+        let (rows, [loss, norm]) = self.collect(clips).await?;
         let ended = self.judge(gradients, &rows, (loss, clips.then_some(norm)), before);
         self.rows = rows;
         Ok(ended)
     }
 
     /// All rows, the loss, and the norm of all gradients if there is one.
-    pub(super) fn collect(&mut self, norm: bool) -> Result<Collected, Error<B::Error>> {
+    pub(super) async fn collect(&mut self, norm: bool) -> Result<Collected, Error<B::Error>> {
         let all = self.exec.rows();
         // All are read into; a new list in each step would be a megabyte of pages.
         let mut rows = std::mem::take(&mut self.rows);
@@ -42,7 +42,7 @@ impl<B: Backend> Trainer<B> {
         let (fixed, mut values) = (self.parameters.fixed(), [0.0; 2]);
         let count = if norm { 2 } else { 1 };
         let scalars = &[fixed.loss(), fixed.norm()][..count];
-        self.exec.collect(all, &mut rows, scalars, &mut values[..count]).map_err(Error::Device)?;
+        self.exec.collect(all, &mut rows, scalars, &mut values[..count]).await.map_err(Error::Device)?;
         Ok((rows, values))
     }
 

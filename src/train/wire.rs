@@ -132,12 +132,12 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Adds those of a parcel, unless it has been sent.
-    pub(super) fn add_parcel(&self, parcel: &mut Parcel) -> Result<(), Error<B::Error>> {
+    pub(super) async fn add_parcel(&self, parcel: &mut Parcel) -> Result<(), Error<B::Error>> {
         let Travels::Behind(sums) = &mut parcel.travels else { return Ok(()) };
         let mut at = 0;
         for &id in &parcel.weights {
             let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
-            let values = self.exec.read(buf, Precision::Single, len).map_err(Error::Device)?;
+            let values = self.exec.read(buf, Precision::Single, len).await.map_err(Error::Device)?;
             sums.add(at, &values, self.ranks.exponents[id]);
             at += len;
         }

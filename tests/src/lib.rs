@@ -18,6 +18,7 @@ mod reference;
 mod rig;
 mod runner;
 mod tolerance;
+mod wait;
 
 pub use case::{Case, Check, Fail, Measured, Outcome};
 pub use cases::{OPERATORS, suite};
@@ -28,3 +29,4 @@ pub use recorder::{Keeps, Recorded, Recorder, Shared, SharedTable};
 pub use reference::{Memory, Reference, Table};
 pub use runner::{main, main_for_each};
 pub use tolerance::{TOLERANCES, Tolerance};
+pub use wait::{Driver, drive_by};

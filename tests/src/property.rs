@@ -57,8 +57,10 @@ pub fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
         let given = env::var("GRADSCALE_SEED").ok().and_then(|text| text.parse().ok());
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |time| time.as_secs());
-        given.unwrap_or(time)
+        // In a browser std has no clock.
+        let has_clock = !cfg!(all(target_family = "wasm", target_os = "unknown"));
+        let time = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|time| time.as_secs());
+        given.or_else(|| has_clock.then(time).flatten()).unwrap_or(1)
     })
 }
 

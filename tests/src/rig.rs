@@ -1,13 +1,12 @@
 //! A table, and buffers with canaries, around whatever a case does.
 
-use crate::case::Fail;
+use crate::{case::Fail, wait::block_on};
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, DataMut, Slot, Store},
     cast::{Round, f16_from_f32},
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
-use pollster::block_on;
 
 /// Slots of a rig's table: [`Slot::ONE`], [`Slot::PROBE`], and others for cases to use.
 pub const SLOTS: u16 = 8;

@@ -1,7 +1,7 @@
 // The page: trainings side by side, what they say as pictures, and what the visitor sets.
 import { digits, histogram, losses, spoken } from "./charts.js";
 import { pad } from "./pad.js";
-import { Training, Trouble, lacks } from "./training.js";
+import { Training, Trouble, device, lacks } from "./training.js";
 
 const METHODS = ["fp32", "fp16", "dynamic", "gs"];
 const SIDE = 16;
@@ -53,12 +53,29 @@ async function begin() {
   $("site").replaceChildren();
   state.all = METHODS.map(entry);
   state.count = 1;
-  const open = { ask: "open", seed: 1, magnitude: magnitude() };
-  const ready = await Promise.all(state.all.map(({ name, training }) => training.ask({ ...open, method: name })));
+  const ready = await opened();
   state.samples = (await state.all[0].training.ask({ ask: "digits", count: 40 })).images;
-  $("status").textContent = `Ready: ${ready[0].device}`;
+  state.device = ready[0].device;
+  $("status").textContent = `Ready: ${state.device}`;
   for (const id of ["run", "anew", "magnitude"]) $(id).disabled = false;
   draw();
+}
+
+/** Opens all trainings on the GPU, or, where that refuses, on the processor. */
+async function opened() {
+  const open = { ask: "open", seed: 1, magnitude: magnitude(), device: (state.on ??= await device(asked.get("device"))) };
+  try {
+    return await Promise.all(state.all.map(({ name, training }) => training.ask({ ...open, method: name })));
+  } catch (error) {
+    if (state.on === "wasm") throw error;
+    console.warn(`WebGPU: ${error.message}; WebAssembly instead`);
+    state.on = "wasm";
+    for (const one of state.all) {
+      one.training.end();
+      one.training = new Training(one.name);
+    }
+    return opened();
+  }
 }
 
 /** Trains until it is told to stop. */
@@ -80,7 +97,7 @@ async function run() {
     const time = performance.now() - start;
     state.count = Math.max(1, Math.min(20, Math.round((state.count * ROUND) / time)));
     const speed = ((step - from) / (performance.now() - began)) * 1000;
-    $("status").textContent = `Step ${step}, ${speed.toFixed(speed < 10 ? 1 : 0)} steps a second`;
+    $("status").textContent = `Step ${step}, ${speed.toFixed(speed < 10 ? 1 : 0)} steps a second, ${state.device}`;
     await new Promise((shown) => requestAnimationFrame(shown));
     if (state.all === all) draw();
   }

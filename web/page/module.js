@@ -1,7 +1,12 @@
 // The library in WebAssembly. Loaded by each worker for itself.
 
-/** A way to ask a training questions: none is open yet. */
-export async function open() {
+/** A way to ask a training questions, which is answered by promises where it trains on WebGPU. None is open yet. */
+export async function open(device) {
+  if (device === "webgpu") {
+    const { default: load, ask } = await import("./webgpu/gradscale_web.js");
+    await load();
+    return async (question) => JSON.parse(await ask(JSON.stringify(question)));
+  }
   const file = new URL("gradscale_web.wasm", import.meta.url);
   const answer = await fetch(file);
   if (!answer.ok) throw new Error(`${file.pathname} is not there: ${answer.status} ${answer.statusText}`);

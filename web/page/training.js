@@ -15,6 +15,19 @@ export function lacks() {
   return "";
 }
 
+/** Where the page can train: "webgpu" where a worker gets a GPU, else "wasm"; `wanted` may leave the GPU alone. */
+export async function device(wanted) {
+  if (wanted === "wasm") return "wasm";
+  try {
+    const adapter = await navigator.gpu?.requestAdapter();
+    // A GPU that is imitated by the processor is slower than the processor by itself.
+    const real = adapter && !adapter.info?.isFallbackAdapter;
+    return adapter && (real || wanted === "webgpu") ? "webgpu" : "wasm";
+  } catch {
+    return "wasm";
+  }
+}
+
 /** A worker that trains by one method. */
 export class Training {
   #worker;

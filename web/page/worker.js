@@ -5,8 +5,9 @@ let ask;
 async function answered({ id, question }) {
   let answer;
   try {
-    if (question.ask === "open") ask ??= await open();
-    answer = await ask(question);
+    const { device, ...asked } = question;
+    if (asked.ask === "open") ask ??= await open(device);
+    answer = await ask(asked);
   } catch (error) {
     const broken = error instanceof WebAssembly.RuntimeError;
     answer = { said: "error", why: broken ? `the training broke off: ${error.message}` : String(error?.message ?? error) };

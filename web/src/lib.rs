@@ -7,5 +7,9 @@ pub mod digits;
 pub mod message;
 pub mod training;
 
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(feature = "webgpu")))]
 mod exports;
+#[cfg(all(target_arch = "wasm32", feature = "conformance"))]
+mod suite;
+#[cfg(all(target_arch = "wasm32", feature = "webgpu"))]
+mod webgpu;

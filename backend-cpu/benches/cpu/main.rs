@@ -1,8 +1,8 @@
 //! Products, convolutions and the other operators of a training step.
 //!
 //! `cargo bench -p gradscale-cpu [-- word…]`: on the best instruction set of the machine, or on those that are named
-//! (`portable`, `AVX2`, `AVX-512`, `NEON`); only lines with one of the other words, if there are any. Each figure is
-//! the best of many short runs; what it is compared with (the peak of the machine with this instruction set, a copy, and
+//! (`portable`, `AVX2`, `AVX-512`, `AMX`, `NEON`); only lines with one of the other words, if there are any. Each figure is
+//! the best of many short runs; what it is compared with (the peak of the machine with this instruction set, of vectors where it has a matrix unit, a copy, and
 //! on one thread the `gemm` crate, the `half` crate, or a plain loop) is measured in the same process, in turns.
 //! Statistics are those of every step of a training: `Detail::Counts`.
 //!

@@ -20,7 +20,7 @@ fn chains(isa: Isa, steps: usize) -> usize {
     let chains = Chains { steps, fused };
     #[cfg(target_arch = "x86_64")]
     let run = match isa.to_string().as_str() {
-        "AVX-512" => pulp::x86::V4::try_new().map(|simd| Simd::vectorize(simd, chains)),
+        "AVX-512" | "AMX" => pulp::x86::V4::try_new().map(|simd| Simd::vectorize(simd, chains)),
         "AVX2" => pulp::x86::V3::try_new().map(|simd| Simd::vectorize(simd, chains)),
         _ => pulp::x86::V2::try_new().map(|simd| Simd::vectorize(simd, chains)),
     };

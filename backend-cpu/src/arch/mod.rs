@@ -4,6 +4,8 @@
 //! calling its kernels is sound.
 
 #[cfg(target_arch = "x86_64")]
+pub mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -19,10 +21,11 @@ mod simd128;
 mod tests;
 mod tile;
 
-pub use loops::{Adam, Along, Limits, Sgd};
+pub use loops::{Adam, Along, Limits, Pass, Sgd};
 pub use tile::{LANES, Run, Shape, Tile, even};
 
 use core::fmt;
+use gradscale_core::stats::BINS;
 use half::f16;
 
 /// An instruction set that this machine has.
@@ -37,6 +40,9 @@ pub enum Isa {
     /// AVX-512 F, BW, DQ, VL with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
+    /// The same with AMX for products of halves.
+    #[cfg(target_arch = "x86_64")]
+    Amx(amx::Amx),
     /// NEON.
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
@@ -58,6 +64,7 @@ impl Isa {
         {
             all.extend(avx2::Avx2::new().map(Self::Avx2));
             all.extend(avx512::Avx512::new().map(Self::Avx512));
+            all.extend(amx::Amx::new().map(Self::Amx));
         }
         #[cfg(target_arch = "aarch64")]
         all.extend(neon::Neon::new().map(Self::Neon));
@@ -81,6 +88,8 @@ impl fmt::Display for Isa {
             Self::Avx2(_) => "AVX2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => "AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) => "AMX",
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => "NEON",
             #[cfg(target_feature = "simd128")]
@@ -96,11 +105,20 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => avx2::Avx2::SHAPE,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(_) => avx512::Avx512::SHAPE,
+            Self::Avx512(_) | Self::Amx(_) => avx512::Avx512::SHAPE,
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => neon::Neon::SHAPE,
             #[cfg(target_feature = "simd128")]
             Self::Simd128(_) => simd128::Simd128::SHAPE,
+        }
+    }
+
+    /// The matrix unit, if it is to be used.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const fn amx(self) -> Option<amx::Amx> {
+        match self {
+            Self::Amx(token) => Some(token),
+            Self::Portable | Self::Avx2(_) | Self::Avx512(_) => None,
         }
     }
 
@@ -123,7 +141,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => token.tile(tile, acc, acc_row),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) => token.tile(tile, acc, acc_row),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.tile(tile, acc, acc_row),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.tile(tile, acc, acc_row),
             #[cfg(target_feature = "simd128")]
@@ -140,7 +158,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => token.widen(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) => token.widen(x, y),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.widen(x, y),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.widen(x, y),
             #[cfg(target_feature = "simd128")]
@@ -157,11 +175,32 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => token.narrow(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) => token.narrow(x, y),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.narrow(x, y),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.narrow(x, y),
             #[cfg(target_feature = "simd128")]
             Self::Simd128(token) => token.narrow(x, y),
+        }
+    }
+
+    /// Writes at most 4096 values times a factor as halves and observes them, in one pass, where the instruction set has
+    /// such a one: adds to a histogram and to the sums of [`Isa::moments`] as far as the detail goes, and returns what
+    /// [`Isa::count`] does. Where a value overflows, all is written but nothing added.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only AVX-512 has such a pass"))]
+    #[inline]
+    pub(crate) fn store(
+        self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    ) -> Option<[u32; 4]> {
+        match self {
+            Self::Portable => None,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => None,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => Some(token.store(x, pass, y, bins, sums)),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => None,
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => None,
         }
     }
 }

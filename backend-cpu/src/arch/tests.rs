@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, Limits, Run, Tile};
+use super::{Isa, Limits, Pass, Run, Tile};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,
@@ -179,6 +179,53 @@ fn counters_are_those_of_core() {
             let mut bins = [0; 256];
             isa.histogram(&values[..len], convention.key_constant(), &mut bins);
             assert_eq!(Some(&bins[..]), row.bins().map(|bins| &bins[..]), "{isa}: {len}");
+        }
+    }
+}
+
+/// One pass does what passes of their own do, where there is one: of values near each other, of all exponents, of zeros.
+#[test]
+fn one_pass_is_many() {
+    let convention = Convention::FP16;
+    let limits = Limits {
+        flush: convention.flush_end(),
+        subnormal: convention.subnormal_end(),
+        overflow: convention.overflow_start(),
+    };
+    let all = floats(4096, 4);
+    let sets: [Vec<f32>; 4] = [
+        all.iter().map(|x| x % 8.0).collect(),
+        all.iter().map(|x| f32::from_bits(x.to_bits() & 0x83FF_FFFF | 0x3C00_0000) / 4.0).collect(),
+        all.iter().enumerate().map(|(i, x)| if i % 700 == 5 { x % 1e-30 } else { 0.0 * x }).collect(),
+        all.iter().map(|x| x % 8.0 * f32::MIN_POSITIVE).collect(),
+    ];
+    let lens = [0, 1, 16, 63, 64, 65, 1000, 4095, 4096];
+    let inputs: Vec<&[f32]> = sets.iter().flat_map(|set| lens.map(|len| &set[..len])).collect();
+    for (isa, x) in Isa::available().into_iter().flat_map(|isa| inputs.iter().map(move |&x| (isa, x))) {
+        let len = x.len();
+        for (factor, detail) in
+            [(1.0, Detail::None), (0.5, Detail::Counts), (8192.0, Detail::Full), (0.25, Detail::Moments)]
+        {
+            let pass = Pass { factor, detail, limits, key: convention.key_constant() };
+            let (mut y, mut bins, mut sums) = (vec![f16::ZERO; len], [7; 256], [0.5; 4]);
+            let Some(seen) = isa.store(x, pass, &mut y, &mut bins, &mut sums) else { continue };
+            let mut values = x.to_vec();
+            isa.map(&mut values, |x| x * factor);
+            let (mut want, mut want_bins, mut want_sums) = (vec![f16::ZERO; len], [7; 256], [0.5; 4]);
+            isa.narrow(&values, &mut want);
+            let counts = if detail >= Detail::Counts { isa.count(&values, limits) } else { [0; 4] };
+            if counts[3] < limits.overflow {
+                if detail >= Detail::Full {
+                    isa.histogram(&values, pass.key, &mut want_bins);
+                }
+                if detail >= Detail::Moments {
+                    isa.moments(&values, &mut want_sums);
+                }
+            }
+            let bits = |y: &[f16]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&y), bits(&want), "{isa}: {len}, {detail:?}");
+            assert_eq!((seen, bins), (counts, want_bins), "{isa}: {len}, {detail:?}");
+            assert_eq!(sums.map(f64::to_bits), want_sums.map(f64::to_bits), "{isa}: {len}, {detail:?}");
         }
     }
 }

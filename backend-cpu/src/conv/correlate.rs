@@ -22,17 +22,17 @@ pub struct Correlation {
     pixels: usize,
     channels: usize,
     /// Channels of one group of the operand and of the result, and of all of the result.
-    depth: usize,
-    columns: usize,
-    results: usize,
+    pub depth: usize,
+    pub columns: usize,
+    pub results: usize,
     /// Zeros before the pixels of a line, and its pixels with all zeros.
     before: usize,
     line: usize,
     /// Kernel rows, steps of one, and rows of the operand from one to the next.
-    kernel: usize,
+    pub kernel: usize,
     steps: usize,
-    dilation: usize,
-    phases: Vec<Phase>,
+    pub dilation: usize,
+    pub phases: Vec<Phase>,
 }
 
 /// What one thread adds to rows of the result.
@@ -40,6 +40,7 @@ pub struct Window<'a> {
     cpu: &'a Cpu,
     correlation: &'a Correlation,
     weights: &'a [Packed<'a>],
+    source: Lines<'a>,
     lines: Held<'a>,
     /// Kernel rows and lines of this row of the result.
     from: Vec<(usize, usize)>,
@@ -47,15 +48,15 @@ pub struct Window<'a> {
 }
 
 /// Results that read their operands alike.
-struct Phase {
+pub struct Phase {
     /// First pixel, pixels from one to the next, and how many.
-    first: usize,
-    step: usize,
-    count: usize,
+    pub first: usize,
+    pub step: usize,
+    pub count: usize,
     /// Pixels of the line from one result to the next.
-    spacing: usize,
+    pub spacing: usize,
     /// Runs of one kernel row.
-    runs: Vec<Run>,
+    pub runs: Vec<Run>,
 }
 
 impl Correlation {
@@ -111,9 +112,9 @@ impl Correlation {
         }
     }
 
-    /// One thread's part of the work.
-    pub fn window<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> Window<'a> {
-        let lines = Lines {
+    /// The lines of the first group of an operand.
+    pub fn source<'a>(&self, operand: &'a Memory) -> Lines<'a> {
+        Lines {
             data: operand,
             pixels: self.pixels,
             channels: self.channels,
@@ -121,12 +122,18 @@ impl Correlation {
             depth: self.depth,
             before: self.before,
             line: self.line,
-        };
+        }
+    }
+
+    /// One thread's part of the work.
+    pub fn window<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> Window<'a> {
+        let source = self.source(operand);
         Window {
             cpu,
             correlation: self,
             weights,
-            lines: Held::new(cpu, lines, weights.len(), self.kernel, self.dilation),
+            source,
+            lines: Held::new(cpu, source.step(), weights.len(), self.kernel, self.dilation),
             from: Vec::with_capacity(self.kernel),
             runs: Vec::new(),
         }
@@ -136,10 +143,14 @@ impl Correlation {
 impl Window<'_> {
     /// Adds a row of results to `sums`; `from` are the rows of the operand that each kernel row reads.
     pub fn add(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
-        let shape = self.correlation;
+        let (shape, cpu, source) = (self.correlation, self.cpu, self.source);
         self.from.clear();
         for (i, row) in from.enumerate().filter_map(|(i, row)| Some((i, row?))) {
-            self.from.push((i, self.lines.find(row, i)));
+            let convert = |group: usize, line: &mut [f32]| {
+                source.of_group(group).convert(cpu, row, line);
+                true
+            };
+            self.from.push((i, self.lines.find(row, i, convert).0));
         }
         // As many kernel rows at a time as their weights fit.
         let width = shape.columns.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());

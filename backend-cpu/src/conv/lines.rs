@@ -22,6 +22,11 @@ impl Lines<'_> {
         (self.line * self.depth).next_multiple_of(LANES)
     }
 
+    /// The channels of a group instead, with as many each.
+    pub const fn of_group(self, group: usize) -> Self {
+        Self { from: self.from + group * self.depth, ..self }
+    }
+
     /// Converts a row; its last pixels are left out where the line is shorter.
     pub fn convert(&self, cpu: &Cpu, row: usize, line: &mut [f32]) {
         let pixels = self.pixels.min(self.line.saturating_sub(self.before));
@@ -44,40 +49,40 @@ impl Lines<'_> {
 ///
 /// The next row of the result needs all but a few of the lines of the one before it, so that most are converted once.
 pub struct Held<'a> {
-    cpu: &'a Cpu,
-    /// Those of the first group; the channels of the next ones follow.
-    lines: Lines<'a>,
+    data: Scratch<'a>,
+    /// Elements from one line to the next.
+    step: usize,
     groups: usize,
     dilation: usize,
-    data: Scratch<'a>,
-    /// The row that each place holds.
-    rows: Vec<Option<usize>>,
+    /// The row that each place holds, and whether all of it could be converted.
+    rows: Vec<Option<(usize, bool)>>,
 }
 
 impl<'a> Held<'a> {
     /// Room for the lines of `kernel` rows, `dilation` apart.
-    pub fn new(cpu: &'a Cpu, lines: Lines<'a>, groups: usize, kernel: usize, dilation: usize) -> Self {
-        let data = cpu.scratch(kernel * groups * lines.step());
-        Self { cpu, lines, groups, dilation, data, rows: vec![None; kernel] }
+    pub fn new(cpu: &'a Cpu, step: usize, groups: usize, kernel: usize, dilation: usize) -> Self {
+        Self { data: cpu.scratch(kernel * groups * step), step, groups, dilation, rows: vec![None; kernel] }
     }
 
-    /// Where the line of a row is that kernel row `i` reads: its place in the lines of each group.
-    pub fn find(&mut self, row: usize, i: usize) -> usize {
+    /// Where the line of a row is that kernel row `i` reads: its place in the lines of each group. `convert` is asked for
+    /// the line of each group, where it is not there yet, and whether it could be converted.
+    pub fn find(&mut self, row: usize, i: usize, convert: impl Fn(usize, &mut [f32]) -> bool) -> (usize, bool) {
         // Neighbours never take each other's place. With rows between them the next row of the result needs others.
         let place = if self.dilation == 1 { row % self.rows.len() } else { i };
-        let (step, start) = (self.lines.step(), place * self.groups * self.lines.step());
-        if self.rows[place] != Some(row) {
-            for group in 0..self.groups {
-                let lines = Lines { from: self.lines.from + group * self.lines.depth, ..self.lines };
-                lines.convert(self.cpu, row, &mut self.data[start + group * step..][..step]);
-            }
-            self.rows[place] = Some(row);
+        let start = place * self.groups * self.step;
+        if let Some((held, converted)) = self.rows[place]
+            && held == row
+        {
+            return (start, converted);
         }
-        start
+        let lines = &mut self.data[start..][..self.groups * self.step];
+        let converted = (0..self.groups).all(|i| convert(i, &mut lines[i * self.step..(i + 1) * self.step]));
+        self.rows[place] = Some((row, converted));
+        (start, converted)
     }
 
     /// The lines of a group.
     pub fn of_group(&self, group: usize) -> &[f32] {
-        &self.data[group * self.lines.step()..]
+        &self.data[group * self.step..]
     }
 }

@@ -10,6 +10,8 @@
 //! weight    dw[o, j, c] = Σ dy[q, o] · line[q·s + j·d, c]               columns (j, c), steps q
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod correlate;
 mod lines;
 mod weight;
@@ -93,35 +95,53 @@ impl Cpu {
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) {
         let shape = Shape::of(p);
-        let matrix = |start: usize, steps: [usize; 2]| Matrix { data: b, start, steps };
-        let weights = |group: usize| {
-            let first = group * shape.outs * shape.weights();
-            if pass == Pass::Forward {
-                return Packed::new(self, &[matrix(first, [1, shape.weights()])], shape.weights(), shape.outs);
-            }
-            // Taps of a row in reverse, as dy is read.
-            let taps = (0..shape.taps()).map(|tap| tap + shape.kernel[1] - 1 - 2 * (tap % shape.kernel[1]));
-            let taps: Vec<Matrix<'_>> =
-                taps.map(|tap| matrix(first + tap * shape.depth, [shape.weights(), 1])).collect();
-            Packed::new(self, &taps, shape.outs, shape.depth)
-        };
         let correlation = match pass {
             Pass::Forward => Correlation::forward(&shape),
             Pass::Data => Correlation::data(&shape),
             Pass::Weight => return self.weight(&shape, a, b, y),
         };
-        let weights: Vec<Packed<'_>> = (0..shape.groups).map(weights).collect();
         let [images, rows, pixels, channels] = if pass == Pass::Forward { shape.y } else { shape.x };
         let bias = bias.map(|bias| (0..channels).map(|c| bias.get(c)).collect::<Vec<f32>>());
-        self.rows_of([images * rows, pixels, channels], bias, shape.cost(), y, || {
-            let (mut window, correlation) = (correlation.window(self, a, &weights), &correlation);
-            move |row, sums: &mut [f32]| {
-                let from = (0..shape.kernel[0]).map(|i| {
-                    let at = if pass == Pass::Forward { shape.row(row % rows, i) } else { shape.row_of(row % rows, i) };
-                    at.map(|at| row / rows * correlation.rows + at)
-                });
-                window.add(from, sums);
-            }
+        let from = |row: usize| {
+            let correlation = &correlation;
+            (0..shape.kernel[0]).map(move |i| {
+                let at = if pass == Pass::Forward { shape.row(row % rows, i) } else { shape.row_of(row % rows, i) };
+                at.map(|at| row / rows * correlation.rows + at)
+            })
+        };
+        let (size, cost) = ([images * rows, pixels, channels], shape.cost());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(weights) = amx::Weights::new(self, &shape, pass, &correlation, [a, b]) {
+            return self.rows_of(size, bias, cost, y, || {
+                let plain = || self.weights(&shape, pass, b, Packed::alone);
+                let mut window = weights.window(self, &correlation, a, plain);
+                move |row, sums: &mut [f32]| window.add(from(row), sums)
+            });
+        }
+        let weights = self.weights(&shape, pass, b, Packed::new);
+        self.rows_of(size, bias, cost, y, || {
+            let mut window = correlation.window(self, a, &weights);
+            move |row, sums: &mut [f32]| window.add(from(row), sums)
         });
+    }
+
+    /// The weights of every group, packed by `pack`.
+    fn weights<'a>(
+        &'a self, shape: &Shape, pass: Pass, b: &Memory,
+        pack: impl Fn(&'a Self, &[Matrix<'_>], usize, usize) -> Packed<'a>,
+    ) -> Vec<Packed<'a>> {
+        let matrix = |start: usize, steps: [usize; 2]| Matrix { data: b, start, steps };
+        let group = |group: usize| {
+            let first = group * shape.outs * shape.weights();
+            if pass == Pass::Forward {
+                return pack(self, &[matrix(first, [1, shape.weights()])], shape.weights(), shape.outs);
+            }
+            // Taps of a row in reverse, as dy is read.
+            let taps = (0..shape.taps()).map(|tap| tap + shape.kernel[1] - 1 - 2 * (tap % shape.kernel[1]));
+            let taps: Vec<Matrix<'_>> =
+                taps.map(|tap| matrix(first + tap * shape.depth, [shape.weights(), 1])).collect();
+            pack(self, &taps, shape.outs, shape.depth)
+        };
+        (0..shape.groups).map(group).collect()
     }
 }

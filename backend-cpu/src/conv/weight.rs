@@ -4,6 +4,8 @@
 //! there are depends on the shape alone, and their sums are added in order; kernel rows and channels share no sum, so that
 //! their pieces may depend on the number of threads.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx::Operands;
 use super::{
     Shape,
     lines::{Held, Lines},
@@ -23,6 +25,8 @@ const PIECES: usize = 4;
 const SUMS: usize = 65_536;
 /// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
 const PIXELS: usize = 128;
+/// Output channels of the matrix unit's tiles.
+const HEIGHT: usize = 32;
 /// Most slices.
 const SLICES: usize = 16;
 
@@ -41,20 +45,47 @@ struct Plan {
     piece: usize,
 }
 
+/// Rows of dy, output channels of one group, and kernel rows. From one kernel row to the next the sums are `block`
+/// channels apart.
+#[derive(Clone)]
+pub struct Piece {
+    pub rows: Range<usize>,
+    pub outs: Range<usize>,
+    pub kernel: Range<usize>,
+    pub block: usize,
+}
+
+impl Piece {
+    /// The lines of x that it reads.
+    pub const fn inputs<'a>(&self, shape: &Shape, x: &'a Memory) -> Lines<'a> {
+        Lines {
+            data: x,
+            pixels: shape.x[2],
+            channels: shape.x[3],
+            from: self.outs.start / shape.outs * shape.depth,
+            depth: shape.depth,
+            before: shape.pad[1],
+            line: shape.line(),
+        }
+    }
+}
+
 impl Plan {
-    fn of(shape: &Shape, isa: Isa, threads: usize) -> Self {
+    /// `unit`: for the matrix unit, whose tiles are taller, and whose lines take more memory.
+    fn of(shape: &Shape, isa: Isa, unit: bool, threads: usize) -> Self {
         let rows = shape.y[0] * shape.y[1];
         let bytes = 2 * (shape.x.iter().product::<usize>() + shape.y.iter().product::<usize>());
         let gradient = 4 * (shape.y[3] * shape.weights()).max(1);
-        // A sixteenth of the operands' memory for sums.
-        let slices = (bytes / 16 / gradient).clamp(1, SLICES.min(rows.max(1)));
+        // A small part of the operands' memory for sums.
+        let slices = (bytes / if unit { 24 } else { 16 } / gradient).clamp(1, SLICES.min(rows.max(1)));
         let run = shape.kernel[1] * shape.depth;
         // Kernel rows that are worked on together convert each line once.
         let wanted = (PIECES * threads).div_ceil(slices * shape.groups);
         let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
         let kernel = even(shape.kernel[0], shape.kernel[0].div_ceil(parts));
         let parts = shape.kernel[0].div_ceil(kernel);
-        let (wanted, height) = (wanted.div_ceil(parts), isa.tile_rows(run.min(isa.tile_columns())));
+        let (wanted, height) =
+            (wanted.div_ceil(parts), if unit { HEIGHT } else { isa.tile_rows(run.min(isa.tile_columns())) });
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
         Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece: block * run * kernel }
     }
@@ -72,7 +103,13 @@ impl Cpu {
     pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        let (plan, len) = (Plan::of(shape, self.isa(), self.threads()), shape.weights());
+        #[cfg(target_arch = "x86_64")]
+        let operands = Operands::new(self, shape, x, dy);
+        #[cfg(target_arch = "x86_64")]
+        let unit = operands.is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        let unit = false;
+        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.threads()), shape.weights());
         let rows = shape.y[0] * shape.y[1];
         let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
         let mut sums = self.zeros(pieces * plan.piece);
@@ -81,10 +118,18 @@ impl Cpu {
             let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
             let (group, slice) = (rest % shape.groups, rest / shape.groups);
             let first = block * plan.block;
-            let outs = group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block);
-            let rows = rows * slice / plan.slices..rows * (slice + 1) / plan.slices;
-            let kernel = i..shape.kernel[0].min(i + plan.kernel);
-            self.kernel_rows(shape, x, dy, rows, outs, kernel, plan.block, sums);
+            let piece = Piece {
+                rows: rows * slice / plan.slices..rows * (slice + 1) / plan.slices,
+                outs: group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block),
+                kernel: i..shape.kernel[0].min(i + plan.kernel),
+                block: plan.block,
+            };
+            let plain = |piece: &Piece, sums: &mut [f32]| self.kernel_rows(shape, x, dy, piece, sums);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(operands) = &operands {
+                return operands.add(self, shape, &piece, sums, plain);
+            }
+            plain(&piece, sums);
         });
         let (cost, sums) = (Cost::elements(sums.len()), &*sums);
         let seen = destination(y, shape.y[3] * len).each(self, cost, len, |o, part| {
@@ -101,29 +146,17 @@ impl Cpu {
         merge(&epilogue, &seen, |row| table.merge(to, row));
     }
 
-    /// Adds the gradient of some kernel rows of some output channels of one group, over some rows of dy. From one kernel
-    /// row to the next the sums are `block` channels apart.
-    #[expect(clippy::too_many_arguments, reason = "what a piece of the work depends on")]
-    fn kernel_rows(
-        &self, shape: &Shape, x: &Memory, dy: &Memory, rows: Range<usize>, outs: Range<usize>, kernel: Range<usize>,
-        block: usize, sums: &mut [f32],
-    ) {
+    /// Adds the gradient of a piece to its sums.
+    fn kernel_rows(&self, shape: &Shape, x: &Memory, dy: &Memory, piece: &Piece, sums: &mut [f32]) {
+        let Piece { rows, outs, kernel, block } = piece.clone();
         // All channels of a row are converted fastest.
         let all = shape.groups == 1;
         let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
         let gradients =
             Lines { data: dy, pixels: shape.y[2], channels: shape.y[3], from, depth, before: 0, line: shape.y[2] };
-        let inputs = Lines {
-            data: x,
-            pixels: shape.x[2],
-            channels: shape.x[3],
-            from: outs.start / shape.outs * shape.depth,
-            depth: shape.depth,
-            before: shape.pad[1],
-            line: shape.line(),
-        };
+        let inputs = piece.inputs(shape, x);
         let (mut gradient, mut lines) =
-            (self.scratch(gradients.step()), Held::new(self, inputs, 1, shape.kernel[0], shape.dilation[0]));
+            (self.scratch(gradients.step()), Held::new(self, inputs.step(), 1, shape.kernel[0], shape.dilation[0]));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
@@ -132,7 +165,12 @@ impl Cpu {
             gradients.convert(self, row, &mut gradient);
             for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
                 let Some(u) = shape.row(p, i) else { continue };
-                let line = lines.find(image * shape.x[1] + u, i);
+                let row = image * shape.x[1] + u;
+                let convert = |_: usize, line: &mut [f32]| {
+                    inputs.convert(self, row, line);
+                    true
+                };
+                let (line, _) = lines.find(row, i, convert);
                 let line = &lines.of_group(0)[line..];
                 for j in (0..shape.kernel[1]).step_by(together) {
                     let columns = together * shape.depth;

@@ -2,8 +2,11 @@
 //!
 //! b is converted and packed once, into panels as wide as a tile; every block of rows of the result packs its rows of a,
 //! forms its sums in an f32 scratch, step by step of `DEPTH`, and finishes them from there. A sum takes its terms in
-//! the order of k, whatever the blocks. Products with few rows are made otherwise, see `few`.
+//! the order of k, whatever the blocks. Products with few rows are made otherwise, see `few`, and so are those of halves
+//! where there is a matrix unit, see `amx`.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod few;
 
 use crate::{
@@ -16,11 +19,14 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Gemm};
+use std::sync::OnceLock;
 
 /// Steps of k between two visits to the accumulators: a panel of 64 columns takes 128 KiB, one of 16 the first cache.
 const DEPTH: usize = 512;
 /// Most rows of a block.
 const ROWS: usize = 96;
+/// Blocks of a product that is not large.
+const BLOCKS: usize = 16;
 
 /// A matrix inside a buffer.
 #[derive(Clone, Copy)]
@@ -70,10 +76,19 @@ const PACKED_ROWS: usize = 64;
 impl<'a> Packed<'a> {
     /// Matrices of `rows` rows each, one below the other.
     pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
+        Self::packed(cpu, matrices, rows, columns, Cost::elements(matrices.len() * rows * columns))
+    }
+
+    /// The same on the caller's thread, which others may wait for.
+    #[cfg(target_arch = "x86_64")]
+    pub fn alone(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
+        Self::packed(cpu, matrices, rows, columns, Cost::elements(0))
+    }
+
+    fn packed(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize, cost: Cost) -> Self {
         let width = columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
         let depth = matrices.len() * rows;
         let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);
-        let cost = Cost::elements(data.len());
         cpu.pieces_of(cost, &mut data, PACKED_ROWS * width, |i, mut out| {
             let mut row = i * PACKED_ROWS;
             // Cut where a panel or a matrix ends.
@@ -124,6 +139,40 @@ impl Packed<'_> {
     }
 }
 
+/// b, packed for the kernels that take it.
+enum B<'a> {
+    Plain(Packed<'a>),
+    /// For the matrix unit, and for the others where they are wanted first.
+    #[cfg(target_arch = "x86_64")]
+    Halves(crate::arch::amx::Amx, amx::Panels<'a>, OnceLock<Packed<'a>>),
+}
+
+impl<'a> B<'a> {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
+    fn new(cpu: &'a Cpu, b: Matrix<'_>, [m, k, n]: [usize; 3]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(unit) = cpu.isa().amx()
+            && amx::worthwhile([m, k])
+            && let Some(halves) = amx::Halves::of(b)
+            && let Some(panels) = amx::Panels::new(cpu, unit, halves, k, n)
+        {
+            return Self::Halves(unit, panels, OnceLock::new());
+        }
+        Self::Plain(Packed::new(cpu, &[b], k, n))
+    }
+
+    /// Rows of a block, of so many in all.
+    fn rows(&self, cpu: &Cpu, m: usize) -> usize {
+        match self {
+            Self::Plain(_) => {
+                m.div_ceil(BLOCKS).next_multiple_of(cpu.isa().tile_rows(cpu.isa().tile_columns())).min(ROWS)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Halves(..) => m.div_ceil(BLOCKS).next_multiple_of(amx::HEIGHT).min(amx::ROWS),
+        }
+    }
+}
+
 impl Cpu {
     pub(crate) fn run_gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) {
         let [m, n, k] = p.mnk().map(|size| size as usize);
@@ -139,11 +188,10 @@ impl Cpu {
         let (batch, end) = (p.batch() as usize, (m - 1) * ldy + n);
         let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
         let matrix = |z: usize| Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
-        let packed = |z: usize| Packed::new(self, &[matrix(z)], k, n);
+        let packed = |z: usize| B::new(self, matrix(z), [m, k, n]);
         let few = few::few(m, n);
         // With a stride of 0 all products use one b.
         let shared = (stride_b == 0 && !few).then(|| packed(0));
-        let block = m.div_ceil(16).next_multiple_of(self.isa().tile_rows(self.isa().tile_columns())).min(ROWS);
         let one = Cost::products(m * n * k);
         let product = |z: usize, y: Part<'_>| {
             let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
@@ -152,8 +200,11 @@ impl Cpu {
             }
             let own = shared.is_none().then(|| packed(z));
             let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
+            let block = b.rows(self, m);
             y.each(self, one, block * ldy, |i, part| {
-                self.block(a, i * block, block.min(m - i * block), b, bias.as_deref(), ldy, &epilogue, part)
+                let mut sums = self.scratch(block.min(m - i * block) * n);
+                self.multiply(a, i * block, b, matrix(z), &mut sums);
+                self.finish(&mut sums, n, bias.as_deref(), ldy, &epilogue, part)
             })
         };
         let mut all = destination(y, (batch - 1) * stride_y + end);
@@ -167,13 +218,27 @@ impl Cpu {
         merge(&epilogue, &rows, |row| table.merge(to, row));
     }
 
-    /// Rows `first..first + rows` of a product.
-    #[expect(clippy::too_many_arguments, reason = "what a block of a product depends on")]
-    fn block(
-        &self, a: Matrix<'_>, first: usize, rows: usize, b: &Packed<'_>, bias: Option<&[f32]>, ldy: usize,
-        epilogue: &Epilogue, mut y: Part<'_>,
-    ) -> Seen {
-        let mut sums = self.zeros(rows * b.columns);
+    /// Rows `first..` of a product, whatever was in their sums.
+    fn multiply<'a>(&'a self, a: Matrix<'_>, first: usize, b: &B<'a>, matrix: Matrix<'_>, sums: &mut [f32]) {
+        match b {
+            B::Plain(b) => {
+                sums.fill(0.0);
+                self.block(a, first, b, sums);
+            }
+            #[cfg(target_arch = "x86_64")]
+            B::Halves(unit, panels, plain) => {
+                if !amx::Halves::of(a).is_some_and(|a| self.sums_by_tiles(*unit, a, first, panels, sums)) {
+                    sums.fill(0.0);
+                    let [k, n] = panels.size();
+                    self.block(a, first, plain.get_or_init(|| Packed::alone(self, &[matrix], k, n)), sums);
+                }
+            }
+        }
+    }
+
+    /// Adds rows `first..` of a product to their sums.
+    fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, sums: &mut [f32]) {
+        let rows = sums.len() / b.columns;
         let mut packed = self.scratch(rows * DEPTH.min(b.depth));
         // Read in the order in which it is stored.
         let by_columns = a.by_columns();
@@ -203,12 +268,18 @@ impl Cpu {
                 self.tiles(&tiles, &mut sums[from..], b.columns);
             }
         }
+    }
+
+    /// Stores rows of sums.
+    fn finish(
+        &self, sums: &mut [f32], columns: usize, bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue, mut y: Part<'_>,
+    ) -> Seen {
         let mut row = epilogue.row();
-        for (r, sums) in sums.chunks_exact_mut(b.columns).enumerate() {
+        for (r, sums) in sums.chunks_exact_mut(columns).enumerate() {
             if let Some(bias) = bias {
                 sums.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
             }
-            epilogue.finish(sums, y.range(r * ldy..r * ldy + b.columns), &mut row);
+            epilogue.finish(sums, y.range(r * ldy..r * ldy + columns), &mut row);
         }
         row
     }

@@ -50,7 +50,8 @@ fn a_lost_device_says_so_each_time() {
     device.device().destroy();
     for _ in 0..3 {
         let mut values = [0.0; 4];
-        let error = device.read_memory(&memory, DataMut::F32(&mut values)).expect_err("the device is gone");
+        let error =
+            pollster::block_on(device.read_memory(&memory, DataMut::F32(&mut values))).expect_err("the device is gone");
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     }
 }

@@ -161,7 +161,7 @@ impl Wgpu {
                     None => self.run_tiles(&p, [&a, &b], None, &store)?,
                 }
                 let mut values = vec![f16::ZERO; y_len];
-                self.read_memory(&y, DataMut::F16(&mut values))?;
+                block_on(self.read_memory(&y, DataMut::F16(&mut values)))?;
                 let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
                 block_on(self.collect(&table, slot..slot + 1, &mut row, &[], &mut []))?;
                 results.push((values, row[0]));

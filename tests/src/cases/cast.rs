@@ -6,6 +6,7 @@ use crate::{
     epilogue::half,
     property::is_sparse,
     rig::Rig,
+    wait::block_on,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
@@ -13,7 +14,6 @@ use gradscale_core::{
     ops::Unary,
 };
 use half::f16;
-use pollster::block_on;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("cast::all_halves_up", up::<B>));

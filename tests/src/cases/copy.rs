@@ -8,6 +8,7 @@ use crate::{
     epilogue::{self, same_row, stored},
     property::property,
     rig::{Output, Rig},
+    wait::block_on,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
@@ -16,7 +17,6 @@ use gradscale_core::{
     stats::Detail,
 };
 use half::f16;
-use pollster::block_on;
 use proptest::prelude::*;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::U8, DType::U32];

@@ -5,13 +5,13 @@ use crate::{
     case::{Check, Fail},
     data::{Random, edges, lengths},
     rig::Rig,
+    wait::block_on,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Error, ErrorKind, Launch, Slot, Store},
     ops::Unary,
 };
 use half::f16;
-use pollster::block_on;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("memory::round_trip", round_trip::<B>));

@@ -5,13 +5,13 @@ use crate::{
     case::{Check, Fail},
     epilogue::same_row,
     rig::{Rig, SLOTS},
+    wait::block_on,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
     ops::Unary,
     stats::{Detail, Stats},
 };
-use pollster::block_on;
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("table::empty_rows", empty_rows::<B>));

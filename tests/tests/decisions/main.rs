@@ -2,7 +2,7 @@
 //! PyTorch's training of the same network from the same weights.
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, SiteReport, Trainer, models::SegNet, nn::Module, optim::Sgd, replay::Seen,
+    Cpu, Input, Isa, Method, Parameters, SiteReport, Trainer, models::SegNet, nn::Module, optim::Sgd, replay::Seen,
 };
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
@@ -48,7 +48,9 @@ fn lines(run: &Run) -> Vec<Value> {
     let net = SegNet::new(&mut parameters.at("net"), 3, CHANNELS, CLASSES);
     let optimizer = Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.01) };
     let method: Method = run.method.parse().expect("a method");
-    let mut trainer = Trainer::new(Cpu::new(1).expect("a thread"), parameters, optimizer, method).expect("a trainer");
+    // The definition of all kernels: a matrix unit adds in another order, and soon decides otherwise, as f64 would too.
+    let device = Cpu::with_isa(1, Isa::Portable).expect("a thread");
+    let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer");
     // Weights of convolutions are uniform, with the variance of He et al.; one generator, in the order of the names.
     let mut drawn = Drawn(1);
     for (name, tensor) in trainer.parameters().expect("readable") {
@@ -95,8 +97,7 @@ fn path(run: &Run) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../python/tests/{}.jsonl", run.name))
 }
 
-/// Where networks or rules are meant to differ, `GRADSCALE_WRITE_DECISIONS=1` writes the file anew. Another processor adds in
-/// another order, so a share of flushed values may lie on the other side of the limit.
+/// Where networks or rules are meant to differ, `GRADSCALE_WRITE_DECISIONS=1` writes the file anew.
 fn check(run: &Run) {
     let here = lines(run);
     if std::env::var_os("GRADSCALE_WRITE_DECISIONS").is_some() {
@@ -106,18 +107,15 @@ fn check(run: &Run) {
     let file = fs::read_to_string(path(run)).expect("the file");
     let there: Vec<Value> = file.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     assert_eq!(here.len(), there.len());
-    let (mut decided, mut apart) = (0, 0);
+    let mut decided = 0;
     for (here, there) in here.iter().zip(&there) {
         let sites = |line: &Value| line["sites"].as_array().expect("sites").clone();
         for (here, there) in sites(here).iter().zip(&sites(there)) {
-            assert_eq!(here["name"], there["name"]);
-            let next = |site: &Value| site["next"].as_i64().expect("an exponent");
+            assert_eq!([&here["name"], &here["next"]], [&there["name"], &there["next"]], "{here} and {there}");
             decided += 1;
-            apart += usize::from(next(here) != next(there));
-            assert!((next(here) - next(there)).abs() <= 1, "{here} and {there}");
         }
     }
-    assert!(decided >= 15 * run.steps && 10 * apart <= decided, "{apart} of {decided} decisions differ");
+    assert!(decided >= 15 * run.steps, "{decided} decisions");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! AVX-512.
 
+mod bins;
+mod store;
 mod tile;
 
 use super::{LANES, Shape, Tile};
 use core::arch::x86_64::{
-    __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_mask_storeu_epi16,
-    _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps,
 };
 use half::f16;
 
@@ -43,6 +46,9 @@ impl Avx512 {
     }
 }
 
+/// Elements between a value and that which the caches are asked for meanwhile.
+const AHEAD: usize = 1024;
+
 /// Lanes of vector `v` of so many columns.
 fn mask(columns: usize, v: usize) -> __mmask16 {
     let left = columns.saturating_sub(v * LANES).min(LANES);
@@ -68,6 +74,7 @@ unsafe fn widen(x: &[f16], y: &mut [f32]) {
     vectors(x.len(), |i, mask| {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
             let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
             _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, _mm512_cvtph_ps(bits));
         }

@@ -4,12 +4,29 @@
 //! The polynomials of exp and ln are those of Moshier's Cephes (`expf.c`, `logf.c`): about one last place. The others
 //! are best in the sense of the largest relative error, below 2^-27.
 
-/// 1.5 · 2^23 and 1.5 · 2^52: what is added to them is rounded to an integer, in the last bits.
-const ROUND: f32 = 12_582_912.0;
-const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
+/// 1.5 · 2^23 and 1.5 · 2^52, and twice the bias of exponents: what is added to them is rounded to an integer, in the last
+/// bits.
+const ROUND: f32 = 12_582_912.0 + 254.0;
+const ROUND_WIDE: f64 = 6_755_399_441_055_744.0 + 254.0;
 
 /// ln 2 in two parts, the first with so few digits that an exponent times it is exact.
-const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
+pub const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
+
+/// The polynomial of ln, from its highest power.
+pub const LN: [f32; 9] = [
+    7.037_683_6e-2,
+    -1.151_461e-1,
+    1.167_699_9e-1,
+    -1.242_014_1e-1,
+    1.424_932_3e-1,
+    -1.666_805_8e-1,
+    2.000_071_5e-1,
+    -2.499_999_4e-1,
+    0.333_333_3,
+];
+
+/// The bits of √½, from which on digits stand at the next exponent.
+pub const SQRT_HALF: u32 = 0x3F35_04F3;
 
 /// e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
 #[inline(always)]
@@ -20,7 +37,7 @@ pub fn exp(x: f32) -> f32 {
     let shifted = x * core::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (x - n * LN_2[0]) - n * LN_2[1];
-    times_power(exp_near_0(r), shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed())
+    times_power(exp_near_0(r), shifted.to_bits())
 }
 
 /// e^r for |r| ≤ ln 2 / 2.
@@ -35,12 +52,11 @@ fn exp_near_0(r: f32) -> f32 {
     p * (r * r) + r + 1.0
 }
 
-/// x · 2^n for |n| ≤ 252, rounded once.
+/// x · 2^n for |n| ≤ 252, rounded once. The last nine bits of `biased` are those of n + 254: one bias for each half of n.
 #[inline(always)]
-fn times_power(x: f32, n: i32) -> f32 {
-    let power = |n: i32| f32::from_bits((n.wrapping_add(127).cast_unsigned()) << 23);
-    let half = n >> 1;
-    x * power(half) * power(n.wrapping_sub(half))
+fn times_power(x: f32, biased: u32) -> f32 {
+    let half = biased >> 1;
+    x * f32::from_bits(half << 23) * f32::from_bits(biased.wrapping_sub(half) << 23)
 }
 
 /// ln x for finite positive x, subnormal ones too.
@@ -48,15 +64,11 @@ fn times_power(x: f32, n: i32) -> f32 {
 pub fn ln(x: f32) -> f32 {
     let (m, e) = parts(x);
     let f = m - 1.0;
-    let p = 7.037_683_6e-2;
-    let p = p * f - 1.151_461e-1;
-    let p = p * f + 1.167_699_9e-1;
-    let p = p * f - 1.242_014_1e-1;
-    let p = p * f + 1.424_932_3e-1;
-    let p = p * f - 1.666_805_8e-1;
-    let p = p * f + 2.000_071_5e-1;
-    let p = p * f - 2.499_999_4e-1;
-    let p = p * f + 0.333_333_3;
+    let [first, rest @ ..] = LN;
+    let mut p = first;
+    for c in rest {
+        p = p * f + c;
+    }
     let square = f * f;
     let tail = p * f * square + e * LN_2[1] - 0.5 * square;
     f + tail + e * LN_2[0]
@@ -65,7 +77,6 @@ pub fn ln(x: f32) -> f32 {
 /// x = m · 2^e with √½ ≤ m < √2.
 #[inline(always)]
 fn parts(x: f32) -> (f32, f32) {
-    const SQRT_HALF: u32 = 0x3F35_04F3;
     let small = x < f32::MIN_POSITIVE;
     let (x, more) = if small { (x * 8_388_608.0, -23.0) } else { (x, 0.0) };
     let offset = x.to_bits().wrapping_sub(SQRT_HALF);
@@ -95,10 +106,7 @@ pub fn pow(x: f32, p: f32) -> f32 {
     let y = if y < -152.0 { -152.0 } else { y };
     let shifted = y + ROUND_WIDE;
     #[expect(clippy::cast_possible_truncation, reason = "a fraction of at most ½, rounded; an integer's last bits")]
-    let (r, n) = (
-        ((y - (shifted - ROUND_WIDE)) * core::f64::consts::LN_2) as f32,
-        shifted.to_bits().wrapping_sub(ROUND_WIDE.to_bits()) as i32,
-    );
+    let (r, n) = (((y - (shifted - ROUND_WIDE)) * core::f64::consts::LN_2) as f32, shifted.to_bits() as u32);
     times_power(exp_near_0(r), n)
 }
 

@@ -8,10 +8,11 @@ mod elements;
 mod frames;
 pub mod math;
 mod observe;
+mod rows;
 mod update;
 mod windows;
 
-pub use observe::Limits;
+pub use observe::{Limits, Pass};
 pub use update::{Adam, Sgd};
 pub use windows::Along;
 
@@ -45,7 +46,7 @@ macro_rules! kernels {
                     Self::Avx2(_) => unsafe { avx2($($arg),*) },
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: the token proves the features.
-                    Self::Avx512(_) => unsafe { avx512($($arg),*) },
+                    Self::Avx512(_) | Self::Amx(_) => unsafe { avx512($($arg),*) },
                     // Every AArch64 target of the compiler's has NEON.
                     #[cfg(target_arch = "aarch64")]
                     Self::Neon(_) => body($($arg),*),

@@ -2,6 +2,7 @@
 
 use super::{kernels, math};
 use crate::arch::LANES;
+use gradscale_core::stats::Detail;
 
 /// Thresholds of counters, as bits of magnitudes.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +13,19 @@ pub struct Limits {
     pub subnormal: u32,
     /// The least that overflows.
     pub overflow: u32,
+}
+
+/// What a pass that stores does.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512 has such a pass"))]
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// What values are multiplied by.
+    pub factor: f32,
+    /// How much is observed, and where its counters begin.
+    pub detail: Detail,
+    pub limits: Limits,
+    /// What makes keys of a histogram of magnitudes.
+    pub key: u32,
 }
 
 kernels! {

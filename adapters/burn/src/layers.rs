@@ -1,0 +1,96 @@
+//! Layers whose products read halves, and whose outputs' gradients are halves.
+
+use crate::{Error, Scaler, Site};
+use burn::{
+    module::Module,
+    nn::{Linear, PaddingConfig2d, conv::Conv2d},
+    tensor::{Tensor, assert_shape, module, ops::ConvOptions},
+};
+
+/// A [`Linear`] whose product reads input and weight as FP16 and adds in f32, and whose output's gradient is stored as FP16
+/// at a scale of its own. The gradients of weight and bias are f32 and unscaled.
+#[derive(Module, Debug)]
+pub struct ScaledLinear {
+    /// burn's layer, with its f32 parameters.
+    pub linear: Linear,
+    site: Site,
+}
+
+impl ScaledLinear {
+    /// That layer, with a site of that name.
+    ///
+    /// # Errors
+    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    pub fn new(linear: Linear, scaler: &Scaler, name: &str) -> Result<Self, Error> {
+        Ok(Self { linear, site: Site::new(scaler, name)? })
+    }
+
+    /// `[..., inputs]` to `[..., outputs]`.
+    ///
+    /// # Panics
+    /// As [`Linear::forward`], if the last axis is not that of the weight; for tensors that are not f32.
+    #[must_use]
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let weight = self.linear.weight.val();
+        let [inputs, _] = weight.dims();
+        assert_shape!(x, [.., inputs]);
+        let bias = self.linear.bias.as_ref().map(|bias| bias.val());
+        self.site.forward(module::linear(self.site.round(x), self.site.round(weight), bias))
+    }
+
+    /// Where its output's gradient is stored.
+    #[must_use]
+    pub const fn site(&self) -> &Site {
+        &self.site
+    }
+}
+
+/// A [`Conv2d`] whose product reads input and weight as FP16 and adds in f32, and whose output's gradient is stored as FP16
+/// at a scale of its own. The gradients of weight and bias are f32 and unscaled.
+#[derive(Module, Debug)]
+pub struct ScaledConv2d {
+    /// burn's layer, with its f32 parameters.
+    pub conv: Conv2d,
+    site: Site,
+}
+
+impl ScaledConv2d {
+    /// That layer, with a site of that name.
+    ///
+    /// # Errors
+    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    pub fn new(conv: Conv2d, scaler: &Scaler, name: &str) -> Result<Self, Error> {
+        Ok(Self { conv, site: Site::new(scaler, name)? })
+    }
+
+    /// `[batch, channels in, height, width]` to `[batch, channels out, height, width]`.
+    ///
+    /// # Panics
+    /// As [`Conv2d::forward`], for other channels than the weight's; for tensors that are not f32.
+    #[must_use]
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let Conv2d { stride, kernel_size, dilation, groups, .. } = self.conv;
+        let [_, _, height, width] = x.dims();
+        // Before and behind, of `same`: burn keeps how it computes them to itself.
+        let same = |axis: usize, size: usize| {
+            let outputs = size.div_ceil(stride[axis]);
+            let total = (outputs.saturating_sub(1) * stride[axis] + kernel_size[axis]).saturating_sub(size);
+            (total / 2, total - total / 2)
+        };
+        let padding = match self.conv.padding {
+            PaddingConfig2d::Valid => [(0, 0); 2],
+            PaddingConfig2d::Same => [same(0, height), same(1, width)],
+            PaddingConfig2d::Explicit(top, left, bottom, right) => [(top, bottom), (left, right)],
+        };
+        let options = ConvOptions::new_with_padding(stride, padding, dilation, groups);
+        let weight = self.site.round(self.conv.weight.val());
+        let bias = self.conv.bias.as_ref().map(|bias| bias.val());
+        self.site.forward(module::conv2d(self.site.round(x), weight, bias, options))
+    }
+
+    /// Where its output's gradient is stored.
+    #[must_use]
+    pub const fn site(&self) -> &Site {
+        &self.site
+    }
+}

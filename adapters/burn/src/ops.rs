@@ -1,0 +1,83 @@
+//! Two operators for burn's autodiff: the store of a gradient, and the rounding of what a product reads.
+
+use burn::backend::{
+    Autodiff, Backend, TensorMetadata,
+    autodiff::{
+        checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
+        grads::Gradients,
+        ops::{Backward, Ops, OpsKind, unary},
+    },
+    backend_extension,
+    tensor::FloatTensor,
+};
+use burn::tensor::{DType, TensorData};
+use gradscale_adapters::{Scaler, Site};
+
+/// What a device must be able to do. Both work through the host's memory, so any backend can.
+#[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "wgpu"))]
+pub trait StoreOps: Backend {
+    /// The values as they are; on the way back, their gradient is stored.
+    fn store_gradient(x: FloatTensor<Self>, site: Site) -> FloatTensor<Self> {
+        // Without autodiff there is no gradient.
+        let _ = site;
+        x
+    }
+
+    /// The values rounded to FP16; on the way back, their gradient is as it is.
+    fn round_to_half(x: FloatTensor<Self>, scaler: Scaler) -> FloatTensor<Self> {
+        on_host::<Self>(x, |values| scaler.round(values))
+    }
+}
+
+#[cfg(feature = "flex")]
+impl StoreOps for burn::backend::Flex {}
+#[cfg(feature = "wgpu")]
+impl StoreOps for burn::backend::Cube {}
+
+/// Changes f32 values where the host can see them.
+fn on_host<B: Backend>(x: FloatTensor<B>, change: impl FnOnce(&mut [f32])) -> FloatTensor<B> {
+    let (device, shape, dtype) = (x.device(), x.shape(), x.dtype());
+    assert!(dtype == DType::F32, "gradscale rounds f32 tensors to FP16, and this one is of {dtype:?}");
+    let data = burn::tensor::read_sync(B::float_into_data(x)).expect("the device gives its values");
+    let mut values = data.try_into_vec::<f32>().expect("the values are f32");
+    change(&mut values);
+    B::float_from_data(TensorData::new(values, shape), &device)
+}
+
+#[derive(Debug)]
+struct StoreGradient;
+
+impl<B: Backend> Backward<B, 1> for StoreGradient {
+    type State = Site;
+
+    fn backward(self, ops: Ops<Site, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let Ops { parents, node, state: site } = ops;
+        unary::<B, _>(parents, node, grads, |gradient| on_host::<B>(gradient, |values| site.store(values)));
+    }
+}
+
+#[derive(Debug)]
+struct RoundToHalf;
+
+impl<B: Backend> Backward<B, 1> for RoundToHalf {
+    type State = ();
+
+    fn backward(self, ops: Ops<(), 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        unary::<B, _>(ops.parents, ops.node, grads, |gradient| gradient);
+    }
+}
+
+impl<B: StoreOps, C: CheckpointStrategy> StoreOps for Autodiff<B, C> {
+    fn store_gradient(x: FloatTensor<Self>, site: Site) -> FloatTensor<Self> {
+        let (x, node) = x.into_parts();
+        match StoreGradient.prepare::<C>([node]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish(site, x),
+            OpsKind::UnTracked(prep) => prep.finish(x),
+        }
+    }
+
+    fn round_to_half(x: FloatTensor<Self>, scaler: Scaler) -> FloatTensor<Self> {
+        let (x, node) = x.into_parts();
+        RoundToHalf.prepare::<C>([node]).compute_bound().stateless(B::round_to_half(x, scaler))
+    }
+}

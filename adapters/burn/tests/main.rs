@@ -1,0 +1,12 @@
+//! Everything in one binary: burn takes long to link.
+
+mod gradients;
+#[path = "../../common/tests/numbers.rs"]
+mod numbers;
+#[path = "../../common/tests/points.rs"]
+mod points;
+mod steps;
+mod tensors;
+mod towers;
+#[path = "../../common/tests/twin.rs"]
+mod twin;

@@ -1,0 +1,58 @@
+//! Two operators for candle's autograd: the store of a gradient, and the rounding of what a product reads.
+
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
+use gradscale_adapters::{Scaler, Site};
+
+/// Forward the values as they are; on the way back, their gradient is stored.
+pub struct StoreGradient(pub Site);
+
+/// Forward the values rounded to FP16; on the way back, their gradient is as it is. candle's own casts there and back do not
+/// do: on the way back they cast the gradient as well, so what is below 2^-25 becomes zero.
+pub struct RoundToHalf(pub Scaler);
+
+/// The values of a contiguous tensor.
+fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+    match (storage, layout.contiguous_offsets()) {
+        (CpuStorage::F32(all), Some((start, end))) => Ok(&all[start..end]),
+        (_, None) => bail!("gradscale takes contiguous tensors"),
+        (other, Some(_)) => {
+            use candle_core::backend::BackendStorage;
+            bail!("gradscale rounds f32 tensors to FP16, and this one is of {:?}", other.dtype())
+        }
+    }
+}
+
+impl CustomOp1 for StoreGradient {
+    fn name(&self) -> &'static str {
+        "gradscale-store-gradient"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(values(storage, layout)?.to_vec()), layout.shape().clone()))
+    }
+
+    fn bwd(&self, _x: &Tensor, _y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        if gradient.dtype() != DType::F32 {
+            bail!("gradscale stores gradients of f32, and this one is of {:?}", gradient.dtype());
+        }
+        let mut values = gradient.flatten_all()?.to_vec1::<f32>()?;
+        self.0.store(&mut values);
+        Tensor::from_vec(values, gradient.shape(), gradient.device()).map(Some)
+    }
+}
+
+impl CustomOp1 for RoundToHalf {
+    fn name(&self) -> &'static str {
+        "gradscale-round-to-half"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let mut values = values(storage, layout)?.to_vec();
+        self.0.round(&mut values);
+        Ok((CpuStorage::F32(values), layout.shape().clone()))
+    }
+
+    fn bwd(&self, _x: &Tensor, _y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(gradient.clone()))
+    }
+}

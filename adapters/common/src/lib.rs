@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod outcome;
+mod saved;
+mod scaler;
+mod step;
+
+pub use error::Error;
+pub use gradscale::{Cause, core, core::step::Kind};
+pub use outcome::{End, Outcome, Skipped};
+pub use scaler::{Scaler, Site, SiteReport};

@@ -1,0 +1,72 @@
+//! How a step ended.
+
+use gradscale::{Cause, core::step::Kind};
+use std::fmt;
+
+/// What is to be done after one pass forward and backward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Update the parameters.
+    Step,
+    /// Update nothing, and run the same batch again: it fits now.
+    Repeat,
+    /// Update nothing, and go on with the next batch.
+    Skip(Skipped),
+}
+
+/// Why a batch was left out: nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// What no scale mends, or what was not done about it.
+    pub cause: Cause,
+    /// The first site at which values were not finite, with what was seen there and the exponent in force. None if that
+    /// happened behind all sites, in f32.
+    pub site: Option<(String, Kind, i32)>,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.site {
+            None => f.write_str("a gradient of a parameter is not finite, though all sites were")?,
+            Some((site, Kind::Overflow, exponent)) => write!(f, "site {site} overflowed at 2^{exponent}")?,
+            Some((site, Kind::Infinite, _)) => write!(f, "site {site} received ±∞")?,
+            Some((site, Kind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,
+        }
+        match self.cause {
+            Cause::NotFinite => Ok(()),
+            Cause::Outlier => f.write_str("; it lies further above the last steps than the method takes"),
+            Cause::Again => f.write_str("; run the same batch again"),
+            Cause::Repeats => f.write_str("; it was repeated three times"),
+        }
+    }
+}
+
+/// How a step ended, its repeats included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The parameters are updated, after so many repeats of the batch.
+    Stepped {
+        /// 0 where the batch fitted at once.
+        repeats: u32,
+    },
+    /// Parameters and the optimizer's state are as before.
+    Skipped(Skipped),
+}
+
+impl Outcome {
+    /// Whether the parameters are updated.
+    #[must_use]
+    pub const fn stepped(&self) -> bool {
+        matches!(self, Self::Stepped { .. })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stepped { repeats: 0 } => f.write_str("stepped"),
+            Self::Stepped { repeats } => write!(f, "stepped after {repeats} repeats"),
+            Self::Skipped(skipped) => write!(f, "skipped: {skipped}"),
+        }
+    }
+}

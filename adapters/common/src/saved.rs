@@ -1,0 +1,69 @@
+//! What a checkpoint keeps.
+
+use crate::{
+    Error, Scaler,
+    scaler::{EMPTY, State},
+};
+use gradscale::{
+    Scaling,
+    core::{backend::Slot, loss_scale::LossScale},
+    sites::SavedSite,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    method: String,
+    /// The state of a loss scale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<Vec<i64>>,
+    sites: Vec<SavedSite>,
+}
+
+impl Scaler {
+    /// The state of all sites as JSON: training goes on from there bit for bit. Between steps.
+    ///
+    /// # Errors
+    /// [`Error::State`] if it cannot be written.
+    pub fn save(&self) -> Result<String, Error> {
+        let state = self.state();
+        let loss_scale = match state.sites.scaling() {
+            Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
+            Scaling::Gradient(_) => None,
+        };
+        let saved = Saved { method: self.method().to_owned(), loss_scale, sites: state.sites.save() };
+        serde_json::to_string(&saved).map_err(|error| Error::State(error.to_string()))
+    }
+
+    /// Goes on from what [`Scaler::save`] wrote: after the model was made, so that all of its sites are there.
+    ///
+    /// # Errors
+    /// [`Error::State`]: a text that is no saved state, another method, other sites. Nothing has changed then.
+    pub fn restore(&self, text: &str) -> Result<(), Error> {
+        let saved: Saved = serde_json::from_str(text).map_err(|error| Error::State(error.to_string()))?;
+        if saved.method != self.method() {
+            let cause = format!("made with the method {}, and this is {}", saved.method, self.method());
+            return Err(Error::State(cause));
+        }
+        let schedule = saved.loss_scale.map(|words| LossScale::from_words(&words)).transpose();
+        let schedule = schedule.map_err(|error| Error::State(error.to_string()))?;
+        let mut state = self.state();
+        let mut sites = state.sites.clone();
+        let before = sites.len();
+        sites.restore(schedule, &saved.sites).map_err(Error::State)?;
+        // Saved sites that are not here were added; those that are not saved make fewer.
+        if sites.len() != before {
+            let other = u16::try_from(before).map_or("", |slot| sites.name(Slot(slot)));
+            return Err(Error::State(format!("site {other} is not in this model")));
+        }
+        if saved.sites.len() != before - 2 {
+            let cause = format!("of {} sites, and this model has {}", saved.sites.len(), before - 2);
+            return Err(Error::State(cause));
+        }
+        let State { sites: own, rows, order, failed } = &mut *state;
+        (*own, *failed) = (sites, 0);
+        rows.fill(EMPTY);
+        order.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Sites and the stores of the attempt in progress.
+
+use crate::Error;
+use gradscale::{
+    Method, Preset, Scaling,
+    core::{
+        backend::Slot,
+        cast::{Round, f16_slice_from_f32, f16_slice_to_f32},
+        stats::{Convention, Detail, Stats},
+    },
+    sites::{Sites, SlotKind},
+};
+use gradscale_cpu::{Cpu, Slice, SliceMut};
+use half::f16;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Of a site that has stored nothing yet.
+pub(crate) const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
+
+/// All sites of what one optimizer step updates, under one method. Clones are the same sites.
+#[derive(Clone)]
+pub struct Scaler(Arc<Shared>);
+
+struct Shared {
+    /// As it was given.
+    method: String,
+    /// f32 is the baseline: nothing is rounded.
+    rounds: bool,
+    cpu: Cpu,
+    state: Mutex<State>,
+}
+
+/// What changes from step to step.
+pub(crate) struct State {
+    pub sites: Sites,
+    /// By slot: what the attempt in progress has stored.
+    pub rows: Vec<Stats>,
+    /// Slots in the order of their first stores.
+    pub order: Vec<Slot>,
+    /// Attempts at this step that failed.
+    pub failed: u32,
+}
+
+/// What is known of one site.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SiteReport {
+    /// As the model calls it.
+    pub name: String,
+    /// In force in the next step: gradients are stored times 2^exponent.
+    pub exponent: i32,
+    /// The share of the last step's non-zero values that became zero.
+    pub flushed: f64,
+    /// Values that overflowed or arrived as ±∞ or NaN, over all steps.
+    pub overflows: u64,
+    /// The largest magnitude of the last step, as a power of two; none if all was zero.
+    pub log2_amax: Option<f64>,
+}
+
+impl Scaler {
+    /// No sites yet. Methods are written as everywhere in gradscale: `gs` is what you want; `dynamic`, `fixed:1024`, `fp16`
+    /// and `fp32` (which rounds nothing) are there to compare with.
+    ///
+    /// # Errors
+    /// [`Error::Method`]: a text that names none; a rule that decides from the operands of a product (`gs:paper`), which
+    /// an adapter does not hand out; options that are the network's own business here (`amp`, `f32`, `wgrad`,
+    /// `calls=each`). [`Error::Threads`].
+    pub fn new(method: &str) -> Result<Self, Error> {
+        Self::with_threads(method, 0)
+    }
+
+    /// As [`Scaler::new`], with so many threads that store gradients (0: one for each core).
+    ///
+    /// # Errors
+    /// As [`Scaler::new`].
+    pub fn with_threads(method: &str, threads: usize) -> Result<Self, Error> {
+        let wrong = |cause: &str| Error::Method(method.to_owned(), cause.to_owned());
+        let parsed: Method = method.parse().map_err(|error: gradscale::MethodError| {
+            // It begins as ours does.
+            let text = error.to_string();
+            wrong(text.strip_prefix(&format!("method {method}: ")).unwrap_or(&text))
+        })?;
+        let rounds = parsed != Method::fp32();
+        let plain = match &parsed.scaling {
+            Scaling::Loss(schedule) => Method::loss_scale(schedule.clone()),
+            Scaling::Gradient(gradient) if gradient.preset == Preset::Exact => Method::gradient_scaling(*gradient),
+            Scaling::Gradient(_) => {
+                return Err(wrong("decides from the operands of products, which an adapter does not see"));
+            }
+        };
+        if rounds && parsed != plain {
+            return Err(wrong("which layers run in half is said by the model here, not by the method"));
+        }
+        let sites = Sites::new(parsed.scaling).map_err(|error| wrong(&error.to_string()))?;
+        if sites.each_call() {
+            return Err(wrong("calls of one layer share its site here"));
+        }
+        let cpu = Cpu::new(threads).map_err(|error| Error::Threads(error.to_string()))?;
+        let rows = vec![EMPTY; sites.len()];
+        let state = Mutex::new(State { sites, rows, order: Vec::new(), failed: 0 });
+        Ok(Self(Arc::new(Shared { method: method.to_owned(), rounds, cpu, state })))
+    }
+
+    /// A new site. Its name is that of the layer whose output's gradient is stored there.
+    ///
+    /// # Errors
+    /// [`Error::Name`] for a name that is there already, [`Error::Sites`] beyond 65532 sites.
+    pub fn site(&self, name: &str) -> Result<Site, Error> {
+        let mut state = self.state();
+        let before = state.sites.len();
+        let slot = state.sites.slot(name, SlotKind::Site).map_err(|_| Error::Sites(name.to_owned()))?;
+        if state.sites.len() == before {
+            return Err(Error::Name(name.to_owned()));
+        }
+        state.rows.push(EMPTY);
+        Ok(Site { scaler: self.clone(), slot })
+    }
+
+    /// The method, as it was given.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        &self.0.method
+    }
+
+    /// Names and exponents in force, in the order in which sites were made.
+    #[must_use]
+    pub fn exponents(&self) -> Vec<(String, i32)> {
+        let state = self.state();
+        state.slots().map(|slot| (state.sites.name(slot).to_owned(), state.sites.exponent(slot))).collect()
+    }
+
+    /// What is known of each site that has stored something.
+    #[must_use]
+    pub fn report(&self) -> Vec<SiteReport> {
+        let owned = |site: gradscale::SiteReport<'_>| SiteReport {
+            name: site.name.to_owned(),
+            exponent: site.alpha,
+            flushed: site.gamma_measured,
+            overflows: site.overflows,
+            log2_amax: site.log2_amax,
+        };
+        self.state().sites.reports().map(owned).collect()
+    }
+
+    /// Rounds what a product reads of the forward pass to FP16, nearest even, and back; as it is under `fp32`.
+    pub fn round(&self, values: &mut [f32]) {
+        if !self.0.rounds {
+            return;
+        }
+        let mut halves = vec![f16::ZERO; values.len()];
+        // Lengths are the same, so nothing fails.
+        if f16_slice_from_f32(values, &mut halves, Round::NearestEven).is_ok() {
+            let _ = f16_slice_to_f32(&halves, values);
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held; a backward pass that did is none of ours.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Scaler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scaler").field("method", &self.0.method).field("sites", &self.exponents().len()).finish()
+    }
+}
+
+impl State {
+    /// Sites, without the two slots that are always there.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        (2..u16::try_from(self.sites.len()).unwrap_or(u16::MAX)).map(Slot)
+    }
+}
+
+/// A place where gradients are stored as FP16 at an exponent of its own. Clones are the same site.
+#[derive(Clone, Debug)]
+pub struct Site {
+    scaler: Scaler,
+    slot: Slot,
+}
+
+impl Site {
+    /// The scaler to which it belongs.
+    #[must_use]
+    pub const fn scaler(&self) -> &Scaler {
+        &self.scaler
+    }
+
+    /// As the model calls it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.scaler.state().sites.name(self.slot).to_owned()
+    }
+
+    /// The exponent in force.
+    #[must_use]
+    pub fn exponent(&self) -> i32 {
+        self.scaler.state().sites.exponent(self.slot)
+    }
+
+    /// What the site's stores have seen in the last step.
+    #[must_use]
+    pub fn row(&self) -> Option<Stats> {
+        self.scaler.state().sites.row(self.slot).copied()
+    }
+
+    /// Stores a gradient: multiplies it by 2^exponent, rounds it once to FP16, nearest even, and gives back what was stored,
+    /// times 2^-exponent. Where the site decides at once, it looks at the values first.
+    ///
+    /// A site that stores more than once in a step (a layer that is called several times, several micro-batches) uses one
+    /// exponent for all.
+    pub fn store(&self, gradient: &mut [f32]) {
+        let shared = &*self.scaler.0;
+        if !shared.rounds {
+            return;
+        }
+        let mut state = self.scaler.state();
+        let State { sites, rows, order, .. } = &mut *state;
+        let row = &mut rows[usize::from(self.slot.0)];
+        let first = row.detail() == Detail::None;
+        if first {
+            if sites.at_once(self.slot) {
+                let seen = shared.cpu.observe(Slice::F32(gradient), 0, 0, Detail::Full);
+                sites.decide_from(self.slot, &seen, 0);
+            }
+            order.push(self.slot);
+        } else {
+            sites.share(self.slot);
+        }
+        let (exponent, detail) = (sites.exponent(self.slot), sites.detail(&[self.slot]));
+        let mut halves = vec![f16::ZERO; gradient.len()];
+        // Lengths are the same, so nothing fails.
+        let stored = shared.cpu.store(Slice::F32(gradient), 0, SliceMut::F16(&mut halves), exponent, detail);
+        let _ = shared.cpu.store(Slice::F16(&halves), exponent, SliceMut::F32(gradient), 0, Detail::None);
+        if let Ok(stored) = stored {
+            *row = if first { stored } else { row.merge(&stored).unwrap_or(*row) };
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What the core decides by itself.
+
+use gradscale_adapters::core::{
+    site::{Site, SiteConfig, StepEnd},
+    stats::{Convention, Detail, Stats},
+};
+use half::f16;
+
+/// A site of the core's own, which is handed the same gradients.
+pub struct Twin(Site);
+
+impl Twin {
+    pub fn new() -> Self {
+        Self(Site::new(SiteConfig::exact()).expect("a site"))
+    }
+
+    /// One step: the exponent of its store, what is stored of these values, and which share of them flushed.
+    pub fn step(&mut self, gradient: &[f32]) -> (i32, Vec<f32>, f64) {
+        if self.0.request().at_once {
+            let mut seen = Stats::new(Convention::FP16, 0, Detail::Full);
+            seen.observe(gradient);
+            self.0.decide(self.0.exact(&seen), 0);
+        }
+        let exponent = self.0.alpha().expect("a decision");
+        let scaled: Vec<f32> = gradient.iter().map(|v| v * 2f32.powi(exponent)).collect();
+        let mut row = Stats::new(Convention::FP16, exponent, self.0.request().detail);
+        row.observe(&scaled);
+        self.0.finish(&row, StepEnd::Stepped);
+        let stored = scaled.iter().map(|&u| f16::from_f32(u).to_f32() * 2f32.powi(-exponent)).collect();
+        (exponent, stored, row.counts().flushed as f64 / row.counts().nonzero() as f64)
+    }
+}

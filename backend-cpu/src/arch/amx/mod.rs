@@ -1,0 +1,88 @@
+//! AMX: products of halves by tiles of bf16, without a loss.
+//!
+//! A half has 11 significant bits, bf16 has 8 with more exponents: a finite half is the sum of two bf16, and a product of
+//! halves the sum of four products, each exact in f32. So the matrix unit multiplies halves with f32 accumulation, as
+//! the definition wants it, at a quarter of its rate for bf16: four times that of AVX-512's f32. Infinity and NaN have no
+//! such parts; who packs them is told, and takes another kernel.
+
+mod pack;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub use pack::{Lines, words, words_mut};
+pub use tile::{Product, Run};
+
+use super::avx512::Avx512;
+use core::arch::{
+    asm,
+    x86_64::{__cpuid, __cpuid_count, _xgetbv},
+};
+
+/// Steps of k that a tile takes: both operands have a whole number of them.
+pub const DEPTH: usize = 32;
+/// Columns of a tile of results, and its rows.
+pub const SIDE: usize = 16;
+
+/// Proof that this machine has AMX with bf16 besides AVX-512, and that the system lets this process use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amx(pub Avx512);
+
+impl Amx {
+    /// The proof, if there is one.
+    pub fn new() -> Option<Self> {
+        let avx512 = Avx512::new()?;
+        (has_tiles() && permitted()).then_some(Self(avx512))
+    }
+}
+
+/// Whether the processor has tiles of bf16 and the system keeps them.
+fn has_tiles() -> bool {
+    const OSXSAVE: u32 = 1 << 27;
+    const BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
+    const TILE_STATE: u64 = 1 << 17 | 1 << 18;
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+        return false;
+    }
+    // SAFETY: the system uses XSAVE, so the instruction is there.
+    let kept = unsafe { state() };
+    __cpuid_count(7, 0).edx & BF16_AND_TILE == BF16_AND_TILE && kept & TILE_STATE == TILE_STATE
+}
+
+/// The state that the system keeps for each thread.
+///
+/// # Safety
+/// The system uses XSAVE.
+#[target_feature(enable = "xsave")]
+unsafe fn state() -> u64 {
+    // SAFETY: register 0 is there where the instruction is.
+    unsafe { _xgetbv(0) }
+}
+
+/// Asks Linux for tiles in this process, of which all its threads, present and future, may then make use.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const REQUEST_PERMISSION: u64 = 0x1023;
+    const TILE_DATA: u64 = 18;
+    let answer: i64;
+    // SAFETY: the call changes nothing but what this process may use; the kernel overwrites rcx and r11.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => answer,
+            in("rdi") REQUEST_PERMISSION,
+            in("rsi") TILE_DATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer == 0
+}
+
+/// How other systems are asked is not known here.
+#[cfg(not(target_os = "linux"))]
+const fn permitted() -> bool {
+    false
+}

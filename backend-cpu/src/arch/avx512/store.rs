@@ -1,0 +1,186 @@
+//! Scale, observe, round and write in one pass, where the other instruction sets take one for each: values come from memory
+//! while those before them are counted.
+
+use super::{Avx512, bins, vectors};
+use crate::arch::{
+    Pass,
+    loops::math::{LN, LN_2, SQRT_HALF},
+};
+use core::arch::x86_64::{
+    __m512, __m512i, __mmask16, _CMP_GE_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_ET0, _MM_HINT_T0,
+    _MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO, _mm_prefetch, _mm256_mask_storeu_epi16, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtps_ph, _mm512_getexp_ps,
+    _mm512_getmant_ps, _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask, _mm512_mask_mov_ps, _mm512_mask_mul_ps,
+    _mm512_mask_sub_epi32, _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
+};
+use gradscale_core::stats::{BINS, Detail};
+use half::f16;
+
+/// Values of one pass: those of a block of statistics.
+pub const BLOCK: usize = 4096;
+
+/// How far ahead of a value the caches are asked for another one: counting fills the window in which the processor would
+/// find that out by itself.
+const AHEAD: usize = 512;
+
+impl Avx512 {
+    /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
+    /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
+    pub fn store(self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
+        assert!(x.len() == y.len() && x.len() <= BLOCK);
+        // SAFETY: the token proves the features; the slices are of one length, and not longer than a block.
+        unsafe {
+            match pass.detail {
+                Detail::None => store::<0>(x, pass, y, bins, sums),
+                Detail::Counts => store::<1>(x, pass, y, bins, sums),
+                Detail::Full => store::<2>(x, pass, y, bins, sums),
+                Detail::Moments => store::<3>(x, pass, y, bins, sums),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The features, slices of one length, and not more than [`BLOCK`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+unsafe fn store<const DETAIL: u8>(
+    x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+) -> [u32; 4] {
+    let factor = _mm512_set1_ps(pass.factor);
+    let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
+    let (size, every) = (broadcast(0x7FFF_FFFF), broadcast(u32::MAX));
+    let [mut zeros, mut small, mut low, mut most] = [_mm512_setzero_si512(); 4];
+    // Sixteen values; returns them, times the factor, and their magnitudes.
+    let mut sixteen = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
+        // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
+        let u = unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_ET0>(y.as_ptr().wrapping_add(i + AHEAD).cast());
+            let u = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x.as_ptr().add(i)), factor);
+            let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(u);
+            _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
+            u
+        };
+        let magnitude = _mm512_and_si512(_mm512_castps_si512(u), size);
+        if DETAIL >= 1 {
+            let zero = _mm512_mask_testn_epi32_mask(mask, magnitude, magnitude);
+            zeros = _mm512_mask_sub_epi32(zeros, zero, zeros, every);
+            let below = |limit| _mm512_mask_cmplt_epu32_mask(mask, magnitude, limit);
+            small = _mm512_mask_sub_epi32(small, below(flush), small, every);
+            low = _mm512_mask_sub_epi32(low, below(subnormal), low, every);
+            most = _mm512_max_epu32(most, magnitude);
+        }
+        (u, magnitude)
+    };
+    let mut lanes = [_mm512_setzero_ps(); 4];
+    if DETAIL < 2 {
+        vectors(x.len(), |i, mask| {
+            sixteen(i, mask);
+        });
+    } else {
+        // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
+        let mut keys = [[0u32; 16]; BLOCK / 64];
+        let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
+        let whole = x.len() / 64;
+        for (i, keys) in keys[..whole].iter_mut().enumerate() {
+            let four = [0, 16, 32, 48].map(|j| sixteen(64 * i + j, !0));
+            if DETAIL >= 3 {
+                moments(four, &mut lanes);
+            }
+            let [first, second, third, fourth] = four.map(|(_, magnitude)| _mm512_add_epi32(magnitude, key));
+            let shifted = [_mm512_srli_epi32(second, 15), _mm512_srli_epi32(third, 7), _mm512_slli_epi32(fourth, 1)];
+            let all = place.into_iter().zip(shifted).fold(_mm512_srli_epi32(first, 23), |all, (place, more)| {
+                _mm512_ternarylogic_epi32(place, more, all, 0xCA)
+            });
+            // SAFETY: sixteen words.
+            unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), all) };
+        }
+        let mut rest = _mm512_setzero_si512();
+        vectors(x.len() - 64 * whole, |i, mask| {
+            let (u, magnitude) = sixteen(64 * whole + i, mask);
+            if DETAIL >= 3 {
+                moments([(u, magnitude)], &mut lanes);
+            }
+            let key = _mm512_srli_epi32(_mm512_add_epi32(magnitude, key), 23);
+            rest = _mm512_or_si512(_mm512_slli_epi32(rest, 8), key);
+        });
+        if let Some(keys) = keys.get_mut(whole) {
+            // SAFETY: sixteen words.
+            unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), rest) };
+        }
+        let (zeros, most) = (sum(zeros), _mm512_reduce_max_epu32(most));
+        if most < pass.limits.overflow {
+            let nonzero = u32::try_from(x.len()).unwrap_or(u32::MAX) - zeros;
+            let used = x.len().div_ceil(64);
+            bins::add(&keys[..used], (most + pass.key) >> 23, nonzero, bins);
+        }
+    }
+    let most = _mm512_reduce_max_epu32(most);
+    if DETAIL >= 3 && most < pass.limits.overflow {
+        for (sum, lane) in sums.iter_mut().zip(lanes) {
+            let mut values = [0f32; 16];
+            // SAFETY: sixteen numbers.
+            unsafe { _mm512_storeu_ps(values.as_mut_ptr(), lane) };
+            *sum += values.iter().fold(0.0, |total, &lane| total + f64::from(lane));
+        }
+    }
+    [sum(zeros), sum(small), sum(low), most]
+}
+
+#[target_feature(enable = "avx512f")]
+fn broadcast(bits: u32) -> __m512i {
+    _mm512_set1_epi32(bits.cast_signed())
+}
+
+#[target_feature(enable = "avx512f")]
+fn sum(counts: __m512i) -> u32 {
+    _mm512_reduce_add_epi32(counts).cast_unsigned()
+}
+
+/// Adds numbers and their logarithms to sums, one vector after the other. Several are worked on side by side: a polynomial
+/// is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
+#[target_feature(enable = "avx512f")]
+fn moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512; 4]) {
+    let logs = ln(vectors.map(|(_, magnitude)| {
+        let zero = _mm512_testn_epi32_mask(magnitude, magnitude);
+        _mm512_mask_mov_ps(_mm512_castsi512_ps(magnitude), zero, _mm512_set1_ps(1.0))
+    }));
+    for ((u, _), log) in vectors.into_iter().zip(logs) {
+        let terms = [u, _mm512_mul_ps(u, u), log, _mm512_mul_ps(log, log)];
+        for (lane, term) in lanes.iter_mut().zip(terms) {
+            *lane = _mm512_add_ps(*lane, term);
+        }
+    }
+}
+
+/// `math::ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
+#[target_feature(enable = "avx512f")]
+fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
+    let parts = x.map(|x| {
+        let digits = _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x);
+        let exponent = _mm512_getexp_ps(x);
+        // Between √½ and √2.
+        let large = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(digits, _mm512_set1_ps(2.0 * f32::from_bits(SQRT_HALF)));
+        let digits = _mm512_mask_mul_ps(digits, large, digits, _mm512_set1_ps(0.5));
+        let e = _mm512_mask_add_ps(exponent, large, exponent, _mm512_set1_ps(1.0));
+        (_mm512_sub_ps(digits, _mm512_set1_ps(1.0)), e)
+    });
+    let [first, rest @ ..] = LN;
+    let mut p = [_mm512_set1_ps(first); N];
+    for c in rest {
+        for (p, (f, _)) in p.iter_mut().zip(parts) {
+            *p = _mm512_add_ps(_mm512_mul_ps(*p, f), _mm512_set1_ps(c));
+        }
+    }
+    for (log, (f, e)) in p.iter_mut().zip(parts) {
+        let square = _mm512_mul_ps(f, f);
+        let [upper, lower] = LN_2.map(|part| _mm512_mul_ps(e, _mm512_set1_ps(part)));
+        let tail = _mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(*log, f), square), lower);
+        let tail = _mm512_sub_ps(tail, _mm512_mul_ps(_mm512_set1_ps(0.5), square));
+        *log = _mm512_add_ps(_mm512_add_ps(f, tail), upper);
+    }
+    p
+}

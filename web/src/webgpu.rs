@@ -1,0 +1,38 @@
+//! What a worker calls where the training is on WebGPU: a question in, a promise of an answer out.
+
+use crate::{
+    message::{Answer, Request},
+    training::Training,
+};
+use gradscale::{Wgpu, WgpuError, adapters_async};
+use std::cell::RefCell;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+thread_local! {
+    /// One worker has one training. It is taken out while it works: the worker asks one question after the other.
+    static TRAINING: RefCell<Option<Training<Wgpu>>> = const { RefCell::new(None) };
+}
+
+/// Answers a question, both in JSON.
+#[wasm_bindgen]
+pub async fn ask(question: String) -> String {
+    let answer = answered(&question).await;
+    crate::message::text(&answer.unwrap_or_else(|error| Answer::Error { why: error.to_string() }))
+}
+
+async fn answered(question: &str) -> Result<Answer, Box<dyn std::error::Error>> {
+    let request: Request = serde_json::from_str(question)?;
+    if let Request::Open { method, seed, magnitude } = &request {
+        let adapters = adapters_async().await;
+        let adapter = adapters.first().ok_or(WgpuError::NoAdapter { index: 0, found: Vec::new() })?;
+        let device = Wgpu::open_async(adapter, false).await?;
+        let opened = Training::open(device, method, *seed, *magnitude)?;
+        let device = opened.device();
+        TRAINING.set(Some(opened));
+        return Ok(Answer::Ready { device });
+    }
+    let mut training = TRAINING.take().ok_or("no training is open")?;
+    let answer = training.answer(request).await;
+    TRAINING.set(Some(training));
+    answer
+}

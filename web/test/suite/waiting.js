@@ -1,0 +1,13 @@
+// How a case waits for its device: its whole stack is suspended, and the worker's event loop goes on.
+
+let [woken, resume] = [false, null];
+
+export function gs_woken() {
+  woken = true;
+  resume?.();
+}
+
+export const gs_wait = new WebAssembly.Suspending(async () => {
+  if (!woken) await new Promise((resolve) => (resume = resolve));
+  [woken, resume] = [false, null];
+});
