@@ -96,14 +96,16 @@ fn ranks_are_shown_where_there_were_several() {
     let alone = record("gs", &json!([]));
     assert!(!html(vec!["gs"], std::slice::from_ref(&alone)).contains("id=\"ranks\""));
     let ranks = json!([
-        {"first": 1, "steps": 4, "whole": 2.0, "ranks": 4, "sent": 6_000_000, "received": 4000, "seconds": 0.5},
+        {"first": 1, "steps": 4, "whole": 2.0, "ranks": 4, "sent": 6_000_000, "received": 4000, "seconds": 0.5, "hidden": 0.3},
+        // A log of before has no such number.
         {"first": 5, "steps": 1, "whole": 0.0, "ranks": 2, "sent": 8, "received": 9, "seconds": 0.0},
     ]);
     let run = Record { ranks: serde_json::from_value(ranks).expect("stretches"), ..alone };
     let html = html(vec!["gs"], &[run]);
-    let row = "<th scope=\"row\">1–4</th><td>4</td><td>1.5&nbsp;MB</td><td>1.0&nbsp;kB</td><td>125.0&nbsp;ms</td><td>25&nbsp;%</td>";
+    let row = "<th scope=\"row\">1–4</th><td>4</td><td>1.5&nbsp;MB</td><td>1.0&nbsp;kB</td><td>125.0&nbsp;ms</td><td>75.0&nbsp;ms</td>\
+               <td>10&nbsp;%</td>";
     assert!(html.contains(row), "{html}");
     assert!(html.contains(
-        "<th scope=\"row\">5–5</th><td>2</td><td>8&nbsp;B</td><td>9&nbsp;B</td><td>0.0&nbsp;ms</td><td>0&nbsp;%</td>"
+        "<th scope=\"row\">5–5</th><td>2</td><td>8&nbsp;B</td><td>9&nbsp;B</td><td>0.0&nbsp;ms</td><td>0.0&nbsp;ms</td><td>0&nbsp;%</td>"
     ));
 }
