@@ -5,8 +5,10 @@
 #   built.sh PACKAGE TARGET      the test, example or program of that name, or the tests of the library of that name
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# Examples: those that tests run, as in test.py.
+wanted=(--lib --bins --tests --example third_party --example onnx)
 # shellcheck disable=SC2046
-cargo test --quiet --workspace $(scripts/features.sh) --profile tested --locked --no-run --message-format=json | python3 -c '
+cargo test --quiet --workspace "${wanted[@]}" $(scripts/features.sh) --profile tested --locked --no-run --message-format=json | python3 -c '
 import json, sys
 package, name = sys.argv[1:]
 found = []
