@@ -2,13 +2,18 @@
 # Prints the path of a program or test that `cargo test --workspace --profile tested` builds, built if need be. Choosing one
 # package would choose other features of its dependencies, and build them all once more.
 #
-#   built.sh PACKAGE TARGET      the test, example or program of that name, or the tests of the library of that name
+#   built.sh PACKAGE TARGET             the test or program of that name, or the tests of the library of that name
+#   built.sh --example PACKAGE TARGET   the example of that name
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# Examples: those that tests run, as in test.py.
-wanted=(--lib --bins --tests --example third_party --example onnx)
+command=(cargo test --lib --bins --tests --no-run)
+if [ "${1-}" = --example ]; then
+    shift
+    # `cargo test --example` would build the tests within the example, not what its main does.
+    command=(cargo build --example "$2")
+fi
 # shellcheck disable=SC2046
-cargo test --quiet --workspace "${wanted[@]}" $(scripts/features.sh) --profile tested --locked --no-run --message-format=json | python3 -c '
+"${command[@]}" --quiet --workspace $(scripts/features.sh) --profile tested --locked --message-format=json | python3 -c '
 import json, sys
 package, name = sys.argv[1:]
 found = []

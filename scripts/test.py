@@ -290,11 +290,11 @@ class Tests:
         path.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n" + MARKS[1] + after)
 
 
-def built(arguments):
-    """Builds test programs, and yields package, target, path and folder of each."""
-    common = "--quiet", "--workspace", "--profile", "tested", "--locked", "--no-run"
-    command = ["cargo", "test", *common, *features(), *arguments]
-    output = subprocess.run([*command, "--message-format=json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+def built(*command):
+    """Builds programs by a command of cargo, and yields package, target, path and folder of each that is run here."""
+    common = "--quiet", "--workspace", "--profile", "tested", "--locked", "--message-format=json"
+    cargo = ["cargo", *command, *common, *features()]
+    output = subprocess.run(cargo, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     for line in output.stdout.splitlines():
         one = json.loads(line)
         # The third party's backend is an example that runs the suite.
@@ -343,12 +343,13 @@ def programs(tests, mode):
     """Builds all test programs: a job for each, the longest first."""
     print("\n== build", flush=True)
     start, before = time.monotonic(), os.times()
-    # Of the examples those that run here; that the others compile is seen by clippy.
-    chosen = ["--lib", "--bins", "--tests", "--example=third_party", "--example=onnx"]
-    if mode == "--quick":
-        chosen = ["--lib", *(word for name in QUICK for word in ("--test", name))]
+    commands = [("test", "--no-run", "--lib", *(word for name in QUICK for word in ("--test", name)))]
+    if mode != "--quick":
+        # Of the examples only the one that is run here (`cargo test` would build its tests, not its main); that the others
+        # compile is seen by clippy.
+        commands = [("test", "--no-run", "--lib", "--bins", "--tests"), ("build", "--example", "third_party")]
     try:
-        found = list(built(chosen))
+        found = [one for command in commands for one in built(*command)]
     except subprocess.CalledProcessError:
         tests.results.append(Result("build", time.monotonic() - start, 0, "FAILED"))
         tests.end()

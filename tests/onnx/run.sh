@@ -46,7 +46,7 @@ case "${1-}" in
 esac
 has || { echo "SKIPPED: $python has no numpy, onnx and onnxruntime: run.sh --install, or PYTHON=…"; exit 0; }
 
-models=$(scripts/built.sh gradscale-conformance onnx)
+models=$(scripts/built.sh --example gradscale-conformance onnx)
 program=$(scripts/built.sh gradscale-cli gradscale)
 timeout "$LIMIT" "$models" "$directory/networks" || fail "the example onnx"
 
