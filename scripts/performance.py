@@ -17,7 +17,7 @@ Parts, each a file in DIRECTORY; what is there is not done again, unless --again
   casts       casts with counts, histogram and moments beside a bare cast
   elements    norms, cross-entropy, functions, optimizers beside a copy and PyTorch
   memory      what a step adds to a process
-  isa         AMX, AVX2 and portable kernels beside AVX-512's
+  isa         the other instruction sets of the machine beside its widest
   growth      steps over images, pixels, channels and threads: drawings and slopes
 
 All take an hour or so on a quiet machine of two cores, with --quick (less of each, and fewer turns) some minutes. --page
@@ -172,21 +172,26 @@ def rows(part, asked):
                 ours.say("next")
 
 
+def instructions():
+    """The sets of instructions with kernels of their own that this machine has; AMX is for products alone."""
+    flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    known = {"AVX-512": {"avx512bw", "avx512dq", "avx512vl"}, "AMX": {"avx512bw", "amx_bf16"}, "AVX2": {"avx2", "fma", "f16c"},
+             "NEON": {"asimd"}}
+    return [name for name, wanted in known.items() if wanted <= flags] + ["portable"]
+
+
 def isa(asked):
-    """The same lines by other instruction sets, in turns."""
+    """The same lines by the instruction sets of the machine, in turns."""
     words, usual, quick = BENCH["isa"]
     program = build("-p", "gradscale-cpu", "--bench", "cpu")
-    amx = ["AMX"] if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text() else []
-    names = ["AVX-512", *amx, "AVX2", "portable"]
-    sides = {name: bench(program, words, 1, name) for name in names}
-    # A machine without AVX-512 has nothing to compare with: a set that it has not is no word, and its lines are none.
+    widest, *others = instructions()
+    sides = {name: bench(program, words, 1, name) for name in (widest, *others)}
     while all((lines := {name: one.read() for name, one in sides.items()}).values()):
-        case = lines["AVX-512"]["case"]
-        if re.fullmatch(quick if asked.quick else usual, case):
+        if re.fullmatch(quick if asked.quick else usual, lines[widest]["case"]):
             found = taken({name: (lambda one=one: one.ask("ours")["seconds"]) for name, one in sides.items()},
                           5 if asked.quick else 15, 10 if asked.quick else 60)
-            for name in names[1:]:
-                yield lines[name] | {"isa": name, "threads": 1, "ours": found[name], "theirs": {"AVX-512": found["AVX-512"]}}
+            for name in others:
+                yield lines[name] | {"isa": name, "threads": 1, "ours": found[name], "theirs": {widest: found[widest]}}
         for one in sides.values():
             one.say("next")
 
@@ -200,7 +205,7 @@ def work(part, path, asked):
     import performance_peers as peers
 
     build("--example", "turns")
-    said = {"part": part, "commit": page.commit(), "machine": page.machine(), "date": datetime.date.today().isoformat(),
+    said = {"part": part, "commit": page.commit(), "machine": page.machine(), "instructions": instructions()[0], "date": datetime.date.today().isoformat(),
             "quick": asked.quick, "profile": PROFILE, "load": os.getloadavg()[0], "peers": peers.about(), "rows": []}
     for row in PARTS[part](asked):
         said["rows"].append(row)

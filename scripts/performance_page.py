@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 import statistics
 import sys
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from shared.origin import commit, machine  # noqa: E402, F401
 
 PAGE = ROOT / "docs/performance.md"
 DRAWINGS = ROOT / "docs/performance"
-MARKS = "<!-- measured: written by scripts/performance.py -->", "<!-- end of what is measured -->"
+# Around what was measured on one machine, and where that of a machine not seen before goes.
+MARKS = "<!-- measured on {}: written by scripts/performance.py -->", "<!-- end of {} -->"
+LAST = "<!-- machines end here -->"
 NETWORKS = {"segnet": "SegNetBasic", "resnet-18": "ResNet-18", "gru": "GRU language model", "decoder": "transformer"}
 # Below such a share of the machine's peak a baseline of products is a weak one.
 WEAK = 0.6
@@ -170,14 +173,13 @@ def of_memory(row):
 
 
 def of_isa(row):
-    ratios = quotients(row, "AVX-512", False)
-    if row["isa"] == "AVX2":
-        ratios = [2 * ratio for ratio in ratios]
+    (widest,) = row["theirs"]
+    ratios, beside = quotients(row, widest, False), f"{widest}'s rate"
+    goal = floor = outcome = "–"
+    if (row["isa"], widest) == ("AVX2", "AVX-512"):
+        ratios, beside = [2 * ratio for ratio in ratios], "half of AVX-512's rate"
         goal, floor, outcome = *AVX2.words(), AVX2.outcome(statistics.median(ratios))
-    else:
-        goal = floor = outcome = "–"
-    beside = "half of AVX-512's rate" if row["isa"] == "AVX2" else "AVX-512's rate"
-    return [[f"{row['isa']}: {named(row)}", str(row["threads"]), beside, amount(row, row["ours"]), amount(row, row["theirs"]["AVX-512"]),
+    return [[f"{row['isa']}: {named(row)}", str(row["threads"]), beside, amount(row, row["ours"]), amount(row, row["theirs"][widest]),
              spread(ratios), goal, floor, outcome, ""]]
 
 
@@ -217,7 +219,7 @@ def origin(found):
 
 def table(part, found):
     rows = [cells for row in found["rows"] for cells in CELLS[part](row)]
-    lines = [f"## {HEADS[part]}", "", "| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    lines = [f"### {HEADS[part]}", "", "| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
     lines += ["| " + " | ".join(cells) + " |" for cells in rows]
     if said := weak(part, found):
         lines += ["", "Weak baselines: " + "; ".join(said) + "."]
@@ -244,6 +246,11 @@ def series(found):
     return points
 
 
+def slug(title):
+    """A name for files."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
 def growth(found):
     """Drawings, and slopes as a table."""
     import matplotlib
@@ -252,8 +259,9 @@ def growth(found):
     matplotlib.rcParams["svg.hashsalt"] = "gradscale"
     from matplotlib import pyplot, ticker
 
-    DRAWINGS.mkdir(exist_ok=True)
-    lines = ["## How time grows", "", "SegNetBasic, a step by `gs` and by PyTorch's f32 in its faster layout. A slope of 1: twice as much takes twice as long.", "",
+    folder = slug(title(found))
+    (DRAWINGS / folder).mkdir(parents=True, exist_ok=True)
+    lines = ["### How time grows", "", "SegNetBasic, a step by `gs` and by PyTorch's f32 in its faster layout. A slope of 1: twice as much takes twice as long.", "",
              "| over | slope of ours | of PyTorch | ms of ours |", "|---|---|---|---|"]
     for axis, all_of in series(found).items():
         slopes = {who: f"{slope(points):.2f}" if len(points) > 1 else "–" for who, points in all_of.items()}
@@ -269,36 +277,49 @@ def growth(found):
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend()
-        figure.savefig(DRAWINGS / f"{axis.split()[0]}.svg", bbox_inches="tight", metadata={"Date": None})
+        figure.savefig(DRAWINGS / folder / f"{axis.split()[0]}.svg", bbox_inches="tight", metadata={"Date": None})
         pyplot.close(figure)
-    lines += [""] + [f"![Milliseconds of a step over {axis}](performance/{axis.split()[0]}.svg)\n" for axis in series(found)]
+    lines += [""] + [f"![Milliseconds of a step over {axis}](performance/{folder}/{axis.split()[0]}.svg)\n" for axis in series(found)]
     return "\n".join([*lines, origin(found), ""])
 
 
+def title(found):
+    """The machine by its name and its widest instructions: processors of one name differ in these."""
+    return f"{found['machine']}, {found['instructions']}"
+
+
 def measured(directory, parts):
-    """What stands between the marks, and what is missing."""
-    texts, missing = [], []
+    """The machine, what stands between its marks, and what is missing."""
+    texts, missing, titles = [], [], set()
     for part in parts:
         path = directory / f"{part}.json"
         if not path.exists():
             missing.append(part)
             continue
         found = json.loads(path.read_text())
+        titles.add(title(found))
         texts.append(growth(found) if part == "growth" else table(part, found))
+    if len(titles) != 1:
+        sys.exit(f"{directory} has results of {' and of '.join(sorted(titles)) or 'no machine'}")
     if missing:
         texts.append(f"Not measured: {', '.join(missing)}.\n")
-    return "\n".join(texts), missing
+    (machine,) = titles
+    return machine, "\n".join([f"## {machine}\n", *texts]), missing
 
 
-def placed(text, before):
-    """The page with what is measured between its marks; what people wrote stays."""
-    start, end = (before.find(mark) for mark in MARKS)
-    if start < 0 or end < start:
-        raise ValueError(f"{PAGE.name} lacks its marks")
-    return before[: start + len(MARKS[0])] + "\n\n" + text + "\n" + before[end:]
+def placed(text, machine, before):
+    """The page with what is measured on a machine between its marks; other machines, and what people wrote, stay."""
+    first, last = (mark.format(machine) for mark in MARKS)
+    block = f"{first}\n\n{text}\n{last}"
+    start, end = before.find(first), before.find(last)
+    if 0 <= start < end:
+        return before[:start] + block + before[end + len(last) :]
+    if before.count(LAST) != 1 or max(start, end) >= 0:
+        raise ValueError(f"{PAGE.name} lacks the marks of {machine}, or the place for it")
+    return before.replace(LAST, f"{block}\n\n{LAST}")
 
 
 def write(directory, parts):
-    text, missing = measured(directory, parts)
-    PAGE.write_text(placed(text, PAGE.read_text()))
+    machine, text, missing = measured(directory, parts)
+    PAGE.write_text(placed(text, machine, PAGE.read_text()))
     return missing

@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 import performance_page as page
 from turns import Turns
 
-ABOUT = {"commit": "abc", "machine": "a machine, 2 cores", "date": "2026-01-01", "quick": False, "profile": "release", "load": 0.1,
+ABOUT = {"commit": "abc", "machine": "a machine, 2 cores", "instructions": "AVX2", "date": "2026-01-01", "quick": False, "profile": "release", "load": 0.1,
          "peers": {"OpenBLAS": "0.3.30 (SkylakeX)", "torch": "2.15"}}
 
 
@@ -74,22 +74,39 @@ class Page(unittest.TestCase):
         found["peers"] = {"OpenBLAS": "0.3.30 (Zen)"}
         self.assertIn("OpenBLAS 0.3.30 (Zen): not its widest kernel", page.weak("gemm", found))
 
-    def test_what_people_wrote_stays(self):
-        with tempfile.TemporaryDirectory() as folder:
+    def test_other_machines_and_what_people_wrote_stay(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
             rows = [product("gemm 256³, f16", [0.011], blas=[0.011])]
-            (pathlib.Path(folder) / "gemm.json").write_text(json.dumps(ABOUT | {"rows": rows}))
-            text, missing = page.measured(pathlib.Path(folder), ["gemm", "steps"])
-        self.assertEqual(missing, ["steps"])
-        before = f"# Head\n\n{page.MARKS[0]}\nold\n{page.MARKS[1]}\n\nWhat bounds it.\n"
-        after = page.placed(text, before)
-        self.assertTrue(after.startswith("# Head\n") and after.endswith("\n\nWhat bounds it.\n"))
+            (folder / "gemm.json").write_text(json.dumps(ABOUT | {"rows": rows}))
+            machine, text, missing = page.measured(folder, ["gemm", "steps"])
+            (folder / "steps.json").write_text(json.dumps(ABOUT | {"instructions": "AVX-512", "rows": []}))
+            with self.assertRaises(SystemExit):
+                page.measured(folder, ["gemm", "steps"])
+        self.assertEqual((machine, missing), ("a machine, 2 cores, AVX2", ["steps"]))
+        first, last = (mark.format(machine) for mark in page.MARKS)
+        other = "\n".join(mark.format("another") for mark in page.MARKS)
+        before = f"# Head\n\n{first}\nold\n{last}\n\n{other}\n\n{page.LAST}\n\nWhat bounds it.\n"
+        after = page.placed(text, machine, before)
+        self.assertTrue(after.startswith("# Head\n") and after.endswith(f"\n\n{other}\n\n{page.LAST}\n\nWhat bounds it.\n"))
         self.assertNotIn("old", after)
         self.assertIn("| gemm 256³, f16 | 1 | OpenBLAS sgemm | 90.9 GMAC/s | 90.9 GMAC/s | 1.00 | ≥ 0.95 | ≥ 0.85 | goal |  |", after)
-        self.assertEqual(page.placed(text, after), after)
-        with self.assertRaises(ValueError):
-            page.placed(text, "# Without marks\n")
-        # The page itself has them.
-        page.placed(text, page.PAGE.read_text())
+        self.assertEqual(page.placed(text, machine, after), after)
+        added = page.placed(text, "new", after)
+        self.assertIn(f"{page.MARKS[1].format('new')}\n\n{page.LAST}", added)
+        self.assertTrue(added.startswith(after[: after.index(page.LAST)]))
+        for broken in ("# Without marks\n", f"{last}\n{first}\n{page.LAST}"):
+            with self.assertRaises(ValueError):
+                page.placed(text, machine, broken)
+        # The page itself has room for more.
+        page.placed(text, machine, page.PAGE.read_text())
+
+    def test_instruction_sets_meet_the_widest(self):
+        row = product("gemm 1024³, f16", [0.2]) | {"isa": "AVX2", "theirs": {"AVX-512": [0.1]}}
+        (cells,) = self.cells("isa", row)
+        self.assertEqual((cells["baseline"], cells["ratio (quartiles)"], cells["outcome"]), ("half of AVX-512's rate", "1.00", "goal"))
+        (cells,) = self.cells("isa", row | {"isa": "portable", "theirs": {"AVX2": [0.1]}})
+        self.assertEqual((cells["baseline"], cells["ratio (quartiles)"], cells["outcome"]), ("AVX2's rate", "0.50", "–"))
 
     def test_slopes(self):
         self.assertAlmostEqual(page.slope([(1, 3.0), (2, 12.0), (4, 48.0)]), 2.0)

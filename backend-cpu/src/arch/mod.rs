@@ -186,7 +186,7 @@ impl Isa {
     /// Writes at most 4096 values times a factor as halves and observes them, in one pass, where the instruction set has
     /// such a one: adds to a histogram and to the sums of [`Isa::moments`] as far as the detail goes, and returns what
     /// [`Isa::count`] does. Where a value overflows, all is written but nothing added.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only AVX-512 has such a pass"))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has such a pass"))]
     #[inline]
     pub(crate) fn store(
         self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
@@ -194,7 +194,7 @@ impl Isa {
         match self {
             Self::Portable => None,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => None,
+            Self::Avx2(token) => Some(token.store(x, pass, y, bins, sums)),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(token) | Self::Amx(amx::Amx(token)) => Some(token.store(x, pass, y, bins, sums)),
             #[cfg(target_arch = "aarch64")]

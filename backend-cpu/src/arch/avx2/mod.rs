@@ -1,6 +1,8 @@
 //! AVX2, with fused multiply-adds and conversions of halves.
 
+mod bins;
 mod cast;
+mod store;
 mod tile;
 
 use super::{Shape, Tile};

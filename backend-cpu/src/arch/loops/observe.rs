@@ -16,7 +16,7 @@ pub struct Limits {
 }
 
 /// What a pass that stores does.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512 has such a pass"))]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 has such a pass"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
     /// What values are multiplied by.
@@ -26,6 +26,22 @@ pub struct Pass {
     pub limits: Limits,
     /// What makes keys of a histogram of magnitudes.
     pub key: u32,
+}
+
+/// Adds u, u², ln|u| and ln²|u| to sums, lane by lane.
+#[inline(always)]
+pub fn add_moments(row: &[f32; LANES], lanes: &mut [[f32; LANES]; 4]) {
+    for i in 0..LANES {
+        let magnitude = row[i].to_bits() & 0x7FFF_FFFF;
+        // What does not count adds 0, and ln 1.
+        let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
+        let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
+        let log = math::ln(size);
+        lanes[0][i] += u;
+        lanes[1][i] += u * u;
+        lanes[2][i] += log;
+        lanes[3][i] += log * log;
+    }
 }
 
 kernels! {
@@ -72,24 +88,11 @@ kernels! {
         const BLOCK: usize = 4096;
         for block in values.chunks(BLOCK) {
             let mut lanes = [[0f32; LANES]; 4];
-            let mut add = |row: &[f32; LANES]| {
-                for i in 0..LANES {
-                    let magnitude = row[i].to_bits() & 0x7FFF_FFFF;
-                    // What does not count adds 0, and ln 1.
-                    let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
-                    let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
-                    let log = math::ln(size);
-                    lanes[0][i] += u;
-                    lanes[1][i] += u * u;
-                    lanes[2][i] += log;
-                    lanes[3][i] += log * log;
-                }
-            };
             let (rows, rest) = block.as_chunks();
-            rows.iter().for_each(&mut add);
+            rows.iter().for_each(|row| add_moments(row, &mut lanes));
             let mut last = [0f32; LANES];
             last[..rest.len()].copy_from_slice(rest);
-            add(&last);
+            add_moments(&last, &mut lanes);
             for (sum, lanes) in sums.iter_mut().zip(&lanes) {
                 *sum += lanes.iter().fold(0.0, |total, &lane| total + f64::from(lane));
             }

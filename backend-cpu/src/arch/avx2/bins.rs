@@ -1,0 +1,68 @@
+//! A histogram without a table look-up for each value: thirty-two keys are compared with a key at a time.
+//!
+//! Most of a block lies in a dozen exponents below its largest, so that a few keys at a time are asked for from there
+//! down until all values are found. Those far below, which are rare, are looked up.
+
+use core::arch::x86_64::{
+    __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_sad_epu8, _mm256_set1_epi8,
+    _mm256_setzero_si256, _mm256_storeu_si256, _mm256_sub_epi8,
+};
+use gradscale_core::stats::BINS;
+
+/// Keys that are counted in one look at all values: with their counters they fit the registers.
+const TOGETHER: u32 = 6;
+/// Looks after which the rest is counted by a table.
+const LOOKS: u32 = 8;
+/// A counter is a byte.
+const MOST: usize = 255;
+
+/// Adds keys to a histogram, but for those of zeros, which are 0. None is above `most`, and so many are not 0.
+#[target_feature(enable = "avx2")]
+pub fn add(keys: &[[u8; 32]], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
+    assert!(keys.len() <= MOST && most < 256);
+    let (mut found, mut left) = (0, most);
+    for _ in 0..LOOKS {
+        if found == nonzero || left < TOGETHER {
+            break;
+        }
+        let wanted: [u32; TOGETHER as usize] = core::array::from_fn(|i| left - i as u32);
+        let counts = count(keys, wanted);
+        for (key, count) in wanted.into_iter().zip(counts) {
+            bins[key as usize] += count;
+            found += count;
+        }
+        left -= TOGETHER;
+    }
+    if found != nonzero {
+        for &key in keys.iter().flatten().filter(|&&key| key != 0 && u32::from(key) <= left) {
+            bins[usize::from(key)] += 1;
+        }
+    }
+}
+
+/// How often keys occur.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn count<const N: usize>(keys: &[[u8; 32]], wanted: [u32; N]) -> [u32; N] {
+    let wanted = wanted.map(|key| _mm256_set1_epi8(key.to_le_bytes()[0].cast_signed()));
+    let mut counts = [_mm256_setzero_si256(); N];
+    for keys in keys {
+        // SAFETY: thirty-two bytes.
+        let keys = unsafe { _mm256_loadu_si256(keys.as_ptr().cast()) };
+        for (count, &wanted) in counts.iter_mut().zip(&wanted) {
+            *count = _mm256_sub_epi8(*count, _mm256_cmpeq_epi8(keys, wanted));
+        }
+    }
+    counts.map(|count| sum(count))
+}
+
+/// The sum of bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn sum(bytes: __m256i) -> u32 {
+    let sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
+    let mut words = [0u64; 4];
+    // SAFETY: four words of 64 bits.
+    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), sums) };
+    u32::try_from(words.iter().sum::<u64>()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,141 @@
+//! Scale, observe, round and write in one pass: values are read once, and counted while the next ones are on their way.
+
+use super::{Avx2, LANES, bins};
+use crate::arch::{Pass, loops::add_moments};
+use core::arch::x86_64::{
+    __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_castps_si256,
+    _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_epi32, _mm256_mul_ps,
+    _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256,
+    _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32,
+};
+use gradscale_core::stats::{BINS, Detail};
+use half::f16;
+
+/// Values of one pass: those of a block of statistics.
+pub const BLOCK: usize = 4096;
+/// Values whose keys fill a vector.
+const STEP: usize = 32;
+
+impl Avx2 {
+    /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
+    /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
+    pub fn store(self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
+        assert!(x.len() == y.len() && x.len() <= BLOCK);
+        // SAFETY: the token proves the features.
+        unsafe {
+            match pass.detail {
+                Detail::None => store::<0>(x, pass, y, bins, sums),
+                Detail::Counts => store::<1>(x, pass, y, bins, sums),
+                Detail::Full => store::<2>(x, pass, y, bins, sums),
+                Detail::Moments => store::<3>(x, pass, y, bins, sums),
+            }
+        }
+    }
+}
+
+/// Zeros, values below the limits, and the largest magnitude, lane by lane.
+struct Seen {
+    zeros: __m256i,
+    small: __m256i,
+    low: __m256i,
+    most: __m256i,
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store<const DETAIL: u8>(
+    x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+) -> [u32; 4] {
+    let none = _mm256_setzero_si256();
+    let mut seen = Seen { zeros: none, small: none, low: none, most: none };
+    let (mut keys, mut lanes) = ([[0u8; STEP]; BLOCK / STEP], [[0f32; 2 * LANES]; 4]);
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
+    let mut used = x.len();
+    for ((x, y), keys) in x.iter().zip(y).zip(&mut keys) {
+        step::<DETAIL>(x, pass, y, &mut seen, keys, &mut lanes);
+    }
+    // The rest with zeros behind it, which are counted and taken off again.
+    let padding = if x_rest.is_empty() { 0 } else { STEP - x_rest.len() };
+    if padding != 0 {
+        let (mut from, mut to) = ([0f32; STEP], [f16::ZERO; STEP]);
+        from[..x_rest.len()].copy_from_slice(x_rest);
+        step::<DETAIL>(&from, pass, &mut to, &mut seen, &mut keys[used], &mut lanes);
+        y_rest.copy_from_slice(&to[..y_rest.len()]);
+        used += 1;
+    }
+    if DETAIL == 0 {
+        return [0; 4];
+    }
+    let padding = u32::try_from(padding).unwrap_or(0);
+    let [zeros, small, low] = [seen.zeros, seen.small, seen.low].map(|count| words(count).iter().sum::<u32>() - padding);
+    let most = words(seen.most).into_iter().max().unwrap_or(0);
+    if most < pass.limits.overflow {
+        if DETAIL >= 2 {
+            let all = u32::try_from(STEP * used).unwrap_or(u32::MAX);
+            bins::add(&keys[..used], (most + pass.key) >> 23, all - padding - zeros, bins);
+        }
+        if DETAIL >= 3 {
+            for (sum, lanes) in sums.iter_mut().zip(&lanes) {
+                *sum += lanes.iter().fold(0.0, |total, &lane| total + f64::from(lane));
+            }
+        }
+    }
+    [zeros, small, low, most]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn step<const DETAIL: u8>(
+    x: &[f32; STEP], pass: Pass, y: &mut [f16; STEP], seen: &mut Seen, keys: &mut [u8; STEP],
+    lanes: &mut [[f32; 2 * LANES]; 4],
+) {
+    let (factor, size) = (_mm256_set1_ps(pass.factor), broadcast(0x7FFF_FFFF));
+    let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
+    let (mut values, mut found) = ([0f32; STEP], [_mm256_setzero_si256(); STEP / LANES]);
+    for (i, found) in found.iter_mut().enumerate() {
+        // SAFETY: four times eight elements are thirty-two; `f16` is 16 bits without padding.
+        let u = unsafe {
+            let u = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i * LANES)), factor);
+            let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(u);
+            _mm_storeu_si128(y.as_mut_ptr().add(i * LANES).cast(), bits);
+            if DETAIL >= 3 {
+                _mm256_storeu_ps(values.as_mut_ptr().add(i * LANES), u);
+            }
+            u
+        };
+        if DETAIL >= 1 {
+            // Magnitudes have no sign, so that a signed comparison serves; a mask is −1.
+            let magnitude = _mm256_and_si256(_mm256_castps_si256(u), size);
+            seen.zeros = _mm256_sub_epi32(seen.zeros, _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()));
+            seen.small = _mm256_sub_epi32(seen.small, _mm256_cmpgt_epi32(flush, magnitude));
+            seen.low = _mm256_sub_epi32(seen.low, _mm256_cmpgt_epi32(subnormal, magnitude));
+            seen.most = _mm256_max_epi32(seen.most, magnitude);
+            *found = _mm256_srli_epi32::<23>(_mm256_add_epi32(magnitude, key));
+        }
+    }
+    if DETAIL >= 2 {
+        // In the order in which halves of vectors are packed, which does not matter. What overflows may leave a byte; it
+        // does not count.
+        let [first, second, third, fourth] = found;
+        let all = _mm256_packus_epi16(_mm256_packus_epi32(first, second), _mm256_packus_epi32(third, fourth));
+        // SAFETY: thirty-two bytes.
+        unsafe { _mm256_storeu_si256(keys.as_mut_ptr().cast(), all) };
+    }
+    if DETAIL >= 3 {
+        values.as_chunks().0.iter().for_each(|row| add_moments(row, lanes));
+    }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn broadcast(bits: u32) -> __m256i {
+    _mm256_set1_epi32(bits.cast_signed())
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn words(vector: __m256i) -> [u32; LANES] {
+    let mut words = [0; LANES];
+    // SAFETY: eight words.
+    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) };
+    words
+}
