@@ -50,6 +50,8 @@ SEGNET = [(16, 12, 90, 120), (16, 12, 180, 240), (64, 4, 90, 120), (64, 2, 180, 
 # Texts, tokens of each, kinds of tokens, width, units or heads, layers.
 NETWORKS = [("resnet-18", (16, 64, 32, 32)), ("resnet-18", (64, 16, 32, 32)), ("gru", (16, 64, 1000, 128, 256, 2)),
             ("decoder", (8, 128, 1000, 256, 4, 6))]
+# Times as long as the fastest.
+SLOW = 8
 LAYOUTS = ["f32", "f32, channels last"]
 # Words by which the bench chooses, and the names that count: all, and those of --quick.
 BENCH = {
@@ -67,16 +69,21 @@ BENCH = {
 
 def taken(sides, turns, seconds, warm=1):
     """Seconds of every side in every turn, A B A B, but of the first; a side is a function that says how long it took. Between
-    two of them there is time for threads that wait actively to fall asleep."""
+    two of them there is time for threads that wait actively to fall asleep. What takes many times as long as the fastest is
+    asked once: it would leave the others no time."""
     found, end = {name: [] for name in sides}, time.perf_counter() + seconds
+    asked = list(sides)
     for turn in range(-warm, turns):
         if turn >= 3 and time.perf_counter() > end:
             break
-        for name, run in sides.items():
-            one = run()
+        took = {}
+        for name in asked:
+            took[name] = sides[name]()
             time.sleep(0.02)
-            if turn >= 0:
-                found[name].append(one)
+        slow = [name for name, one in took.items() if turn == -1 and one > SLOW * min(took.values())]
+        for name in took if turn >= 0 else slow:
+            found[name].append(took[name])
+        asked = [name for name in asked if name not in slow]
     return found
 
 

@@ -197,6 +197,10 @@ def line(part, row):
 def weak(part, found):
     """Baselines that are far from what the machine can."""
     said = []
+    for row in found["rows"] if part == "steps" else []:
+        bf16, f32 = (fastest(row, f"PyTorch {name}") for name in ("bf16", "f32"))
+        if bf16 and (times := statistics.median(row["theirs"][bf16]) / statistics.median(row["theirs"][f32])) > 1:
+            said.append(f"{named(row)}, {row['threads']} thread{'s' * (row['threads'] > 1)}: {bf16} takes {times:.1f} times as long as {f32}")
     for row in found["rows"] if part in BASELINES and part != "elements" else []:
         rate = lambda name: row["amount"] / statistics.median(row["theirs"][name]) / 1e9 / row["peak"]
         other = fastest(row, *BASELINES[part])

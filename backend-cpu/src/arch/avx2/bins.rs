@@ -4,8 +4,8 @@
 //! down until all values are found. Those far below, which are rare, are looked up.
 
 use core::arch::x86_64::{
-    __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_sad_epu8, _mm256_set1_epi8,
-    _mm256_setzero_si256, _mm256_storeu_si256, _mm256_sub_epi8,
+    __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_sad_epu8, _mm256_set1_epi8, _mm256_setzero_si256,
+    _mm256_storeu_si256, _mm256_sub_epi8,
 };
 use gradscale_core::stats::BINS;
 
@@ -14,19 +14,21 @@ const TOGETHER: u32 = 6;
 /// Looks after which the rest is counted by a table.
 const LOOKS: u32 = 8;
 /// A counter is a byte.
-const MOST: usize = 255;
+const MOST: usize = 255 * 32;
 
-/// Adds keys to a histogram, but for those of zeros, which are 0. None is above `most`, and so many are not 0.
+/// Adds keys, whole vectors of them, to a histogram, but for those of zeros, which are 0. None is above `most`, and so many are not 0.
 #[target_feature(enable = "avx2")]
-pub fn add(keys: &[[u8; 32]], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
+pub fn add(keys: &[u8], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
     assert!(keys.len() <= MOST && most < 256);
+    let (vectors, rest) = keys.as_chunks();
+    assert!(rest.is_empty());
     let (mut found, mut left) = (0, most);
     for _ in 0..LOOKS {
         if found == nonzero || left < TOGETHER {
             break;
         }
         let wanted: [u32; TOGETHER as usize] = core::array::from_fn(|i| left - i as u32);
-        let counts = count(keys, wanted);
+        let counts = count(vectors, wanted);
         for (key, count) in wanted.into_iter().zip(counts) {
             bins[key as usize] += count;
             found += count;
@@ -34,7 +36,7 @@ pub fn add(keys: &[[u8; 32]], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
         left -= TOGETHER;
     }
     if found != nonzero {
-        for &key in keys.iter().flatten().filter(|&&key| key != 0 && u32::from(key) <= left) {
+        for &key in keys.iter().filter(|&&key| key != 0 && u32::from(key) <= left) {
             bins[usize::from(key)] += 1;
         }
     }

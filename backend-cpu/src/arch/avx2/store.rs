@@ -1,20 +1,25 @@
 //! Scale, observe, round and write in one pass: values are read once, and counted while the next ones are on their way.
 
 use super::{Avx2, LANES, bins};
-use crate::arch::{Pass, loops::add_moments};
+use crate::arch::{
+    Pass,
+    loops::math::{LN, LN_2, SQRT_HALF},
+};
 use core::arch::x86_64::{
-    __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_castps_si256,
-    _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_epi32, _mm256_mul_ps,
-    _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256,
-    _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32,
+    __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps,
+    _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
+    _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_epi32,
+    _mm256_mul_ps, _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_setzero_si256, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_sub_epi32, _mm256_sub_ps,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
 /// Values of one pass: those of a block of statistics.
 pub const BLOCK: usize = 4096;
-/// Values whose keys fill a vector.
-const STEP: usize = 32;
+/// Values that are worked on side by side.
+const STEP: usize = 64;
 
 impl Avx2 {
     /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
@@ -47,7 +52,7 @@ fn store<const DETAIL: u8>(
 ) -> [u32; 4] {
     let none = _mm256_setzero_si256();
     let mut seen = Seen { zeros: none, small: none, low: none, most: none };
-    let (mut keys, mut lanes) = ([[0u8; STEP]; BLOCK / STEP], [[0f32; 2 * LANES]; 4]);
+    let (mut keys, mut lanes) = ([[0u8; STEP]; BLOCK / STEP], [[_mm256_setzero_ps(); 2]; 4]);
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
     let mut used = x.len();
     for ((x, y), keys) in x.iter().zip(y).zip(&mut keys) {
@@ -66,16 +71,22 @@ fn store<const DETAIL: u8>(
         return [0; 4];
     }
     let padding = u32::try_from(padding).unwrap_or(0);
-    let [zeros, small, low] = [seen.zeros, seen.small, seen.low].map(|count| words(count).iter().sum::<u32>() - padding);
+    let [zeros, small, low] =
+        [seen.zeros, seen.small, seen.low].map(|count| words(count).iter().sum::<u32>() - padding);
     let most = words(seen.most).into_iter().max().unwrap_or(0);
     if most < pass.limits.overflow {
         if DETAIL >= 2 {
             let all = u32::try_from(STEP * used).unwrap_or(u32::MAX);
-            bins::add(&keys[..used], (most + pass.key) >> 23, all - padding - zeros, bins);
+            bins::add(keys[..used].as_flattened(), (most + pass.key) >> 23, all - padding - zeros, bins);
         }
         if DETAIL >= 3 {
             for (sum, lanes) in sums.iter_mut().zip(&lanes) {
-                *sum += lanes.iter().fold(0.0, |total, &lane| total + f64::from(lane));
+                let mut values = [0f32; 2 * LANES];
+                for (values, &lanes) in values.chunks_exact_mut(LANES).zip(lanes) {
+                    // SAFETY: eight numbers.
+                    unsafe { _mm256_storeu_ps(values.as_mut_ptr(), lanes) };
+                }
+                *sum += values.iter().fold(0.0, |total, &lane| total + f64::from(lane));
             }
         }
     }
@@ -86,43 +97,89 @@ fn store<const DETAIL: u8>(
 #[inline]
 fn step<const DETAIL: u8>(
     x: &[f32; STEP], pass: Pass, y: &mut [f16; STEP], seen: &mut Seen, keys: &mut [u8; STEP],
-    lanes: &mut [[f32; 2 * LANES]; 4],
+    lanes: &mut [[__m256; 2]; 4],
 ) {
     let (factor, size) = (_mm256_set1_ps(pass.factor), broadcast(0x7FFF_FFFF));
     let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
-    let (mut values, mut found) = ([0f32; STEP], [_mm256_setzero_si256(); STEP / LANES]);
-    for (i, found) in found.iter_mut().enumerate() {
-        // SAFETY: four times eight elements are thirty-two; `f16` is 16 bits without padding.
-        let u = unsafe {
-            let u = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i * LANES)), factor);
-            let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(u);
+    let none = _mm256_setzero_si256();
+    let (mut values, mut magnitudes) = ([_mm256_setzero_ps(); STEP / LANES], [none; STEP / LANES]);
+    for (i, (u, magnitude)) in values.iter_mut().zip(&mut magnitudes).enumerate() {
+        // SAFETY: eight times eight elements are sixty-four; `f16` is 16 bits without padding.
+        unsafe {
+            *u = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr().add(i * LANES)), factor);
+            let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(*u);
             _mm_storeu_si128(y.as_mut_ptr().add(i * LANES).cast(), bits);
-            if DETAIL >= 3 {
-                _mm256_storeu_ps(values.as_mut_ptr().add(i * LANES), u);
-            }
-            u
-        };
+        }
         if DETAIL >= 1 {
             // Magnitudes have no sign, so that a signed comparison serves; a mask is −1.
-            let magnitude = _mm256_and_si256(_mm256_castps_si256(u), size);
-            seen.zeros = _mm256_sub_epi32(seen.zeros, _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()));
-            seen.small = _mm256_sub_epi32(seen.small, _mm256_cmpgt_epi32(flush, magnitude));
-            seen.low = _mm256_sub_epi32(seen.low, _mm256_cmpgt_epi32(subnormal, magnitude));
-            seen.most = _mm256_max_epi32(seen.most, magnitude);
-            *found = _mm256_srli_epi32::<23>(_mm256_add_epi32(magnitude, key));
+            *magnitude = _mm256_and_si256(_mm256_castps_si256(*u), size);
+            seen.zeros = _mm256_sub_epi32(seen.zeros, _mm256_cmpeq_epi32(*magnitude, none));
+            seen.small = _mm256_sub_epi32(seen.small, _mm256_cmpgt_epi32(flush, *magnitude));
+            seen.low = _mm256_sub_epi32(seen.low, _mm256_cmpgt_epi32(subnormal, *magnitude));
+            seen.most = _mm256_max_epi32(seen.most, *magnitude);
         }
     }
     if DETAIL >= 2 {
         // In the order in which halves of vectors are packed, which does not matter. What overflows may leave a byte; it
         // does not count.
-        let [first, second, third, fourth] = found;
-        let all = _mm256_packus_epi16(_mm256_packus_epi32(first, second), _mm256_packus_epi32(third, fourth));
-        // SAFETY: thirty-two bytes.
-        unsafe { _mm256_storeu_si256(keys.as_mut_ptr().cast(), all) };
+        for (four, keys) in magnitudes.as_chunks().0.iter().zip(keys.as_chunks_mut::<32>().0) {
+            let [a, b, c, d] = four.map(|magnitude| _mm256_srli_epi32::<23>(_mm256_add_epi32(magnitude, key)));
+            let all = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
+            // SAFETY: thirty-two bytes.
+            unsafe { _mm256_storeu_si256(keys.as_mut_ptr().cast(), all) };
+        }
     }
     if DETAIL >= 3 {
-        values.as_chunks().0.iter().for_each(|row| add_moments(row, lanes));
+        moments(values, magnitudes, lanes);
     }
+}
+
+/// Adds numbers and their logarithms to sums, vectors in turn to both halves of the lanes. Several are worked on side by
+/// side: a polynomial is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn moments<const N: usize>(values: [__m256; N], magnitudes: [__m256i; N], lanes: &mut [[__m256; 2]; 4]) {
+    let logs = ln(magnitudes.map(|magnitude| {
+        let zero = _mm256_castsi256_ps(_mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()));
+        _mm256_blendv_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(1.0), zero)
+    }));
+    for (i, (u, log)) in values.into_iter().zip(logs).enumerate() {
+        let terms = [u, _mm256_mul_ps(u, u), log, _mm256_mul_ps(log, log)];
+        for (lanes, term) in lanes.iter_mut().zip(terms) {
+            lanes[i % 2] = _mm256_add_ps(lanes[i % 2], term);
+        }
+    }
+}
+
+/// `math::ln` of finite positive numbers, to the same bits.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn ln<const N: usize>(x: [__m256; N]) -> [__m256; N] {
+    let parts = x.map(|x| {
+        // Subnormal numbers are made normal first.
+        let small = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(f32::MIN_POSITIVE));
+        let x = _mm256_blendv_ps(x, _mm256_mul_ps(x, _mm256_set1_ps(8_388_608.0)), small);
+        let offset = _mm256_sub_epi32(_mm256_castps_si256(x), broadcast(SQRT_HALF));
+        let digits = _mm256_add_epi32(_mm256_and_si256(offset, broadcast(0x007F_FFFF)), broadcast(SQRT_HALF));
+        let exponent = _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(offset));
+        let e = _mm256_add_ps(exponent, _mm256_and_ps(small, _mm256_set1_ps(-23.0)));
+        (_mm256_sub_ps(_mm256_castsi256_ps(digits), _mm256_set1_ps(1.0)), e)
+    });
+    let [first, rest @ ..] = LN;
+    let mut p = [_mm256_set1_ps(first); N];
+    for c in rest {
+        for (p, (f, _)) in p.iter_mut().zip(parts) {
+            *p = _mm256_add_ps(_mm256_mul_ps(*p, f), _mm256_set1_ps(c));
+        }
+    }
+    for (log, (f, e)) in p.iter_mut().zip(parts) {
+        let square = _mm256_mul_ps(f, f);
+        let [upper, lower] = LN_2.map(|part| _mm256_mul_ps(e, _mm256_set1_ps(part)));
+        let tail = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(*log, f), square), lower);
+        let tail = _mm256_sub_ps(tail, _mm256_mul_ps(_mm256_set1_ps(0.5), square));
+        *log = _mm256_add_ps(_mm256_add_ps(f, tail), upper);
+    }
+    p
 }
 
 #[target_feature(enable = "avx2")]

@@ -12,8 +12,6 @@ mod rows;
 mod update;
 mod windows;
 
-#[cfg(target_arch = "x86_64")]
-pub use observe::add_moments;
 pub use observe::{Limits, Pass};
 pub use update::{Adam, Sgd};
 pub use windows::Along;

@@ -28,22 +28,6 @@ pub struct Pass {
     pub key: u32,
 }
 
-/// Adds u, u², ln|u| and ln²|u| to sums, lane by lane.
-#[inline(always)]
-pub fn add_moments(row: &[f32; LANES], lanes: &mut [[f32; LANES]; 4]) {
-    for i in 0..LANES {
-        let magnitude = row[i].to_bits() & 0x7FFF_FFFF;
-        // What does not count adds 0, and ln 1.
-        let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
-        let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
-        let log = math::ln(size);
-        lanes[0][i] += u;
-        lanes[1][i] += u * u;
-        lanes[2][i] += log;
-        lanes[3][i] += log * log;
-    }
-}
-
 kernels! {
     /// Zeros, values below the first two limits, and the bits of the largest magnitude, of fewer than 2^32 values.
     /// Comparisons become masks, and masks count lane by lane.
@@ -88,11 +72,24 @@ kernels! {
         const BLOCK: usize = 4096;
         for block in values.chunks(BLOCK) {
             let mut lanes = [[0f32; LANES]; 4];
+            let mut add = |row: &[f32; LANES]| {
+                for i in 0..LANES {
+                    let magnitude = row[i].to_bits() & 0x7FFF_FFFF;
+                    // What does not count adds 0, and ln 1.
+                    let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
+                    let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
+                    let log = math::ln(size);
+                    lanes[0][i] += u;
+                    lanes[1][i] += u * u;
+                    lanes[2][i] += log;
+                    lanes[3][i] += log * log;
+                }
+            };
             let (rows, rest) = block.as_chunks();
-            rows.iter().for_each(|row| add_moments(row, &mut lanes));
+            rows.iter().for_each(&mut add);
             let mut last = [0f32; LANES];
             last[..rest.len()].copy_from_slice(rest);
-            add_moments(&last, &mut lanes);
+            add(&last);
             for (sum, lanes) in sums.iter_mut().zip(&lanes) {
                 *sum += lanes.iter().fold(0.0, |total, &lane| total + f64::from(lane));
             }
