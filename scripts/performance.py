@@ -50,8 +50,8 @@ SEGNET = [(16, 12, 90, 120), (16, 12, 180, 240), (64, 4, 90, 120), (64, 2, 180, 
 # Texts, tokens of each, kinds of tokens, width, units or heads, layers.
 NETWORKS = [("resnet-18", (16, 64, 32, 32)), ("resnet-18", (64, 16, 32, 32)), ("gru", (16, 64, 1000, 128, 256, 2)),
             ("decoder", (8, 128, 1000, 256, 4, 6))]
-# Times as long as the fastest.
-SLOW = 8
+# What has instructions for bfloat16.
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 LAYOUTS = ["f32", "f32, channels last"]
 # Words by which the bench chooses, and the names that count: all, and those of --quick.
 BENCH = {
@@ -69,21 +69,16 @@ BENCH = {
 
 def taken(sides, turns, seconds, warm=1):
     """Seconds of every side in every turn, A B A B, but of the first; a side is a function that says how long it took. Between
-    two of them there is time for threads that wait actively to fall asleep. What takes many times as long as the fastest is
-    asked once: it would leave the others no time."""
+    two of them there is time for threads that wait actively to fall asleep."""
     found, end = {name: [] for name in sides}, time.perf_counter() + seconds
-    asked = list(sides)
     for turn in range(-warm, turns):
         if turn >= 3 and time.perf_counter() > end:
             break
-        took = {}
-        for name in asked:
-            took[name] = sides[name]()
+        for name, run in sides.items():
+            one = run()
             time.sleep(0.02)
-        slow = [name for name, one in took.items() if turn == -1 and one > SLOW * min(took.values())]
-        for name in took if turn >= 0 else slow:
-            found[name].append(took[name])
-        asked = [name for name in asked if name not in slow]
+            if turn >= 0:
+                found[name].append(one)
     return found
 
 
@@ -104,13 +99,19 @@ def stepped(network, sizes, threads, asked, variants):
     return {"network": network, "sizes": sizes, "threads": threads, "ours": found.pop("ours"), "theirs": found}
 
 
+def processor():
+    """What the processor can, by Linux's names."""
+    return set(pathlib.Path("/proc/cpuinfo").read_text().split())
+
+
 def steps(asked):
     segnet = SEGNET[:1] + SEGNET[2:3] if asked.quick else SEGNET
     networks = [("segnet", sizes) for sizes in segnet] + (NETWORKS[1:] if asked.quick else NETWORKS)
     for network, sizes in networks:
         images = network in ("segnet", "resnet-18")
         variants = LAYOUTS if images else LAYOUTS[:1]
-        if network == "segnet":
+        # Without instructions for bfloat16 PyTorch takes ten times as long as in f32, and would leave no time for that.
+        if network == "segnet" and BF16 & processor():
             variants = variants + [name.replace("f32", "bf16") for name in LAYOUTS]
         for threads in sorted({1, CORES}):
             yield stepped(network, sizes, threads, asked, variants)
@@ -181,10 +182,9 @@ def rows(part, asked):
 
 def instructions():
     """The sets of instructions with kernels of their own that this machine has; AMX is for products alone."""
-    flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
     known = {"AVX-512": {"avx512bw", "avx512dq", "avx512vl"}, "AMX": {"avx512bw", "amx_bf16"}, "AVX2": {"avx2", "fma", "f16c"},
              "NEON": {"asimd"}}
-    return [name for name, wanted in known.items() if wanted <= flags] + ["portable"]
+    return [name for name, wanted in known.items() if wanted <= processor()] + ["portable"]
 
 
 def isa(asked):

@@ -10,7 +10,6 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-import performance
 import performance_page as page
 from turns import Turns
 
@@ -113,16 +112,6 @@ class Page(unittest.TestCase):
         rows = [step("segnet", [16, 12, 90, 120], [0.09], f32=[0.1], bf16=[bf16]) for bf16 in (0.05, 2.0)]
         self.assertEqual(page.weak("steps", ABOUT | {"rows": rows}),
                          ["SegNetBasic, 16 channels, 12 × 90 × 120, 2 threads: PyTorch bf16 takes 20.0 times as long as PyTorch f32"])
-
-    def test_what_is_slow_is_asked_once(self):
-        calls = {"fast": 0, "slow": 0}
-
-        def side(name, seconds):
-            calls[name] += 1
-            return seconds
-
-        found = performance.taken({"fast": lambda: side("fast", 1.0), "slow": lambda: side("slow", 9.0)}, 4, 10)
-        self.assertEqual((found, calls), ({"fast": [1.0] * 4, "slow": [9.0]}, {"fast": 5, "slow": 1}))
 
     def test_slopes(self):
         self.assertAlmostEqual(page.slope([(1, 3.0), (2, 12.0), (4, 48.0)]), 2.0)
