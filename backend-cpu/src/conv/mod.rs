@@ -78,6 +78,11 @@ impl Shape {
         (p * self.stride[0] + i * self.dilation[0]).checked_sub(self.pad[0]).filter(|&row| row < self.x[1])
     }
 
+    /// The row of x that row `row` of y reads with kernel row `i`, where rows are those of all images.
+    fn met(&self, row: usize, i: usize) -> Option<usize> {
+        Some(row / self.y[1] * self.x[1] + self.row(row % self.y[1], i)?)
+    }
+
     /// The row of y that reads row `u` of x with kernel row `i`.
     fn row_of(&self, u: usize, i: usize) -> Option<usize> {
         let at = (u + self.pad[0]).checked_sub(i * self.dilation[0])?;

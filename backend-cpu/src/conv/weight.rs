@@ -25,6 +25,8 @@ const PIECES: usize = 4;
 const SUMS: usize = 65_536;
 /// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
 const PIXELS: usize = 128;
+/// Most gradients of rows that are worked on together: a quarter of a second cache.
+const GRADIENTS: usize = 32_768;
 /// Output channels of the matrix unit's tiles.
 const HEIGHT: usize = 32;
 /// Most slices.
@@ -155,38 +157,51 @@ impl Cpu {
         let gradients =
             Lines { data: dy, pixels: shape.y[2], channels: shape.y[3], from, depth, before: 0, line: shape.y[2] };
         let inputs = piece.inputs(shape, x);
-        let (mut gradient, mut lines) =
-            (self.scratch(gradients.step()), Held::new(self, inputs.step(), 1, shape.kernel[0], shape.dilation[0]));
+        let (together, pixel) = (together(shape), shape.stride[1] * shape.depth);
+        // Whole pixels from line to line, so that a tile steps from one to the next.
+        let line = (inputs.line * inputs.depth).next_multiple_of(pixel.max(1));
+        let mut lines = if together == 1 {
+            Held::new(self, line, 1, shape.kernel[0], shape.dilation[0])
+        } else {
+            Held::new(self, line, 1, span(shape, piece, together), 1)
+        };
+        let mut gradient = self.scratch(together * gradients.step());
+        let (mut met, mut runs) = (Vec::with_capacity(together), Vec::with_capacity(together));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
-        let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
-        for row in rows {
-            let (image, p) = (row / shape.y[1], row % shape.y[1]);
-            gradients.convert(self, row, &mut gradient);
+        let taps = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
+        for first in rows.clone().step_by(together) {
+            let batch = first..rows.end.min(first + together);
+            for (row, gradient) in batch.clone().zip(gradient.chunks_exact_mut(gradients.step().max(1))) {
+                gradients.convert(self, row, gradient);
+            }
             for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
-                let Some(u) = shape.row(p, i) else { continue };
-                let row = image * shape.x[1] + u;
-                let convert = |_: usize, line: &mut [f32]| {
-                    inputs.convert(self, row, line);
-                    true
-                };
-                let (line, _) = lines.find(row, i, convert);
-                let line = &lines.of_group(0)[line..];
-                for j in (0..shape.kernel[1]).step_by(together) {
-                    let columns = together * shape.depth;
+                met.clear();
+                for (r, row) in batch.clone().enumerate() {
+                    let Some(row) = shape.met(row, i) else { continue };
+                    let convert = |_: usize, line: &mut [f32]| {
+                        inputs.convert(self, row, line);
+                        true
+                    };
+                    met.push((r * gradients.step(), lines.find(row, i, convert).0));
+                }
+                for j in (0..shape.kernel[1]).step_by(taps) {
+                    let columns = taps * shape.depth;
                     for (from, q) in tiles(columns, most, shape.y[2]) {
                         let width = most.min(columns - from);
                         let height = even(outs.len(), self.isa().tile_rows(width));
                         let pixels = PIXELS.min(shape.y[2] - q);
+                        runs.clear();
+                        runs.extend(met.iter().map(|&(a, line)| Run { a, b: line / pixel, depth: pixels }));
                         let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
                         for o in (0..outs.len()).step_by(height) {
                             let tile = Tile {
                                 a: &gradient[q * depth + outs.start - gradients.from + o..],
                                 a_row: 1,
                                 a_step: depth,
-                                b: &line[start..],
-                                b_step: shape.stride[1] * shape.depth,
-                                runs: &[Run { a: 0, b: 0, depth: pixels }],
+                                b: &lines.of_group(0)[start..],
+                                b_step: pixel,
+                                runs: &runs,
                                 rows: height.min(outs.len() - o),
                                 columns: width,
                             };
@@ -197,6 +212,22 @@ impl Cpu {
             }
         }
     }
+}
+
+/// Rows of dy that are worked on together: short ones, so that a tile keeps its sums over as many pixels as of a long row.
+fn together(shape: &Shape) -> usize {
+    let row = shape.y[2].max(1);
+    (PIXELS / row).min(GRADIENTS / (row * shape.y[3].max(1))).max(1)
+}
+
+/// Most rows of x from the first to the last that so many rows of dy meet.
+fn span(shape: &Shape, piece: &Piece, together: usize) -> usize {
+    let of_batch = |first: usize| {
+        let batch = first..piece.rows.end.min(first + together);
+        let met = || batch.clone().flat_map(|row| piece.kernel.clone().filter_map(move |i| shape.met(row, i)));
+        met().max().map_or(0, |last| last + 1 - met().min().unwrap_or(last))
+    };
+    piece.rows.clone().step_by(together).map(of_batch).max().unwrap_or(0).max(1)
 }
 
 /// First column and first pixel of all tiles of a row, with `most` columns at most.

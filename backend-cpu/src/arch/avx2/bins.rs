@@ -10,43 +10,46 @@ use core::arch::x86_64::{
 use gradscale_core::stats::BINS;
 
 /// Keys that are counted in one look at all values: with their counters they fit the registers.
-const TOGETHER: u32 = 6;
+const TOGETHER: u8 = 6;
 /// Looks after which the rest is counted by a table.
-const LOOKS: u32 = 8;
-/// A counter is a byte.
+const LOOKS: u8 = 8;
+/// Most keys: counters are bytes.
 const MOST: usize = 255 * 32;
 
-/// Adds keys, whole vectors of them, to a histogram, but for those of zeros, which are 0. None is above `most`, and so many are not 0.
+/// Adds keys to a histogram, whole vectors of them, but for those of zeros, which are 0. None is above `most`, and so many
+/// are not 0.
 #[target_feature(enable = "avx2")]
-pub fn add(keys: &[u8], most: u32, nonzero: u32, bins: &mut [u32; BINS]) {
-    assert!(keys.len() <= MOST && most < 256);
+pub fn add(keys: &[u8], most: u8, nonzero: u32, bins: &mut [u32; BINS]) {
     let (vectors, rest) = keys.as_chunks();
-    assert!(rest.is_empty());
+    assert!(rest.is_empty() && keys.len() <= MOST);
+    // Keys up to `left` are still to be counted.
     let (mut found, mut left) = (0, most);
     for _ in 0..LOOKS {
         if found == nonzero || left < TOGETHER {
             break;
         }
-        let wanted: [u32; TOGETHER as usize] = core::array::from_fn(|i| left - i as u32);
-        let counts = count(vectors, wanted);
-        for (key, count) in wanted.into_iter().zip(counts) {
-            bins[key as usize] += count;
+        let first = left - TOGETHER + 1;
+        for (key, count) in (first..=left).zip(count::<{ TOGETHER as usize }>(vectors, first)) {
+            bins[usize::from(key)] += count;
             found += count;
         }
-        left -= TOGETHER;
+        left = first - 1;
     }
     if found != nonzero {
-        for &key in keys.iter().filter(|&&key| key != 0 && u32::from(key) <= left) {
+        for &key in keys.iter().filter(|&&key| key != 0 && key <= left) {
             bins[usize::from(key)] += 1;
         }
     }
 }
 
-/// How often keys occur.
+/// How often a key and those after it occur.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn count<const N: usize>(keys: &[[u8; 32]], wanted: [u32; N]) -> [u32; N] {
-    let wanted = wanted.map(|key| _mm256_set1_epi8(key.to_le_bytes()[0].cast_signed()));
+fn count<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
+    let mut wanted = [_mm256_set1_epi8(0); N];
+    for (wanted, key) in wanted.iter_mut().zip(first..=u8::MAX) {
+        *wanted = _mm256_set1_epi8(key.cast_signed());
+    }
     let mut counts = [_mm256_setzero_si256(); N];
     for keys in keys {
         // SAFETY: thirty-two bytes.
@@ -55,13 +58,17 @@ fn count<const N: usize>(keys: &[[u8; 32]], wanted: [u32; N]) -> [u32; N] {
             *count = _mm256_sub_epi8(*count, _mm256_cmpeq_epi8(keys, wanted));
         }
     }
-    counts.map(|count| sum(count))
+    let mut sums = [0; N];
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum = total(count);
+    }
+    sums
 }
 
 /// The sum of bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn sum(bytes: __m256i) -> u32 {
+fn total(bytes: __m256i) -> u32 {
     let sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
     let mut words = [0u64; 4];
     // SAFETY: four words of 64 bits.

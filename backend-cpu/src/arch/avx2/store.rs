@@ -77,7 +77,8 @@ fn store<const DETAIL: u8>(
     if most < pass.limits.overflow {
         if DETAIL >= 2 {
             let all = u32::try_from(STEP * used).unwrap_or(u32::MAX);
-            bins::add(keys[..used].as_flattened(), (most + pass.key) >> 23, all - padding - zeros, bins);
+            let [largest, ..] = ((most + pass.key) >> 23).to_le_bytes();
+            bins::add(keys[..used].as_flattened(), largest, all - padding - zeros, bins);
         }
         if DETAIL >= 3 {
             for (sum, lanes) in sums.iter_mut().zip(&lanes) {
