@@ -21,8 +21,8 @@ use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Gemm};
 use std::sync::OnceLock;
 
-/// Steps of k between two visits to the accumulators: a panel of 64 columns takes 128 KiB, one of 16 the first cache.
-const DEPTH: usize = 512;
+/// Steps of k between two visits to the accumulators: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
+const DEPTH: usize = 256;
 /// Most rows of a block.
 const ROWS: usize = 96;
 /// Blocks of a product that is not large.
