@@ -1,5 +1,4 @@
-//! Scale, observe, round and write in one pass, where the other instruction sets take one for each: values come from memory
-//! while those before them are counted.
+//! Scale, observe, round and write in one pass: values come from memory while those before them are counted.
 
 use super::{Avx512, bins, vectors};
 use crate::arch::{
