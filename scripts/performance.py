@@ -18,7 +18,7 @@ Parts, each a file in DIRECTORY; what is there is not done again, unless --again
   elements    norms, cross-entropy, functions, optimizers beside a copy and PyTorch
   memory      what a step adds to a process
   isa         the other instruction sets of the machine beside its widest
-  growth      steps over images, pixels, channels and threads: drawings and slopes
+  growth      time and memory of steps over images, pixels, channels and threads: drawings and slopes
 
 All take an hour or so on a quiet machine of two cores, with --quick (less of each, and fewer turns) some minutes. --page
 writes the page alone.
@@ -117,38 +117,41 @@ def steps(asked):
             yield stepped(network, sizes, threads, asked, variants)
 
 
-def growth(asked):
-    """One size after the other grows."""
-    most = 2 if asked.quick else 4
-    series = {"images": [(16, 2**i, 90, 120) for i in range(most + 1)],
-              "pixels of an image": [(16, 2, 45 * 2**i, 60 * 2**i) for i in range(most)],
-              "channels": [(8 * 2**i, 2, 90, 120) for i in range(most)]}
-    for name, all_of in series.items():
-        for sizes in all_of:
-            yield stepped("segnet", sizes, 1, asked, LAYOUTS) | {"series": name}
-    for threads in range(1, CORES + 1):
-        yield stepped("segnet", SEGNET[0], threads, asked, LAYOUTS) | {"series": "threads"}
-
-
 def resident(process, key):
     """Bytes that Linux knows of a process."""
     text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return 1024 * int(re.search(rf"{key}:\s+(\d+)", text).group(1))
 
 
+def grown(network, sizes, threads):
+    """By how many bytes a process grows in its first three steps: activations, gradients, the optimizer's state."""
+    found = {}
+    for name, variant, is_ours in [("ours", "gs", True), ("PyTorch f32", "f32", False)]:
+        with process(network, sizes, threads, [variant], is_ours) as turns:
+            pathlib.Path(f"/proc/{turns.process.pid}/clear_refs").write_text("5")
+            before = resident(turns.process, "VmRSS")
+            for _ in range(3):
+                turns.ask(variant)
+            found[name] = resident(turns.process, "VmHWM") - before
+    return found
+
+
 def memory(asked):
-    """By how much a process grows in its first three steps: activations, gradients, the optimizer's state."""
     for network, sizes in [("segnet", sizes) for sizes in (SEGNET[:1] if asked.quick else SEGNET)] + NETWORKS[1:]:
-        grown = {}
-        for name, variant, is_ours in [("ours", "gs", True), ("PyTorch f32", "f32", False)]:
-            with process(network, sizes, CORES, [variant], is_ours) as turns:
-                pathlib.Path(f"/proc/{turns.process.pid}/clear_refs").write_text("5")
-                before = resident(turns.process, "VmRSS")
-                for _ in range(3):
-                    turns.ask(variant)
-                grown[name] = resident(turns.process, "VmHWM") - before
-        yield {"network": network, "sizes": sizes, "threads": CORES, "ours": [grown.pop("ours")],
-               "theirs": {name: [value] for name, value in grown.items()}}
+        found = grown(network, sizes, CORES)
+        yield {"network": network, "sizes": sizes, "threads": CORES, "ours": [found.pop("ours")],
+               "theirs": {name: [value] for name, value in found.items()}}
+
+
+def growth(asked):
+    """One size after the other grows."""
+    most = 2 if asked.quick else 4
+    series = {"images": [(16, 2**i, 90, 120) for i in range(most + 1)],
+              "pixels of an image": [(16, 2, 45 * 2**i, 60 * 2**i) for i in range(most)],
+              "channels": [(8 * 2**i, 2, 90, 120) for i in range(most)]}
+    all_of = [(name, sizes, 1) for name, sizes_of in series.items() for sizes in sizes_of]
+    for name, sizes, threads in all_of + [("threads", SEGNET[0], threads) for threads in range(1, CORES + 1)]:
+        yield stepped("segnet", sizes, threads, asked, LAYOUTS) | {"series": name, "memory": grown("segnet", sizes, threads)}
 
 
 def bench(program, words, threads, isa=None):

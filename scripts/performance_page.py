@@ -240,13 +240,18 @@ AXES = {"images": lambda row: row["sizes"][1], "pixels of an image": lambda row:
         "channels": lambda row: row["sizes"][0], "threads": lambda row: row["threads"]}
 
 
-def series(found):
-    """Points of each axis, ours and PyTorch's faster layout: {axis: {who: [(x, seconds)]}}."""
+# What is drawn of a step: what it is called, and its value for us and for PyTorch's faster layout.
+DRAWN = {"ms of a step": lambda row: [1000 * statistics.median(row["ours"]), 1000 * statistics.median(row["theirs"][fastest(row)])],
+         "MB of a step": lambda row: [row["memory"]["ours"] / 1e6, row["memory"]["PyTorch f32"] / 1e6]}
+
+
+def series(found, drawn):
+    """Points of each axis, ours and PyTorch's: {axis: {who: [(x, value)]}}."""
     points = {}
     for row in found["rows"]:
         of_axis = points.setdefault(row["series"], {})
-        for who, values in [("ours", row["ours"]), ("PyTorch f32", row["theirs"][fastest(row)])]:
-            of_axis.setdefault(who, []).append((AXES[row["series"]](row), statistics.median(values)))
+        for who, value in zip(["ours", "PyTorch f32"], DRAWN[drawn](row), strict=True):
+            of_axis.setdefault(who, []).append((AXES[row["series"]](row), value))
     return points
 
 
@@ -255,36 +260,48 @@ def slug(title):
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
+def draw(axes, axis, drawn, all_of, slopes):
+    """One drawing of points on both logarithmic axes."""
+    from matplotlib import ticker
+
+    for who, points in all_of.items():
+        axes.plot(*zip(*points), marker="o", label=f"{who}, slope {slopes[who]}")
+    axes.set(xscale="log", yscale="log", xlabel=axis, ylabel=drawn)
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xticks([x for x, _ in all_of["ours"]], [str(x) for x, _ in all_of["ours"]], minor=False)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
 def growth(found):
     """Drawings, and slopes as a table."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "gradscale"
-    from matplotlib import pyplot, ticker
+    from matplotlib import pyplot
 
     folder = slug(title(found))
     (DRAWINGS / folder).mkdir(parents=True, exist_ok=True)
-    lines = ["### How time grows", "", "SegNetBasic, a step by `gs` and by PyTorch's f32 in its faster layout. A slope of 1: twice as much takes twice as long.", "",
-             "| over | slope of ours | of PyTorch | ms of ours |", "|---|---|---|---|"]
-    for axis, all_of in series(found).items():
-        slopes = {who: f"{slope(points):.2f}" if len(points) > 1 else "–" for who, points in all_of.items()}
-        times = ", ".join(f"{x}: {1000 * y:.3g}" for x, y in all_of["ours"])
-        lines.append(f"| {axis} | {slopes['ours']} | {slopes['PyTorch f32']} | {times} |")
-        figure, axes = pyplot.subplots(figsize=(5, 3.2))
-        for who, points in all_of.items():
-            axes.plot([x for x, _ in points], [1000 * y for _, y in points], marker="o", label=f"{who}, slope {slopes[who]}")
-        axes.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms of a step")
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.set_xticks([x for x, _ in all_of["ours"]], [str(x) for x, _ in all_of["ours"]], minor=False)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.legend()
-        figure.savefig(DRAWINGS / folder / f"{axis.split()[0]}.svg", bbox_inches="tight", metadata={"Date": None})
+    lines = ["### How time and memory grow", "", "SegNetBasic, a step by `gs` and by PyTorch's f32, of time in its faster layout. A slope of 1: "
+             "twice as much takes twice as long, or twice the memory.", "",
+             "| over | of a step | slope of ours | of PyTorch | ours |", "|---|---|---|---|---|"]
+    pictures = []
+    for axis in series(found, "ms of a step"):
+        figure, both = pyplot.subplots(1, len(DRAWN), figsize=(10, 3.2), layout="constrained")
+        for axes, drawn in zip(both, DRAWN, strict=True):
+            all_of = series(found, drawn)[axis]
+            slopes = {who: f"{slope(points):.2f}" if len(points) > 1 else "–" for who, points in all_of.items()}
+            values = ", ".join(f"{x}: {y:.3g}" for x, y in all_of["ours"])
+            lines.append(f"| {axis} | {drawn.split()[0]} | {slopes['ours']} | {slopes['PyTorch f32']} | {values} |")
+            draw(axes, axis, drawn, all_of, slopes)
+        name = f"{folder}/{axis.split()[0]}.svg"
+        figure.savefig(DRAWINGS / name, bbox_inches="tight", metadata={"Date": None})
         pyplot.close(figure)
-    lines += [""] + [f"![Milliseconds of a step over {axis}](performance/{folder}/{axis.split()[0]}.svg)\n" for axis in series(found)]
-    return "\n".join([*lines, origin(found), ""])
+        pictures.append(f"![Time and memory of a step over {axis}](performance/{name})\n")
+    return "\n".join([*lines, "", *pictures, origin(found), ""])
 
 
 def title(found):

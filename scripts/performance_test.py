@@ -115,8 +115,11 @@ class Page(unittest.TestCase):
 
     def test_slopes(self):
         self.assertAlmostEqual(page.slope([(1, 3.0), (2, 12.0), (4, 48.0)]), 2.0)
-        rows = [step("segnet", [16, n, 90, 120], [0.01 * n], f32=[0.02], last=[0.03]) | {"series": "images"} for n in (1, 2)]
-        self.assertEqual(page.series({"rows": rows}), {"images": {"ours": [(1, 0.01), (2, 0.02)], "PyTorch f32": [(1, 0.02), (2, 0.02)]}})
+        rows = [step("segnet", [16, n, 90, 120], [0.01 * n], f32=[0.02], last=[0.03])
+                | {"series": "images", "memory": {"ours": n * 1e6, "PyTorch f32": n * 2e6}} for n in (1, 2)]
+        of = lambda drawn: page.series({"rows": rows}, drawn)["images"]
+        self.assertEqual(of("ms of a step"), {"ours": [(1, 10.0), (2, 20.0)], "PyTorch f32": [(1, 20.0), (2, 20.0)]})
+        self.assertEqual(of("MB of a step"), {"ours": [(1, 1.0), (2, 2.0)], "PyTorch f32": [(1, 2.0), (2, 4.0)]})
 
     def test_turns(self):
         answers = "import sys\nprint('talk', flush=True)\nfor line in sys.stdin: print('{\"said\": \"' + line.strip() + '\"}', flush=True)"
