@@ -4,6 +4,7 @@
 # built from its package, the npm package, a wheel of the program in an environment of its own, the documentation's site.
 #
 #   publish.sh             publishes nothing
+#   publish.sh --brief     of what lies here, committed or not: what the registry will show, licences and sources; seconds
 #   publish.sh --fetch     fetches what it lacks (cargo-deny, maturin and mdBook, into the target folder) and does nothing else
 #   publish.sh --publish   the same checks, none of which may be missing, and then publishes the crates
 #
@@ -26,21 +27,24 @@ fetch() {
     python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "${TOOLS[@]}" ||
         echo "install: not to be had: ${TOOLS[*]}"
 }
-publish=
+publish= brief=
 case "${1-}" in
 "") ;;
 --fetch) fetch && exit 0 ;;
+--brief) brief=1 ;;
 --publish) publish=1 ;;
 *)
-    echo "usage: publish.sh [--fetch | --publish]" >&2
+    echo "usage: publish.sh [--brief | --fetch | --publish]" >&2
     exit 2
     ;;
 esac
 
 scratch
-[ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
-git clone --quiet --no-hardlinks . "$directory/clone"
-cd "$directory/clone"
+if [ -z "$brief" ]; then
+    [ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
+    git clone --quiet --no-hardlinks . "$directory/clone"
+    cd "$directory/clone"
+fi
 
 cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
 crates=$(python3 scripts/publish_metadata.py <"$directory/metadata") || fail "what the registry will show"
@@ -54,6 +58,10 @@ if have cargo-deny; then
     cargo-deny --manifest-path adapters/Cargo.toml check licenses bans sources || fail "cargo deny, adapters"
 else
     skip "licences and sources of dependencies" "scripts/publish.sh --fetch, or cargo install cargo-deny"
+fi
+if [ -n "$brief" ]; then
+    verdict "what the registry will show of $(echo "$crates $adapters" | wc -w) crates, licences and sources of dependencies"
+    exit
 fi
 
 tag=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || tag=
