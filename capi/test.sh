@@ -25,9 +25,8 @@ case "${1-}" in
 esac
 
 scratch
-for tool in cargo cc; do
-    have "$tool" || { echo "SKIPPED: nothing was checked, there is no $tool"; exit 0; }
-done
+have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
+have cc || { echo "SKIPPED: nothing was checked; apt-get install gcc libc6-dev, or capi/test.sh --install"; exit 0; }
 
 ./build.sh "$directory/prefix" || fail "build.sh"
 include=(-I"$directory/prefix/include")

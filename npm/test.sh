@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly UNKNOWN=wasm32-unknown-unknown WASI=wasm32-wasip1 TYPESCRIPT=typescript@5.9.3
 LIMIT=900
-have cargo || { echo "SKIPPED: nothing was checked, there is no cargo"; exit 0; }
+have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
 tools=$(target_folder)/npm-tools
 
 fetch() {

@@ -34,7 +34,7 @@ case "${1-}" in
 esac
 
 scratch
-have cargo || { echo "SKIPPED: nothing was checked, there is no cargo"; exit 0; }
+have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
 have_node || { echo "SKIPPED: nothing was checked; node 20 or newer, or web/test.sh --install"; exit 0; }
 have "$CHROMIUM" || { echo "SKIPPED: nothing was checked; apt-get install chromium, or web/test.sh --install"; exit 0; }
 # Whatever hangs is ended, with what it said.
