@@ -44,5 +44,6 @@ trap 'rm -rf "$book"' EXIT
 python3 scripts/site.py sources "$target/doc" "$book"
 mdbook build "$book" --dest-dir "$folder" >/dev/null
 cp -R "$target/doc" "$folder/api"
+python3 scripts/site.py join "$folder"
 python3 scripts/site.py check "$folder"
 echo "$folder/index.html"
