@@ -3,6 +3,7 @@
 #
 #   test.sh            all: needs cargo, and crates.io or its crates fetched before; minutes, since frameworks are built
 #   test.sh burn       one of common, burn, candle, or wgpu: burn on what Vulkan finds, which is not part of all
+#   test.sh --install  the same as without: crates are fetched anyway
 #   test.sh --fetch    fetches the crates and does nothing else
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
@@ -14,11 +15,11 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 
 crates=(common burn candle)
 case "${1-}" in
-"") ;;
+"" | --install) ;;
 common | burn | candle | wgpu) crates=("$1") ;;
 --fetch) cargo fetch --quiet --locked --target "$host" && exit 0 ;;
 *)
-    echo "usage: test.sh [common | burn | candle | wgpu | --fetch]" >&2
+    echo "usage: test.sh [common | burn | candle | wgpu | --install | --fetch]" >&2
     exit 2
     ;;
 esac

@@ -12,15 +12,14 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+. ../scripts/shared.sh
 
 readonly ARM=aarch64-unknown-linux-gnu X86=x86_64-unknown-linux-gnu
 readonly PACKAGES=(qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
-# Every step that talks to a server gets a limit: an unreachable one may not answer at all. So does an emulator.
-readonly PATIENCE=180 LIMIT=900
-export RUST_BACKTRACE=0 GRADSCALE_BRIEF=1
+readonly LIMIT=900
+export GRADSCALE_BRIEF=1
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 
-have() { command -v "$1" >/dev/null; }
 # qemu knows AVX2 since 7.2.
 have_avx() {
     have qemu-x86_64 || return 1
@@ -28,20 +27,11 @@ have_avx() {
     version=$(qemu-x86_64 --version | sed -n 's/.* version \([0-9.]*\).*/\1/p')
     [ "$(printf '%s\n' 7.2 "$version" | sort -V | head -n 1)" = 7.2 ]
 }
-have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
 # Otherwise cargo builds the library itself, where its source is.
 have_source() { [ -f "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ]; }
 
 install_parts() {
-    if [ "$(id -u)" = 0 ] && have apt-get; then
-        echo "install: ${PACKAGES[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
-        timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends "${PACKAGES[@]}" >/dev/null ||
-            echo "install: not to be had: ${PACKAGES[*]}"
-    else
-        echo "install: packages need root and apt-get; left alone"
-    fi
+    { have_avx && have qemu-aarch64 && have aarch64-linux-gnu-gcc; } || fetch_packages "${PACKAGES[@]}"
     have_library "$ARM" || timeout "$PATIENCE" rustup target add "$ARM" || have_source ||
         timeout "$PATIENCE" rustup component add rust-src ||
         echo "install: no standard library for $ARM, and no source of it"
@@ -59,17 +49,7 @@ case "${1-}" in
     ;;
 esac
 
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
-skipped=0
-skip() {
-    echo "skipped: $1; $2"
-    skipped=$((skipped + 1))
-}
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+scratch
 
 # Prints the path of a test program of this crate for a target. Those for this machine's own processor are the workspace's.
 program() {
@@ -94,15 +74,15 @@ emulate() {
     # The functions of `math.rs` are the same on every processor.
     timeout "$LIMIT" $emulator "$units" --quiet --skip math || return 1
     for which in $run; do
-        timeout "$LIMIT" $emulator "$suite" "$which" >"$logs/suite-$name" 2>&1 ||
-            { grep -v 'ok$' "$logs/suite-$name"; return 1; }
+        timeout "$LIMIT" $emulator "$suite" "$which" >"$directory/suite-$name" 2>&1 ||
+            { grep -v 'ok$' "$directory/suite-$name"; return 1; }
         local found cases pairs
-        found=$(sed -n 's/^device: CPU, \(.*\), [0-9]* threads$/\1/p' "$logs/suite-$name" | paste -sd,)
+        found=$(sed -n 's/^device: CPU, \(.*\), [0-9]* threads$/\1/p' "$directory/suite-$name" | paste -sd,)
         [ "$found" = "$sets" ] || { echo "$name has $found, not $sets"; return 1; }
         cases=$(timeout "$LIMIT" $emulator "$suite" --list "$which" 2>/dev/null | grep -c "^$which")
-        pairs=$(sed -n 's/^pairs of a device and a case that ran: //p' "$logs/suite-$name")
+        pairs=$(sed -n 's/^pairs of a device and a case that ran: //p' "$directory/suite-$name")
         [ "$cases" -gt 0 ] && [ "$pairs" = "$cases" ] || { echo "$name: $pairs of $cases cases ran of $which"; return 1; }
-        echo "$pairs" >>"$logs/pairs"
+        echo "$pairs" >>"$directory/pairs"
         echo "$name ($sets): $pairs cases of $which"
     done
 }
@@ -146,17 +126,17 @@ fi
 # Side by side: each is little more than one thread's work.
 pids=()
 for job in ${jobs[@]+"${jobs[@]}"}; do
-    "$job" >"$logs/$job" 2>&1 &
+    "$job" >"$directory/$job" 2>&1 &
     pids+=($!)
 done
 for i in ${!pids[@]}; do
     status=0
     wait "${pids[$i]}" || status=$?
-    grep -v "TCG doesn't support" "$logs/${jobs[$i]}" || true
+    grep -v "TCG doesn't support" "$directory/${jobs[$i]}" || true
     [ "$status" = 0 ] || fail "${jobs[$i]}"
 done
 
-pairs=$(awk '{ sum += $1 } END { print sum + 0 }' "$logs/pairs" 2>/dev/null || echo 0)
+pairs=$(awk '{ sum += $1 } END { print sum + 0 }' "$directory/pairs" 2>/dev/null || echo 0)
 if [ "$skipped" = 0 ]; then
     echo "PASSED: $pairs pairs of an instruction set and a case"
 elif [ "${#jobs[@]}" = 0 ]; then

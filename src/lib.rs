@@ -39,6 +39,7 @@ pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers};
+pub use onnx::onnx_metadata;
 pub use ops::{AnchorTruth, CrossEntropy, MultiBox, RegionTruth};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;

@@ -6,17 +6,15 @@
 # Needs cargo and its target wasm32-unknown-unknown; nothing else is installed or changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+. ../scripts/shared.sh
 readonly TARGET=wasm32-unknown-unknown
-command -v cargo >/dev/null || { echo "build.sh needs cargo: Rust 1.95 or newer" >&2; exit 2; }
-if ! compgen -G "$(rustc --print target-libdir --target "$TARGET" 2>/dev/null)/libstd-*.rlib" >/dev/null; then
-    echo "build.sh needs Rust's library for WebAssembly: rustup target add $TARGET" >&2
-    exit 2
-fi
+have cargo || { echo "build.sh needs cargo: Rust 1.95 or newer" >&2; exit 2; }
+have_library "$TARGET" || { echo "build.sh needs Rust's library for WebAssembly: rustup target add $TARGET" >&2; exit 2; }
 folder=${1:-site}
 rm -rf "$folder"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
-target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+target=$(target_folder)
 
 # Every browser that the page is for has vectors.
 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \

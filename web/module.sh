@@ -3,9 +3,10 @@
 #
 #   module.sh FEATURE PROFILE FOLDER    FEATURE: webgpu, or conformance (the suite too)
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../scripts/shared.sh"
 feature=$1 profile=$2 folder=$3
 readonly TARGET=wasm32-unknown-unknown
-target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+target=$(target_folder)
 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
     cargo rustc --quiet --locked --profile "$profile" --target "$TARGET" -p gradscale-web --features "$feature" \
     --lib --crate-type cdylib

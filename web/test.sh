@@ -12,26 +12,13 @@
 # CHROMIUM names another browser of that kind. The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-readonly UNKNOWN=wasm32-unknown-unknown PATIENCE=180
-export RUST_BACKTRACE=0 CHROMIUM=${CHROMIUM-chromium}
-have() { command -v "$1" >/dev/null; }
-have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
-# The oldest that is tested here.
-have_node() { have node && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; }
+. ../scripts/shared.sh
+readonly UNKNOWN=wasm32-unknown-unknown
+export CHROMIUM=${CHROMIUM-chromium}
 
 fetch() {
-    if ! have_node || ! have "$CHROMIUM"; then
-        if [ "$(id -u)" = 0 ] && have apt-get; then
-            echo "install: nodejs chromium"
-            export DEBIAN_FRONTEND=noninteractive
-            timeout "$PATIENCE" apt-get -qq update || echo "install: no new package lists; trying with those that are there"
-            timeout "$PATIENCE" apt-get -qq install -y --no-install-recommends nodejs chromium >/dev/null ||
-                echo "install: not to be had: nodejs chromium"
-        else
-            echo "install: packages need root and apt-get; left alone"
-        fi
-    fi
-    have_library "$UNKNOWN" || timeout "$PATIENCE" rustup target add "$UNKNOWN" || echo "install: not to be had: $UNKNOWN"
+    { have_node && have "$CHROMIUM"; } || fetch_packages nodejs chromium
+    fetch_library "$UNKNOWN"
 }
 all= suite=
 case "${1-}" in
@@ -46,18 +33,8 @@ case "${1-}" in
     ;;
 esac
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-skipped=0
-skip() {
-    echo "skipped: $1; $2"
-    skipped=$((skipped + 1))
-}
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-have cargo || { echo "SKIPPED: nothing was checked, there is no cargo"; exit 0; }
+scratch
+have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
 have_node || { echo "SKIPPED: nothing was checked; node 20 or newer, or web/test.sh --install"; exit 0; }
 have "$CHROMIUM" || { echo "SKIPPED: nothing was checked; apt-get install chromium, or web/test.sh --install"; exit 0; }
 # Whatever hangs is ended, with what it said.
@@ -100,8 +77,4 @@ if have_library "$UNKNOWN"; then
 else
     skip "the page" "rustup target add $UNKNOWN, or web/test.sh --install"
 fi
-if [ "$skipped" = 0 ]; then
-    echo "PASSED: Tint takes every kernel; the page trains on a desk and on a phone, and on WebGPU"
-else
-    echo "SKIPPED: see above; the rest held"
-fi
+verdict "Tint takes every kernel; the page trains on a desk and on a phone, and on WebGPU"

@@ -44,6 +44,15 @@ int main() {
     if (sites[0].request().exponent != before) return 1;
     train(sites, 1.0f, false);
     try {
+        std::vector<gradscale::site> none;
+        gradscale::step step(none);
+        step.end(false, true);
+        step.end(false, true);
+        return 1;
+    } catch (const std::logic_error &error) {
+        std::printf("%s\n", error.what());
+    }
+    try {
         gradscale::loss_scale wrong(1000.0);
         return 1;
     } catch (const gradscale::error &error) {

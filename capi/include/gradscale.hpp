@@ -130,7 +130,8 @@ public:
 
     /// Stores a gradient at the next site: `count` values at the exponent `from` become halves in `y`. Returns their exponent.
     std::int32_t store(const float *v, std::int32_t from, std::uint16_t *y, std::size_t count) {
-        site &at = sites_.at(rows_.size());
+        if (ended_ || rows_.size() == sites_.size()) throw std::logic_error("a step stores at every site once");
+        site &at = sites_[rows_.size()];
         const gs_request request = at.request();
         std::int32_t exponent = request.exponent;
         if (request.at_once) {
@@ -146,7 +147,9 @@ public:
 
     /// Ends the step, or this attempt at it: after GS_NEXT_REPEAT, store the same batch again.
     gs_outcome end(bool found_inf, bool repeatable) {
-        if (rows_.size() != sites_.size()) throw std::logic_error("a step stores at every site once");
+        if (ended_ || rows_.size() != sites_.size()) {
+            throw std::logic_error("a step stores at every site once, and ends once");
+        }
         std::vector<gs_site> plain;
         for (const site &one : sites_) plain.push_back(one.site_);
         gs_outcome outcome;

@@ -112,7 +112,7 @@ impl gs_status {
             GS_VERSION => c"a structure was not initialised, or by another version of this library",
             GS_DAMAGED => c"a structure was written to by somebody else after it was initialised",
             GS_CHOICE => c"a number that names one of several things names none of them",
-            GS_FORMAT => c"the format does not fit: its patterns are wider than the words, or it is as wide as f32",
+            GS_FORMAT => c"the format does not fit: its patterns have another width, or it is as wide as f32",
             GS_RANDOM => c"stochastic rounding needs a random number for each element",
             GS_ROW => c"the words of a row contradict each other: no store wrote them",
             GS_MERGE => c"rows of different formats, rules, exponents or details do not merge",

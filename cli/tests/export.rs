@@ -20,6 +20,7 @@ fn a_trained_network_leaves_as_onnx() {
     let whole = fs::read(at.join("model.onnx")).expect("a model");
     let holds = |word: &[u8]| whole.windows(word.len()).any(|part| part == word);
     assert!(holds(b"gradscale") && holds(b"MaxUnpool") && holds(b"segnet.encoder.conv1.weight"));
+    assert!(holds(b"classes") && holds(b"{\"names\":[\""));
     // The same once more, and half as large with halves.
     done(at, &sized);
     assert!(fs::read(at.join("model.onnx")).expect("a model") == whole);

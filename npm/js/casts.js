@@ -34,6 +34,7 @@ export function encode(format, x, settings = {}) {
   if (random !== undefined && instanceOf(random, "random", Uint32Array).length !== x.length) {
     throw new RangeError(`random must have a number for each of ${x.length} elements, not ${random.length}`);
   }
+  if (tally !== undefined) instanceOf(tally, "tally", Object);
   const y = isWide(format) ? new Uint16Array(x.length) : new Uint8Array(x.length);
   const counted = new BigUint64Array(TALLY.length);
   const name = isWide(format) ? "gs_encode16" : "gs_encode8";

@@ -24,7 +24,8 @@ const kind = (value) => {
 export function instanceOf(value, name, ...classes) {
   const found = classes.find((one) => value instanceof one);
   if (!found) {
-    throw new TypeError(`${name} must be a ${classes.map((one) => one.name).join(" or ")}, not ${kind(value)}`);
+    const names = classes.map((one) => one.name).join(" or ");
+    throw new TypeError(`${name} must be ${/^[AEIO]/.test(names) ? "an" : "a"} ${names}, not ${kind(value)}`);
   }
   return /** @type {InstanceType<Classes[number]>} */ (value);
 }

@@ -6,3 +6,12 @@ export { product } from "./product.js";
 export { Row } from "./row.js";
 export { Site } from "./site.js";
 export { Step, stepEnd } from "./step.js";
+
+// What is given and answered, by name, for those who write types.
+/** @typedef {import("./casts.js").Format} Format */
+/** @typedef {import("./loss_scale.js").DynamicConfig} DynamicConfig */
+/** @typedef {import("./row.js").Counts} Counts */
+/** @typedef {import("./site.js").Decision} Decision */
+/** @typedef {import("./site.js").Request} Request */
+/** @typedef {import("./site.js").SiteConfig} SiteConfig */
+/** @typedef {import("./step.js").Outcome} Outcome */

@@ -126,7 +126,8 @@ export function status(name, given) {
   for (const one of given) if (typeof one === "object") bytes += room(one);
   try {
     const { functions } = instance();
-    const base = functions.gs_npm_reserve(bytes) >>> 0;
+    // More than 32 bits of memory there never are.
+    const base = bytes < 2 ** 32 ? functions.gs_npm_reserve(bytes) >>> 0 : 0;
     if (base === 0) throw new RangeError(`gradscale: no memory for ${bytes} bytes`);
     const before = inside();
     let at = base;
@@ -179,7 +180,7 @@ export function refused(answer) {
 }
 
 /** @param {Span} span */
-const room = (span) => (span.numbers.byteLength + 15) & ~15;
+const room = (span) => Math.ceil(span.numbers.byteLength / 16) * 16;
 
 /** @param {Span} span */
 function outside({ numbers }) {

@@ -149,6 +149,8 @@ test("wrong arguments are errors with a sentence", () => {
     [() => new gs.Site(null), TypeError, /config must be an object/],
     [() => gs.Site.fromBytes(new Uint8Array(7)), RangeError, /a site has 368 bytes, not 7/],
     [() => gs.encode("fp16", x, { round: "stochastic", random: new Uint32Array(1) }), RangeError, /each of 2 elements/],
+    [() => gs.encode("fp16", x, { tally: null }), TypeError, /tally must be an Object, not null/],
+    [() => new gs.Step(new gs.Site()), TypeError, /sites must be an Array, not Site/],
     [() => gs.decode("fp16", new Uint8Array(2)), TypeError, /patterns of fp16 must be a Uint16Array/],
     [() => gs.stepEnd([new gs.Site()], [], { foundInf: false }), RangeError, /1 sites do not fit 0 rows/],
     [() => gs.stepEnd([], [], {}), TypeError, /foundInf must be true or false, not undefined/],
@@ -159,7 +161,7 @@ test("wrong arguments are errors with a sentence", () => {
     [() => gs.product(new Float32Array(0), x, { m: 0, n: 2, k: 1, transposeA: 1 }), TypeError, /transposeA/],
     [() => gs.product(new Float32Array(0), new Float32Array(0), { m: 65536, n: 65536, k: 0 }), RangeError, /too large/],
     [() => gs.rescale(x), TypeError, /from must be a number, not undefined/],
-    [() => new gs.LossScale({ floor: 3 }), TypeError, /floor must be a Array/],
+    [() => new gs.LossScale({ floor: 3 }), TypeError, /floor must be an Array/],
   ];
   for (const [call, type, text] of wrong) {
     assert.throws(call, (error) => error instanceof type && text.test(error.message), String(call));

@@ -60,6 +60,7 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(writer.graph),
         opset_import: vec![proto::OperatorSet { domain: Some(String::new()), version: OPSET }],
+        metadata_props: Vec::new(),
     };
     let len = model.encoded_len();
     if len > LIMIT {
@@ -67,6 +68,15 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
         return Err(TraceError::new("onnx", TraceErrorKind::Range(words)));
     }
     Ok(model.encode_to_vec())
+}
+
+/// Adds an entry to the metadata (`metadata_props`) of a model that [`crate::Trainer::onnx`] made: what whoever runs it must
+/// know, as the names of classes.
+pub fn onnx_metadata(model: &mut Vec<u8>, key: &str, value: &str) {
+    let entry = proto::Entry { key: key.to_owned(), value: value.to_owned() };
+    let more = proto::Model { metadata_props: vec![entry], ..proto::Model::default() };
+    // What follows a message is merged into it: lists go on.
+    model.extend(more.encode_to_vec());
 }
 
 /// The nodes that some result depends on.

@@ -24,6 +24,16 @@ pub struct Model {
     pub graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSet>,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

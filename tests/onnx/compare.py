@@ -3,8 +3,10 @@
     compare.py NETWORKS RUNS
 
 NETWORKS has what the example `onnx` wrote: models, inputs and this engine's answers, which ONNX Runtime's must be to
-rounding, with weights in f32 and with weights in FP16. RUNS has models of `gradscale export`, which must run on zeros."""
+rounding, with weights in f32 and with weights in FP16. RUNS has models of `gradscale export`, which must run on zeros,
+and say what they tell apart."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -59,6 +61,9 @@ def main():
             continue
         if not all(np.isfinite(one).all() for one in found):
             failed.append(f"{path.name}: an answer is not finite")
+        described = {one.key: json.loads(one.value) for one in onnx.load(path).metadata_props}
+        if "names" not in described.get("classes", {}):
+            failed.append(f"{path.name}: it does not say what it tells apart")
     for line in failed:
         print(line)
     off = ", ".join(f"{ending} {value:.1e}" for ending, value in worst.items())

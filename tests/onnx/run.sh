@@ -10,16 +10,11 @@
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. scripts/shared.sh
 root=$PWD
-export RUST_BACKTRACE=0
 readonly LIMIT=300
 
-directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+scratch
 
 environment=$root/target/onnx
 find_python() {

@@ -2,6 +2,7 @@
 import { digits, histogram, losses, spoken } from "./charts.js";
 import { pad } from "./pad.js";
 import { Training, Trouble, device, lacks } from "./training.js";
+import { verdict } from "./verdict.js";
 
 const METHODS = ["fp32", "fp16", "dynamic", "gs"];
 const SIDE = 16;
@@ -55,7 +56,8 @@ async function begin() {
   state.count = 1;
   const ready = await opened();
   state.samples = (await state.all[0].training.ask({ ask: "digits", count: 40 })).images;
-  state.device = ready[0].device;
+  // Each has a worker, which is one thread.
+  state.device = ready[0].device.replace(", 1 threads", "");
   $("status").textContent = `Ready: ${state.device}`;
   for (const id of ["run", "anew", "magnitude"]) $(id).disabled = false;
   draw();
@@ -140,6 +142,8 @@ async function classify() {
 
 function draw() {
   losses($("losses"), state.all);
+  const said = verdict(state.all);
+  if ($("verdict").textContent !== said) $("verdict").textContent = said;
   for (const { name, panel, key, report, points } of state.all) {
     const site = report?.sites.find((one) => one.name === $("site").value);
     const [scale, canvas, note] = [panel.querySelector("span"), panel.querySelector("canvas"), panel.querySelector("p")];
@@ -165,7 +169,8 @@ if (lacking) {
   trouble(new Trouble(lacking));
   $("status").textContent = "";
 } else {
-  if (asked.has("loss")) $("magnitude").value = asked.get("loss");
+  // A slider makes its middle of what is no number.
+  if (/^-?\d+$/.test(asked.get("loss") ?? "")) $("magnitude").value = asked.get("loss");
   $("power").textContent = spoken(magnitude());
   $("run").addEventListener("click", handle(() => (state.running ? stop() : run())));
   $("anew").addEventListener("click", handle(begin));

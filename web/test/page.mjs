@@ -49,6 +49,9 @@ async function draws(browser, line, touch) {
   else await browser.send("Input.dispatchMouseEvent", { type: "mouseReleased", button: "left", ...points.at(-1) });
 }
 
+/** Waits for the sentence below the losses, which is of the last step alone. */
+const said = (browser, words) => browser.until(`${words}.test(document.getElementById("verdict").innerText)`, 20);
+
 const SEVEN = [[0.2, 0.2], [0.8, 0.18], [0.45, 0.9]];
 const NARROW = "document.documentElement.scrollWidth <= innerWidth";
 
@@ -85,6 +88,7 @@ try {
       assert.match(scales[0], /fp16\s*scale 1, 100\.0 % zeros/);
       assert.match(scales[1], /dynamic\s*scale 2¹⁶, 100\.0 % zeros/);
       assert.match(scales[2], /gs\s*scale 2[⁵⁶]\S, \d\d?\.\d % zeros/);
+      await said(browser, /^fp16 and dynamic learn nothing .* fp32 and gs go on\.$/);
       await draws(browser, SEVEN);
       await browser.until(`document.querySelector("#answers tbody tr:last-child td:nth-child(3)").innerText === "7"`);
       const all = await seen(browser);
@@ -97,10 +101,15 @@ try {
       await browser.until(`${step} >= ${from + 200}`, 300);
       const large = await losses(browser);
       assert(Object.values(large).every((loss) => loss < 0.5), JSON.stringify(large));
+      await said(browser, /^All four learn/);
       await browser.value(`document.getElementById("anew").click()`);
       await browser.until(`document.getElementById("status").innerText.startsWith("Ready: CPU, SIMD128")`);
       assert(await browser.value(NARROW));
       console.log(`desktop: loss × 2^-40: ${JSON.stringify(small)}, then × 1: ${JSON.stringify(large)}`);
+    });
+    await visit("?loss=some", {}, async (browser) => {
+      await ready(browser);
+      assert.equal(await text(browser, "power"), "1");
     });
     await visit("?loss=-30", { width: 360, height: 740, mobile: true }, async (browser) => {
       await ready(browser);

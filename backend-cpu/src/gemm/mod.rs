@@ -19,6 +19,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Gemm};
+#[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
 /// Steps of k between two visits to the accumulators: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
@@ -219,6 +220,7 @@ impl Cpu {
     }
 
     /// Rows `first..` of a product, whatever was in their sums.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     fn multiply<'a>(&'a self, a: Matrix<'_>, first: usize, b: &B<'a>, matrix: Matrix<'_>, sums: &mut [f32]) {
         match b {
             B::Plain(b) => {

@@ -18,7 +18,8 @@ pub struct Export {
     /// what the network reads: bytes of images, numbers of a table scaled as in training, spectra, tokens; several inputs in
     /// this order: of SSD and Faster R-CNN the picture, and of that boxes (its first answers, of anchors, are `proposed`); of
     /// speech spectra, their frames, the steps these become (half, rounded up); of translation the source, its lengths, the
-    /// target so far; of language tokens, and of biglstm what it remembers (h, c). It has one size for all.
+    /// target so far; of language tokens, and of biglstm what it remembers (h, c). It has one size for all. The entry `classes` of
+    /// its metadata, in JSON, is what it tells apart and how what it reads was made: names, means of columns, tokens.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Store weights in FP16, half as large; they are cast where they are read.
@@ -53,7 +54,9 @@ pub fn run(arguments: &Export) -> Result<(), Failure> {
         return Err(Failure::at("--size", "the network takes images of the training's size only"));
     }
     let asked = Asked { batch: usize::from(*batch), length: usize::from(*length), image, half: *half };
-    let model = applied.onnx(&asked)?;
+    let mut model = applied.onnx(&asked)?;
+    let described = serde_json::to_string(&classes).map_err(|error| Failure::file(checkpoint, error))?;
+    gradscale::onnx_metadata(&mut model, "classes", &described);
     output::write(out, &model)?;
     output::print(&format!("{}: {:.1} MB\n", out.display(), model.len() as f64 / 1e6))
 }
