@@ -647,7 +647,7 @@ DEVICE void mbarrier_wait(u32 at, u32 phase) {
         if (mbarrier(at).phase == phase) take_turns();
     }
     // Who is late goes on only when nobody else can.
-    while (current->index / WARPGROUP == late && idle < 2 * alive) take_turns();
+    while (current->index / WARPGROUP == late && idle < alive) take_turns();
 }
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     machine::ask(machine::load_of(to, from, x, y, z, full));
