@@ -15,6 +15,7 @@ values, large ones, factors of several parts) are left out, as they are on nearl
 import argparse
 import csv
 import ctypes
+import functools
 import heapq
 import pathlib
 import re
@@ -348,6 +349,8 @@ def main():
         for arch in ARCHITECTURES:
             subprocess.run([asked.program, "sources", folder / str(arch), str(arch)], check=True)
 
+        # Many cases are of one module, which takes long to compile.
+        @functools.cache
         def code_of(module, kernel, arch, files=None):
             text = (folder / str(arch) / f"{module}.cu").read_text()
             options = text.splitlines()[0].removeprefix("// ").split()
