@@ -15,6 +15,7 @@ values, large ones, factors of several parts) are left out, as they are on nearl
 import argparse
 import csv
 import ctypes
+import functools
 import heapq
 import pathlib
 import re
@@ -43,6 +44,7 @@ ATOMIC = r"ATOMS\S*"
 ROOT = r"MUFU\.(RSQ|SQRT)\S*"
 PRODUCT = r"HG?MMA\S*"
 KEEP = r"STS\.64\b"
+DIVIDE = r"MUFU\.RCP\S*"
 # What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
 # had one group of eight where there are two now.
 CASES = [
@@ -54,15 +56,22 @@ CASES = [
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
-# Products: module (the first of these names that there is), architecture, what one thread stores of a tile: epilogue tiles,
-# rounds of eight results for each. `sass.csv` has the end of the first on each architecture.
+# Products, by module and architecture, and what one thread stores of a tile. Where those that multiply store: epilogue
+# tiles, rounds for each, eights of a round. Where a group of its own stores: warps whose sums a warp takes, rounds for
+# each, eights of a round. `sass.csv` has the end of the first of each kind on each architecture.
+WAITED, APART = "end of a product with counts", "end of a product beside the next"
+LEFT = "sums of a product left to be stored"
 PRODUCTS = [
-    (["wgmma_tma_gemm_128x256", "bulk_gemm_128x256"], 90, 8, 2),
-    (["wgmma_tma_forward_128x64", "bulk_forward_128x64"], 90, 2, 2),
-    (["wgmma_tma_weight_128x64", "bulk_weight_128x64"], 90, 2, 2),
-    (["tensor_gemm_128x128"], 80, 2, 4),
-    (["tensor_gemm_128x128"], 75, 2, 4),
+    ("wgmma_tma_gemm_128x256", 90, WAITED, (8, 1, 2)),
+    ("wgmma_tma_forward_128x64", 90, APART, (2, 2, 2)),
+    ("wgmma_tma_gemm_128x128", 90, APART, (2, 4, 2)),
+    ("wgmma_tma_weight_t_128x64", 90, APART, (2, 2, 2)),
+    ("tensor_gemm_128x128", 80, WAITED, (2, 4, 1)),
+    ("tensor_gemm_128x128", 75, WAITED, (2, 4, 1)),
 ]
+# Of those by warpgroups: a thread arrives at a barrier or waits for one.
+ARRIVE = r"SYNCS\.ARRIVE\S*"
+LOOP = "inner loop of "
 
 
 class Failed(Exception):
@@ -203,28 +212,63 @@ def shortest(code, asked, none=(), start=None, ends=()):
     return best and [at for block in best for at in blocks[block]]
 
 
-def product(code, arch, tiles, rounds):
-    """Of a product: how many instructions its inner loop has, how many of them multiply, the most others between two of
-    those, and how many its end has for each result."""
+def put(times, eights, arch):
+    """What so many stores of a few eights have, with counts."""
+    return packed({STORE16: eights * times, PACK: 4 * eights * times, MOST: 7 * eights * times}, arch)
+
+
+def multiplied(code):
+    """Of a product: its inner loop, and the blocks of its first and its last multiplication."""
     loop = shortest(code, {PRODUCT: 1})
     multiplies = [at for at, line in enumerate(loop) if re.match(PRODUCT, code[line][1])]
-    between = [b - a - 1 for a, b in zip(multiplies, multiplies[1:])]
     blocks, _ = blocks_of(code)
     block_of = lambda at: next(i for i, block in enumerate(blocks) if at in block)
-    first, last = (block_of(loop[multiplies[i]]) for i in (0, -1))
+    return loop, multiplies, block_of(loop[multiplies[0]]), block_of(loop[multiplies[-1]]), blocks
+
+
+def inner(code):
+    """How many instructions a product's inner loop has, how many of them multiply, and the most others between two of
+    those."""
+    loop, multiplies, *_ = multiplied(code)
+    return len(loop), len(multiplies), max((b - a - 1 for a, b in zip(multiplies, multiplies[1:])), default=0)
+
+
+def waited(code, arch, tiles, rounds, eights):
+    """How many instructions a product's end has for each result where those that multiply store."""
+    _, _, first, last, blocks = multiplied(code)
     # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What an
     # epilogue tile more adds is once round the loop over them; where that was unrolled, what the second adds.
-    eight = lambda times: packed({STORE16: times, PACK: 4 * times, MOST: 7 * times}, arch)
-    kept = {**eight(1), KEEP: 4 * rounds}
-    inner, again = shortest(code, eight(1), [ATOMIC]), shortest(code, kept, [ATOMIC])
-    one = shortest(code, kept if again else eight(1), [ATOMIC], last, {first, -1})
-    two = None if again else shortest(code, eight(2), [ATOMIC], last, {first, -1})
-    count = None
-    if one and inner and (again or two):
-        more = len(again) if again else len(two) - len(one)
-        whole = len(one) - len(blocks[last]) + (tiles - 1) * more
-        count = (whole + (rounds - 1) * tiles * len(inner)) / (8 * tiles * rounds)
-    return len(loop), len(multiplies), max(between, default=0), count
+    kept = {**put(1, eights, arch), KEEP: 4 * rounds * eights}
+    once, again = shortest(code, put(1, eights, arch), [ATOMIC]), shortest(code, kept, [ATOMIC])
+    one = shortest(code, kept if again else put(1, eights, arch), [ATOMIC], last, {first, -1})
+    two = None if again else shortest(code, put(2, eights, arch), [ATOMIC], last, {first, -1})
+    if not one or not once or not (again or two):
+        return None
+    more = len(again) if again else len(two) - len(one)
+    whole = len(one) - len(blocks[last]) + (tiles - 1) * more
+    return (whole + (rounds - 1) * tiles * len(once)) / (8 * eights * tiles * rounds)
+
+
+def apart(code, arch, partners, rounds, eights):
+    """The same of warps that only store: rounds of the loops over eights, over the warps whose sums they take and over
+    tiles, in each other. A tile is found by divisions, a warp's sums are given back at a barrier."""
+    stored = put(1, eights, arch)
+    kinds = [stored, {**stored, ARRIVE: 1}, {**stored, DIVIDE: 1}]
+    once, partner, tile = (shortest(code, kind, [ATOMIC]) for kind in kinds)
+    if not once or not partner or not tile:
+        return None
+    whole = len(tile) + (partners - 1) * len(partner) + partners * (rounds - 1) * len(once)
+    return whole / (8 * eights * partners * rounds)
+
+
+def left(code, partners, rounds, eights):
+    """How many instructions threads that multiply have for each result from a tile's last products to the next tile's
+    first, where others store: they give back the last two stages and hand over their sums."""
+    _, _, first, last, blocks = multiplied(code)
+    # Half as many threads store as multiply.
+    results = 8 * eights * partners * rounds // 2
+    way = shortest(code, {KEEP: results // 2, ARRIVE: 3}, [ATOMIC], last, {first})
+    return way and (len(way) - len(blocks[last])) / results
 
 
 def with_files(source, files):
@@ -278,10 +322,9 @@ def write(rows, products, commit, old):
     lines = [f"Of {commit}; in brackets those of {old}, before values were observed eight at a time.", ""]
     lines += ["| instructions an element | " + " | ".join(f"sm_{arch}" for arch in ARCHITECTURES) + " |"]
     lines += ["|---|" + "---|" * len(ARCHITECTURES)]
-    for what in dict.fromkeys(what for what, *_ in rows):
-        here = {arch: (now, was) for name, arch, now, was in rows if name == what}
-        cells = [f"{here[arch][0]} ({here[arch][1]})" if arch in here else "" for arch in ARCHITECTURES]
-        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    for what in dict.fromkeys(what for what, *_ in rows if not what.startswith(LOOP)):
+        here = {arch: f"{now} ({was})" if was else now for name, arch, now, was in rows if name == what}
+        lines.append(f"| {what} | " + " | ".join(here.get(arch, "") for arch in ARCHITECTURES) + " |")
     lines += ["", "| product | inner loop | of them multiply | most others between two |", "|---|---|---|---|"]
     lines += [f"| {module}, sm_{arch} | {loop} | {count} | {most} |" for module, arch, loop, count, most in products]
     text = README.read_text()
@@ -306,6 +349,8 @@ def main():
         for arch in ARCHITECTURES:
             subprocess.run([asked.program, "sources", folder / str(arch), str(arch)], check=True)
 
+        # Many cases are of one module, which takes long to compile.
+        @functools.cache
         def code_of(module, kernel, arch, files=None):
             text = (folder / str(arch) / f"{module}.cu").read_text()
             options = text.splitlines()[0].removeprefix("// ").split()
@@ -336,18 +381,21 @@ def main():
         if asked.show:
             return
         ended = set()
-        for names, arch, tiles, rounds in PRODUCTS:
-            module = next((name for name in names if (folder / str(arch) / f"{name}.cu").exists()), None)
-            if module is None:
-                sys.exit(f"no module {' or '.join(names)} for sm_{arch}: PRODUCTS here names what is not there")
-            loop, multiply, most, _ = product(code_of(module, None, arch), arch, tiles, rounds)
+        for module, arch, kind, sizes in PRODUCTS:
+            loop, multiply, most = inner(code_of(module, None, arch))
             products.append([module, arch, loop, multiply, most])
             print(*products[-1], flush=True)
-            if arch not in ended:
-                ended.add(arch)
-                count = lambda code: product(code, arch, tiles, rounds)[3]
-                rows.append(both("end of a product with counts", count, module, None, arch))
+            if arch == 90:
+                rows.append([LOOP + module, arch, number(loop), ""])
+            if (kind, arch) in ended:
+                continue
+            ended.add((kind, arch))
+            if kind == APART:
+                rows.append(both(LEFT, lambda code: left(code, *sizes), module, None, arch))
                 print(*rows[-1], flush=True)
+            end = apart if kind == APART else waited
+            rows.append(both(kind, lambda code: end(code, arch, *sizes), module, None, arch))
+            print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
     write(rows, products, commit.stdout.strip(), asked.before or BEFORE)
 

@@ -6,7 +6,8 @@
 //! is 128 tiles: one round on 132 multiprocessors, 97 % of it used, where tiles of 128 × 128 take two. What a tile takes
 //! in a round is the length of its sums times the slowest of three: the tensor cores, the shared memory (what copies write
 //! there and what tensor cores read, 128 bytes a clock), and the instructions of copies that threads ask for (128 a
-//! clock). Then come the results, each some instructions. Partial sums are written and read once more by one launch more.
+//! clock). Then come the results, each some instructions: while tensor cores wait, or, where a group of warps does nothing
+//! else, beside the next tile. Partial sums are written and read once more by one launch more.
 //!
 //! Only ratios matter. They are those of an H100's multiprocessor as its manual has it; no GPU has confirmed them here.
 
@@ -83,8 +84,9 @@ const FEW: u32 = 8;
 
 /// Clocks from a block's begin until its tensor cores work, and from its last product until it ends.
 const START: u64 = 1500;
-/// Results that a multiprocessor stores in a clock.
+/// Results that a multiprocessor stores in a clock, and sums that it takes into shared memory: 128 bytes.
 const RESULTS: u64 = 8;
+const LEFT: u64 = 32;
 /// Clocks of a launch, and bytes from memory for each multiprocessor in a clock.
 const LAUNCH: u64 = 4000;
 const BYTES: u64 = 16;
@@ -189,6 +191,12 @@ impl Choice {
         self.means == Means::Tma
     }
 
+    /// Whether threads that do nothing else store, so that those that multiply go on with the next tile; these also add
+    /// parts of long sums themselves (`APART` of wgmma_tma.cu).
+    pub fn stores_apart(&self) -> bool {
+        self.is_tma() && self.tile[1] <= 128
+    }
+
     /// Whether one architecture alone has it.
     pub fn is_own(&self) -> bool {
         matches!(self.means, Means::Tma | Means::Warpgroups)
@@ -238,8 +246,7 @@ impl Choice {
     /// The cut of fewest clocks among those of few splits and those that fill one, two … rounds.
     pub fn cut(&self, demand: &Demand, multiprocessors: u32) -> Cut {
         let tiles = self.tiles(demand.mnk, demand.batch).max(1);
-        // These add their sums themselves (`ADDS` of wgmma_tma.cu).
-        let in_one = if self.is_tma() && self.tile[1] <= 128 { 1 } else { demand.mnk[2].div_ceil(demand.longest) };
+        let in_one = if self.stores_apart() { 1 } else { demand.mnk[2].div_ceil(demand.longest) };
         let least = demand.least.max(in_one).max(1);
         let most = demand.most.max(least);
         let rounds = (1..=ROUNDS).map(|rounds| (rounds * self.places(multiprocessors) / tiles).clamp(least, most));
@@ -255,7 +262,7 @@ impl Choice {
         let depth = k.div_ceil(splits).next_multiple_of(DEPTH).max(DEPTH);
         let splits = k.div_ceil(depth).max(1);
         let tiles = u64::from(self.tiles(demand.mnk, demand.batch)) * u64::from(splits);
-        let end = START + u64::from(self.tile[0] * self.tile[1]) / RESULTS;
+        let results = u64::from(self.tile[0] * self.tile[1]);
         let sum = u64::from(depth / DEPTH) * self.stage();
         // Blocks that leave the tensor cores waiting alone: two warps keep one of the four busy.
         let together = match self.means {
@@ -266,6 +273,13 @@ impl Choice {
         // Parts are written and read.
         let bytes = 8 * u64::from(splits) * demand.results() as u64;
         let again = if splits == 1 { 0 } else { LAUNCH + bytes / (BYTES * u64::from(multiprocessors)) };
-        Cut { splits, depth, clocks: rounds.max(together) * sum + rounds * end + again }
+        let clocks = if self.stores_apart() {
+            // What is stored of a tile takes no time but that of the last, unless storing takes longer than multiplying.
+            let between = (sum + results / LEFT).max(results / RESULTS);
+            START + rounds.saturating_sub(1) * between + sum + results / RESULTS
+        } else {
+            rounds.max(together) * sum + rounds * (START + results / RESULTS)
+        };
+        Cut { splits, depth, clocks: clocks + again }
     }
 }

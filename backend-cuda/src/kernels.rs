@@ -69,7 +69,7 @@ impl Module {
         let files = || core::iter::once(&machine).chain(self.files);
         let words = |file: &File| file.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let used: HashSet<&str> = files().flat_map(words).collect();
-        let own = [("THREADS", self.threads), ("BLOCKS", self.blocks)];
+        let own = [("THREADS", self.threads), ("BLOCKS", self.blocks), ("SHARED_TOTAL", self.shared)];
         let mut text = String::new();
         // Those that the module names: a number that another operator brings along changes no text here, so that
         // what was compiled for it stays valid.

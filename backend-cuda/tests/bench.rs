@@ -74,7 +74,8 @@ fn a_product_on_an_h100() {
         size: [4096.0; 3],
         tile: [128.0, 256.0],
         part: [64.0, 256.0],
-        epilogue: 8.0,
+        inner: 0.0,
+        epilogue: [8.0, 0.0],
         cut: false,
         memory: 6.0 * 4096.0 * 4096.0,
     };
@@ -89,6 +90,16 @@ fn a_product_on_an_h100() {
     let narrow = Product { tile: [128.0, 64.0], part: [64.0, 64.0], ..product };
     let expected = gpu.expect(&narrow.work(gpu));
     assert!(near(expected.shared, expected.tensor), "{expected:?}");
+    // Eight warps of 32 instructions, four at a time, are 64 of the 1024 clocks for 64 of k.
+    let counted = gpu.expect(&Product { inner: 32.0, ..product }.work(gpu));
+    assert!(near(counted.issue - 2048.0 / 67_584.0, 64.0 / 1024.0 * counted.tensor), "{counted:?}");
+    // Stored beside the next tile's products only the end of the last tile takes time.
+    let hidden = gpu.expect(&Product { epilogue: [1.0, 8.0], ..product }.work(gpu));
+    assert!(near(hidden.seconds, (4.0 * (65_536.0 + 256.0) + 2048.0) / 1.83e9), "{hidden:?}");
+    // Where sums are short, storing takes longer than multiplying.
+    let short = Product { size: [4096.0, 4096.0, 64.0], epilogue: [1.0, 8.0], ..product };
+    let expected = gpu.expect(&Work { memory: 0.0, ..short.work(gpu) });
+    assert!(near(expected.seconds, (3.0 * 2048.0 + 4.0 * 256.0 + 2048.0) / 1.83e9), "{expected:?}");
     // Cut, 25 tiles keep all multiprocessors busy.
     let weight = Product { size: [3136.0, 64.0, 1e6], cut: true, ..narrow };
     let [whole, cut] = [weight, Product { cut: false, ..weight }].map(|p| gpu.expect(&p.work(gpu)).seconds);

@@ -217,6 +217,20 @@ class Instructions(unittest.TestCase):
         # From the first block to the end of the kernel.
         self.assertEqual(len(self.words({sass.STORE16: 1}, start=0, ends={-1})), 9)
 
+    def test_loops_in_each_other(self):
+        # Over tiles (5 instructions more), over warps whose sums are taken (4 more), over pairs of eights (26).
+        store = ["VIMNMX3.U32 R1, R2, R3, R4, PT"] * 14 + ["F2FP.F16.F32.PACK_AB R1, R2, R3"] * 8 + ["STG.E.128 [R2.64], R4"] * 2
+        lines = ["HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "@P0 BRA `(.L_x_0)", ".L_x_1:", "MUFU.RCP R1, R2", "IADD3 R1, R1, R2, R3"]
+        lines += [".L_x_2:", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R1", "IADD3 R1, R1, R2, R3", ".L_x_3:", "LDS.128 R4, [R1]"]
+        lines += [*store, "@P1 BRA `(.L_x_3)", "SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR4], RZ", "@P2 BRA `(.L_x_2)"]
+        lines += ["IADD3 R1, R1, R2, R3", "NOP", "@P3 BRA `(.L_x_1)", "EXIT"]
+        text = [line if line.startswith(".L") else f"        /*0000*/ {line} ;" for line in [".L_x_0:", *lines]]
+        code = sass.instructions("\n".join(['\t.section\t.text.kernel,"ax",@progbits', *text]))["kernel"]
+        self.assertEqual(sass.inner(code), (2, 1, 0))
+        rounds, eights, warps = 3, 2, 2
+        whole = 5 + warps * (4 + rounds * 26)
+        self.assertAlmostEqual(sass.apart(code, 90, warps, rounds, eights), whole / (8 * eights * warps * rounds))
+
     def test_files_of_before_take_the_place_of_those_of_now(self):
         source = '// -arch\n#define A 1u\n#line 1 "ptx.cuh"\nint now;\n#line 1 "unary.cu"\nint mine;\n'
         found = sass.with_files(source, lambda name, own: "int then;\n" if name == "ptx.cuh" else own)

@@ -92,8 +92,11 @@ pub struct Product {
     /// Rows and columns of a block's tile, and of the part of it for which operands are read from shared memory.
     pub tile: [f64; 2],
     pub part: [f64; 2],
-    /// Instructions for each result at the end.
-    pub epilogue: f64,
+    /// Instructions of the inner loop, a warp and 64 of k, which has 16 rows of a tile.
+    pub inner: f64,
+    /// Instructions for each result at the end: those that the tensor cores wait for, and those of warps that do nothing
+    /// else, beside the products of the next tile.
+    pub epilogue: [f64; 2],
     /// Whether long sums are cut, so that every multiprocessor has some of them; elsewhere one without a tile waits for
     /// the others.
     pub cut: bool,
@@ -108,9 +111,12 @@ impl Product {
         let tiles = (m / rows).ceil() * (n / columns).ceil();
         let rounds = (tiles / gpu.multiprocessors).ceil() * gpu.multiprocessors;
         let padded = if self.cut { tiles } else { rounds } * rows * columns;
+        let [waited, beside] = self.epilogue;
+        // Beside the last tile of a multiprocessor nothing is multiplied any more.
+        let last = padded.min(gpu.multiprocessors * rows * columns);
         Work {
-            instructions: 0.0,
-            alone: padded * self.epilogue / 32.0,
+            instructions: padded / (16.0 * columns) * (k / 64.0) * self.inner + (padded - last) * beside / 32.0,
+            alone: (padded * waited + last * beside) / 32.0,
             // Of each part, for each of k, its rows and its columns.
             shared: padded * k * 2.0 * (part_rows + part_columns) / (part_rows * part_columns),
             memory: self.memory,

@@ -69,7 +69,7 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
         let times = bench.medians(works)?;
         let speed = |seconds: f64| format!("{:.1} TFLOP/s", 2.0 * f64::from(size).powi(3) / seconds / 1e12);
         let (with, without) = (times[0], times[1]);
-        let work = asked(bench, [f64::from(size); 3], 6.0 * len as f64, 256.0, false);
+        let work = asked(bench, By::Largest, [f64::from(size); 3], 6.0 * len as f64, false);
         bench.line_of(
             &format!("{name}: statistics on / off"),
             speed(with),
@@ -90,13 +90,36 @@ pub fn gemm(bench: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a product asks of the device, in tiles of 128 rows and so many columns where warpgroups multiply: those of 64 rows
-/// read their operands from shared memory. Elsewhere warps of 64 × 32 do, in tiles of 128 × 128.
-fn asked(bench: &Bench<'_>, size: [f64; 3], memory: f64, columns: f64, cut: bool) -> Option<model::Work> {
+/// Which kernel by warpgroups makes a product: tiles of 256 columns; of 64, whose end is beside the next tile's products;
+/// of 64, with operands that threads bring.
+#[derive(Clone, Copy)]
+enum By {
+    Largest,
+    Narrow,
+    NarrowOfThreads,
+}
+
+/// What a product asks of the device, in tiles of 128 rows where warpgroups multiply: those of 64 rows read their operands
+/// from shared memory. Elsewhere warps of 64 × 32 do, in tiles of 128 × 128. Instructions of loops whose threads also bring
+/// operands are not counted.
+fn asked(bench: &Bench<'_>, by: By, size: [f64; 3], memory: f64, cut: bool) -> Option<model::Work> {
     let arch = bench.device.gpu().arch();
-    let epilogue = model::instructions("end of a product with counts", arch)?;
-    let (tile, part) = if arch == 90 { ([128.0, columns], [64.0, columns]) } else { ([128.0, 128.0], [64.0, 32.0]) };
-    Some(Product { size, tile, part, epilogue, cut, memory }.work(bench.figures()?))
+    let count = |what: &str| model::instructions(what, arch);
+    let end = "end of a product with counts";
+    let (tile, part, inner, epilogue) = match by {
+        _ if arch != 90 => ([128.0, 128.0], [64.0, 32.0], 0.0, [count(end)?, 0.0]),
+        By::Largest => {
+            let inner = count("inner loop of wgmma_tma_gemm_128x256")?;
+            ([128.0, 256.0], [64.0, 256.0], inner, [count(end)?, 0.0])
+        }
+        By::Narrow => {
+            let inner = count("inner loop of wgmma_tma_forward_128x64")?;
+            let epilogue = [count("sums of a product left to be stored")?, count("end of a product beside the next")?];
+            ([128.0, 64.0], [64.0, 64.0], inner, epilogue)
+        }
+        By::NarrowOfThreads => ([128.0, 64.0], [64.0, 64.0], 0.0, [count(end)?, 0.0]),
+    };
+    Some(Product { size, tile, part, inner, epilogue, cut, memory }.work(bench.figures()?))
 }
 
 /// The convolutions of SegNetBasic, batch 12 of 360 × 480, width 64.
@@ -150,7 +173,8 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
                 Pass::Weight => [taps * channels, 64.0, pixels],
             };
             let memory = 2.0 * pixels * (64.0 + channels);
-            let work = asked(bench, size, memory, 64.0, pass == Pass::Weight).map(|work| (work, times[0]));
+            let by = if c % 64 == 0 { By::Narrow } else { By::NarrowOfThreads };
+            let work = asked(bench, by, size, memory, pass == Pass::Weight).map(|work| (work, times[0]));
             let ratio = Some(times[1] / times[0]);
             bench.line_of(&format!("{name}: statistics on / off"), speed(times[0]), speed(times[1]), ratio, work);
         }

@@ -3,8 +3,8 @@
 // lanes, exact to the bit.
 //
 // What hardware leaves open is made unfriendly here: shared memory starts as NaN, blocks and threads take turns from
-// the first or from the last, copies that run beside the threads arrive only when they are waited for, tensor cores
-// round their sums toward zero.
+// the first or from the last, one group of warps is later than all others at barriers in memory, copies that run beside
+// the threads arrive only when they are waited for, tensor cores round their sums toward zero.
 
 #include <array>
 #include <cmath>
@@ -50,7 +50,7 @@ struct alignas(8) Words2 {
 
 namespace machine {
 
-constexpr u32 MOST_THREADS = 1024, WARP = 32;
+constexpr u32 MOST_THREADS = 1024, WARP = 32, WARPGROUP = 128;
 constexpr size_t STACK = 128 * 1024, SHARED_MEMORY = 232448;
 
 struct Copy {
@@ -86,8 +86,11 @@ struct Meeting {
 struct alignas(1024) Cta {
     u8 shared[SHARED_MEMORY];
     u32 at[3], alive;
-    Meeting all, consumers;
+    Meeting all, storers;
     std::vector<u8> variables;
+    // Registers of a thread in each group of four warps, and those that groups gave back.
+    Meeting groups[MOST_THREADS / WARPGROUP];
+    u32 registers[MOST_THREADS / WARPGROUP], free_registers;
 };
 
 static Fiber fibers[MOST_THREADS], host;
@@ -97,6 +100,8 @@ static Cta ctas[CLUSTER];
 static Meeting cluster;
 static u32 threads, alive, idle;
 static bool backwards;
+// The group of four warps that is late in this launch, or one that there is not.
+static u32 late;
 static u32 grid[3];
 static const void* parameters;
 static void (*kernel)(const void*);
@@ -135,12 +140,15 @@ static inline void go(Fiber* to) {
     change(from, to);
 }
 
+// Something that no device does.
+[[noreturn]] static inline void wrong(const char* what) {
+    const u32* at = own().at;
+    fprintf(stderr, "emulation: thread %u %s (block %u %u %u)\n", current->index, what, at[0], at[1], at[2]);
+    abort();
+}
+
 static inline void take_turns() {
-    if (++idle > 64 * MOST_THREADS) {
-        const u32* at = own().at;
-        fprintf(stderr, "emulation: thread %u waits for ever (block %u %u %u)\n", current->index, at[0], at[1], at[2]);
-        abort();
-    }
+    if (++idle > 64 * MOST_THREADS) wrong("waits for ever");
     if (current->next != current) go(current->next);
 }
 
@@ -200,7 +208,14 @@ static void run_blocks(bool reversed) {
     const u32 all = alive = threads * CLUSTER;
     idle = 0;
     cluster = {};
-    for (Cta& cta : ctas) cta.alive = threads, cta.all = cta.consumers = {};
+    for (Cta& cta : ctas) {
+        cta.alive = threads, cta.all = cta.storers = {};
+        cta.free_registers = 0;
+        for (u32 group = 0; group < threads / WARPGROUP; group++) {
+            cta.groups[group] = {};
+            cta.registers[group] = 65536 / threads / 8 * 8;
+        }
+    }
     backwards = reversed;
     memset(warps, 0, sizeof warps);
     for (u32 t = 0; t < all; t++) {
@@ -220,7 +235,8 @@ static void run_blocks(bool reversed) {
 // Runs a grid, blocks in one order or the other.
 static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
     static u32 launches;
-    bool reversed = (launches++ & 1) != 0;
+    bool reversed = (launches & 1) != 0;
+    late = launches++ / 2 % (block / WARPGROUP + 1);
     if (block * CLUSTER > MOST_THREADS || block % WARP != 0 || shared_bytes > SHARED_MEMORY) abort();
     if (blocks[0] % CLUSTER != 0) abort();
     threads = block;
@@ -344,8 +360,8 @@ static inline void cp_async_arrives(u32 last_group) {
 DEVICE Words4 load_once(const void* at) { return *static_cast<const Words4*>(at); }
 
 DEVICE u32 thread_index() { return machine::current->index; }
-#if defined(CONSUMERS)
-DEVICE u32 thread_count() { return CONSUMERS; }
+#if defined(STORERS)
+DEVICE u32 thread_count() { return STORERS; }
 #else
 DEVICE u32 thread_count() { return machine::threads; }
 #endif
@@ -357,8 +373,8 @@ DEVICE u32 blocks_y() { return machine::grid[1]; }
 DEVICE u32 blocks_z() { return machine::grid[2]; }
 
 DEVICE void block_barrier() { machine::meet_in(machine::own().all, machine::own().alive); }
-#if defined(CONSUMERS)
-DEVICE void barrier() { machine::meet_in(machine::own().consumers, CONSUMERS); }
+#if defined(STORERS)
+DEVICE void barrier() { machine::meet_in(machine::own().storers, STORERS); }
 #else
 DEVICE void barrier() { block_barrier(); }
 #endif
@@ -496,7 +512,7 @@ DEVICE void wgmma_mma_async(float (&d)[eights][4], u64 a, u64 b) {
 }
 DEVICE void wgmma_wait_but_one() { machine::meet(); }
 
-#if defined(CONSUMERS)
+#if defined(STORERS)
 // Barriers in memory, in their 8 bytes; what TMA loads arrives as late as it may in one launch, at once in the next.
 
 namespace machine {
@@ -566,15 +582,18 @@ static inline void ask(Load load) {
         loads.push_back(std::move(load));
     }
 }
-static inline Mbarrier& mbarrier(u64* at) { return *reinterpret_cast<Mbarrier*>(at); }
-// The same place in the memory of another block of the cluster.
-static inline u64* in_block(u64* at, u32 cta) {
-    return reinterpret_cast<u64*>(ctas[cta].shared + (reinterpret_cast<u8*>(at) - own().shared));
+// By its shared address in a block of the cluster.
+static inline Mbarrier& mbarrier_in(u32 at, u32 cta) { return *reinterpret_cast<Mbarrier*>(ctas[cta].shared + at); }
+static inline Mbarrier& mbarrier(u32 at) { return mbarrier_in(at, current->cta); }
+static inline void arrive(Mbarrier& mbarrier) {
+    if (mbarrier.pending == 0) wrong("arrives where enough have");
+    mbarrier.pending -= 1;
+    look(mbarrier);
 }
-static inline Load load_to(void* to, const TensorMap& from, u64* full) {
+static inline Load load_to(void* to, const TensorMap& from, u32 full) {
     return {current->cta, static_cast<u64>(static_cast<u8*>(to) - own().shared), &from, {}, &mbarrier(full)};
 }
-static inline Load load_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+static inline Load load_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     Load load = load_to(to, from, full);
     for (u32 k = 0; k < from.box[2]; k++) {
         for (u32 j = 0; j < from.box[1]; j++) load.lines.push_back({x, y + j, z + k, 0});
@@ -583,21 +602,38 @@ static inline Load load_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z,
 }
 }  // namespace machine
 
-DEVICE void setmaxnreg_dec() {}
-DEVICE void setmaxnreg_inc() {}
-DEVICE void mbarrier_init(u64* at, u32 threads) {
+// `sync.aligned` of four warps: none of their threads goes on before all have come so far.
+namespace machine {
+static inline void change_registers(u32 wanted, bool more) {
+    Cta& cta = own();
+    const u32 group = current->index / WARPGROUP;
+    u32& have = cta.registers[group];
+    meet_in(cta.groups[group], WARPGROUP);
+    if (current->index % WARPGROUP == 0) {
+        if (wanted % 8 != 0 || wanted < 24 || wanted > 256) wrong("asks for registers that cannot be");
+        if (more ? wanted < have : wanted > have) wrong("changes its registers the wrong way");
+        if (!more) cta.free_registers += have - wanted;
+        while (more && cta.free_registers < wanted - have) take_turns();
+        if (more) cta.free_registers -= wanted - have;
+        have = wanted;
+    }
+    meet_in(cta.groups[group], WARPGROUP);
+}
+}  // namespace machine
+template <u32 registers>
+DEVICE void setmaxnreg_dec() { machine::change_registers(registers, false); }
+template <u32 registers>
+DEVICE void setmaxnreg_inc() { machine::change_registers(registers, true); }
+DEVICE void mbarrier_init(u32 at, u32 threads) {
     machine::mbarrier(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
 }
 DEVICE void fence_mbarrier_init() {}
-DEVICE void mbarrier_arrive(u64* at) {
-    machine::mbarrier(at).pending -= 1;
-    machine::look(machine::mbarrier(at));
-}
-DEVICE void mbarrier_arrive_expect_tx(u64* at, u32 bytes) {
+DEVICE void mbarrier_arrive(u32 at) { machine::arrive(machine::mbarrier(at)); }
+DEVICE void mbarrier_arrive_expect_tx(u32 at, u32 bytes) {
     machine::mbarrier(at).bytes += static_cast<int32_t>(bytes);
     mbarrier_arrive(at);
 }
-DEVICE void mbarrier_wait(u64* at, u32 phase) {
+DEVICE void mbarrier_wait(u32 at, u32 phase) {
     using namespace machine;
     while (mbarrier(at).phase == phase) {
         for (size_t i = 0; i < loads.size();) {
@@ -610,25 +646,27 @@ DEVICE void mbarrier_wait(u64* at, u32 phase) {
         }
         if (mbarrier(at).phase == phase) take_turns();
     }
+    // Who is late goes on only when nobody else can.
+    while (current->index / WARPGROUP == late && idle < alive) take_turns();
 }
-DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     machine::ask(machine::load_of(to, from, x, y, z, full));
 }
 #if CLUSTER > 1
 DEVICE u32 cluster_rank() { return machine::current->cta; }
 DEVICE void cluster_barrier() { machine::meet_in(machine::cluster, machine::alive); }
-DEVICE void mbarrier_arrive_in(u64* at, u32 block) { mbarrier_arrive(machine::in_block(at, block)); }
-DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void mbarrier_arrive_in(u32 at, u32 block) { machine::arrive(machine::mbarrier_in(at, block)); }
+DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     for (u32 cta = 0; cta < CLUSTER; cta++) {
         machine::Load load = machine::load_of(to, from, x, y, z, full);
         load.cta = cta;
-        load.full = &machine::mbarrier(machine::in_block(full, cta));
+        load.full = &machine::mbarrier_in(full, cta);
         machine::ask(std::move(load));
     }
 }
 #endif
 DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
-                        u64* full) {
+                        u32 full) {
     machine::Load load = machine::load_to(to, from, full);
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],
                              static_cast<int64_t>(from.sizes[2]) - 1 + from.last[1]};

@@ -95,7 +95,7 @@ fn every_cut_is_whole_and_nearly_the_best() {
             assert!(depth % 64 == 0 && splits * depth >= k && (splits - 1) * depth < k, "{shape:?}: {cut:?}");
             let least = k.div_ceil(demand.longest);
             assert!(splits <= demand.most.max(least), "{shape:?}: {cut:?} of {demand:?}");
-            assert!(depth <= demand.longest || (way.is_tma() && way.tile[1] <= 128), "{shape:?}: {cut:?}");
+            assert!(depth <= demand.longest || way.stores_apart(), "{shape:?}: {cut:?}");
             let all = (least.max(1)..=demand.most.max(least)).take(600);
             let fewest = all.map(|splits| way.cut_in(splits, &demand, multiprocessors).clocks).min();
             assert!(fewest.is_none_or(|fewest| 10 * clocks <= 11 * fewest), "{shape:?}: {cut:?}, {fewest:?}");

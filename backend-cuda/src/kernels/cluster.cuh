@@ -18,19 +18,19 @@ DEVICE void cluster_barrier() {
 }
 // Arrives at the barrier that stands at the same place in another block. What this thread wrote need not be seen there,
 // only what it read be done: a release over the cluster would be a fence of all memory each time.
-DEVICE void mbarrier_arrive_in(u64* at, u32 block) {
+DEVICE void mbarrier_arrive_in(u32 at, u32 block) {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(shared_address(at)),
+        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(at),
         "r"(block)
         : "memory");
 }
 // As `tma_load`, to the same place in every block of the cluster; its bytes count for the barrier of each.
-DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::
             "r"(shared_address(to)),
-        "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "h"((u16)((1 << CLUSTER) - 1))
+        "l"(&from), "r"(full), "r"(x), "r"(y), "r"(z), "h"((u16)((1 << CLUSTER) - 1))
         : "memory");
 }
 #endif

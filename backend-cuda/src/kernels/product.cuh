@@ -167,48 +167,74 @@ DEVICE u32 b_start(const Product& p, const Side& n, u32 column, u32 k, u32 end_k
     return column < p.n && k < end_k ? b_at(p, b_of_k(p, k), n) : NOWHERE;
 }
 
-// Results of a warp on their way out: `rows` lines of `vec8s` times eight, from (m0, n0) on. Where sums are cut they go
-// to their split's partial sums, else to y.
+// Where result (m, n) lies in y.
+DEVICE u64 y_at(const Product& p, u32 z, u32 m, u32 n) { return (u64)z * p.y_stride + (u64)m * p.y_lead + n; }
+
+// Eight results of which the first is (m, n), to y, or where sums are cut to their split's partial sums; what lies outside
+// is left out.
+DEVICE void store_vec8(const Product& p, u32 z, u32 split, u32 m, u32 n, const float* from, const Epilogue& e, Seen& seen) {
+    if (m >= p.m || n >= p.n) return;
+    const bool whole = p.splits == 1;
+    const u64 at = y_at(p, z, m, n);
+    if (whole && p.wide) {
+        float v[8];
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = from[j];
+        // Asked once for all eight.
+        if (p.bias != 0) {
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, n + j);
+        }
+        put8(p.y, e, seen, at, v);
+        return;
+    }
+    float* partials = p.partials + (((u64)split * p.batch + z) * p.m + m) * p.n + n;
+    const u32 there = p.n - n < 8 ? p.n - n : 8;
+    if (!whole && p.n % 4 == 0) {
+        // Aligned fours: a warp's lines fill their sectors.
+#pragma unroll 1
+        for (u32 j = 0; j < there; j += 4) {
+            const Words4 four = {bits_of(from[j]), bits_of(from[j + 1]), bits_of(from[j + 2]), bits_of(from[j + 3])};
+            *(Words4*)(partials + j) = four;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (u32 j = 0; j < there; j++) {
+        if (whole) {
+            put(p.y, e, seen, at + j, from[j] + bias_at(p, z, n + j));
+        } else {
+            partials[j] = from[j];
+        }
+    }
+}
+
+// Two such, the second so many rows further down, and so much further in memory. Where both go to y whole they go
+// together: a warp that has its scheduler for itself then waits half as often.
+DEVICE void store_two_vec8s(const Product& p, u32 z, u32 split, u32 m, u32 n, const float* from, u32 down, u32 further,
+                            const Epilogue& e, Seen& seen) {
+    if (p.splits == 1 && p.wide && m + down < p.m && n < p.n) {
+        float v[16];
+#pragma unroll
+        for (u32 j = 0; j < 16; j++) v[j] = from[j / 8 * further + j % 8];
+        if (p.bias != 0) {
+#pragma unroll
+            for (u32 j = 0; j < 16; j++) v[j] += bias_at(p, z, n + j % 8);
+        }
+        const u64 at[2] = {y_at(p, z, m, n), y_at(p, z, m + down, n)};
+        put8s(p.y, e, seen, at, v);
+        return;
+    }
+#pragma unroll 1
+    for (u32 i = 0; i < 2; i++) store_vec8(p, z, split, m + i * down, n, from + i * further, e, seen);
+}
+
+// Results of a warp on their way out: `rows` lines of `vec8s` times eight, from (m0, n0) on.
 DEVICE void store_epilogue_tile(const Product& p, u32 z, u32 split, u32 m0, u32 n0, const float* tile, u32 line, u32 rows,
                                 u32 vec8s, const Epilogue& e, Seen& seen) {
-    const bool whole = p.splits == 1;
 #pragma unroll 1
     for (u32 i = thread_index() % 32; i < rows * vec8s; i += 32) {
         const u32 row = i / vec8s, column = i % vec8s * 8;
-        const u32 m = m0 + row, n = n0 + column;
-        if (m >= p.m || n >= p.n) continue;
-        const float* from = tile + row * line + column;
-        const u64 at = (u64)z * p.y_stride + (u64)m * p.y_lead + n;
-        if (whole && p.wide) {
-            float v[8];
-#pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = from[j];
-            // Asked once for all eight.
-            if (p.bias != 0) {
-#pragma unroll
-                for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, n + j);
-            }
-            put8(p.y, e, seen, at, v);
-            continue;
-        }
-        float* partials = p.partials + (((u64)split * p.batch + z) * p.m + m) * p.n + n;
-        const u32 there = p.n - n < 8 ? p.n - n : 8;
-        if (!whole && p.n % 4 == 0) {
-            // Aligned fours: a warp's lines fill their sectors.
-#pragma unroll 1
-            for (u32 j = 0; j < there; j += 4) {
-                const Words4 four = {bits_of(from[j]), bits_of(from[j + 1]), bits_of(from[j + 2]), bits_of(from[j + 3])};
-                *(Words4*)(partials + j) = four;
-            }
-            continue;
-        }
-#pragma unroll 1
-        for (u32 j = 0; j < there; j++) {
-            if (whole) {
-                put(p.y, e, seen, at + j, from[j] + bias_at(p, z, n + j));
-            } else {
-                partials[j] = from[j];
-            }
-        }
+        store_vec8(p, z, split, m0 + row, n0 + column, tile + row * line + column, e, seen);
     }
 }

@@ -107,18 +107,21 @@ macro_rules! wgmma_128x64 {
     };
 }
 
-/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster.
+/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster; how many threads store,
+/// and how many columns of a tile lie in shared memory for that: threads that do nothing else, and all columns, or those
+/// that multiply, and some.
 macro_rules! wgmma_tma {
-    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal) => {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal,
+        $threads:literal, $storers:literal, $columns:literal) => {
         Kernel {
             module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages),
-                    ("CONSUMERS", 2 * $m), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
-                threads: 2 * $m + 128,
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("MULTIPLIERS", 2 * $m),
+                    ("STORERS", $storers), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
+                threads: $threads,
                 blocks: 1,
-                // Stages of both operands, 64 of k, with two barriers each; 16 × 32 results of each warp on their way
-                // out, in the larger of their layouts.
-                shared: $stages * (128 * ($m + $n) + 2 * 8) + $m / 16 * 32 * 20 * 4,
+                // Stages of both operands, 64 of k; results of each warp on their way out, in the larger of their
+                // layouts; two barriers for each of these.
+                shared: $stages * (128 * ($m + $n) + 16) + $m / 16 * ($columns * 20 * 4 + 16),
                 arch: [90, 90],
                 ..Module::new(
                     concat!("wgmma_tma_", $name, "_", $tile),
@@ -130,6 +133,7 @@ macro_rules! wgmma_tma {
                         ROLES,
                         STAGES,
                         file!("tma.cuh"),
+                        file!("hand_over.cuh"),
                         file!("wgmma_tma.cu"),
                     ],
                 )
@@ -138,20 +142,24 @@ macro_rules! wgmma_tma {
         }
     };
 }
-macro_rules! wgmma_tmas {
+macro_rules! wgmma_tma_128x128 {
     ($name:literal, $layout:tt) => {
-        [wgmma_tma!($name, $layout, "128x256", 128, 256, 4, 2), wgmma_tma!($name, $layout, "128x128", 128, 128, 6, 1)]
-    };
-}
-
-macro_rules! wgmma_tma_convolutions {
-    ($name:literal, $layout:tt) => {
-        [wgmma_tma!($name, $layout, "128x128", 128, 128, 6, 1), wgmma_tma_128x64!($name, $layout)]
+        wgmma_tma!($name, $layout, "128x128", 128, 128, 4, 1, 512, 128, 128)
     };
 }
 macro_rules! wgmma_tma_128x64 {
     ($name:literal, $layout:tt) => {
-        wgmma_tma!($name, $layout, "128x64", 128, 64, 8, 1)
+        wgmma_tma!($name, $layout, "128x64", 128, 64, 7, 1, 512, 128, 64)
+    };
+}
+macro_rules! wgmma_tmas {
+    ($name:literal, $layout:tt) => {
+        [wgmma_tma!($name, $layout, "128x256", 128, 256, 4, 2, 384, 256, 32), wgmma_tma_128x128!($name, $layout)]
+    };
+}
+macro_rules! wgmma_tma_convolutions {
+    ($name:literal, $layout:tt) => {
+        [wgmma_tma_128x128!($name, $layout), wgmma_tma_128x64!($name, $layout)]
     };
 }
 

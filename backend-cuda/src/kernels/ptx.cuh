@@ -36,9 +36,9 @@ DEVICE Words4 load_once(const void* at) {
 }
 
 DEVICE u32 thread_index() { return threadIdx.x; }
-#if defined(CONSUMERS)
-// The threads that multiply; the others bring operands and never meet these.
-DEVICE u32 thread_count() { return CONSUMERS; }
+#if defined(STORERS)
+// The first threads of a block, which end in the store; the others never meet these.
+DEVICE u32 thread_count() { return STORERS; }
 #else
 DEVICE u32 thread_count() { return blockDim.x; }
 #endif
@@ -49,12 +49,12 @@ DEVICE u32 blocks_x() { return gridDim.x; }
 DEVICE u32 blocks_y() { return gridDim.y; }
 DEVICE u32 blocks_z() { return gridDim.z; }
 
-#if defined(CONSUMERS)
-DEVICE void barrier() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
+#if defined(STORERS)
+DEVICE void barrier() { asm volatile("bar.sync 1, %0;" ::"n"(STORERS) : "memory"); }
 #else
 DEVICE void barrier() { __syncthreads(); }
 #endif
-// All threads, also those that bring operands.
+// All threads, also those that store nothing.
 DEVICE void block_barrier() { __syncthreads(); }
 DEVICE void warp_barrier() { __syncwarp(); }
 // Writes before it are seen by whoever sees writes after it.

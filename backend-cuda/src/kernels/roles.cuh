@@ -27,15 +27,18 @@
 #define column_start b_start
 #endif
 
-// Floats of a warp's results on their way out: 16 rows of so many, or so many columns of 16, with room between lines so
-// that these lie in different banks.
+// Floats of a warp's results on their way out: 16 rows of so many, or so many columns of 16. Room between lines puts what
+// lanes write at once into different banks; every other four rows are moved by four floats, which does the same for what
+// they read.
 #if TRANSPOSED
 #define LINE(columns) (16 + 4)
 #define EPILOGUE_FLOATS(columns) ((columns) * LINE(columns))
 #else
-#define LINE(columns) ((columns) + 4)
+#define LINE(columns) ((columns) + 8)
 #define EPILOGUE_FLOATS(columns) (16 * LINE(columns))
 #endif
+// So many columns are stored at a time.
+#define STORE_COLUMNS 32
 
 // Rows and columns of a block's tile as its m and n.
 DEVICE Block tile_of(const Product& p, u32 number, u32 rows, u32 columns) {
@@ -47,24 +50,59 @@ DEVICE Block tile_of(const Product& p, u32 number, u32 rows, u32 columns) {
 #endif
 }
 
-// Keeps what a lane has of 16 × 8 results from column `column` on (PTX ISA, "wgmma", fragments of d).
+// Where (row, column) is kept.
 template <u32 COLUMNS_OUT>
-DEVICE void keep(float* tile, u32 column, const float (&sums)[4]) {
-    const u32 lane = thread_index() % 32;
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        const u32 r = lane / 4 + i / 2 * 8, c = column + lane % 4 * 2 + i % 2;
-        tile[TRANSPOSED ? c * LINE(COLUMNS_OUT) + r : r * LINE(COLUMNS_OUT) + c] = sums[i];
-    }
+DEVICE u32 kept_at(u32 row, u32 column) {
+#if TRANSPOSED
+    return column * LINE(COLUMNS_OUT) + row;
+#else
+    return row * LINE(COLUMNS_OUT) + (row & 4) + column;
+#endif
 }
 
-// Stores what a warp keeps: 16 rows from `row` on, so many columns from `column` on.
+// Of 16 × 8 results the first that a lane has (PTX ISA, "wgmma", fragments of d); what follows is found by constants.
+template <u32 COLUMNS_OUT>
+DEVICE float* kept_first(float* tile) {
+    const u32 lane = thread_index() % 32;
+    return tile + kept_at<COLUMNS_OUT>(lane / 4, lane % 4 * 2);
+}
+
+// Keeps what a lane has of 16 × 8 results from column `column` on.
+template <u32 COLUMNS_OUT>
+DEVICE void keep(float* tile, u32 column, const float (&sums)[4]) {
+    float* const first = kept_first<COLUMNS_OUT>(tile);
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) first[kept_at<COLUMNS_OUT>(i / 2 * 8, column + i % 2)] = sums[i];
+}
+
+// Adds it to what the same lane kept there before.
+template <u32 COLUMNS_OUT>
+DEVICE void add_kept(float* tile, u32 column, const float (&sums)[4]) {
+    float* const first = kept_first<COLUMNS_OUT>(tile);
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) first[kept_at<COLUMNS_OUT>(i / 2 * 8, column + i % 2)] += sums[i];
+}
+
+// Stores what a warp keeps, two eights of each lane at a time: 16 rows from (row, column) on.
 template <u32 COLUMNS_OUT>
 DEVICE void store_kept(const Product& p, const Block& block, u32 row, u32 column, const float* tile, const Epilogue& e,
                        Seen& seen) {
+    const u32 lane = thread_index() % 32;
 #if TRANSPOSED
-    store_epilogue_tile(p, block.z, block.split, column, row, tile, LINE(COLUMNS_OUT), COLUMNS_OUT, 2, e, seen);
+    // Both halves of a line side by side; then the line 16 columns further.
+    const u32 r = lane % 2 * 8, c = lane / 2, further = kept_at<COLUMNS_OUT>(0, 16);
+#pragma unroll 1
+    for (u32 i = 0; i < COLUMNS_OUT; i += STORE_COLUMNS) {
+        const float* from = tile + kept_at<COLUMNS_OUT>(r, c + i);
+        store_two_vec8s(p, block.z, block.split, column + c + i, row + r, from, 16, further, e, seen);
+    }
 #else
-    store_epilogue_tile(p, block.z, block.split, row, column, tile, LINE(COLUMNS_OUT), 16, COLUMNS_OUT / 8, e, seen);
+    // Four eights of a line side by side, of lines four apart, which differ in banks; then the line eight further.
+    const u32 r = lane / 8 + lane / 4 % 2 * 4, c = lane % 4 * 8, further = kept_at<COLUMNS_OUT>(8, 0);
+#pragma unroll 1
+    for (u32 i = 0; i < COLUMNS_OUT; i += STORE_COLUMNS) {
+        const float* from = tile + kept_at<COLUMNS_OUT>(r, c + i);
+        store_two_vec8s(p, block.z, block.split, row + r, column + c + i, from, 8, further, e, seen);
+    }
 #endif
 }

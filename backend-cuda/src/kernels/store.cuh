@@ -172,20 +172,23 @@ DEVICE void observe(const Epilogue& e, Seen& seen, const float (&v)[N]) {
     }
     if (e.detail < DETAIL_MOMENTS) return;
     // Added in f32 first: f64 is slow on most devices, and eight terms lose little.
-    float sums[4] = {};
 #pragma unroll
-    for (u32 j = 0; j < N; j++) {
-        if (!is_live(size[j])) continue;
-        const float log = log2_near(of_bits(size[j])) * 0.693147180559945f;
-        sums[0] += v[j];
-        sums[1] += v[j] * v[j];
-        sums[2] += log;
-        sums[3] += log * log;
+    for (u32 first = 0; first < N; first += 8) {
+        float sums[4] = {};
+#pragma unroll
+        for (u32 j = first; j < N && j < first + 8; j++) {
+            if (!is_live(size[j])) continue;
+            const float log = log2_near(of_bits(size[j])) * 0.693147180559945f;
+            sums[0] += v[j];
+            sums[1] += v[j] * v[j];
+            sums[2] += log;
+            sums[3] += log * log;
+        }
+        seen.sum += sums[0];
+        seen.square += sums[1];
+        seen.log += sums[2];
+        seen.log_square += sums[3];
     }
-    seen.sum += sums[0];
-    seen.square += sums[1];
-    seen.log += sums[2];
-    seen.log_square += sums[3];
 }
 
 // One result.
@@ -209,30 +212,48 @@ DEVICE void put(const Store& s, const Epilogue& e, Seen& seen, u64 i, float v) {
     }
 }
 
-// Eight results from `i` on, a multiple of eight.
-DEVICE void put8(const Store& s, const Epilogue& e, Seen& seen, u64 i, float (&v)[8]) {
+// Groups of eight results, each from a place on that is a multiple of eight. What one group waits for another fills.
+template <u32 GROUPS>
+DEVICE void put8s(const Store& s, const Epilogue& e, Seen& seen, const u64 (&at)[GROUPS], float (&v)[8 * GROUPS]) {
     if (s.type != TYPE_F16 && s.type != TYPE_F32) {
 #pragma unroll
-        for (u32 j = 0; j < 8; j++) put(s, e, seen, i + j, v[j]);
+        for (u32 j = 0; j < 8 * GROUPS; j++) put(s, e, seen, at[j / 8] + j % 8, v[j]);
         return;
     }
     apply(e.factor, v);
     if (s.add) {
-        float before[8];
-        load8_once(s.y, s.type, i, before);
 #pragma unroll
-        for (u32 j = 0; j < 8; j++) v[j] = before[j] + v[j];
+        for (u32 g = 0; g < GROUPS; g++) {
+            float before[8];
+            load8_once(s.y, s.type, at[g], before);
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) v[8 * g + j] = before[j] + v[8 * g + j];
+        }
     }
     if (e.detail != 0) observe(e, seen, v);
     if (s.type == TYPE_F16) {
-        Words4 words = {halves_of(v[0], v[1]), halves_of(v[2], v[3]), halves_of(v[4], v[5]), halves_of(v[6], v[7])};
-        *(Words4*)((u16*)s.y + i) = words;
+#pragma unroll
+        for (u32 g = 0; g < GROUPS; g++) {
+            const float* w = v + 8 * g;
+            Words4 words = {halves_of(w[0], w[1]), halves_of(w[2], w[3]), halves_of(w[4], w[5]), halves_of(w[6], w[7])};
+            *(Words4*)((u16*)s.y + at[g]) = words;
+        }
     } else {
-        Words4 low = {bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3])};
-        Words4 high = {bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7])};
-        *(Words4*)((float*)s.y + i) = low;
-        *(Words4*)((float*)s.y + i + 4) = high;
+#pragma unroll
+        for (u32 g = 0; g < GROUPS; g++) {
+            const float* w = v + 8 * g;
+            Words4 low = {bits_of(w[0]), bits_of(w[1]), bits_of(w[2]), bits_of(w[3])};
+            Words4 high = {bits_of(w[4]), bits_of(w[5]), bits_of(w[6]), bits_of(w[7])};
+            *(Words4*)((float*)s.y + at[g]) = low;
+            *(Words4*)((float*)s.y + at[g] + 4) = high;
+        }
     }
+}
+
+// Eight results from `i` on.
+DEVICE void put8(const Store& s, const Epilogue& e, Seen& seen, u64 i, float (&v)[8]) {
+    const u64 at[1] = {i};
+    put8s(s, e, seen, at, v);
 }
 
 // Adds a number to one kept as a pair of f32, large part first.

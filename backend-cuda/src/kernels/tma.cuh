@@ -59,7 +59,7 @@ DEVICE void next_64(const Product& p, Tap& tap) {
 }
 
 // What a tap reads for pixels from `at` on.
-DEVICE void load_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u64* full) {
+DEVICE void load_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u32 full) {
 #if MODE == DATA
     // dx(u) takes dy(u + pad − tap); taps count from the last, because TMA moves only forward.
     const u32 i = p.kernel_h - 1 - tap.i, j = p.kernel_w - 1 - tap.j;
@@ -118,7 +118,7 @@ DEVICE void next_64(const Product& p, Place& place) {
 }
 
 // The rows of a tile.
-DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u64* full) {
+DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u32 full) {
     const Block& block = place.block;
 #if MODE == FORWARD || MODE == DATA
     load_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
@@ -139,7 +139,7 @@ DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u64* full)
 }
 
 // The columns of a tile; in a cluster the share of block `rank`, to all.
-DEVICE void bring_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u64* full) {
+DEVICE void bring_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u32 full) {
     const Block& block = place.block;
 #if CLUSTER > 1
     const u32 share = TILE_N / CLUSTER;

@@ -101,31 +101,35 @@ DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
 // The products committed last may still run, those before are done.
 DEVICE void wgmma_wait_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 
-// Registers of a thread, for groups of four warps (PTX ISA, "setmaxnreg"): 384 threads begin with 168 each.
-DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
-DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+// Registers of a thread, for groups of four warps (PTX ISA, "setmaxnreg"): what some groups give back others may take.
+template <u32 registers>
+DEVICE void setmaxnreg_dec() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <u32 registers>
+DEVICE void setmaxnreg_inc() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
 
 // Barriers in memory (PTX ISA, "mbarrier"): a phase is complete when so many threads have arrived and all expected bytes
-// are there; then the next one begins. Phases are numbered 0, 1, 0, …
+// are there; then the next one begins. Phases are numbered 0, 1, 0, … They are named by their shared addresses.
 
-DEVICE void mbarrier_init(u64* at, u32 threads) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(threads) : "memory");
+DEVICE void mbarrier_init(u32 at, u32 threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(threads) : "memory");
 }
 // Barriers just made are seen by TMA, and after the next barrier by other threads.
 DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void mbarrier_arrive(u64* at) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
+DEVICE void mbarrier_arrive(u32 at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
 // Arrives, and makes the phase wait for so many bytes too.
-DEVICE void mbarrier_arrive_expect_tx(u64* at, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+DEVICE void mbarrier_arrive_expect_tx(u32 at, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
 // Until the last phase of this number is complete.
-DEVICE void mbarrier_wait(u64* at, u32 phase) {
+DEVICE void mbarrier_wait(u32 at, u32 phase) {
     asm volatile(
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(
-            shared_address(at)),
-        "r"(phase)
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(at), "r"(phase)
         : "memory");
 }
 
@@ -135,21 +139,21 @@ struct __align__(64) TensorMap {
 };
 // The tile at (x, y, z) of a tensor, x along memory, as rows of 128 bytes whose 16-byte pieces are exchanged by the row's
 // number mod 8; its bytes count for the barrier.
-DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u64* full) {
+DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
             "r"(shared_address(to)),
-        "l"(&from), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z)
+        "l"(&from), "r"(full), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
 // The same of pixels, 64 channels of each from c on: the one at (column, row) of an image and those that follow it, moved
 // by a tap (PTX ISA, "im2col mode").
 DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
-                        u64* full) {
+                        u32 full) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::
             "r"(shared_address(to)),
-        "l"(&from), "r"(shared_address(full)), "r"(c), "r"(column), "r"(row), "r"(image), "h"((u16)right), "h"((u16)down)
+        "l"(&from), "r"(full), "r"(c), "r"(column), "r"(row), "r"(image), "h"((u16)right), "h"((u16)down)
         : "memory");
 }
 #endif

@@ -38,7 +38,7 @@ KERNEL(wgmma, Product) {
         u32 n = block.n + (B_ALONG_K ? b_line + i * B_STEP : b_across * 8);
         b_side[i] = side_of_column(p, block.z, n < p.COLUMNS ? n : 0);
     }
-    const Operands operands = operands_of(stages);
+    const Operands operands = operands_of(stages, t / 128);
     const u32 start = shared_address(stages);
     float sums[TILE_N / 8][4] = {};
 

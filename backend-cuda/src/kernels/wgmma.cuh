@@ -22,11 +22,11 @@ DEVICE u64 descriptor(u32 low) {
     return (u64)high << 32 | low;
 }
 
-// Of the first stage, for the group of this thread. The same in all lanes, which the compiler does not see by itself.
-DEVICE Operands operands_of(const u16* stages) {
+// Of the first stage, for a group that multiplies. The same in all lanes, which the compiler does not see by itself.
+DEVICE Operands operands_of(const u16* stages, u32 group) {
     const u32 panels = DEPTH * 128 / 16, start = shared_address(stages) / 16;
     // Lines of this group, or its panel.
-    const u32 own = thread_index() / 128 * (64 * 64 * 2 / 16);
+    const u32 own = group * (64 * 64 * 2 / 16);
     return Operands{warp_uniform((start + own) | (A_ALONG_K ? 1 : panels) << 16),
                     warp_uniform((start + A_HALVES * 2 / 16) | (B_ALONG_K ? 1 : panels) << 16)};
 }

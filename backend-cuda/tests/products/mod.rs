@@ -115,6 +115,8 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::padded([1, 13, 12, 64], 192, [2, 3], [2, 3])?.dilation([3, 2])?,
         Conv2d::padded([2, 9, 8, 128], 384, [1, 3], [0, 1])?.groups(2)?,
         Conv2d::new([2, 10, 9, 192], 64, [2, 2])?,
+        // Wide enough for the largest tile of convolutions in all three directions.
+        Conv2d::padded([2, 7, 9, 256], 256, [1, 3], [0, 1])?,
         Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
     ];
     all.extend(by_tma.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
