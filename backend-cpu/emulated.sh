@@ -6,8 +6,9 @@
 #   emulated.sh            uses what is present; changes nothing but the target folder
 #   emulated.sh --install  first fetches what is missing (packages: as root), then the same
 #   emulated.sh --fetch    fetches and does nothing else
-#   emulated.sh --all      also the whole suite on both x86, and the portable kernels' on AArch64; otherwise those run products
-#                          alone: what has AVX-512 runs AVX2's suite too, and WebAssembly the portable one (npm/test.sh)
+#   emulated.sh --all      also the whole suite on all of them, and the portable kernels' on AArch64; otherwise those cases alone
+#                          whose kernels are an instruction set's own. The others are plain loops, which the unit tests try
+#                          everywhere and the suite on AVX2 (where the machine has it) and in WebAssembly (npm/test.sh)
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
@@ -37,7 +38,7 @@ install_parts() {
         echo "install: no standard library for $ARM, and no source of it"
 }
 
-arm_cases=NEON:: x86_cases=gemm::
+arm_cases="NEON::cast:: NEON::conv:: NEON::gemm:: NEON::store::" x86_cases=gemm::
 case "${1-}" in
 "") ;;
 --all) arm_cases="portable:: NEON::" x86_cases= ;;

@@ -44,6 +44,17 @@ MOST = 60 << 20
 VULKAN = [f"/usr/lib/{kind}/libvulkan.so.1" for kind in ("x86_64-linux-gnu", "aarch64-linux-gnu")] + ["/usr/lib64/libvulkan.so.1"]
 
 
+# Libraries that every machine with glibc has; all else is brought along or asked for at run time.
+USUAL = {"linux-vdso", "ld-linux-x86-64", "ld-linux-aarch64", "libc", "libdl", "libgcc_s", "libm", "libpthread", "librt"}
+
+
+def lacks(path):
+    """Libraries that a program wants and a bare machine may not have."""
+    said = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+    names = {line.split()[0].rsplit("/", 1)[-1] for line in said.splitlines() if ".so" in line}
+    return sorted(name for name in names if name.split(".so")[0] not in USUAL)
+
+
 def build(wanted, profile, arguments):
     """Paths of some programs."""
     command = ["cargo", "build", "--locked", "--profile", profile, "--message-format=json", "--quiet", *arguments]
@@ -93,6 +104,8 @@ def main():
     for name, path in built.items():
         shutil.copy(path, folder / "bin" / name)
         subprocess.run(["strip", folder / "bin" / name], check=True)
+        if missing := lacks(folder / "bin" / name):
+            sys.exit(f"{name} needs {', '.join(missing)}, which a bare machine lacks; was it built with other features meanwhile?")
     loader = next((path for path in VULKAN if os.path.exists(path)), None)
     if loader:
         (folder / "lib").mkdir()
