@@ -16,8 +16,6 @@ use core::arch::x86_64::{
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
-/// Values of one pass: those of a block of statistics.
-pub const BLOCK: usize = 4096;
 /// Values that are worked on side by side.
 const STEP: usize = 64;
 
@@ -25,7 +23,7 @@ impl Avx2 {
     /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
     /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
     pub fn store(self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
-        assert!(x.len() == y.len() && x.len() <= BLOCK);
+        assert!(x.len() == y.len() && x.len() <= Pass::MOST);
         // SAFETY: the token proves the features.
         unsafe {
             match pass.detail {
@@ -52,7 +50,7 @@ fn store<const DETAIL: u8>(
 ) -> [u32; 4] {
     let none = _mm256_setzero_si256();
     let mut seen = Seen { zeros: none, small: none, low: none, most: none };
-    let (mut keys, mut lanes) = ([[0u8; STEP]; BLOCK / STEP], [[_mm256_setzero_ps(); 2]; 4]);
+    let (mut keys, mut lanes) = ([[0u8; STEP]; Pass::MOST / STEP], [[_mm256_setzero_ps(); 2]; 4]);
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
     let mut used = x.len();
     for ((x, y), keys) in x.iter().zip(y).zip(&mut keys) {

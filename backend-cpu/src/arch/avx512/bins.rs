@@ -14,7 +14,7 @@ pub type Keys = [u32; 16];
 /// Keys below the largest that have planes.
 const NEAR: u32 = 63;
 /// Most keys of one call, in sets of 64 and of 512.
-const SETS: usize = super::store::BLOCK / 64;
+const SETS: usize = crate::arch::Pass::MOST / 64;
 const PLANES: usize = SETS / 8;
 
 /// Adds keys to a histogram, but for those of zeros, which are 0. None is above `most`, and so many are not 0.

@@ -18,9 +18,6 @@ use core::arch::x86_64::{
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
-/// Values of one pass: those of a block of statistics.
-pub const BLOCK: usize = 4096;
-
 /// How far ahead of a value the caches are asked for another one: counting fills the window in which the processor would
 /// find that out by itself.
 const AHEAD: usize = 512;
@@ -29,7 +26,7 @@ impl Avx512 {
     /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
     /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
     pub fn store(self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
-        assert!(x.len() == y.len() && x.len() <= BLOCK);
+        assert!(x.len() == y.len() && x.len() <= Pass::MOST);
         // SAFETY: the token proves the features; the slices are of one length, and not longer than a block.
         unsafe {
             match pass.detail {
@@ -43,7 +40,7 @@ impl Avx512 {
 }
 
 /// # Safety
-/// The features, slices of one length, and not more than [`BLOCK`].
+/// The features, slices of one length, and not more than [`Pass::MOST`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 unsafe fn store<const DETAIL: u8>(
     x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
@@ -81,7 +78,7 @@ unsafe fn store<const DETAIL: u8>(
         });
     } else {
         // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
-        let mut keys = [[0u32; 16]; BLOCK / 64];
+        let mut keys = [[0u32; 16]; Pass::MOST / 64];
         let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
         let whole = x.len() / 64;
         for (i, keys) in keys[..whole].iter_mut().enumerate() {

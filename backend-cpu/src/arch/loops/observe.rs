@@ -28,6 +28,12 @@ pub struct Pass {
     pub key: u32,
 }
 
+impl Pass {
+    /// Most values of one pass: those of a block of statistics.
+    #[cfg(target_arch = "x86_64")]
+    pub const MOST: usize = 4096;
+}
+
 kernels! {
     /// Zeros, values below the first two limits, and the bits of the largest magnitude, of fewer than 2^32 values.
     /// Comparisons become masks, and masks count lane by lane.
