@@ -7,7 +7,8 @@
 #   miri.sh                 changes nothing on this machine
 #   miri.sh --install       first adds Miri and the library source to the nightly toolchain
 #   miri.sh --fetch         does that and nothing else
-#   miri.sh --each SECONDS  also every test that finishes within that time (10 s each: a quarter of an hour)
+#   miri.sh --each SECONDS  also every test that finishes within that time (10 s each: a quarter of an hour), and the
+#                           threads of the CPU backend
 #
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED.
 set -euo pipefail
@@ -84,5 +85,9 @@ if [ -n "$seconds" ]; then
         done
     done
     echo "$passed tests passed, $slow did not finish within $seconds s"
+
+    echo "== threads of the CPU backend"
+    cargo +nightly miri test --quiet --locked --target "$TARGET" -p gradscale-cpu --lib parallel ||
+        fail "the threads of the CPU backend"
 fi
 echo "PASSED: all that was run"

@@ -1,18 +1,16 @@
 //! The device.
 
-use crate::{Error, Isa, Memory, Table, scratch::Pool, table::indices};
-use core::{error::Error as _, ops::Range};
+use crate::{Error, Isa, Memory, Table, parallel::Threads, scratch::Pool, table::indices};
+use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
     stats::{FlushRule, Stats},
 };
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// The CPU as a device.
 #[derive(Debug)]
 pub struct Cpu {
-    /// None on a target without threads, where all work is done by whoever asks for it.
-    threads: Option<ThreadPool>,
+    threads: Threads,
     isa: Isa,
     name: String,
     scratch: Pool,
@@ -32,51 +30,24 @@ impl Cpu {
     /// # Errors
     /// [`Error::Threads`].
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self, Error> {
-        let pool = match ThreadPoolBuilder::new().num_threads(threads).build() {
-            Ok(pool) => Some(pool),
-            Err(error) if has_none(&error) => None,
-            Err(error) => return Err(Error::Threads(error)),
-        };
-        let count = threads_of(pool.as_ref());
+        let threads = Threads::new(threads).map_err(Error::Threads)?;
+        let count = threads.count();
         let name = format!("CPU, {isa}, {count} threads");
-        Ok(Self { threads: pool, isa, name, scratch: Pool::new(count) })
+        Ok(Self { threads, isa, name, scratch: Pool::new(count - 1) })
     }
 
     pub(crate) const fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Runs parallel work on this device's threads.
-    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        match &self.threads {
-            Some(threads) => threads.install(work),
-            None => work(),
-        }
-    }
-
     /// Threads that share the work.
-    pub(crate) fn threads(&self) -> usize {
-        threads_of(self.threads.as_ref())
-    }
-
-    /// Which of these threads this is, if it is one of them.
-    pub(crate) fn thread(&self) -> Option<usize> {
-        self.threads.as_ref()?.current_thread_index()
+    pub(crate) const fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     pub(crate) const fn pool(&self) -> &Pool {
         &self.scratch
     }
-}
-
-fn threads_of(pool: Option<&ThreadPool>) -> usize {
-    pool.map_or(1, ThreadPool::current_num_threads)
-}
-
-/// Whether threads could not be started because the target has none: WebAssembly.
-fn has_none(error: &rayon::ThreadPoolBuildError) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::Unsupported)
 }
 
 impl Backend for Cpu {

@@ -14,7 +14,7 @@ pub enum Error {
     /// The operator is not there yet.
     Unsupported(&'static str),
     /// Threads could not be started.
-    Threads(rayon::ThreadPoolBuildError),
+    Threads(std::io::Error),
     /// This machine does not have the instruction set asked for.
     Isa(crate::Isa),
 }

@@ -1,8 +1,8 @@
 //! The CPU backend of gradscale: every operator in f32 with f16 or f32 storage, on all cores.
 //!
 //! Results are the same bits for every number of threads: work is divided by shape, and what a sum's order depends on
-//! is never divided. Kernels for an instruction set live in `arch/`, the only place with unsafe code; the portable
-//! ones are their definition.
+//! is never divided. Kernels for an instruction set live in `arch/`; the portable ones are their definition. Beside them
+//! only `parallel/threads.rs` has unsafe code: a line that lends work to threads for as long as it lasts.
 //!
 //! ```
 //! use gradscale_core::backend::{Backend, DType};

@@ -1,6 +1,6 @@
 //! Memory for the time of an operator: counted, at the start of a cache line, and used again.
 
-use crate::Cpu;
+use crate::{Cpu, parallel::Threads};
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -19,7 +19,7 @@ const STEP: usize = 1024;
 pub struct Pool {
     now: AtomicU64,
     peak: AtomicU64,
-    /// Each thread has its own, so that none waits for another; the last are those of threads that are not the device's.
+    /// Each helper has its own, so that none waits for another; the last are those of whoever asks for work.
     free: Vec<Mutex<Free>>,
 }
 
@@ -41,12 +41,12 @@ pub struct Scratch<'a> {
 }
 
 impl Pool {
-    /// For so many threads and all others.
-    pub fn new(threads: usize) -> Self {
+    /// For so many helpers and all others.
+    pub fn new(helpers: usize) -> Self {
         Self {
             now: AtomicU64::new(0),
             peak: AtomicU64::new(0),
-            free: (0..=threads).map(|_| Mutex::default()).collect(),
+            free: (0..=helpers).map(|_| Mutex::default()).collect(),
         }
     }
 
@@ -55,13 +55,13 @@ impl Pool {
         self.peak.swap(0, Relaxed)
     }
 
-    /// Memory for a thread, if it is one of the device's.
-    fn take(&self, len: usize, thread: Option<usize>) -> Scratch<'_> {
+    /// Memory for a helper, or for another thread.
+    fn take(&self, len: usize, helper: Option<usize>) -> Scratch<'_> {
         let bytes = 4 * len as u64;
         let now = self.now.fetch_add(bytes, Relaxed) + bytes;
         self.peak.fetch_max(now, Relaxed);
         let (room, others) = (len + LINE / size_of::<f32>(), self.free.len() - 1);
-        let owner = thread.unwrap_or(others).min(others);
+        let owner = helper.unwrap_or(others).min(others);
         let found = self.free(owner).take(room);
         let data = found.unwrap_or_else(|| vec![0.0; room.next_multiple_of(STEP)]);
         let from = data.as_ptr().align_offset(LINE).min(data.len() - len);
@@ -116,7 +116,7 @@ impl core::ops::DerefMut for Scratch<'_> {
 impl Cpu {
     /// So many numbers, whatever they are.
     pub(crate) fn scratch(&self, len: usize) -> Scratch<'_> {
-        self.pool().take(len, self.thread())
+        self.pool().take(len, Threads::helper())
     }
 
     /// So many zeros.

@@ -10,7 +10,6 @@ use gradscale_core::{
     stats::{Detail, Stats},
 };
 use half::f16;
-use rayon::prelude::*;
 
 /// Values to be stored.
 #[derive(Clone, Copy, Debug)]
@@ -112,15 +111,11 @@ impl Cpu {
     pub fn pieces<T: Sync, W: Send, R: Send>(
         &self, x: &[T], y: &mut [W], size: usize, work: impl Fn(usize, &[T], &mut [W]) -> R + Sync,
     ) -> Vec<R> {
-        let (alone, size) = (self.alone(Cost::elements(x.len())), size.max(1));
-        if alone {
-            x.chunks(size).zip(y.chunks_mut(size)).enumerate().map(|(i, (x, y))| work(i * size, x, y)).collect()
-        } else {
-            self.run(|| {
-                let both = x.par_chunks(size).zip(y.par_chunks_mut(size));
-                both.enumerate().map(|(i, (x, y))| work(i * size, x, y)).collect()
-            })
-        }
+        let (size, len) = (size.max(1), x.len().min(y.len()));
+        self.pieces_of(Cost::elements(len), &mut y[..len], size, |i, y| {
+            let from = i * size;
+            work(from, &x[from..from + y.len()], y)
+        })
     }
 
     /// Elements `start..` as f32.

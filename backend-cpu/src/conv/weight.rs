@@ -111,7 +111,7 @@ impl Cpu {
         let unit = operands.is_some();
         #[cfg(not(target_arch = "x86_64"))]
         let unit = false;
-        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.threads()), shape.weights());
+        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.threads().count()), shape.weights());
         let rows = shape.y[0] * shape.y[1];
         let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
         let mut sums = self.zeros(pieces * plan.piece);

@@ -1,10 +1,14 @@
 //! Work on parts of a result: on all threads of the device where it is worth it, or on the caller's.
 
-use crate::Cpu;
-use rayon::prelude::*;
+mod threads;
 
-/// Elements that are stored in the time that other threads take to wake and to report.
-const WAKING: usize = 1 << 15;
+pub use threads::Threads;
+
+use crate::Cpu;
+use std::sync::{Mutex, PoisonError};
+
+/// Elements that are stored in the time that other threads take to join in.
+const JOINING: usize = 1 << 14;
 /// Multiplications with addition that take as long as storing an element.
 const PRODUCTS: usize = 32;
 
@@ -26,16 +30,21 @@ impl Cost {
 impl Cpu {
     /// Whether work stays on the thread that asks for it.
     pub(crate) fn alone(&self, cost: Cost) -> bool {
-        self.threads() == 1 || cost.0 <= WAKING
+        self.threads().count() == 1 || cost.0 <= JOINING
     }
 
     /// Works on so many parts; results in order.
     pub(crate) fn parts<R: Send>(&self, cost: Cost, count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
         if self.alone(cost) {
-            (0..count).map(work).collect()
-        } else {
-            self.run(|| (0..count).into_par_iter().map(&work).collect())
+            return (0..count).map(work).collect();
         }
+        let results: Vec<Mutex<Option<R>>> = (0..count).map(|_| Mutex::new(None)).collect();
+        self.threads().each(count, |i| {
+            let result = work(i);
+            *results[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        });
+        let result = |result: Mutex<Option<R>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.into_iter().map(|part| result(part).unwrap_or_else(|| panic!("a part was left out"))).collect()
     }
 
     /// Cuts memory into pieces of `size` elements and works on all; results in order.
@@ -44,9 +53,10 @@ impl Cpu {
     ) -> Vec<R> {
         let size = size.max(1);
         if self.alone(cost) {
-            y.chunks_mut(size).enumerate().map(|(i, y)| work(i, y)).collect()
-        } else {
-            self.run(|| y.par_chunks_mut(size).enumerate().map(|(i, y)| work(i, y)).collect())
+            return y.chunks_mut(size).enumerate().map(|(i, y)| work(i, y)).collect();
         }
+        // Each is locked once, by the only one that works on it.
+        let pieces: Vec<Mutex<&mut [T]>> = y.chunks_mut(size).map(Mutex::new).collect();
+        self.parts(cost, pieces.len(), |i| work(i, &mut pieces[i].lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
