@@ -132,7 +132,7 @@ impl Isa {
         self.shape().rows(columns)
     }
 
-    /// Adds a product to a tile of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
+    /// Adds a product to tiles of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
     /// terms in the order of k, with one rounding each where the instruction set has a fused multiply-add, else two.
     #[inline]
     pub(crate) fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {

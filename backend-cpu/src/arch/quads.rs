@@ -46,12 +46,14 @@ pub fn tile<const VECTORS: usize>(
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
-    // What the kernel reads and writes lies inside the slices.
+    // What kernels read and write lies inside the slices.
     tile.check(shape, acc, acc_row);
     let cut = !tile.columns.is_multiple_of(LANES);
-    let kernel = kernels[tile.columns.div_ceil(LANES) - 1][usize::from(cut)][tile.rows - 1];
-    // SAFETY: the bounds were checked above.
-    unsafe { kernel(tile, acc, acc_row) }
+    let kernels = kernels[tile.columns.div_ceil(LANES) - 1][usize::from(cut)];
+    for (row, tile) in tile.fitting(shape) {
+        // SAFETY: the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
+    }
 }
 
 /// # Safety

@@ -27,7 +27,7 @@ impl Shape {
     }
 }
 
-/// Operands of one tile, `acc[r][c] += Σ a[run.a + r·a_row + k·a_step] · b[(run.b + k)·b_step + c]` over all runs, in
+/// Operands of a tile, or of tiles one below the other, `acc[r][c] += Σ a[run.a + r·a_row + k·a_step] · b[(run.b + k)·b_step + c]` over all runs, in
 /// order, and all k below their depths.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile<'a> {
@@ -43,7 +43,7 @@ pub struct Tile<'a> {
     pub b_step: usize,
     /// Steps.
     pub runs: &'a [Run],
-    /// Rows, at most [`Shape::rows`] of the columns.
+    /// Rows; what is more than [`Shape::rows`] of the columns is a tile of its own.
     pub rows: usize,
     /// Columns, at most [`Shape::columns`]; b has so many at each step.
     pub columns: usize,
@@ -70,7 +70,7 @@ impl Tile<'_> {
         expect(dead_code, reason = "slices do")
     )]
     pub fn check(&self, shape: &Shape, acc: &[f32], acc_row: usize) {
-        assert!(self.columns <= shape.columns() && self.rows <= shape.rows(self.columns));
+        assert!(self.columns <= shape.columns());
         // The place of the last of some steps; one that is too large for its type is outside as well.
         let last = |first: usize, steps: usize, step: usize| first.saturating_add((steps - 1).saturating_mul(step));
         assert!(last(self.columns, self.rows, acc_row) <= acc.len());
@@ -78,6 +78,18 @@ impl Tile<'_> {
             assert!(last(last(run.a, self.rows, self.a_row), run.depth, self.a_step) < self.a.len());
             assert!(last(self.columns, run.b.saturating_add(run.depth), self.b_step) <= self.b.len());
         }
+    }
+
+    /// Tiles that fit registers, evenly high, each with its first row.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")),
+        expect(dead_code, reason = "loops have no registers to fit")
+    )]
+    pub fn fitting(&self, shape: &Shape) -> impl Iterator<Item = (usize, Self)> {
+        let height = even(self.rows, shape.rows(self.columns));
+        (0..self.rows).step_by(height).map(move |row| {
+            (row, Self { a: &self.a[row * self.a_row..], rows: height.min(self.rows - row), ..*self })
+        })
     }
 }
 

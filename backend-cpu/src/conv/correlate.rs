@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Cpu, Memory,
-    arch::{LANES, Run, Tile, even},
+    arch::{LANES, Run, Tile},
     gemm::Packed,
 };
 
@@ -177,22 +177,18 @@ impl Correlation {
         let most = cpu.isa().tile_columns();
         for from in (0..self.columns).step_by(most) {
             let columns = most.min(self.columns - from);
-            let height = even(phase.count, cpu.isa().tile_rows(columns));
             for runs in blocks(runs, WEIGHTS / columns.next_multiple_of(LANES)) {
-                for pixel in (0..phase.count).step_by(height) {
-                    let tile = Tile {
-                        a: &data[pixel * phase.spacing * self.depth..],
-                        a_row: phase.spacing * self.depth,
-                        a_step: 1,
-                        b: weights.panel(0, from),
-                        b_step: weights.step(),
-                        runs,
-                        rows: height.min(phase.count - pixel),
-                        columns,
-                    };
-                    let row = phase.step * self.results;
-                    cpu.isa().tile(&tile, &mut sums[pixel * row + from..], row);
-                }
+                let tile = Tile {
+                    a: data,
+                    a_row: phase.spacing * self.depth,
+                    a_step: 1,
+                    b: weights.panel(0, from),
+                    b_step: weights.step(),
+                    runs,
+                    rows: phase.count,
+                    columns,
+                };
+                cpu.isa().tile(&tile, &mut sums[from..], phase.step * self.results);
             }
         }
     }

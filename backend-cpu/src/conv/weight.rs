@@ -189,24 +189,21 @@ impl Cpu {
                     let columns = taps * shape.depth;
                     for (from, q) in tiles(columns, most, shape.y[2]) {
                         let width = most.min(columns - from);
-                        let height = even(outs.len(), self.isa().tile_rows(width));
                         let pixels = PIXELS.min(shape.y[2] - q);
                         runs.clear();
                         runs.extend(met.iter().map(|&(a, line)| Run { a, b: line / pixel, depth: pixels }));
                         let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
-                        for o in (0..outs.len()).step_by(height) {
-                            let tile = Tile {
-                                a: &gradient[q * depth + outs.start - gradients.from + o..],
-                                a_row: 1,
-                                a_step: depth,
-                                b: &lines.of_group(0)[start..],
-                                b_step: pixel,
-                                runs: &runs,
-                                rows: height.min(outs.len() - o),
-                                columns: width,
-                            };
-                            self.isa().tile(&tile, &mut sums[o * run + j * shape.depth + from..], run);
-                        }
+                        let tile = Tile {
+                            a: &gradient[q * depth + outs.start - gradients.from..],
+                            a_row: 1,
+                            a_step: depth,
+                            b: &lines.of_group(0)[start..],
+                            b_step: pixel,
+                            runs: &runs,
+                            rows: outs.len(),
+                            columns: width,
+                        };
+                        self.isa().tile(&tile, &mut sums[j * shape.depth + from..], run);
                     }
                 }
             }

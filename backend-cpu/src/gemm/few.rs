@@ -7,7 +7,7 @@
 use super::{DEPTH, Matrix, PACKED_ROWS, Packed, pack};
 use crate::{
     Cpu,
-    arch::{LANES, Run, Tile, even},
+    arch::{LANES, Run, Tile},
     epilogue::{Epilogue, Part},
     parallel::Cost,
     scratch::Scratch,
@@ -103,7 +103,7 @@ impl Cpu {
                     rows: m,
                     columns: live,
                 };
-                self.tiles(&tiles, &mut sums[from..], columns);
+                self.isa().tile(&tiles, &mut sums[from..], columns);
             }
         }
     }
@@ -131,20 +131,11 @@ impl Cpu {
                     rows: columns,
                     columns: a.step().min(m - from),
                 };
-                self.tiles(&tiles, &mut turned[from..], m);
+                self.isa().tile(&tiles, &mut turned[from..], m);
             }
         }
         for (r, row) in sums.chunks_exact_mut(columns).enumerate() {
             row.iter_mut().zip(turned[r..].iter().step_by(m)).for_each(|(sum, turned)| *sum = *turned);
-        }
-    }
-
-    /// A product of any number of rows, tile by tile.
-    pub(super) fn tiles(&self, all: &Tile<'_>, sums: &mut [f32], sums_row: usize) {
-        let height = even(all.rows, self.isa().tile_rows(all.columns));
-        for r in (0..all.rows).step_by(height) {
-            let tile = Tile { a: &all.a[r * all.a_row..], rows: height.min(all.rows - r), ..*all };
-            self.isa().tile(&tile, &mut sums[r * sums_row..], sums_row);
         }
     }
 }

@@ -241,7 +241,8 @@ impl Cpu {
     /// Adds rows `first..` of a product to their sums.
     fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, sums: &mut [f32]) {
         let rows = sums.len() / b.columns;
-        let mut packed = self.scratch(rows * DEPTH.min(b.depth));
+        let a_lead = DEPTH.min(b.depth) + LANES;
+        let mut packed = self.scratch(rows * a_lead);
         // Read in the order in which it is stored.
         let by_columns = a.by_columns();
         for start in (0..b.depth).step_by(DEPTH) {
@@ -251,11 +252,11 @@ impl Cpu {
                     a.turned().row(self.isa(), start + k, first, out);
                 }
             } else {
-                for (r, out) in packed.chunks_exact_mut(depth).take(rows).enumerate() {
-                    a.row(self.isa(), first + r, start, out);
+                for (r, out) in packed.chunks_exact_mut(a_lead).take(rows).enumerate() {
+                    a.row(self.isa(), first + r, start, &mut out[..depth]);
                 }
             }
-            let (a_row, a_step) = if by_columns { (1, rows) } else { (depth, 1) };
+            let (a_row, a_step) = if by_columns { (1, rows) } else { (a_lead, 1) };
             for from in (0..b.columns).step_by(b.width) {
                 let tiles = Tile {
                     a: &packed,
@@ -267,7 +268,7 @@ impl Cpu {
                     rows,
                     columns: b.width.min(b.columns - from),
                 };
-                self.tiles(&tiles, &mut sums[from..], b.columns);
+                self.isa().tile(&tiles, &mut sums[from..], b.columns);
             }
         }
     }

@@ -27,12 +27,14 @@ pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
-    // What the kernel reads and writes lies inside the slices.
+    // What kernels read and write lies inside the slices.
     tile.check(&Avx2::SHAPE, acc, acc_row);
     let masked = !tile.columns.is_multiple_of(LANES);
-    let kernel = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(masked)][tile.rows - 1];
-    // SAFETY: the token proves the features; the bounds were checked above.
-    unsafe { kernel(tile, acc, acc_row) }
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(masked)];
+    for (row, tile) in tile.fitting(&Avx2::SHAPE) {
+        // SAFETY: the token proves the features; the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
+    }
 }
 
 /// # Safety

@@ -29,11 +29,13 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
-    // What the kernel reads and writes lies inside the slices.
+    // What kernels read and write lies inside the slices.
     tile.check(&Avx512::SHAPE, acc, acc_row);
-    let kernel = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.rows - 1];
-    // SAFETY: the token proves the features; the bounds were checked above.
-    unsafe { kernel(tile, acc, acc_row) }
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1];
+    for (row, tile) in tile.fitting(&Avx512::SHAPE) {
+        // SAFETY: the token proves the features; the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
+    }
 }
 
 /// # Safety
