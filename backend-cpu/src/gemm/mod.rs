@@ -24,8 +24,12 @@ use std::sync::OnceLock;
 
 /// Steps of k between two visits to the accumulators: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
 const DEPTH: usize = 256;
+/// Steps of k that are few.
+const SHORT: usize = 64;
 /// Most rows of a block.
 const ROWS: usize = 96;
+/// Most rows that are worked on together, so that what each panel of b takes from the third cache is little: 192 KiB of a.
+const TOGETHER: usize = 192;
 /// Blocks of a product that is not large.
 const BLOCKS: usize = 16;
 
@@ -162,6 +166,17 @@ impl<'a> B<'a> {
         Self::Plain(Packed::new(cpu, &[b], k, n))
     }
 
+    /// Blocks that are worked on together, of so many rows each and in all: evenly shared by so many threads.
+    fn together(&self, block: usize, m: usize, threads: usize) -> usize {
+        let most = match self {
+            Self::Plain(_) => (TOGETHER / block).max(1),
+            #[cfg(target_arch = "x86_64")]
+            Self::Halves(..) => 1,
+        };
+        let blocks = m.div_ceil(block);
+        blocks.div_ceil(blocks.div_ceil(most).next_multiple_of(threads))
+    }
+
     /// Rows of a block, of so many in all.
     fn rows(&self, cpu: &Cpu, m: usize) -> usize {
         match self {
@@ -201,12 +216,20 @@ impl Cpu {
             }
             let own = shared.is_none().then(|| packed(z));
             let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
+            // Statistics are those of blocks, which the shape alone decides.
             let block = b.rows(self, m);
-            y.each(self, one, block * ldy, |i, part| {
-                let mut sums = self.scratch(block.min(m - i * block) * n);
-                self.multiply(a, i * block, b, matrix(z), &mut sums);
-                self.finish(&mut sums, n, bias.as_deref(), ldy, &epilogue, part)
-            })
+            let rows = block * b.together(block, m, if self.alone(one) { 1 } else { self.threads().count() });
+            let work = |i: usize, mut part: Part<'_>| {
+                let mut sums = self.scratch(rows.min(m - i * rows) * n);
+                self.multiply(a, i * rows, b, matrix(z), &mut sums);
+                let blocks = sums.chunks_mut(block * n).enumerate();
+                let finish = |(i, sums): (usize, &mut [f32])| {
+                    let (from, end) = (i * block * ldy, part.len().min((i + 1) * block * ldy));
+                    self.finish(sums, n, bias.as_deref(), ldy, &epilogue, part.range(from..end))
+                };
+                blocks.map(finish).collect::<Vec<Seen>>()
+            };
+            y.each(self, one, rows * ldy, work).concat()
         };
         let mut all = destination(y, (batch - 1) * stride_y + end);
         // Many small products are shared out as they are, where their results do not lie in each other.
@@ -241,7 +264,9 @@ impl Cpu {
     /// Adds rows `first..` of a product to their sums.
     fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, sums: &mut [f32]) {
         let rows = sums.len() / b.columns;
-        let a_lead = DEPTH.min(b.depth) + LANES;
+        // Short rows are converted as one, where they lie side by side; others shall not lie a power of two apart.
+        let side_by_side = a.steps == [b.depth, 1] && b.depth <= SHORT;
+        let a_lead = if side_by_side { b.depth } else { DEPTH.min(b.depth) + LANES };
         let mut packed = self.scratch(rows * a_lead);
         // Read in the order in which it is stored.
         let by_columns = a.by_columns();
@@ -251,6 +276,8 @@ impl Cpu {
                 for (k, out) in packed.chunks_exact_mut(rows).take(depth).enumerate() {
                     a.turned().row(self.isa(), start + k, first, out);
                 }
+            } else if side_by_side {
+                a.row(self.isa(), first, 0, &mut packed);
             } else {
                 for (r, out) in packed.chunks_exact_mut(a_lead).take(rows).enumerate() {
                     a.row(self.isa(), first + r, start, &mut out[..depth]);
@@ -278,11 +305,15 @@ impl Cpu {
         &self, sums: &mut [f32], columns: usize, bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue, mut y: Part<'_>,
     ) -> Seen {
         let mut row = epilogue.row();
-        for (r, sums) in sums.chunks_exact_mut(columns).enumerate() {
-            if let Some(bias) = bias {
+        if let Some(bias) = bias {
+            for sums in sums.chunks_exact_mut(columns) {
                 sums.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
             }
-            epilogue.finish(sums, y.range(r * ldy..r * ldy + columns), &mut row);
+        }
+        // Rows that lie side by side are finished as one.
+        let len = if ldy == columns { sums.len() } else { columns };
+        for (i, sums) in sums.chunks_mut(len).enumerate() {
+            epilogue.finish(sums, y.range(i * ldy..i * ldy + sums.len()), &mut row);
         }
         row
     }
