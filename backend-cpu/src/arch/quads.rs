@@ -64,10 +64,12 @@ pub unsafe fn kernel<Q: Quad, const VECTORS: usize, const ROWS: usize, const CUT
     // Lanes of each vector.
     let lanes = |v: usize| if CUT && v + 1 == VECTORS { tile.columns - v * LANES } else { LANES };
     let mut sums = [[Q::zero(); VECTORS]; ROWS];
-    for (r, sums) in sums.iter_mut().enumerate() {
-        for (v, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: row r and these columns lie inside `acc`.
-            *sum = unsafe { load(acc.as_ptr().add(r * acc_row + v * LANES), lanes(v)) };
+    if !tile.fresh {
+        for (r, sums) in sums.iter_mut().enumerate() {
+            for (v, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: row r and these columns lie inside `acc`.
+                *sum = unsafe { load(acc.as_ptr().add(r * acc_row + v * LANES), lanes(v)) };
+            }
         }
     }
     for run in tile.runs {

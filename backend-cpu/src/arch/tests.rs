@@ -81,8 +81,12 @@ fn tiles_of_every_size() {
                     Run { a: rows * depth, b: depth, depth: depth - 1 },
                     Run { a: 0, b: 0, depth: 0 },
                 ];
-                let tile = Tile { a: &a, a_row: depth, a_step: 1, b: &b, b_step, runs: &runs, rows, columns };
+                let fresh = rows % 2 == 0;
+                let tile = Tile { a: &a, a_row: depth, a_step: 1, b: &b, b_step, runs: &runs, rows, columns, fresh };
                 let mut want = acc.clone();
+                if fresh {
+                    want.chunks_mut(acc_row).for_each(|row| row[..columns].fill(0.0));
+                }
                 for run in runs {
                     for k in 0..run.depth {
                         for r in 0..rows {
@@ -107,7 +111,8 @@ fn tiles_stay_inside() {
         let columns = isa.tile_columns();
         let (a, b) = (vec![1.0; 8], vec![1.0; 4 * columns]);
         let tile = |run: Run| {
-            let tile = Tile { a: &a, a_row: 4, a_step: 1, b: &b, b_step: columns, runs: &[run], rows: 2, columns };
+            let (runs, fresh) = (&[run], false);
+            let tile = Tile { a: &a, a_row: 4, a_step: 1, b: &b, b_step: columns, runs, rows: 2, columns, fresh };
             let mut acc = vec![0.0; 2 * columns];
             std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.tile(&tile, &mut acc, columns)))
         };

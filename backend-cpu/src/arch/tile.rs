@@ -47,6 +47,8 @@ pub struct Tile<'a> {
     pub rows: usize,
     /// Columns, at most [`Shape::columns`]; b has so many at each step.
     pub columns: usize,
+    /// Whether sums begin with zero, whatever was in their place.
+    pub fresh: bool,
 }
 
 /// Steps that are evenly spaced in both operands.
@@ -87,9 +89,9 @@ impl Tile<'_> {
     )]
     pub fn fitting(&self, shape: &Shape) -> impl Iterator<Item = (usize, Self)> {
         let height = even(self.rows, shape.rows(self.columns));
-        (0..self.rows).step_by(height).map(move |row| {
-            (row, Self { a: &self.a[row * self.a_row..], rows: height.min(self.rows - row), ..*self })
-        })
+        (0..self.rows)
+            .step_by(height)
+            .map(move |row| (row, Self { a: &self.a[row * self.a_row..], rows: height.min(self.rows - row), ..*self }))
     }
 }
 

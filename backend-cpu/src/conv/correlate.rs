@@ -187,6 +187,7 @@ impl Correlation {
                     runs,
                     rows: phase.count,
                     columns,
+                    fresh: false,
                 };
                 cpu.isa().tile(&tile, &mut sums[from..], phase.step * self.results);
             }

@@ -202,6 +202,7 @@ impl Cpu {
                             runs: &runs,
                             rows: outs.len(),
                             columns: width,
+                            fresh: false,
                         };
                         self.isa().tile(&tile, &mut sums[j * shape.depth + from..], run);
                     }

@@ -84,7 +84,9 @@ impl Cpu {
         let columns = sums.len() / m;
         let width = columns.next_multiple_of(LANES).min(self.isa().tile_columns());
         let mut panel = self.scratch(DEPTH.min(k) * width);
-        sums.fill(0.0);
+        if k == 0 {
+            sums.fill(0.0);
+        }
         for start in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - start);
             for from in (0..columns).step_by(width) {
@@ -102,6 +104,7 @@ impl Cpu {
                     runs: &[Run { a: 0, b: 0, depth }],
                     rows: m,
                     columns: live,
+                    fresh: start == 0,
                 };
                 self.isa().tile(&tiles, &mut sums[from..], columns);
             }
@@ -111,7 +114,7 @@ impl Cpu {
     /// The same where columns of b are read in order: they are the rows of tiles, and a has the columns.
     fn strip_of_columns(&self, a: &Packed<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
         let columns = sums.len() / m;
-        let mut turned = self.zeros(sums.len());
+        let mut turned = if k == 0 { self.zeros(sums.len()) } else { self.scratch(sums.len()) };
         // Rows of a tile shall not lie a power of two apart.
         let a_row = DEPTH.min(k) + LANES;
         let mut rows = self.scratch(columns * a_row);
@@ -130,6 +133,7 @@ impl Cpu {
                     runs: &[Run { a: 0, b: 0, depth }],
                     rows: columns,
                     columns: a.step().min(m - from),
+                    fresh: start == 0,
                 };
                 self.isa().tile(&tiles, &mut turned[from..], m);
             }

@@ -246,14 +246,10 @@ impl Cpu {
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     fn multiply<'a>(&'a self, a: Matrix<'_>, first: usize, b: &B<'a>, matrix: Matrix<'_>, sums: &mut [f32]) {
         match b {
-            B::Plain(b) => {
-                sums.fill(0.0);
-                self.block(a, first, b, sums);
-            }
+            B::Plain(b) => self.block(a, first, b, sums),
             #[cfg(target_arch = "x86_64")]
             B::Halves(unit, panels, plain) => {
                 if !amx::Halves::of(a).is_some_and(|a| self.sums_by_tiles(*unit, a, first, panels, sums)) {
-                    sums.fill(0.0);
                     let [k, n] = panels.size();
                     self.block(a, first, plain.get_or_init(|| Packed::alone(self, &[matrix], k, n)), sums);
                 }
@@ -261,9 +257,12 @@ impl Cpu {
         }
     }
 
-    /// Adds rows `first..` of a product to their sums.
+    /// Rows `first..` of a product, whatever was in their sums.
     fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, sums: &mut [f32]) {
         let rows = sums.len() / b.columns;
+        if b.depth == 0 {
+            return sums.fill(0.0);
+        }
         // Short rows are converted as one, where they lie side by side; others shall not lie a power of two apart.
         let side_by_side = a.steps == [b.depth, 1] && b.depth <= SHORT;
         let a_lead = if side_by_side { b.depth } else { DEPTH.min(b.depth) + LANES };
@@ -294,6 +293,7 @@ impl Cpu {
                     runs: &[Run { a: 0, b: 0, depth }],
                     rows,
                     columns: b.width.min(b.columns - from),
+                    fresh: start == 0,
                 };
                 self.isa().tile(&tiles, &mut sums[from..], b.columns);
             }

@@ -45,13 +45,15 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool>(
 ) {
     let mask = first(tile.columns - (VECTORS - 1) * LANES);
     let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
-    for (r, sums) in sums.iter_mut().enumerate() {
-        for (v, sum) in sums.iter_mut().enumerate() {
-            let from = acc.as_ptr().wrapping_add(r * acc_row + v * LANES);
-            // SAFETY: row r and its columns lie inside `acc`, and masked lanes are not touched.
-            *sum = unsafe {
-                if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
-            };
+    if !tile.fresh {
+        for (r, sums) in sums.iter_mut().enumerate() {
+            for (v, sum) in sums.iter_mut().enumerate() {
+                let from = acc.as_ptr().wrapping_add(r * acc_row + v * LANES);
+                // SAFETY: row r and its columns lie inside `acc`, and masked lanes are not touched.
+                *sum = unsafe {
+                    if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
+                };
+            }
         }
     }
     for run in tile.runs {

@@ -44,10 +44,12 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize>(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     let masks: [__mmask16; VECTORS] = core::array::from_fn(|v| mask(tile.columns, v));
     let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
-    for (r, sums) in sums.iter_mut().enumerate() {
-        for (v, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: row r and the masked columns lie inside `acc`.
-            *sum = unsafe { _mm512_maskz_loadu_ps(masks[v], acc.as_ptr().add(r * acc_row + v * LANES)) };
+    if !tile.fresh {
+        for (r, sums) in sums.iter_mut().enumerate() {
+            for (v, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: row r and the masked columns lie inside `acc`.
+                *sum = unsafe { _mm512_maskz_loadu_ps(masks[v], acc.as_ptr().add(r * acc_row + v * LANES)) };
+            }
         }
     }
     for run in tile.runs {
