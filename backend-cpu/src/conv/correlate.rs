@@ -120,6 +120,7 @@ impl Correlation {
             channels: self.channels,
             from: 0,
             depth: self.depth,
+            pixel: self.depth,
             before: self.before,
             line: self.line,
         }

@@ -11,6 +11,8 @@ pub struct Lines<'a> {
     /// First channel, and how many.
     pub from: usize,
     pub depth: usize,
+    /// Elements from one pixel of a line to the next.
+    pub pixel: usize,
     /// Zeros before the pixels, and pixels of a line with all zeros.
     pub before: usize,
     pub line: usize,
@@ -19,7 +21,13 @@ pub struct Lines<'a> {
 impl Lines<'_> {
     /// Elements from one line to the next: each begins with a cache line.
     pub const fn step(&self) -> usize {
-        (self.line * self.depth).next_multiple_of(LANES)
+        (self.line * self.pixel).next_multiple_of(LANES)
+    }
+
+    /// With a gap between pixels where the same channel of many of them would meet in few sets of the first cache: for tiles
+    /// that step from pixel to pixel.
+    pub const fn spread(self) -> Self {
+        Self { pixel: if self.depth.is_multiple_of(4 * LANES) { self.depth + LANES } else { self.depth }, ..self }
     }
 
     /// The channels of a group instead, with as many each.
@@ -30,16 +38,16 @@ impl Lines<'_> {
     /// Converts a row; its last pixels are left out where the line is shorter.
     pub fn convert(&self, cpu: &Cpu, row: usize, line: &mut [f32]) {
         let pixels = self.pixels.min(self.line.saturating_sub(self.before));
-        let (before, rest) = line.split_at_mut(self.before.min(self.line) * self.depth);
-        let (line, after) = rest.split_at_mut(pixels * self.depth);
+        let (before, rest) = line.split_at_mut(self.before.min(self.line) * self.pixel);
+        let (line, after) = rest.split_at_mut(pixels * self.pixel);
         before.fill(0.0);
         after.fill(0.0);
         let start = row * self.pixels * self.channels;
-        if self.depth == self.channels {
+        if self.pixel == self.channels {
             load(cpu.isa(), self.data, start, line);
-        } else if self.depth != 0 {
-            for (pixel, out) in line.chunks_exact_mut(self.depth).enumerate() {
-                load(cpu.isa(), self.data, start + pixel * self.channels + self.from, out);
+        } else if self.pixel != 0 {
+            for (pixel, out) in line.chunks_exact_mut(self.pixel).enumerate() {
+                load(cpu.isa(), self.data, start + pixel * self.channels + self.from, &mut out[..self.depth]);
             }
         }
     }

@@ -19,9 +19,11 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::backend::Store;
 
-/// Pieces that the work should have at least for each thread.
-const PIECES: usize = 4;
-/// Most sums of a piece, all of which a row of pixels meets: a quarter of a second cache.
+/// Pieces that the work should have for each of several threads, and on the matrix unit. Each converts what it reads.
+const PIECES: usize = 2;
+const PIECES_OF_UNIT: usize = 4;
+/// Sums that all meet a row of pixels, a quarter of a second cache: with more of them kernel rows are worked on one by one,
+/// and with four times as many in one kernel row, blocks of channels.
 const SUMS: usize = 65_536;
 /// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
 const PIXELS: usize = 128;
@@ -66,6 +68,7 @@ impl Piece {
             channels: shape.x[3],
             from: self.outs.start / shape.outs * shape.depth,
             depth: shape.depth,
+            pixel: shape.depth,
             before: shape.pad[1],
             line: shape.line(),
         }
@@ -82,12 +85,18 @@ impl Plan {
         let slices = (bytes / if unit { 24 } else { 16 } / gradient).clamp(1, SLICES.min(rows.max(1)));
         let run = shape.kernel[1] * shape.depth;
         // Kernel rows that are worked on together convert each line once.
-        let wanted = (PIECES * threads).div_ceil(slices * shape.groups);
+        let pieces = match threads {
+            _ if unit => PIECES_OF_UNIT * threads,
+            1 => 1,
+            _ => PIECES * threads,
+        };
+        let wanted = pieces.div_ceil(slices * shape.groups);
         let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
         let kernel = even(shape.kernel[0], shape.kernel[0].div_ceil(parts));
         let parts = shape.kernel[0].div_ceil(kernel);
         let (wanted, height) =
             (wanted.div_ceil(parts), if unit { HEIGHT } else { isa.tile_rows(run.min(isa.tile_columns())) });
+        let wanted = if unit { wanted } else { wanted.max((shape.outs * run * kernel).div_ceil(4 * SUMS)) };
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
         Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece: block * run * kernel }
     }
@@ -154,12 +163,13 @@ impl Cpu {
         // All channels of a row are converted fastest.
         let all = shape.groups == 1;
         let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
+        let [_, _, pixels, channels] = shape.y;
         let gradients =
-            Lines { data: dy, pixels: shape.y[2], channels: shape.y[3], from, depth, before: 0, line: shape.y[2] };
-        let inputs = piece.inputs(shape, x);
-        let (together, pixel) = (together(shape), shape.stride[1] * shape.depth);
+            Lines { data: dy, pixels, channels, from, depth, pixel: depth, before: 0, line: pixels }.spread();
+        let inputs = piece.inputs(shape, x).spread();
+        let (together, pixel) = (together(shape), shape.stride[1] * inputs.pixel);
         // Whole pixels from line to line, so that a tile steps from one to the next.
-        let line = (inputs.line * inputs.depth).next_multiple_of(pixel.max(1));
+        let line = (inputs.line * inputs.pixel).next_multiple_of(pixel.max(1));
         let mut lines = if together == 1 {
             Held::new(self, line, 1, shape.kernel[0], shape.dilation[0])
         } else {
@@ -169,7 +179,8 @@ impl Cpu {
         let (mut met, mut runs) = (Vec::with_capacity(together), Vec::with_capacity(together));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
-        let taps = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
+        let side_by_side = shape.dilation[1] == 1 && inputs.pixel == inputs.depth;
+        let taps = if side_by_side { shape.kernel[1] } else { 1 };
         for first in rows.clone().step_by(together) {
             let batch = first..rows.end.min(first + together);
             for (row, gradient) in batch.clone().zip(gradient.chunks_exact_mut(gradients.step().max(1))) {
@@ -192,11 +203,11 @@ impl Cpu {
                         let pixels = PIXELS.min(shape.y[2] - q);
                         runs.clear();
                         runs.extend(met.iter().map(|&(a, line)| Run { a, b: line / pixel, depth: pixels }));
-                        let start = (j * shape.dilation[1] + q * shape.stride[1]) * shape.depth + from;
+                        let start = (j * shape.dilation[1] + q * shape.stride[1]) * inputs.pixel + from;
                         let tile = Tile {
-                            a: &gradient[q * depth + outs.start - gradients.from..],
+                            a: &gradient[q * gradients.pixel + outs.start - gradients.from..],
                             a_row: 1,
-                            a_step: depth,
+                            a_step: gradients.pixel,
                             b: &lines.of_group(0)[start..],
                             b_step: pixel,
                             runs: &runs,
