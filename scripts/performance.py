@@ -50,7 +50,7 @@ SEGNET = [(16, 12, 90, 120), (16, 12, 180, 240), (64, 4, 90, 120), (64, 2, 180, 
 # Texts, tokens of each, kinds of tokens, width, units or heads, layers.
 NETWORKS = [("resnet-18", (16, 64, 32, 32)), ("resnet-18", (64, 16, 32, 32)), ("gru", (16, 64, 1000, 128, 256, 2)),
             ("decoder", (8, 128, 1000, 256, 4, 6))]
-# What has instructions for bfloat16.
+# Instructions for bfloat16. Without them PyTorch takes ten to a hundred times as long as in f32, and would leave no time for that.
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 LAYOUTS = ["f32", "f32, channels last"]
 # Words by which the bench chooses, and the names that count: all, and those of --quick.
@@ -110,7 +110,6 @@ def steps(asked):
     for network, sizes in networks:
         images = network in ("segnet", "resnet-18")
         variants = LAYOUTS if images else LAYOUTS[:1]
-        # Without instructions for bfloat16 PyTorch takes ten times as long as in f32, and would leave no time for that.
         if network == "segnet" and BF16 & processor():
             variants = variants + [name.replace("f32", "bf16") for name in LAYOUTS]
         for threads in sorted({1, CORES}):
@@ -177,7 +176,8 @@ def rows(part, asked):
                     if part == "elements":
                         sides["copy"] = lambda: ours.ask("copy")["seconds"]
                     if part not in ("casts", "statistics"):
-                        sides |= {name: (lambda run=run: peers.burst(run)) for name, run in peers.peers(line["case"]).items()}
+                        sides |= {name: (lambda run=run: peers.burst(run)) for name, run in peers.peers(line["case"]).items()
+                                  if "bf16" not in name or BF16 & processor()}
                     found = taken(sides, 5 if asked.quick else 15, 10 if asked.quick else 60)
                     yield line | {"threads": threads, "ours": found.pop("ours"), "theirs": found}
                 ours.say("next")
