@@ -86,8 +86,10 @@ fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
         Unary::Abs => isa.map(x, f32::abs),
         Unary::Sign => isa.map(x, |x| if (x == 0.0) | x.is_nan() { x } else { 1f32.copysign(x) }),
         Unary::Hardswish => isa.map(x, |x| op.eval(x, At::default())),
-        Unary::Relu => isa.map(x, |x| if x <= 0.0 { 0.0 } else { x }),
-        Unary::LeakyRelu(slope) => isa.map(x, |x| if x > 0.0 { x } else { slope * x }),
+        // Of a choice between what is there and something else the compiler makes masked stores, with which AVX2 takes twice as
+        // long: these compute what stays. The sum makes 0 of −0.
+        Unary::Relu => isa.map(x, |x| (if 0.0 > x { 0.0 } else { x }) + 0.0),
+        Unary::LeakyRelu(slope) => isa.map(x, |x| x * if x > 0.0 { 1.0 } else { slope }),
         Unary::Affine { a, b } => isa.map(x, |x| a * x + b),
         Unary::Sqrt => isa.map(x, f32::sqrt),
         Unary::Recip => isa.map(x, |x| 1.0 / x),
