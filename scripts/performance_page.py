@@ -109,7 +109,7 @@ def amount(row, values):
     value = statistics.median(values)
     if "unit" in row:
         return f"{row['amount'] / value / 1e9:.3g} {row['unit']}"
-    return f"{1000 * value:.3g} ms"
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
 def compared(row, other, goal):
@@ -207,7 +207,7 @@ def weak(part, found):
         if rate(other) < WEAK:
             said.append(f"{named(row)}, {row['threads']} thread{'s' * (row['threads'] > 1)}: {other} reaches {100 * rate(other):.0f} % of the peak")
     kernel = found["peers"]["OpenBLAS"]
-    wide = ["SkylakeX", "Cooperlake", "Sapphirerapids", "neoverse", "armv8"]
+    wide = {"AVX2": ["Haswell", "Zen"], "NEON": ["neoverse", "armv8"]}.get(found["instructions"], ["SkylakeX", "Cooperlake", "Sapphirerapids"])
     if part in ("gemm", "shapes") and not any(name.lower() in kernel.lower() for name in wide):
         said.append(f"OpenBLAS {kernel}: not its widest kernel")
     return said
