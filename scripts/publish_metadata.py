@@ -57,9 +57,27 @@ def ordered(packages):
             del waiting[name]
 
 
+def locked(path):
+    """What each of our own packages needs by a lock file, by name."""
+    ours = re.findall(r'^name = "(gradscale[^"]*)"\n(.*?)^(?=\[\[|\Z)', path.read_text(), re.M | re.S)
+    return {name: set(re.findall(r'^ "([^" ]*)', text, re.M)) for name, text in ours if "source = " not in text}
+
+
+def outdated():
+    """What a workspace apart still has in its lock file, though the crates of this one do not need it any more."""
+    known = locked(Path(__file__).parent.parent / "Cargo.lock")
+    for name, needs in locked(Path("Cargo.lock")).items():
+        if gone := needs - known.get(name, needs):
+            yield f"Cargo.lock: {name} has no {', '.join(sorted(gone))} any more (cargo update --workspace)"
+
+
 def main():
     packages = [one for one in json.load(sys.stdin)["packages"] if one["publish"] != []]
     bad = 0
+    # First, as cargo mends the file in passing.
+    for problem in outdated():
+        print(problem, file=sys.stderr)
+        bad += 1
     for package in packages:
         list_files = ["cargo", "package", "--list", "--allow-dirty", "--quiet", "--package", package["name"]]
         files = subprocess.run(list_files, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
