@@ -274,7 +274,8 @@ impl Drop for Closing<'_> {
     }
 }
 
-#[cfg(test)]
+// WebAssembly has no threads to test.
+#[cfg(all(test, not(target_family = "wasm")))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
