@@ -35,7 +35,7 @@ USUAL = {
     ("gradscale-conformance", "third_party"): BRIEF,
 }
 # And if everything is.
-ALL = {("gradscale-conformance", "ranks"): {"GRADSCALE_STEPS": "100"}}
+ALL = {("gradscale-engine-tests", "ranks"): {"GRADSCALE_STEPS": "100"}}
 # Those that take long, in the order in which they begin; the others follow.
 LONG = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
 # What gives an answer within minutes after a small change: one device, no program that takes long.
@@ -114,7 +114,7 @@ PROVES = {
     "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",
     "conformance: conformance": "the suite's own definitions pass it",
     "conformance: faults": "the suite finds each planted fault",
-    "conformance: engine": "gradients against f64 and PyTorch, plans, training",
+    "engine-tests: engine": "gradients against f64 and PyTorch, plans, training",
     "conformance: third_party": "somebody else's backend in three lines",
     "core: exhaustive": "2^32 casts of core's definition; the other formats on both sides of every change",
 }

@@ -3,7 +3,7 @@
 
 mod products;
 mod segnet;
-#[path = "../../tests/tests/beside/tasks.rs"]
+#[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;
 mod wire;
 

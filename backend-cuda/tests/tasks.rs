@@ -1,7 +1,7 @@
 //! A network of each task on the emulated driver, beside the CPU.
 
 mod emulated;
-#[path = "../../tests/tests/beside/tasks.rs"]
+#[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;
 
 #[test]

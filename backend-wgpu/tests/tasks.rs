@@ -2,7 +2,7 @@
 //!
 //! Without an adapter the test says so and passes; with `GRADSCALE_REQUIRE_DEVICE=1` it fails.
 
-#[path = "../../tests/tests/beside/tasks.rs"]
+#[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;
 
 use gradscale_wgpu::Wgpu;

@@ -3,16 +3,16 @@
 //!
 //! Without an adapter the tests say so and pass; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 
-#[path = "../../tests/tests/ahead/mod.rs"]
+#[path = "../../tests/engine/tests/ahead/mod.rs"]
 mod ahead;
-#[path = "../../tests/tests/beside/mod.rs"]
+#[path = "../../tests/engine/tests/beside/mod.rs"]
 mod beside;
 mod mixed;
-#[path = "../../tests/tests/shift/nets.rs"]
+#[path = "../../tests/engine/tests/shift/nets.rs"]
 mod nets;
 mod placed;
 mod update;
-#[path = "../../tests/tests/weights/mod.rs"]
+#[path = "../../tests/engine/tests/weights/mod.rs"]
 mod weights;
 
 use gradscale::Method;

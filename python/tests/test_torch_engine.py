@@ -1,6 +1,6 @@
 """Decisions beside the engine's: SegNetBasic from the same weights, trained by this project's own engine and by PyTorch.
 
-`segnet.jsonl` is the engine's training, written and checked by `tests/tests/decisions`: a line for each step with its loss
+`segnet.jsonl` is the engine's training, written and checked by `tests/engine/tests/decisions`: a line for each step with its loss
 and, for each site, the exponent that was decided for the next; in the first lines with the rows from which it was decided.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has ONNX Runtime compute what this engine computes: every network of the library by tests/examples/onnx.rs, and what
+# Has ONNX Runtime compute what this engine computes: every network of the library by tests/engine/examples/onnx.rs, and what
 # `gradscale export` writes of a training of each task.
 #
 #   run.sh             changes nothing on this machine: needs a Python (the one that PYTHON names, else that of --fetch, else
@@ -41,7 +41,7 @@ case "${1-}" in
 esac
 has || { echo "SKIPPED: $python has no numpy, onnx and onnxruntime: run.sh --install, or PYTHON=…"; exit 0; }
 
-models=$(scripts/built.sh --example gradscale-conformance onnx)
+models=$(scripts/built.sh --example gradscale-engine-tests onnx)
 program=$(scripts/built.sh gradscale-cli gradscale)
 timeout "$LIMIT" "$models" "$directory/networks" || fail "the example onnx"
 

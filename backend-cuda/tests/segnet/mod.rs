@@ -3,11 +3,11 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "a test: small sizes")]
 
-#[path = "../../../tests/tests/ahead/mod.rs"]
+#[path = "../../../tests/engine/tests/ahead/mod.rs"]
 mod ahead;
-#[path = "../../../tests/tests/beside/mod.rs"]
+#[path = "../../../tests/engine/tests/beside/mod.rs"]
 mod beside;
-#[path = "../../../tests/tests/weights/mod.rs"]
+#[path = "../../../tests/engine/tests/weights/mod.rs"]
 mod weights;
 
 use gradscale::{

@@ -154,13 +154,13 @@ fn agrees(network: &Golden, size: SsdSize, drawn: &str, bounds: [f32; 2]) {
 
 #[test]
 fn ssd_300_is_torchvision_s() {
-    agrees(&read(include_str!("../../golden/detection.txt"))[0], SsdSize::Ssd300, "ssd-300 3", [BOUND; 2]);
+    agrees(&read(include_str!("../../../golden/detection.txt"))[0], SsdSize::Ssd300, "ssd-300 3", [BOUND; 2]);
 }
 
 /// Before its poolings PyTorch's own gradients in f32 are as far from those in f64.
 #[test]
 fn ssd_512_is_the_papers() {
-    agrees(&read(include_str!("../../golden/detection.txt"))[1], SsdSize::Ssd512, "ssd-512 5", [5e-4, BOUND]);
+    agrees(&read(include_str!("../../../golden/detection.txt"))[1], SsdSize::Ssd512, "ssd-512 5", [5e-4, BOUND]);
 }
 
 /// The papers' networks have as many parameters as torchvision's, and the paper's default boxes.
@@ -182,7 +182,7 @@ type Case = BTreeMap<&'static str, &'static str>;
 
 fn cases(kind: &str) -> Vec<(&'static str, Case)> {
     let mut all: Vec<(&str, Case)> = Vec::new();
-    for line in include_str!("../../golden/boxes.txt").lines() {
+    for line in include_str!("../../../golden/boxes.txt").lines() {
         let mut parts = line.split('\t');
         let [case, key, _, values] = [(); 4].map(|()| parts.next().expect("four columns"));
         match all.last_mut() {

@@ -76,7 +76,7 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let network = read(include_str!("../../golden/faster_rcnn.txt")).remove(0);
+        let network = read(include_str!("../../../golden/faster_rcnn.txt")).remove(0);
         let [batch, rows, columns] = network.images;
         let mut parameters = Parameters::seeded(1);
         let net = FasterRcnn::new(&mut parameters.at("net"), NARROW, CLASSES);

@@ -94,7 +94,7 @@ fn lines(run: &Run) -> Vec<Value> {
 }
 
 fn path(run: &Run) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../python/tests/{}.jsonl", run.name))
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../python/tests/{}.jsonl", run.name))
 }
 
 /// Where networks or rules are meant to differ, `GRADSCALE_WRITE_DECISIONS=1` writes the file anew.

@@ -10,7 +10,7 @@ use gradscale::{
 };
 use std::{cell::RefCell, collections::BTreeMap};
 
-const TABLE: &str = include_str!("../../golden/engine.txt");
+const TABLE: &str = include_str!("../../../golden/engine.txt");
 
 /// Names of a row, and what is behind them.
 pub fn rows() -> impl Iterator<Item = [&'static str; 4]> {

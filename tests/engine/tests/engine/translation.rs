@@ -13,7 +13,7 @@ use gradscale::{
 use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
 
-const TABLE: &str = include_str!("../../golden/translation.txt");
+const TABLE: &str = include_str!("../../../golden/translation.txt");
 
 fn networks() -> impl Iterator<Item = (usize, Case)> {
     let text = TABLE.split_once("\nbleu ").expect("scores behind networks").0;

@@ -5,7 +5,7 @@ use safetensors::{Dtype, tensor::TensorView};
 /// How far batch norm's shifts are from 0: see the script.
 const SHIFT: f64 = 2.0;
 
-const TABLE: &str = include_str!("../../golden/vision.txt");
+const TABLE: &str = include_str!("../../../golden/vision.txt");
 
 /// A tensor in three numbers: its largest magnitude, and two sums with drawn signs over the root of its length.
 #[derive(Debug)]

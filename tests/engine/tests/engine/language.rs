@@ -13,7 +13,7 @@ use gradscale::{
 use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
 
-const TABLE: &str = include_str!("../../golden/language.txt");
+const TABLE: &str = include_str!("../../../golden/language.txt");
 
 /// Shapes and values of a case by key.
 struct Case(BTreeMap<&'static str, (Vec<usize>, &'static str)>);

@@ -3,7 +3,7 @@
 use safetensors::{Dtype, tensor::TensorView};
 use std::collections::BTreeMap;
 
-const TABLE: &str = include_str!("../../golden/gan.txt");
+const TABLE: &str = include_str!("../../../golden/gan.txt");
 
 /// Shapes and values by key, as PyTorch has them.
 #[derive(Default)]

@@ -1,5 +1,5 @@
 //! Host time of a step outside kernels: trainings on a device that computes nothing, so that all that is left is the
-//! engine's. `cargo bench -p gradscale-conformance --bench host`.
+//! engine's. `cargo bench -p gradscale-engine-tests --bench host`.
 
 use gradscale::{
     Input, Method, Parameters, Scope, Trainer, Var,

@@ -10,7 +10,7 @@ use gradscale::{
 };
 use std::collections::BTreeMap;
 
-const TABLE: &str = include_str!("../../golden/speech.txt");
+const TABLE: &str = include_str!("../../../golden/speech.txt");
 
 /// Shapes and values of a case by key.
 pub type Case = BTreeMap<&'static str, (Vec<usize>, &'static str)>;

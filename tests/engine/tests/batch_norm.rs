@@ -14,7 +14,7 @@ use gradscale::{
 use gradscale_conformance::Recorder;
 use std::{collections::BTreeMap, ops::Range, thread};
 
-const TABLE: &str = include_str!("../golden/batch_norm.txt");
+const TABLE: &str = include_str!("../../golden/batch_norm.txt");
 
 /// Each rank's answer, by rank.
 fn world<T: Send + 'static>(size: usize, rank: impl Fn(Group) -> T + Clone + Send + 'static) -> Vec<T> {
