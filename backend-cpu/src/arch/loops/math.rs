@@ -3,6 +3,9 @@
 //!
 //! The polynomials of exp and ln are those of Moshier's Cephes (`expf.c`, `logf.c`): about one last place. The others
 //! are best in the sense of the largest relative error, below 2^-27.
+//!
+//! Long polynomials that stand alone are summed in pairs (Estrin's scheme): the chain of sums of which each waits for the one
+//! before is what a loop over a function takes, not the number of its operations.
 
 /// 1.5 · 2^23 and 1.5 · 2^52, and twice the bias of exponents: what is added to them is rounded to an integer, in the last
 /// bits.
@@ -43,13 +46,12 @@ pub fn exp(x: f32) -> f32 {
 /// e^r for |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exp_near_0(r: f32) -> f32 {
-    let p = 1.987_569_1e-4;
-    let p = p * r + 1.398_199_9e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 0.5;
-    p * (r * r) + r + 1.0
+    let square = r * r;
+    let high = 1.987_569_1e-4 * r + 1.398_199_9e-3;
+    let middle = 8.333_452e-3 * r + 4.166_579_6e-2;
+    let low = 1.666_666_5e-1 * r + 0.5;
+    let p = (high * square + middle) * square + low;
+    p * square + r + 1.0
 }
 
 /// x · 2^n for |n| ≤ 252, rounded once. The last nine bits of `biased` are those of n + 254: one bias for each half of n.
@@ -164,14 +166,10 @@ fn erfcx(x: f32) -> f32 {
     // Where e^(−x²) is 0.
     let x = if x > 11.0 { 11.0 } else { x };
     let t = 1.0 / (1.0 + 0.4 * x);
-    let p = 3.256_973_6e-2;
-    let p = p * t - 1.400_338_4e-1;
-    let p = p * t + 1.666_427_6e-1;
-    let p = p * t - 2.403_045_3e-2;
-    let p = p * t + 1.708_631_2e-1;
-    let p = p * t + 2.117_376_8e-1;
-    let p = p * t + 3.106_791_4e-1;
-    let p = p * t + 3.999_509_2e-1;
+    let (square, fourth) = (t * t, (t * t) * (t * t));
+    let [a, b] = [3.256_973_6e-2 * t - 1.400_338_4e-1, 1.666_427_6e-1 * t - 2.403_045_3e-2];
+    let [c, d] = [1.708_631_2e-1 * t + 2.117_376_8e-1, 3.106_791_4e-1 * t + 3.999_509_2e-1];
+    let p = (a * square + b) * fourth + (c * square + d);
     1.0 - x * t * p
 }
 
