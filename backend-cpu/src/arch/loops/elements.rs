@@ -3,6 +3,32 @@
 use super::{kernels, math};
 use gradscale_core::ops::{At, dropout_keeps};
 
+/// Replaces each x by what is made of four of them, which come from four parts of the slices: so each of
+/// the four becomes a vector, and the processor has four chains of operations to work on. The rest comes one by one.
+macro_rules! in_fours {
+    ($x:ident, |$one:ident| $make:expr) => {{
+        let (fours, rest) = $x.split_at_mut($x.len() / 4 * 4);
+        let (half, other) = fours.split_at_mut(fours.len() / 2);
+        let ((a, b), (c, d)) = (half.split_at_mut(half.len() / 2), other.split_at_mut(other.len() / 2));
+        for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+            let $one = [*a, *b, *c, *d];
+            [*a, *b, *c, *d] = $make;
+        }
+        for x in rest {
+            let $one = [*x];
+            [*x] = $make;
+        }
+    }};
+}
+
+/// x becomes dy · x.
+#[inline(always)]
+fn times(x: &mut [f32], dy: &[f32]) {
+    for (x, &dy) in x.iter_mut().zip(dy) {
+        *x *= dy;
+    }
+}
+
 kernels! {
     /// `x[i] = f(x[i])`, f of few operations.
     fn map[F: Fn(f32) -> f32](x: &mut [f32], f: F) {
@@ -20,44 +46,32 @@ kernels! {
 
     /// e^x.
     fn exp[](x: &mut [f32]) {
-        for x in x {
-            *x = math::exp(*x);
-        }
+        in_fours!(x, |x| math::exps(x));
     }
 
     /// 1 / (1 + e^-x).
     fn sigmoid[](x: &mut [f32]) {
-        for x in x {
-            *x = math::sigmoid(*x);
-        }
+        in_fours!(x, |x| math::sigmoids(x));
     }
 
     /// x / (1 + e^-x).
     fn silu[](x: &mut [f32]) {
-        for x in x {
-            *x *= math::sigmoid(*x);
-        }
+        in_fours!(x, |x| math::silus(x));
     }
 
     /// Hyperbolic tangent.
     fn tanh[](x: &mut [f32]) {
-        for x in x {
-            *x = math::tanh(*x);
-        }
+        in_fours!(x, |x| math::tanhs(x));
     }
 
     /// Error function.
     fn erf[](x: &mut [f32]) {
-        for x in x {
-            *x = math::erf(*x);
-        }
+        in_fours!(x, |x| math::erfs(x));
     }
 
     /// x · Φ(x).
     fn gelu[](x: &mut [f32]) {
-        for x in x {
-            *x *= math::normal_cdf(*x);
-        }
+        in_fours!(x, |x| math::gelus(x));
     }
 
     /// ln x.
@@ -69,17 +83,14 @@ kernels! {
 
     /// x becomes dy · σ(x) · (1 + x · (1 − σ(x))).
     fn silu_vjp[](x: &mut [f32], dy: &[f32]) {
-        for (x, &dy) in x.iter_mut().zip(dy) {
-            let s = math::sigmoid(*x);
-            *x = dy * (s * (1.0 + *x * (1.0 - s)));
-        }
+        in_fours!(x, |x| math::silu_slopes(x));
+        times(x, dy);
     }
 
     /// x becomes dy · (Φ(x) + x · Φ′(x)).
     fn gelu_vjp[](x: &mut [f32], dy: &[f32]) {
-        for (x, &dy) in x.iter_mut().zip(dy) {
-            *x = dy * (math::normal_cdf(*x) + *x * math::normal_density(*x));
-        }
+        in_fours!(x, |x| math::gelu_slopes(x));
+        times(x, dy);
     }
 
     /// x becomes dy · 2/√π · e^(−x²).

@@ -4,8 +4,8 @@
 //! The polynomials of exp and ln are those of Moshier's Cephes (`expf.c`, `logf.c`): about one last place. The others
 //! are best in the sense of the largest relative error, below 2^-27.
 //!
-//! Long polynomials that stand alone are summed in pairs (Estrin's scheme): the chain of sums of which each waits for the one
-//! before is what a loop over a function takes, not the number of its operations.
+//! A function is a chain of operations of which each waits for the one before. So long polynomials are summed in pairs
+//! (Estrin's scheme), and functions of several numbers work on them side by side, operation by operation.
 
 /// 1.5 · 2^23 and 1.5 · 2^52, and twice the bias of exponents: what is added to them is rounded to an integer, in the last
 /// bits.
@@ -31,27 +31,42 @@ pub const LN: [f32; 9] = [
 /// The bits of √½, from which on digits stand at the next exponent.
 pub const SQRT_HALF: u32 = 0x3F35_04F3;
 
+/// What `f` makes of each of some numbers, by their places.
+#[inline(always)]
+fn each<const N: usize>(f: impl Fn(usize) -> f32) -> [f32; N] {
+    core::array::from_fn(f)
+}
+
 /// e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
+    let [y] = exps([x]);
+    y
+}
+
+/// [`exp`] of several numbers.
+#[inline(always)]
+pub fn exps<const N: usize>(x: [f32; N]) -> [f32; N] {
     // Far enough for ∞ and 0; NaN is kept.
-    let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x };
-    let shifted = x * core::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (x - n * LN_2[0]) - n * LN_2[1];
-    times_power(exp_near_0(r), shifted.to_bits())
+    let x: [f32; N] = each(|i| if x[i] > 89.0 { 89.0 } else { x[i] });
+    let x: [f32; N] = each(|i| if x[i] < -104.0 { -104.0 } else { x[i] });
+    let shifted: [f32; N] = each(|i| x[i] * core::f32::consts::LOG2_E + ROUND);
+    let n: [f32; N] = each(|i| shifted[i] - ROUND);
+    let r: [f32; N] = each(|i| (x[i] - n[i] * LN_2[0]) - n[i] * LN_2[1]);
+    let y = exps_near_0(r);
+    each(|i| times_power(y[i], shifted[i].to_bits()))
 }
 
 /// e^r for |r| ≤ ln 2 / 2.
 #[inline(always)]
-fn exp_near_0(r: f32) -> f32 {
-    let square = r * r;
-    let high = 1.987_569_1e-4 * r + 1.398_199_9e-3;
-    let middle = 8.333_452e-3 * r + 4.166_579_6e-2;
-    let low = 1.666_666_5e-1 * r + 0.5;
-    let p = (high * square + middle) * square + low;
-    p * square + r + 1.0
+fn exps_near_0<const N: usize>(r: [f32; N]) -> [f32; N] {
+    let square: [f32; N] = each(|i| r[i] * r[i]);
+    let high: [f32; N] = each(|i| 1.987_569_1e-4 * r[i] + 1.398_199_9e-3);
+    let middle: [f32; N] = each(|i| 8.333_452e-3 * r[i] + 4.166_579_6e-2);
+    let low: [f32; N] = each(|i| 1.666_666_5e-1 * r[i] + 0.5);
+    let p: [f32; N] = each(|i| high[i] * square[i] + middle[i]);
+    let p: [f32; N] = each(|i| p[i] * square[i] + low[i]);
+    each(|i| p[i] * square[i] + r[i] + 1.0)
 }
 
 /// x · 2^n for |n| ≤ 252, rounded once. The last nine bits of `biased` are those of n + 254: one bias for each half of n.
@@ -109,14 +124,22 @@ pub fn pow(x: f32, p: f32) -> f32 {
     let shifted = y + ROUND_WIDE;
     #[expect(clippy::cast_possible_truncation, reason = "a fraction of at most ½, rounded; an integer's last bits")]
     let (r, n) = (((y - (shifted - ROUND_WIDE)) * core::f64::consts::LN_2) as f32, shifted.to_bits() as u32);
-    times_power(exp_near_0(r), n)
+    let [y] = exps_near_0([r]);
+    times_power(y, n)
 }
 
 /// 1 / (1 + e^-x), by the exponential that does not overflow.
 #[inline(always)]
-pub fn sigmoid(x: f32) -> f32 {
-    let e = exp(-x.abs());
-    (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
+pub fn sigmoids<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let e = exps::<N>(each(|i| -x[i].abs()));
+    each(|i| (if x[i] < 0.0 { e[i] } else { 1.0 }) / (1.0 + e[i]))
+}
+
+/// x / (1 + e^-x).
+#[inline(always)]
+pub fn silus<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let s = sigmoids(x);
+    each(|i| x[i] * s[i])
 }
 
 /// ln x of every number; ±0, negative numbers, ∞ and NaN as IEEE 754-2019 §9.2 says.
@@ -129,67 +152,104 @@ pub fn ln_of_any(x: f32) -> f32 {
 
 /// tanh x: by a polynomial near 0, else by the exponential.
 #[inline(always)]
-pub fn tanh(x: f32) -> f32 {
-    let size = x.abs();
-    let z = size * size;
-    let p = -5.704_978_5e-3;
-    let p = p * z + 2.063_907_9e-2;
-    let p = p * z - 5.373_971e-2;
-    let p = p * z + 1.333_144_2e-1;
-    let p = p * z - 3.333_328e-1;
-    let near = size + size * z * p;
-    let far = 1.0 - 2.0 / (exp(2.0 * size) + 1.0);
-    (if size < 0.625 { near } else { far }).copysign(x)
+pub fn tanhs<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let e = exps::<N>(each(|i| 2.0 * x[i].abs()));
+    let near: [f32; N] = each(|i| {
+        let (size, z) = (x[i].abs(), x[i] * x[i]);
+        let p = -5.704_978_5e-3;
+        let p = p * z + 2.063_907_9e-2;
+        let p = p * z - 5.373_971e-2;
+        let p = p * z + 1.333_144_2e-1;
+        let p = p * z - 3.333_328e-1;
+        size + size * z * p
+    });
+    each(|i| (if x[i].abs() < 0.625 { near[i] } else { 1.0 - 2.0 / (e[i] + 1.0) }).copysign(x[i]))
 }
 
 /// erf x: by a polynomial near 0, else by its complement.
 #[inline(always)]
-pub fn erf(x: f32) -> f32 {
-    let size = x.abs();
-    let z = size * size;
-    let p = 7.898_686_5e-5;
-    let p = p * z - 8.024_815e-4;
-    let p = p * z + 5.190_162e-3;
-    let p = p * z - 2.685_491_6e-2;
-    let p = p * z + 1.128_361_75e-1;
-    let p = p * z - 3.761_263e-1;
-    // 2/√π, less 1: the largest part has no error.
-    let near = size + size * (z * p + 1.283_791_7e-1);
-    let far = 1.0 - erfcx(size) * exp(-z);
-    (if size < 0.75 { near } else { far }).copysign(x)
+pub fn erfs<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let e = exps::<N>(each(|i| -x[i] * x[i]));
+    let scaled = erfcxs::<N>(each(|i| x[i].abs()));
+    let near: [f32; N] = each(|i| {
+        let (size, z) = (x[i].abs(), x[i] * x[i]);
+        let p = 7.898_686_5e-5;
+        let p = p * z - 8.024_815e-4;
+        let p = p * z + 5.190_162e-3;
+        let p = p * z - 2.685_491_6e-2;
+        let p = p * z + 1.128_361_75e-1;
+        let p = p * z - 3.761_263e-1;
+        // 2/√π, less 1: the largest part has no error.
+        size + size * (z * p + 1.283_791_7e-1)
+    });
+    each(|i| (if x[i].abs() < 0.75 { near[i] } else { 1.0 - scaled[i] * e[i] }).copysign(x[i]))
 }
 
 /// e^(x²) · erfc x for x ≥ 0, as 1 − x · t · p(t) with t = 1 / (1 + 0.4·x): near 0 no digit is lost, and far from it
 /// fewer than e^(−x²) has lost.
 #[inline(always)]
-fn erfcx(x: f32) -> f32 {
+fn erfcxs<const N: usize>(x: [f32; N]) -> [f32; N] {
     // Where e^(−x²) is 0.
-    let x = if x > 11.0 { 11.0 } else { x };
-    let t = 1.0 / (1.0 + 0.4 * x);
-    let (square, fourth) = (t * t, (t * t) * (t * t));
-    let [a, b] = [3.256_973_6e-2 * t - 1.400_338_4e-1, 1.666_427_6e-1 * t - 2.403_045_3e-2];
-    let [c, d] = [1.708_631_2e-1 * t + 2.117_376_8e-1, 3.106_791_4e-1 * t + 3.999_509_2e-1];
-    let p = (a * square + b) * fourth + (c * square + d);
-    1.0 - x * t * p
+    let x: [f32; N] = each(|i| if x[i] > 11.0 { 11.0 } else { x[i] });
+    let t: [f32; N] = each(|i| 1.0 / (1.0 + 0.4 * x[i]));
+    let square: [f32; N] = each(|i| t[i] * t[i]);
+    let a: [f32; N] = each(|i| 3.256_973_6e-2 * t[i] - 1.400_338_4e-1);
+    let b: [f32; N] = each(|i| 1.666_427_6e-1 * t[i] - 2.403_045_3e-2);
+    let a: [f32; N] = each(|i| a[i] * square[i] + b[i]);
+    let c: [f32; N] = each(|i| 1.708_631_2e-1 * t[i] + 2.117_376_8e-1);
+    let d: [f32; N] = each(|i| 3.106_791_4e-1 * t[i] + 3.999_509_2e-1);
+    let c: [f32; N] = each(|i| c[i] * square[i] + d[i]);
+    let p: [f32; N] = each(|i| a[i] * (square[i] * square[i]) + c[i]);
+    each(|i| 1.0 - x[i] * t[i] * p[i])
 }
 
 /// Φ(x) = erfc(−x/√2) / 2; the lower tail keeps its digits.
 #[inline(always)]
-pub fn normal_cdf(x: f32) -> f32 {
-    let tail = 0.5 * erfcx(x.abs() * core::f32::consts::FRAC_1_SQRT_2) * exp(-0.5 * x * x);
-    if x < 0.0 { tail } else { 1.0 - tail }
+pub fn normal_cdfs<const N: usize>(x: [f32; N]) -> [f32; N] {
+    cdfs(x, exps(each(|i| -0.5 * x[i] * x[i])))
 }
 
-/// Φ′(x) = e^(−x²/2) / √(2π).
+/// The same where e^(−x²/2) is known.
 #[inline(always)]
-pub fn normal_density(x: f32) -> f32 {
+fn cdfs<const N: usize>(x: [f32; N], e: [f32; N]) -> [f32; N] {
+    let scaled = erfcxs::<N>(each(|i| x[i].abs() * core::f32::consts::FRAC_1_SQRT_2));
+    each(|i| {
+        let tail = 0.5 * scaled[i] * e[i];
+        if x[i] < 0.0 { tail } else { 1.0 - tail }
+    })
+}
+
+/// x · Φ(x).
+#[inline(always)]
+pub fn gelus<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let cdf = normal_cdfs(x);
+    each(|i| x[i] * cdf[i])
+}
+
+/// Φ(x) + x · Φ′(x), with Φ′(x) = e^(−x²/2) / √(2π).
+#[inline(always)]
+pub fn gelu_slopes<const N: usize>(x: [f32; N]) -> [f32; N] {
     const FACTOR: f32 = 0.5 * core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
-    FACTOR * exp(-0.5 * x * x)
+    let e = exps(each(|i| -0.5 * x[i] * x[i]));
+    let cdf = cdfs(x, e);
+    each(|i| cdf[i] + x[i] * (FACTOR * e[i]))
+}
+
+/// σ(x) · (1 + x · (1 − σ(x))).
+#[inline(always)]
+pub fn silu_slopes<const N: usize>(x: [f32; N]) -> [f32; N] {
+    let s = sigmoids(x);
+    each(|i| s[i] * (1.0 + x[i] * (1.0 - s[i])))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{erf, exp, ln, ln_of_any, normal_cdf, normal_density, pow, sigmoid, tanh};
+    use super::{erfs, exp, exps, gelu_slopes, ln, ln_of_any, normal_cdfs, pow, sigmoids, tanhs};
+
+    /// Of one number.
+    fn one(f: impl Fn([f32; 1]) -> [f32; 1]) -> impl Fn(f32) -> f32 {
+        move |x| f([x])[0]
+    }
 
     /// Largest error in last places, over f32 from `from` to `to`.
     fn worst(from: f32, to: f32, got: impl Fn(f32) -> f32, want: impl Fn(f64) -> f64) -> f64 {
@@ -211,17 +271,28 @@ mod tests {
         assert!(worst(1.5, 1e30, ln, f64::ln) < 3.0);
         assert!(worst(1e-6, 1e4, |x| pow(x, -0.75), |x| x.powf(-0.75)) < 3.0);
         assert!(worst(1.0, 1e20, |x| pow(x, 1.9), |x| x.powf(f64::from(1.9f32))) < 3.0);
-        assert!(worst(-80.0, 80.0, sigmoid, |x| 1.0 / (1.0 + (-x).exp())) < 5.0);
-        assert!(worst(-9.5, 9.5, tanh, f64::tanh) < 4.0);
-        assert!(worst(-1e-3, 1e-3, tanh, f64::tanh) < 3.0);
-        assert!(worst(-4.5, 4.5, erf, libm::erf) < 4.0);
-        assert!(worst(-1e-3, 1e-3, erf, libm::erf) < 3.0);
+        assert!(worst(-80.0, 80.0, one(sigmoids), |x| 1.0 / (1.0 + (-x).exp())) < 5.0);
+        assert!(worst(-9.5, 9.5, one(tanhs), f64::tanh) < 4.0);
+        assert!(worst(-1e-3, 1e-3, one(tanhs), f64::tanh) < 3.0);
+        assert!(worst(-4.5, 4.5, one(erfs), libm::erf) < 4.0);
+        assert!(worst(-1e-3, 1e-3, one(erfs), libm::erf) < 3.0);
         let cdf = |x: f64| 0.5 * libm::erfc(-x * core::f64::consts::FRAC_1_SQRT_2);
-        assert!(worst(-1.0, 6.0, normal_cdf, cdf) < 8.0);
+        assert!(worst(-1.0, 6.0, one(normal_cdfs), cdf) < 8.0);
         // The square in the exponent is rounded: an error that grows with it.
-        assert!(worst(-13.0, -1.0, normal_cdf, cdf) < 170.0);
+        assert!(worst(-13.0, -1.0, one(normal_cdfs), cdf) < 170.0);
         let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * core::f64::consts::PI).sqrt();
-        assert!(worst(-1.0, 1.0, normal_density, density) < 4.0);
+        assert!(worst(-0.5, 6.0, one(gelu_slopes), |x| cdf(x) + x * density(x)) < 10.0);
+        // A hundred numbers at a time have the bits of one.
+        let x: [f32; 100] = core::array::from_fn(|i| i as f32 * 0.2 - 10.0);
+        for (all, each) in [
+            (erfs(x), x.map(one(erfs))),
+            (exps(x), x.map(exp)),
+            (gelu_slopes(x), x.map(one(gelu_slopes))),
+            (sigmoids(x), x.map(one(sigmoids))),
+            (tanhs(x), x.map(one(tanhs))),
+        ] {
+            assert_eq!(all.map(f32::to_bits), each.map(f32::to_bits));
+        }
     }
 
     #[test]
@@ -235,12 +306,13 @@ mod tests {
         );
         let ends = [f32::NEG_INFINITY, -0.0, 0.0, f32::INFINITY];
         let bits = |values: [f32; 4]| values.map(f32::to_bits);
-        assert_eq!(bits(ends.map(tanh)), bits([-1.0, -0.0, 0.0, 1.0]));
-        assert_eq!(bits(ends.map(erf)), bits([-1.0, -0.0, 0.0, 1.0]));
-        assert_eq!(ends.map(normal_cdf), [0.0, 0.5, 0.5, 1.0]);
+        assert_eq!(bits(ends.map(one(tanhs))), bits([-1.0, -0.0, 0.0, 1.0]));
+        assert_eq!(bits(ends.map(one(erfs))), bits([-1.0, -0.0, 0.0, 1.0]));
+        assert_eq!(ends.map(one(normal_cdfs)), [0.0, 0.5, 0.5, 1.0]);
         assert_eq!(ends.map(ln_of_any)[1..], [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY]);
         let not_a_number = [ln_of_any(-1.0), ln_of_any(f32::NEG_INFINITY)];
         assert!(not_a_number.into_iter().all(f32::is_nan));
-        assert!([tanh, erf, normal_cdf, ln_of_any, sigmoid].iter().all(|f| f(f32::NAN).is_nan()));
+        assert!(ln_of_any(f32::NAN).is_nan());
+        assert!([tanhs, erfs, normal_cdfs, sigmoids].iter().all(|f| f([f32::NAN])[0].is_nan()));
     }
 }
