@@ -1,6 +1,6 @@
 //! Pooling and unpooling, one row of the result at a time.
 
-use crate::{Cpu, Memory, arch::Along, elementwise::load, parallel::Cost};
+use crate::{Cpu, Memory, arch::Along, elementwise::load, epilogue::Before, parallel::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Pool, PoolOp},
@@ -66,7 +66,7 @@ impl Cpu {
         let result = [images * rows, pixels, channels];
         let cost = shape.cost();
         if !shape.max {
-            return self.rows_of(result, None, cost, y, || {
+            return self.rows_of(result, Before::Zeros, None, cost, y, || {
                 let mut line = self.scratch(shape.x[2] * channels);
                 move |row, sums: &mut [f32]| self.average(&shape, x, row, &mut line, sums)
             });
@@ -75,7 +75,7 @@ impl Cpu {
             Memory::U8(at) => at.chunks_mut((pixels * channels).max(1)).map(Mutex::new).collect(),
             _ => panic!("pooling offsets are U8"),
         });
-        self.rows_of(result, None, cost, y, || {
+        self.rows_of(result, Before::Zeros, None, cost, y, || {
             let (mut line, mut unused) = (self.scratch(shape.x[2] * channels), vec![0; pixels * channels]);
             let at = &at;
             move |row, best: &mut [f32]| {
@@ -119,14 +119,14 @@ impl Cpu {
         match (way, at) {
             (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
-                self.rows_of(result, None, cost, y, || {
+                self.rows_of(result, Before::Zeros, None, cost, y, || {
                     let mut line = self.scratch(shape.y[2] * shape.x[3]);
                     move |row, sums: &mut [f32]| self.scatter(&shape, x, at, row, &mut line, sums)
                 });
             }
             (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
-                self.rows_of(result, None, cost, y, || {
+                self.rows_of(result, Before::Zeros, None, cost, y, || {
                     let mut line = self.scratch(shape.x[2] * shape.x[3]);
                     move |row, values: &mut [f32]| self.gather(&shape, x, at, row, &mut line, values)
                 });

@@ -142,8 +142,8 @@ impl Correlation {
 }
 
 impl Window<'_> {
-    /// Adds a row of results to `sums`; `from` are the rows of the operand that each kernel row reads.
-    pub fn add(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
+    /// Makes a row of results, whatever was in `sums`; `from` are the rows of the operand that each kernel row reads.
+    pub fn make(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
         let (shape, cpu, source) = (self.correlation, self.cpu, self.source);
         self.from.clear();
         for (i, row) in from.enumerate().filter_map(|(i, row)| Some((i, row?))) {
@@ -156,8 +156,13 @@ impl Window<'_> {
         // As many kernel rows at a time as their weights fit.
         let width = shape.columns.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
         let together = (WEIGHTS / width.max(1) / shape.steps.max(1)).max(1);
+        // Where a kernel row reads nothing but zeros, or none reads anything, there is nothing to begin with.
+        let fresh = !self.from.is_empty() && shape.phases.iter().all(|phase| !phase.runs.is_empty());
+        if !fresh {
+            sums.fill(0.0);
+        }
         for (group, weights) in self.weights.iter().enumerate() {
-            for rows in self.from.chunks(together) {
+            for (rows, fresh) in self.from.chunks(together).zip([fresh].into_iter().chain(core::iter::repeat(false))) {
                 for phase in &shape.phases {
                     self.runs.clear();
                     for &(i, line) in rows {
@@ -165,7 +170,7 @@ impl Window<'_> {
                         self.runs.extend(phase.runs.iter().map(there));
                     }
                     let sums = &mut sums[phase.first * shape.results + group * shape.columns..];
-                    shape.multiply(self.cpu, phase, &self.runs, self.lines.of_group(group), weights, sums);
+                    shape.multiply(self.cpu, phase, &self.runs, self.lines.of_group(group), weights, (sums, fresh));
                 }
             }
         }
@@ -173,12 +178,15 @@ impl Window<'_> {
 }
 
 impl Correlation {
-    /// Adds the products along `runs` to the sums of a phase.
-    fn multiply(&self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>, sums: &mut [f32]) {
+    /// Adds the products along `runs` to the sums of a phase, or begins with them.
+    fn multiply(
+        &self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>,
+        (sums, fresh): (&mut [f32], bool),
+    ) {
         let most = cpu.isa().tile_columns();
         for from in (0..self.columns).step_by(most) {
             let columns = most.min(self.columns - from);
-            for runs in blocks(runs, WEIGHTS / columns.next_multiple_of(LANES)) {
+            for (i, runs) in blocks(runs, WEIGHTS / columns.next_multiple_of(LANES)).enumerate() {
                 let tile = Tile {
                     a: data,
                     a_row: phase.spacing * self.depth,
@@ -188,7 +196,7 @@ impl Correlation {
                     runs,
                     rows: phase.count,
                     columns,
-                    fresh: false,
+                    fresh: fresh && i == 0,
                 };
                 cpu.isa().tile(&tile, &mut sums[from..], phase.step * self.results);
             }

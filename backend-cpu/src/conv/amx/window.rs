@@ -161,7 +161,7 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
         }
         if !finite {
             let plain = || all.window(self.cpu, self.operand, weights.plain.get_or_init(&self.pack));
-            return self.plain.get_or_insert_with(plain).add(from, sums);
+            return self.plain.get_or_insert_with(plain).make(from, sums);
         }
         for (group, panels) in weights.groups.iter().enumerate() {
             let (lines, mut first) = (words(self.lines.of_group(group)), 0);
