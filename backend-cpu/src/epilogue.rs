@@ -201,22 +201,15 @@ pub const fn dense_part(len: usize) -> usize {
     len.div_ceil(PARTS).next_multiple_of(BLOCK)
 }
 
-/// What a worker finds in its row: what it adds to, or what it writes over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    Zeros,
-    Anything,
-}
-
 /// Most parts that rows are divided into.
 const ROW_PARTS: usize = 128;
 
 impl Cpu {
-    /// Stores a result row by row. `worker` is asked once for each part, for what makes a row of what it finds there: it may
+    /// Stores a result row by row. `worker` is asked once for each part, for what makes a row, whatever it finds there: it may
     /// keep memory, and what it has read, from one row to the next. `cost` is that of all it does.
     pub(crate) fn rows_of<W: FnMut(usize, &mut [f32])>(
-        &self, [rows, pixels, channels]: [usize; 3], before: Before, bias: Option<Vec<f32>>, cost: Cost,
-        y: Store<'_, Self>, worker: impl Fn() -> W + Sync,
+        &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, cost: Cost, y: Store<'_, Self>,
+        worker: impl Fn() -> W + Sync,
     ) {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
@@ -229,9 +222,6 @@ impl Cpu {
             for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
                 let end = y.len().min(start + together * len);
                 let block = &mut block[..end - start];
-                if before == Before::Zeros {
-                    block.fill(0.0);
-                }
                 (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| sums(r, row));
                 if let Some(bias) = &bias {
                     for pixel in block.chunks_exact_mut(channels) {

@@ -1,6 +1,6 @@
 //! Pooling and unpooling, one row of the result at a time.
 
-use crate::{Cpu, Memory, arch::Along, elementwise::load, epilogue::Before, parallel::Cost};
+use crate::{Cpu, Memory, arch::Along, elementwise::load, parallel::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Pool, PoolOp},
@@ -66,7 +66,7 @@ impl Cpu {
         let result = [images * rows, pixels, channels];
         let cost = shape.cost();
         if !shape.max {
-            return self.rows_of(result, Before::Zeros, None, cost, y, || {
+            return self.rows_of(result, None, cost, y, || {
                 let mut line = self.scratch(shape.x[2] * channels);
                 move |row, sums: &mut [f32]| self.average(&shape, x, row, &mut line, sums)
             });
@@ -75,7 +75,7 @@ impl Cpu {
             Memory::U8(at) => at.chunks_mut((pixels * channels).max(1)).map(Mutex::new).collect(),
             _ => panic!("pooling offsets are U8"),
         });
-        self.rows_of(result, Before::Zeros, None, cost, y, || {
+        self.rows_of(result, None, cost, y, || {
             let (mut line, mut unused) = (self.scratch(shape.x[2] * channels), vec![0; pixels * channels]);
             let at = &at;
             move |row, best: &mut [f32]| {
@@ -97,6 +97,7 @@ impl Cpu {
     /// Row `row` of means.
     fn average(&self, shape: &Shape, x: &Memory, row: usize, line: &mut [f32], sums: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
+        sums.fill(0.0);
         for u in (0..shape.window[0]).filter_map(|i| shape.place(0, p, i)) {
             load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);
             for (q, sums) in sums.chunks_exact_mut(channels.max(1)).enumerate() {
@@ -119,14 +120,14 @@ impl Cpu {
         match (way, at) {
             (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
-                self.rows_of(result, Before::Zeros, None, cost, y, || {
+                self.rows_of(result, None, cost, y, || {
                     let mut line = self.scratch(shape.y[2] * shape.x[3]);
                     move |row, sums: &mut [f32]| self.scatter(&shape, x, at, row, &mut line, sums)
                 });
             }
             (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
-                self.rows_of(result, Before::Zeros, None, cost, y, || {
+                self.rows_of(result, None, cost, y, || {
                     let mut line = self.scratch(shape.x[2] * shape.x[3]);
                     move |row, values: &mut [f32]| self.gather(&shape, x, at, row, &mut line, values)
                 });
@@ -138,6 +139,7 @@ impl Cpu {
     /// Row `row` of the unpooled tensor: what the windows over it send there, in their order.
     fn scatter(&self, shape: &Shape, x: &Memory, at: Option<&[u8]>, row: usize, line: &mut [f32], sums: &mut [f32]) {
         let (image, u, channels) = (row / shape.x[1], row % shape.x[1], shape.x[3]);
+        sums.fill(0.0);
         if channels == 0 {
             return;
         }
@@ -161,6 +163,7 @@ impl Cpu {
     fn gather(&self, shape: &Shape, x: &Memory, at: &[u8], row: usize, line: &mut [f32], values: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
         let at = &at[row * values.len()..(row + 1) * values.len()];
+        values.fill(0.0);
         for i in 0..shape.window[0] {
             if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
                 load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);

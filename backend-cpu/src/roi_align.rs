@@ -1,6 +1,6 @@
 //! Boxes of images, resampled to one size.
 
-use crate::{Cpu, Memory, elementwise::load, epilogue::Before, parallel::Cost};
+use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, RoiAlign},
@@ -45,38 +45,36 @@ impl Cpu {
         let cost = Cost::elements(4 * count * rows * columns * channels * (p.samples() * p.samples()) as usize);
         // What is added to a row of the result: places of x, and where in the row, with their share.
         match way {
-            GatherScatter::Gather => {
-                self.rows_of([count * rows, columns, channels], Before::Zeros, None, cost, y, || {
-                    let (mut values, boxes) = (self.scratch(channels), &boxes);
-                    move |row, sums: &mut [f32]| {
-                        let Some(one) = &boxes[row / rows] else { return };
-                        for &(_, u, down) in one.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
+            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, cost, y, || {
+                let (mut values, boxes) = (self.scratch(channels), &boxes);
+                move |row, sums: &mut [f32]| {
+                    sums.fill(0.0);
+                    let Some(one) = &boxes[row / rows] else { return };
+                    for &(_, u, down) in one.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
+                        for &(bin, v, right) in &one.points[1] {
+                            load(self.isa(), x, ((one.image * height + u) * width + v) * channels, &mut values);
+                            add(&mut sums[bin * channels..], &values, down * right);
+                        }
+                    }
+                    sums.iter_mut().for_each(|sum| *sum /= points);
+                }
+            }),
+            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, cost, y, || {
+                let (mut values, boxes) = (self.scratch(channels), &boxes);
+                move |row, sums: &mut [f32]| {
+                    sums.fill(0.0);
+                    for (i, one) in boxes.iter().enumerate() {
+                        let Some(one) = one.as_ref().filter(|one| one.image == row / height) else { continue };
+                        for &(r, _, down) in one.points[0].iter().filter(|(_, u, _)| *u == row % height) {
                             for &(bin, v, right) in &one.points[1] {
-                                load(self.isa(), x, ((one.image * height + u) * width + v) * channels, &mut values);
-                                add(&mut sums[bin * channels..], &values, down * right);
+                                load(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
+                                add(&mut sums[v * channels..], &values, down * right);
                             }
                         }
-                        sums.iter_mut().for_each(|sum| *sum /= points);
                     }
-                })
-            }
-            GatherScatter::Scatter => {
-                self.rows_of([images * height, width, channels], Before::Zeros, None, cost, y, || {
-                    let (mut values, boxes) = (self.scratch(channels), &boxes);
-                    move |row, sums: &mut [f32]| {
-                        for (i, one) in boxes.iter().enumerate() {
-                            let Some(one) = one.as_ref().filter(|one| one.image == row / height) else { continue };
-                            for &(r, _, down) in one.points[0].iter().filter(|(_, u, _)| *u == row % height) {
-                                for &(bin, v, right) in &one.points[1] {
-                                    load(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
-                                    add(&mut sums[v * channels..], &values, down * right);
-                                }
-                            }
-                        }
-                        sums.iter_mut().for_each(|sum| *sum /= points);
-                    }
-                })
-            }
+                    sums.iter_mut().for_each(|sum| *sum /= points);
+                }
+            }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Boxes of images, the largest value of each part.
 
-use crate::{Cpu, Memory, elementwise::load, epilogue::Before, parallel::Cost};
+use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
 use gradscale_core::{backend::Store, ops::RoiPool};
 use std::{
     ops::Range,
@@ -40,10 +40,11 @@ impl Cpu {
         let [count, rows, columns, _] = p.y().map(|size| size as usize);
         let Memory::U32(at) = at else { panic!("places are U32") };
         let at: Vec<Mutex<&mut [u32]>> = at.chunks_mut((columns * channels).max(1)).map(Mutex::new).collect();
-        self.rows_of([count * rows, columns, channels], Before::Zeros, None, cost(&boxes, channels), y, || {
+        self.rows_of([count * rows, columns, channels], None, cost(&boxes, channels), y, || {
             let (mut values, boxes, at) = (self.scratch(channels), &boxes, &at);
             move |row, best: &mut [f32]| {
                 let mut at = at[row].lock().unwrap_or_else(PoisonError::into_inner);
+                best.fill(0.0);
                 at[..best.len()].fill(RoiPool::NOWHERE);
                 let Some(one) = boxes[row / rows].as_ref().filter(|_| channels != 0) else { return };
                 let bins = best.chunks_exact_mut(channels).zip(at.chunks_exact_mut(channels));
@@ -63,10 +64,11 @@ impl Cpu {
         let [images, height, width, channels] = p.x().map(|size| size as usize);
         let [_, rows, columns, _] = p.y().map(|size| size as usize);
         let Memory::U32(at) = at else { panic!("places are U32") };
-        self.rows_of([images * height, width, channels], Before::Zeros, None, cost(&boxes, channels), y, || {
+        self.rows_of([images * height, width, channels], None, cost(&boxes, channels), y, || {
             let (mut values, boxes) = (self.scratch(columns * channels), &boxes);
             move |row, sums: &mut [f32]| {
                 let (image, u) = (row / height, row % height);
+                sums.fill(0.0);
                 let here = |places: &Range<u32>| (places.start as usize..places.end as usize).contains(&u);
                 for (k, one) in boxes.iter().enumerate() {
                     let Some(one) = one.as_ref().filter(|one| one.image == image) else { continue };

@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::{Cpu, Memory, elementwise::load, epilogue::Before, parallel::Cost};
+use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Rows},
@@ -10,16 +10,16 @@ impl Cpu {
     pub(crate) fn run_rows(&self, p: &Rows, way: GatherScatter, x: &Memory, index: &Memory, y: Store<'_, Self>) {
         let [count, table, width] = [p.count(), p.table(), p.width()].map(|size| size as usize);
         match way {
-            GatherScatter::Gather => {
-                self.rows_of([count, 1, width], Before::Zeros, None, Cost::elements(count * width), y, || {
-                    |i, values: &mut [f32]| {
-                        let row = index.integer(i) as usize;
-                        if row < table {
-                            load(self.isa(), x, row * width, values);
-                        }
+            GatherScatter::Gather => self.rows_of([count, 1, width], None, Cost::elements(count * width), y, || {
+                |i, values: &mut [f32]| {
+                    let row = index.integer(i) as usize;
+                    if row < table {
+                        load(self.isa(), x, row * width, values);
+                    } else {
+                        values.fill(0.0);
                     }
-                })
-            }
+                }
+            }),
             GatherScatter::Scatter => {
                 // For each row of the table the indices that name it, in order.
                 let mut named = vec![Vec::new(); table];
@@ -28,22 +28,16 @@ impl Cpu {
                         list.push(i);
                     }
                 }
-                self.rows_of(
-                    [table, 1, width],
-                    Before::Zeros,
-                    None,
-                    Cost::elements((count + table) * width),
-                    y,
-                    || {
-                        let (mut values, named) = (self.scratch(width), &named);
-                        move |row, sums: &mut [f32]| {
-                            for &i in &named[row] {
-                                load(self.isa(), x, i * width, &mut values);
-                                sums.iter_mut().zip(values.iter()).for_each(|(sum, &v)| *sum += v);
-                            }
+                self.rows_of([table, 1, width], None, Cost::elements((count + table) * width), y, || {
+                    let (mut values, named) = (self.scratch(width), &named);
+                    move |row, sums: &mut [f32]| {
+                        sums.fill(0.0);
+                        for &i in &named[row] {
+                            load(self.isa(), x, i * width, &mut values);
+                            sums.iter_mut().zip(values.iter()).for_each(|(sum, &v)| *sum += v);
                         }
-                    },
-                );
+                    }
+                });
             }
         }
     }

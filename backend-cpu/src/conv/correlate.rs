@@ -162,7 +162,8 @@ impl Window<'_> {
             sums.fill(0.0);
         }
         for (group, weights) in self.weights.iter().enumerate() {
-            for (rows, fresh) in self.from.chunks(together).zip([fresh].into_iter().chain(core::iter::repeat(false))) {
+            for (i, rows) in self.from.chunks(together).enumerate() {
+                let fresh = fresh && i == 0;
                 for phase in &shape.phases {
                     self.runs.clear();
                     for &(i, line) in rows {

@@ -18,7 +18,6 @@ mod weight;
 
 use crate::{
     Cpu, Memory,
-    epilogue::Before,
     gemm::{Matrix, Packed},
     parallel::Cost,
 };
@@ -118,14 +117,14 @@ impl Cpu {
         let (size, cost) = ([images * rows, pixels, channels], shape.cost());
         #[cfg(target_arch = "x86_64")]
         if let Some(weights) = amx::Weights::new(self, &shape, pass, &correlation, [a, b]) {
-            return self.rows_of(size, Before::Zeros, bias, cost, y, || {
+            return self.rows_of(size, bias, cost, y, || {
                 let plain = || self.weights(&shape, pass, b, Packed::alone);
                 let mut window = weights.window(self, &correlation, a, plain);
-                move |row, sums: &mut [f32]| window.add(from(row), sums)
+                move |row, sums: &mut [f32]| window.make(from(row), sums)
             });
         }
         let weights = self.weights(&shape, pass, b, Packed::new);
-        self.rows_of(size, Before::Anything, bias, cost, y, || {
+        self.rows_of(size, bias, cost, y, || {
             let mut window = correlation.window(self, a, &weights);
             move |row, sums: &mut [f32]| window.make(from(row), sums)
         });

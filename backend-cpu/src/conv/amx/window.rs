@@ -145,8 +145,8 @@ impl<'c> Weights<'c> {
 }
 
 impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
-    /// Adds a row of results to `sums`; `from` are the rows of the operand that each kernel row reads.
-    pub fn add(&mut self, from: impl Iterator<Item = Option<usize>> + Clone, sums: &mut [f32]) {
+    /// Makes a row of results, whatever was in `sums`; `from` are the rows of the operand that each kernel row reads.
+    pub fn make(&mut self, from: impl Iterator<Item = Option<usize>> + Clone, sums: &mut [f32]) {
         let (all, weights) = (self.correlation, self.weights);
         let split = Split { lines: all.source(self.operand), unit: weights.unit };
         self.from.clear();
@@ -163,6 +163,7 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
             let plain = || all.window(self.cpu, self.operand, weights.plain.get_or_init(&self.pack));
             return self.plain.get_or_insert_with(plain).make(from, sums);
         }
+        sums.fill(0.0);
         for (group, panels) in weights.groups.iter().enumerate() {
             let (lines, mut first) = (words(self.lines.of_group(group)), 0);
             for phase in &all.phases {
