@@ -171,7 +171,7 @@ impl Window<'_> {
                         self.runs.extend(phase.runs.iter().map(there));
                     }
                     let sums = &mut sums[phase.first * shape.results + group * shape.columns..];
-                    shape.multiply(self.cpu, phase, &self.runs, self.lines.of_group(group), weights, (sums, fresh));
+                    shape.multiply(self.cpu, phase, &self.runs, self.lines.of_group(group), weights, sums, fresh);
                 }
             }
         }
@@ -180,9 +180,10 @@ impl Window<'_> {
 
 impl Correlation {
     /// Adds the products along `runs` to the sums of a phase, or begins with them.
+    #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
     fn multiply(
-        &self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>,
-        (sums, fresh): (&mut [f32], bool),
+        &self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>, sums: &mut [f32],
+        fresh: bool,
     ) {
         let most = cpu.isa().tile_columns();
         for from in (0..self.columns).step_by(most) {

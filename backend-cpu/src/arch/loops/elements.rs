@@ -3,8 +3,8 @@
 use super::{kernels, math};
 use gradscale_core::ops::{At, dropout_keeps};
 
-/// Replaces each x by what is made of four of them, which come from four parts of the slices: so each of
-/// the four becomes a vector, and the processor has four chains of operations to work on. The rest comes one by one.
+/// Replaces each x by what is made of four of them, which come from four parts of the slice: so each of the four becomes a
+/// vector, and the processor has four chains of operations to work on. The rest comes one by one.
 macro_rules! in_fours {
     ($x:ident, |$one:ident| $make:expr) => {{
         let (fours, rest) = $x.split_at_mut($x.len() / 4 * 4);

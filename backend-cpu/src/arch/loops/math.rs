@@ -205,7 +205,7 @@ fn erfcxs<const N: usize>(x: [f32; N]) -> [f32; N] {
 
 /// Φ(x) = erfc(−x/√2) / 2; the lower tail keeps its digits.
 #[inline(always)]
-pub fn normal_cdfs<const N: usize>(x: [f32; N]) -> [f32; N] {
+fn normal_cdfs<const N: usize>(x: [f32; N]) -> [f32; N] {
     cdfs(x, exps(each(|i| -0.5 * x[i] * x[i])))
 }
 
