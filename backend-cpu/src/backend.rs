@@ -1,6 +1,6 @@
 //! The device.
 
-use crate::{Error, Isa, Memory, Table, parallel::Threads, scratch::Pool, table::indices};
+use crate::{Error, Isa, Memory, Table, lookup::Tables, parallel::Threads, scratch::Pool, table::indices};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
@@ -14,6 +14,7 @@ pub struct Cpu {
     isa: Isa,
     name: String,
     scratch: Pool,
+    tables: Tables,
 }
 
 impl Cpu {
@@ -33,7 +34,7 @@ impl Cpu {
         let threads = Threads::new(threads).map_err(Error::Threads)?;
         let count = threads.count();
         let name = format!("CPU, {isa}, {count} threads");
-        Ok(Self { threads, isa, name, scratch: Pool::new(count - 1) })
+        Ok(Self { threads, isa, name, scratch: Pool::new(count - 1), tables: Tables::default() })
     }
 
     pub(crate) const fn isa(&self) -> Isa {
@@ -47,6 +48,11 @@ impl Cpu {
 
     pub(crate) const fn pool(&self) -> &Pool {
         &self.scratch
+    }
+
+    /// Functions of halves.
+    pub(crate) const fn tables(&self) -> &Tables {
+        &self.tables
     }
 }
 

@@ -1,12 +1,17 @@
 //! Numbers of channels, laid over pixels.
 
+use crate::scratch::LINE;
+
 /// Least elements of a pattern: loops over it are long enough for wide vectors.
 const LEAST: usize = 256;
 
-/// One value for each channel, repeated over several pixels, once more than fits so that it may begin anywhere.
-#[derive(Clone, Debug, Default)]
+/// One value for each channel, repeated over several pixels, once more than fits so that it may begin anywhere. The first
+/// lies at the start of a cache line.
+#[derive(Debug, Default)]
 pub struct Pattern {
     values: Vec<f32>,
+    at: usize,
+    len: usize,
     channels: usize,
 }
 
@@ -24,23 +29,26 @@ impl Pattern {
         let (values, width) = if values.is_empty() || width == 0 { (&[0.0][..], 1) } else { (values, width) };
         self.channels = values.len() * width;
         let pixels = LEAST.min(elements).div_ceil(self.channels) + 1;
-        self.values.clear();
-        self.values.reserve(pixels * self.channels);
-        values.iter().for_each(|&value| self.values.resize(self.values.len() + width, value));
-        for _ in 1..pixels {
-            self.values.extend_from_within(..self.channels);
+        self.len = pixels * self.channels;
+        let room = LINE / size_of::<f32>();
+        self.values.resize(self.len + room, 0.0);
+        self.at = self.values.as_ptr().align_offset(LINE).min(room);
+        let laid = &mut self.values[self.at..self.at + self.len];
+        laid.chunks_exact_mut(width).zip(values).for_each(|(laid, &value)| laid.fill(value));
+        for start in (self.channels..laid.len()).step_by(self.channels) {
+            laid.copy_within(..self.channels, start);
         }
     }
 
     /// Elements before the pattern repeats: whole pixels.
     pub const fn len(&self) -> usize {
-        self.values.len() - self.channels
+        self.len - self.channels
     }
 
     /// The pattern as elements from `start` on meet it.
     pub fn from(&self, start: usize) -> &[f32] {
         let channel = start % self.channels;
-        &self.values[channel..channel + self.len()]
+        &self.values[self.at + channel..][..self.len()]
     }
 
     /// Lays the pattern over elements from `start` on.

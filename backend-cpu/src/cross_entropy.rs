@@ -53,11 +53,9 @@ impl Cpu {
     ) {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (out, g) = (out.f32(), g.f32()[0]);
-        self.dense(dx, rows * classes, |start, values| {
+        // Numbers are those of the row, for each element: first what is subtracted, then the factor.
+        self.dense(dx, rows * classes, |start, [values, numbers]| {
             load(self.isa(), x.logits, start, values);
-            // A number of its row for each element: first what is subtracted, then the factor.
-            let mut numbers = [0f32; BLOCK];
-            let numbers = &mut numbers[..values.len()];
             let (first, last) = (start / classes, (start + values.len() - 1) / classes);
             let head = ((classes - start % classes) % classes).min(values.len());
             let rows: Vec<CrossEntropyRow> = (first..=last).map(|r| p.row(x.labels.integer(r))).collect();

@@ -1,12 +1,18 @@
 //! Element by element: unary and binary functions, sums of several sources.
 
-use crate::{Cpu, Memory, arch::Isa, channels::Pattern, epilogue::BLOCK};
+use crate::{
+    Cpu, Memory,
+    arch::Isa,
+    channels::Pattern,
+    lookup::{Results, look_up},
+};
 use gradscale_core::{
     backend::{Slot, Store},
     ops::{At, Binary, BinaryOp, Broadcast, Unary},
     scale::Factor,
     scaled::Scaled,
 };
+use half::f16;
 
 /// Elements `start..` of a buffer as f32.
 pub fn load(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
@@ -21,10 +27,14 @@ pub fn load(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
 impl Cpu {
     pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) {
         let (isa, seed) = (self.isa(), y.table.seed);
+        let len = len as usize;
         if let (Unary::Id, Memory::F32(x)) = (op, x) {
-            return self.dense_of(y, &x[..len as usize]);
+            return self.dense_of(y, &x[..len]);
         }
-        self.dense(y, len as usize, |start, out| {
+        if let (Memory::F16(x), Some(results)) = (x, self.tables().function(isa, op, len)) {
+            return self.dense(y, len, |start, [out]| look_up(results, &x[start..start + out.len()], out));
+        }
+        self.dense(y, len, |start, [out]| {
             load(isa, x, start, out);
             unary(isa, op, seed, start, out);
         });
@@ -36,18 +46,28 @@ impl Cpu {
         let few: Vec<f32> =
             if p.over() == Broadcast::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
         let columns = (p.over() == Broadcast::PerColumn && cols != 0).then(|| Pattern::new(&few));
-        self.dense(y, rows * cols, |start, out| {
-            load(isa, a, start, out);
-            let mut other = [0f32; BLOCK];
-            let other = &mut other[..out.len()];
+        let slopes = self.slopes(p.op(), rows * cols, a);
+        self.dense(y, rows * cols, |start, [out, other]| {
             match (p.over(), &columns) {
                 (Broadcast::All, _) => load(isa, b, start, other),
                 (Broadcast::One, _) => other.fill(few[0]),
                 (_, Some(columns)) => columns.lay(start, other),
                 _ => repeat_along_rows(&few, cols, start, other),
             }
-            binary(isa, p.op(), seed, start, out, other);
+            if let Some((results, a)) = slopes {
+                look_up(results, &a[start..start + out.len()], out);
+                isa.zip(out, other, |slope, dy| slope * dy);
+            } else {
+                load(isa, a, start, out);
+                binary(isa, p.op(), seed, start, out, other);
+            }
         });
+    }
+
+    /// The slopes of an operator that is a gradient, and the halves that lead to them.
+    fn slopes<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a Results, &'a [f16])> {
+        let (BinaryOp::Grad(op), Memory::F16(a)) = (op, a) else { return None };
+        Some((self.tables().slope(self.isa(), op, len)?, a))
     }
 
     pub(crate) fn run_sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) {
@@ -56,10 +76,8 @@ impl Cpu {
         let factors: Vec<[f32; 3]> =
             terms.iter().map(|term| Factor::between(y.table.exponent(term.alpha), to).parts()).collect();
         // The terms are brought to the exponent of the sum one by one; the store itself does not scale.
-        self.dense(Store { from: y.to, ..y }, len as usize, |start, out| {
+        self.dense(Store { from: y.to, ..y }, len as usize, |start, [out, block]| {
             out.fill(0.0);
-            let mut block = [0f32; BLOCK];
-            let block = &mut block[..out.len()];
             for (term, &[first, second, third]) in terms.iter().zip(&factors) {
                 load(isa, term.data, start, block);
                 isa.zip(out, block, |sum, v| sum + v * first * second * third);
@@ -127,9 +145,18 @@ fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f
         BinaryOp::Grad(Unary::Ln) => isa.zip(a, b, |kept, dy| dy / kept),
         BinaryOp::Grad(Unary::Sqrt) => isa.zip(a, b, |kept, dy| dy * (0.5 / kept)),
         BinaryOp::Grad(Unary::Recip) => isa.zip(a, b, |kept, dy| -dy * kept * kept),
-        BinaryOp::Grad(Unary::Silu) => isa.silu_vjp(a, b),
-        BinaryOp::Grad(Unary::Gelu) => isa.gelu_vjp(a, b),
-        BinaryOp::Grad(Unary::Erf) => isa.erf_vjp(a, b),
+        BinaryOp::Grad(Unary::Silu) => {
+            isa.silu_slope(a);
+            isa.zip(a, b, |slope, dy| slope * dy);
+        }
+        BinaryOp::Grad(Unary::Gelu) => {
+            isa.gelu_slope(a);
+            isa.zip(a, b, |slope, dy| slope * dy);
+        }
+        BinaryOp::Grad(Unary::Erf) => {
+            isa.erf_slope(a);
+            isa.zip(a, b, |slope, dy| slope * dy);
+        }
         BinaryOp::Grad(Unary::Pow(p)) => {
             unary(isa, Unary::Pow(p - 1.0), seed, start, a);
             isa.zip(a, b, |power, dy| dy * (p * power));

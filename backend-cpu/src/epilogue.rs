@@ -14,6 +14,21 @@ use half::f16;
 
 /// Values that are finished at a time: 16 KiB of f32.
 pub const BLOCK: usize = 4096;
+
+/// So many values at the start of a cache line: vectors that begin elsewhere may lie in two, and take twice as long.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct Block([f32; BLOCK]);
+
+impl Block {
+    pub const ZERO: Self = Self([0.0; BLOCK]);
+
+    /// The first values.
+    pub fn first(&mut self, len: usize) -> &mut [f32] {
+        &mut self.0[..len]
+    }
+}
+
 /// Most parts that one operator is divided into.
 const PARTS: usize = 64;
 
@@ -90,17 +105,17 @@ impl Epilogue {
         Seen::new(self.to, self.detail)
     }
 
-    /// What is done with each part of `len` dense results, as [`Part::each`] wants it.
-    pub fn dense(
-        self, len: usize, values: impl Fn(usize, &mut [f32]) + Sync,
+    /// What is done with each part of `len` dense results, as [`Part::each`] wants it. `values` fills the first of some
+    /// blocks with them, and may use the others, which hold what it has left there.
+    pub fn dense<const N: usize>(
+        self, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
     ) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
         move |i, mut y| {
-            let (mut row, mut block) = (self.row(), [0f32; BLOCK]);
+            let (mut row, mut blocks) = (self.row(), [Block::ZERO; N]);
             for start in (0..y.len()).step_by(BLOCK) {
                 let end = y.len().min(start + BLOCK);
-                let block = &mut block[..end - start];
-                values(i * dense_part(len) + start, block);
-                self.finish(block, y.range(start..end), &mut row);
+                values(i * dense_part(len) + start, blocks.each_mut().map(|block| block.first(end - start)));
+                self.finish(blocks[0].first(end - start), y.range(start..end), &mut row);
             }
             row
         }
@@ -115,9 +130,10 @@ impl Epilogue {
                 let (from, mut y) = (i * dense_part(x.len()), y.range(start..end));
                 let x = &x[from + start..from + end];
                 if !self.store(x, &mut y, &mut row) {
-                    let mut block = [0f32; BLOCK];
-                    block[..x.len()].copy_from_slice(x);
-                    self.finish(&mut block[..x.len()], y, &mut row);
+                    let mut block = Block::ZERO;
+                    let block = block.first(x.len());
+                    block.copy_from_slice(x);
+                    self.finish(block, y, &mut row);
                 }
             }
             row
@@ -161,9 +177,10 @@ impl Epilogue {
                 match &y {
                     Part::F32(y) => self.isa.zip(values, y, |v, y| v + y),
                     Part::F16(y) => {
-                        let mut before = [0f32; BLOCK];
-                        self.isa.widen(y, &mut before[..y.len()]);
-                        self.isa.zip(values, &before, |v, y| v + y);
+                        let mut before = Block::ZERO;
+                        let before = before.first(y.len());
+                        self.isa.widen(y, before);
+                        self.isa.zip(values, before, |v, y| v + y);
                     }
                 }
             }
@@ -186,8 +203,10 @@ impl Cpu {
         merge(&epilogue, &rows, |row| table.merge(to, row));
     }
 
-    /// Stores `len` dense results. `values` fills a block with the results from its index on.
-    pub(crate) fn dense(&self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, &mut [f32]) + Sync) {
+    /// Stores `len` dense results. `values` fills a block with the results from its index on, as [`Epilogue::dense`] says.
+    pub(crate) fn dense<const N: usize>(
+        &self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
+    ) {
         let epilogue = Epilogue::of(&store, self.isa());
         let Store { y, table, to, .. } = store;
         let work = epilogue.dense(len, values);

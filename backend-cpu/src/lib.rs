@@ -22,6 +22,7 @@ mod elementwise;
 mod epilogue;
 mod error;
 mod gemm;
+mod lookup;
 mod memory;
 mod norm;
 mod optimize;

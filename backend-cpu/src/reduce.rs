@@ -1,6 +1,11 @@
 //! Reductions along one axis.
 
-use crate::{Cpu, Memory, elementwise::load, epilogue::BLOCK, parallel::Cost};
+use crate::{
+    Cpu, Memory,
+    elementwise::load,
+    epilogue::{BLOCK, Block},
+    parallel::Cost,
+};
 use gradscale_core::{
     backend::Store,
     ops::{Reduce, ReduceOp},
@@ -19,7 +24,7 @@ impl Cpu {
         if p.op() == ReduceOp::ArgMax {
             return self.argmax(x, [outer, len, inner], y.y);
         }
-        self.dense(y, outer * inner, |start, out| {
+        self.dense(y, outer * inner, |start, [out]| {
             if inner == 1 && len < LEAST {
                 for (i, out) in (start..).zip(out) {
                     *out = self.along(p.op(), x, i * len, len);
@@ -78,10 +83,10 @@ impl Cpu {
         let (wide, rows) = (LEAST.div_ceil(inner) * inner, (PART / inner).max(1));
         let part = |part: usize| {
             let (start, end) = (from + part * rows * inner, from + len.min((part + 1) * rows) * inner);
-            let (mut totals, mut block) = (vec![first(op); wide], [0f32; BLOCK]);
+            let (mut totals, mut block) = (vec![first(op); wide], Block::ZERO);
             let step = BLOCK / wide * wide;
             for at in (start..end).step_by(step) {
-                let block = &mut block[..step.min(end - at)];
+                let block = block.first(step.min(end - at));
                 load(self.isa(), x, at, block);
                 for block in block.chunks(wide) {
                     let totals = &mut totals[..block.len()];

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 /// Bytes of a cache line, and of a vector of 16 lanes.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 /// Elements that all threads keep together, each an equal share, and the least share of one.
 const KEPT_IN_ALL: usize = 1 << 23;
 const KEPT: usize = 1 << 18;

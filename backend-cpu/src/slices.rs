@@ -2,7 +2,7 @@
 
 use crate::{
     Cpu,
-    epilogue::{BLOCK, Epilogue, Part, dense_part, merged},
+    epilogue::{BLOCK, Block, Epilogue, Part, dense_part, merged},
     parallel::Cost,
 };
 use gradscale_core::{
@@ -80,7 +80,9 @@ impl Cpu {
         let (cost, part) = (Cost::elements(len), dense_part(len));
         let rows = match x {
             Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(x)),
-            Slice::F16(_) => y.each(self, cost, part, epilogue.dense(len, |start, out| self.load_slice(x, start, out))),
+            Slice::F16(_) => {
+                y.each(self, cost, part, epilogue.dense(len, |start, [out]| self.load_slice(x, start, out)))
+            }
         };
         Ok(merged(&epilogue, &rows))
     }
@@ -92,10 +94,10 @@ impl Cpu {
         let epilogue = Epilogue::between(from, to, detail, self.isa());
         let seen = |i: usize| {
             // Blocks meet in scratch that stays in the cache.
-            let (mut scratch, first) = ([0f32; BLOCK], i * part);
+            let (mut scratch, first) = (Block::ZERO, i * part);
             let mut row = epilogue.row();
             for start in (first..len.min(first + part)).step_by(BLOCK) {
-                let block = &mut scratch[..BLOCK.min(len - start)];
+                let block = scratch.first(BLOCK.min(len - start));
                 self.load_slice(x, start, block);
                 epilogue.see(block, &mut row);
             }

@@ -10,12 +10,12 @@
 mod shared;
 
 use gradscale_core::{
-    backend::{Backend, DType, Data, Launch, Store},
+    backend::{Backend, DType, Launch, Store},
     ops::{Conv2d, Gemm, Pass},
 };
 use gradscale_cpu::{Cpu, Isa, Memory};
 use half::f16;
-use shared::{halves, store};
+use shared::{halves, store, upload};
 
 /// A device with AVX-512 alone, and one with the unit, if there is one.
 fn both(threads: usize) -> Option<[Cpu; 2]> {
@@ -42,9 +42,7 @@ fn whole(cpu: &Cpu, len: usize, most: u64, wild: bool, seed: u64) -> Memory {
             }
         })
         .collect();
-    let mut memory = cpu.alloc(DType::F16, len).unwrap();
-    cpu.write(Data::F16(&values), &mut memory).unwrap();
-    memory
+    upload(cpu, &values)
 }
 
 /// Bits of a result, where every NaN is the same.

@@ -4,7 +4,7 @@ mod rows;
 mod shape;
 mod sums;
 
-use crate::{Cpu, Memory, channels::Pattern, elementwise::load, epilogue::BLOCK};
+use crate::{Cpu, Memory, channels::Pattern, elementwise::load};
 use gradscale_core::{
     backend::{NormSaved, Store},
     ops::Norm,
@@ -41,7 +41,7 @@ impl Cpu {
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
         let numbers = Numbers::new(shape, [means, &inverses]);
         let [scale, shift] = [scale, shift].map(Pattern::new);
-        self.dense(y, shape.len(), |start, out| {
+        self.dense(y, shape.len(), |start, [out]| {
             load(isa, x, start, out);
             numbers.each(start, out.len(), |range, [means, inverses]| {
                 let (scale, shift) = (scale.from(start + range.start), shift.from(start + range.start));
@@ -64,7 +64,7 @@ impl Cpu {
             for (store, which) in [(scale, 1), (shift, 0)] {
                 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
                 let totals: Vec<f32> = sums[which].iter().map(|&sum| sum as f32).collect();
-                self.dense(store, channels, |start, out| out.copy_from_slice(&totals[start..start + out.len()]));
+                self.dense(store, channels, |start, [out]| out.copy_from_slice(&totals[start..start + out.len()]));
             }
         }
     }
@@ -94,10 +94,8 @@ impl Cpu {
         }
         let numbers = Numbers::new(shape, [means, &inverses, &plain, &weighted]);
         let scale = Pattern::new(scale);
-        self.dense(dx, shape.len(), |start, out| {
+        self.dense(dx, shape.len(), |start, [out, values]| {
             load(isa, dy, start, out);
-            let mut values = [0f32; BLOCK];
-            let values = &mut values[..out.len()];
             load(isa, x.x, start, values);
             numbers.each(start, out.len(), |range, [means, inverses, plain, weighted]| {
                 let scale = scale.from(start + range.start);

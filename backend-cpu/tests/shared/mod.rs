@@ -17,8 +17,13 @@ pub fn halves(cpu: &Cpu, len: usize, seed: u64) -> Memory {
         (state >> 40) as f32 / 16_777_216.0 - 0.5
     };
     let values: Vec<f16> = (0..len).map(|_| f16_from_f32((0..4).map(|_| unit()).sum(), Round::NearestEven)).collect();
-    let mut memory = cpu.alloc(DType::F16, len).unwrap();
-    cpu.write(Data::F16(&values), &mut memory).unwrap();
+    upload(cpu, &values)
+}
+
+/// Memory that holds halves.
+pub fn upload(cpu: &Cpu, values: &[f16]) -> Memory {
+    let mut memory = cpu.alloc(DType::F16, values.len()).unwrap();
+    cpu.write(Data::F16(values), &mut memory).unwrap();
     memory
 }
 

@@ -21,14 +21,6 @@ macro_rules! in_fours {
     }};
 }
 
-/// x becomes dy · x.
-#[inline(always)]
-fn times(x: &mut [f32], dy: &[f32]) {
-    for (x, &dy) in x.iter_mut().zip(dy) {
-        *x *= dy;
-    }
-}
-
 kernels! {
     /// `x[i] = f(x[i])`, f of few operations.
     fn map[F: Fn(f32) -> f32](x: &mut [f32], f: F) {
@@ -81,22 +73,20 @@ kernels! {
         }
     }
 
-    /// x becomes dy · σ(x) · (1 + x · (1 − σ(x))).
-    fn silu_vjp[](x: &mut [f32], dy: &[f32]) {
+    /// The slope of x / (1 + e^-x): σ(x) · (1 + x · (1 − σ(x))).
+    fn silu_slope[](x: &mut [f32]) {
         in_fours!(x, |x| math::silu_slopes(x));
-        times(x, dy);
     }
 
-    /// x becomes dy · (Φ(x) + x · Φ′(x)).
-    fn gelu_vjp[](x: &mut [f32], dy: &[f32]) {
+    /// The slope of x · Φ(x): Φ(x) + x · Φ′(x).
+    fn gelu_slope[](x: &mut [f32]) {
         in_fours!(x, |x| math::gelu_slopes(x));
-        times(x, dy);
     }
 
-    /// x becomes dy · 2/√π · e^(−x²).
-    fn erf_vjp[](x: &mut [f32], dy: &[f32]) {
-        for (x, &dy) in x.iter_mut().zip(dy) {
-            *x = dy * (core::f32::consts::FRAC_2_SQRT_PI * math::exp(-*x * *x));
+    /// The slope of the error function: 2/√π · e^(−x²).
+    fn erf_slope[](x: &mut [f32]) {
+        for x in x {
+            *x = core::f32::consts::FRAC_2_SQRT_PI * math::exp(-*x * *x);
         }
     }
 
