@@ -4,7 +4,7 @@ mod rows;
 mod shape;
 mod sums;
 
-use crate::{Cpu, Memory, channels::Pattern, elementwise::load};
+use crate::{Cpu, Memory, elementwise::load};
 use gradscale_core::{
     backend::{NormSaved, Store},
     ops::Norm,
@@ -29,24 +29,28 @@ impl Cpu {
             let (means, variances) = saved.split_at_mut(groups);
             means.fill(0.0);
             if p.is_centered() {
-                self.sums(shape, &ones, |start, [values]| load(isa, x, start, values)).means(0, n, means);
+                let sums = |start: usize, [values, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
+                    load(isa, x, start, values);
+                    isa.add_by_channel(values, sums);
+                };
+                self.sums(shape, &ones, sums).means(0, n, means);
             }
             let means = Numbers::new(shape, [means]);
-            let distances = |start: usize, [values]: &mut [&mut [f32]; 1]| {
+            let distances = |start: usize, [values, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
                 load(isa, x, start, values);
-                means.each(start, values.len(), |range, [means]| isa.squared_distances(&mut values[range], means));
+                means
+                    .each(start, values.len(), |range, [means]| isa.add_squared_distances(&values[range], means, sums));
             };
             self.sums(shape, &ones, distances).means(0, n, variances);
         }
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
-        let numbers = Numbers::new(shape, [means, &inverses]);
-        let [scale, shift] = [scale, shift].map(Pattern::new);
+        let means = shape.channels(|group, _| means[group]);
+        let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
+        let shifts = shape.channels(|_, channel| shift[channel]);
+        let numbers = Numbers::new(shape.apart(), [&means, &factors, &shifts]);
         self.dense(y, shape.len(), |start, [out]| {
             load(isa, x, start, out);
-            numbers.each(start, out.len(), |range, [means, inverses]| {
-                let (scale, shift) = (scale.from(start + range.start), shift.from(start + range.start));
-                isa.normalise(&mut out[range], [means, inverses, scale, shift]);
-            });
+            numbers.each(start, out.len(), |range, numbers| isa.normalise(&mut out[range], numbers));
         });
     }
 
@@ -78,13 +82,15 @@ impl Cpu {
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
         let numbers = Numbers::new(shape, [means, &inverses]);
         // Σ dy and Σ dy · x̂.
-        let sums = self.sums(shape, scale, |start, [plain, weighted]| {
-            load(isa, dy, start, plain);
-            load(isa, x.x, start, weighted);
-            numbers.each(start, plain.len(), |range, numbers| {
-                isa.weigh(&mut weighted[range.clone()], &plain[range], numbers);
+        let gradients = |start: usize, [values, gradient]: [&mut [f32]; 2], sums: [&mut [f32]; 2]| {
+            load(isa, x.x, start, values);
+            load(isa, dy, start, gradient);
+            let [plain, weighted] = sums;
+            numbers.each(start, values.len(), |range, numbers| {
+                isa.add_gradients(&values[range.clone()], &gradient[range], numbers, [&mut *plain, &mut *weighted]);
             });
-        });
+        };
+        let sums = self.sums(shape, scale, gradients);
         let (mut plain, mut weighted) = (vec![0f32; groups], vec![0f32; groups]);
         if !p.is_given() {
             if p.is_centered() {
@@ -92,14 +98,16 @@ impl Cpu {
             }
             sums.means(1, n, &mut weighted);
         }
-        let numbers = Numbers::new(shape, [means, &inverses, &plain, &weighted]);
-        let scale = Pattern::new(scale);
+        // (dy · scale − plain − x̂ · weighted) · inverse, with one factor for each term.
+        let means = shape.channels(|group, _| means[group]);
+        let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
+        let plain = shape.channels(|group, _| inverses[group] * plain[group]);
+        let weighted = shape.channels(|group, _| inverses[group] * inverses[group] * weighted[group]);
+        let numbers = Numbers::new(shape.apart(), [&means, &factors, &plain, &weighted]);
         self.dense(dx, shape.len(), |start, [out, values]| {
             load(isa, dy, start, out);
             load(isa, x.x, start, values);
-            numbers.each(start, out.len(), |range, [means, inverses, plain, weighted]| {
-                let scale = scale.from(start + range.start);
-                let numbers = [means, inverses, scale, plain, weighted];
+            numbers.each(start, out.len(), |range, numbers| {
                 isa.normalise_vjp(&mut out[range.clone()], &values[range], numbers);
             });
         });

@@ -29,6 +29,24 @@ impl Shape {
         self.pixels * self.channels
     }
 
+    /// The same where each channel of an image has numbers of its own.
+    pub const fn apart(self) -> Self {
+        let groups = if self.groups.is_some() { Some(self.channels) } else { None };
+        Self { groups, ..self }
+    }
+
+    /// A number for each channel, of every image if they have groups of their own: made of the indices of the group, among
+    /// those of all images, and of the channel.
+    pub fn channels(&self, number: impl Fn(usize, usize) -> f32) -> Vec<f32> {
+        let (images, groups) = match self.groups {
+            None => (1, self.channels),
+            Some(groups) => (self.pixels / self.image.max(1), groups),
+        };
+        let width = self.channels / groups.max(1);
+        let all = (0..images).flat_map(|image| (0..self.channels).map(move |channel| (image, channel)));
+        all.map(|(image, channel)| number(image * groups + channel / width, channel)).collect()
+    }
+
     /// Images that a block from element `start` on meets, and their places in the block.
     fn images(&self, start: usize, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let size = (self.image * self.channels).max(1);

@@ -15,6 +15,11 @@ pub struct Sums<const N: usize> {
     groups: [Vec<f64>; N],
 }
 
+/// What adds the terms of N sums.
+pub trait Add<const N: usize>: Fn(usize, [&mut [f32]; 2], [&mut [f32]; N]) + Sync {}
+
+impl<const N: usize, F: Fn(usize, [&mut [f32]; 2], [&mut [f32]; N]) + Sync> Add<N> for F {}
+
 impl<const N: usize> Sums<N> {
     fn new(channels: usize) -> Self {
         Self { channels: [(); N].map(|()| vec![0.0; channels]), groups: [const { Vec::new() }; N] }
@@ -28,22 +33,21 @@ impl<const N: usize> Sums<N> {
 }
 
 impl Cpu {
-    /// Sums some quantities; `terms` fills blocks with them for the elements from an index on.
-    pub(super) fn sums<const N: usize>(
-        &self, shape: Shape, factors: &[f32], terms: impl Fn(usize, &mut [&mut [f32]; N]) + Sync,
-    ) -> Sums<N> {
+    /// Sums some quantities. `add` adds to sums that stand side by side, as in a pattern, what whole pixels from an element
+    /// on have of them; it may use two blocks as long as these.
+    pub(super) fn sums<const N: usize>(&self, shape: Shape, factors: &[f32], add: impl Add<N>) -> Sums<N> {
         // What is summed by itself, and how much of that makes a part.
         let stretch = if shape.groups.is_some() { shape.image } else { PART }.max(1);
         let (count, together) = (shape.pixels.div_ceil(stretch), (PART / stretch).max(1));
         let all = |part: usize| part * together..count.min((part + 1) * together);
         let pixels = |i: usize| i * stretch..shape.pixels.min((i + 1) * stretch);
         let parts = self.parts(Cost::elements(shape.pixels * shape.channels), count.div_ceil(together), |part| {
-            self.part(shape, factors, all(part).map(pixels), &terms)
+            self.part(shape, factors, all(part).map(pixels), &add)
         });
         let mut all = Sums::new(shape.channels);
         for part in parts {
             for q in 0..N {
-                add(&mut all.channels[q], &part.channels[q]);
+                add_up(&mut all.channels[q], &part.channels[q]);
                 all.groups[q].extend(&part.groups[q]);
             }
         }
@@ -57,33 +61,32 @@ impl Cpu {
     /// Sums some stretches of pixels, one after the other.
     fn part<const N: usize>(
         &self, shape: Shape, factors: &[f32], stretches: impl Iterator<Item = core::ops::Range<usize>>,
-        terms: &impl Fn(usize, &mut [&mut [f32]; N]),
+        add: &impl Add<N>,
     ) -> Sums<N> {
         let channels = shape.channels;
         // Whole pixels at a time; at least one, however wide.
         let block = (BLOCK / channels.max(1)).max(1);
-        let mut blocks = [(); N].map(|()| self.scratch(block * channels));
-        // Sums of few in f32, side by side as in a pattern, then f64.
-        let mut few = self.scratch(Pattern::new(factors).len());
+        let mut blocks = [(); 2].map(|()| self.scratch(block * channels));
+        // Sums of few in f32, then f64.
+        let wide = Pattern::new(factors).len();
+        let mut few = [(); N].map(|()| self.scratch(wide));
         let (mut all, mut here) = (Sums::new(channels), Sums::<N>::new(channels));
         for pixels in stretches {
             here.channels.iter_mut().for_each(|sums| sums.fill(0.0));
             for start in pixels.clone().step_by(block) {
                 let len = block.min(pixels.end - start) * channels;
-                let mut blocks = blocks.each_mut().map(|block| &mut block[..len]);
-                terms(start * channels, &mut blocks);
-                for (sums, block) in here.channels.iter_mut().zip(&blocks) {
-                    let wide = few.len().min(len).max(1);
-                    let few = &mut few[..wide];
-                    few.fill(0.0);
-                    self.isa().add_by_channel(block, few);
+                let mut few = few.each_mut().map(|few| &mut few[..wide.min(len).max(1)]);
+                few.iter_mut().for_each(|few| few.fill(0.0));
+                let blocks = blocks.each_mut().map(|block| &mut block[..len]);
+                add(start * channels, blocks, few.each_mut().map(|few| &mut **few));
+                for (sums, few) in here.channels.iter_mut().zip(&few) {
                     for pixel in few.chunks_exact(channels.max(1)) {
                         sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v));
                     }
                 }
             }
             for q in 0..N {
-                add(&mut all.channels[q], &here.channels[q]);
+                add_up(&mut all.channels[q], &here.channels[q]);
                 let width = shape.groups.map_or(0, |groups| channels / groups);
                 if width != 0 {
                     let groups = here.channels[q].chunks(width).zip(factors.chunks(width));
@@ -95,6 +98,6 @@ impl Cpu {
     }
 }
 
-fn add(totals: &mut [f64], sums: &[f64]) {
+fn add_up(totals: &mut [f64], sums: &[f64]) {
     totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
 }

@@ -25,44 +25,44 @@ kernels! {
         lanes.iter().sum()
     }
 
-    /// (x − mean)².
-    fn squared_distances[](x: &mut [f32], means: &[f32]) {
+    /// `sums[i mod len] += (x[i] − mean)²`, in f32.
+    fn add_squared_distances[](x: &[f32], means: &[f32], sums: &mut [f32]) {
+        for x in x.chunks(means.len()) {
+            for ((sum, &x), &mean) in sums.iter_mut().zip(x).zip(means) {
+                *sum += (x - mean) * (x - mean);
+            }
+        }
+    }
+
+    /// Adds dy, and dy · x̂, in f32, to one of two sums each.
+    fn add_gradients[](x: &[f32], dy: &[f32], patterns: [&[f32]; 2], sums: [&mut [f32]; 2]) {
+        let ([means, inverses], [plain, weighted]) = (patterns, sums);
+        for (x, dy) in x.chunks(means.len()).zip(dy.chunks(means.len())) {
+            let sums = plain.iter_mut().zip(&mut *weighted).zip(means).zip(inverses);
+            for ((((plain, weighted), &mean), &inverse), (&x, &dy)) in sums.zip(x.iter().zip(dy)) {
+                *plain += dy;
+                *weighted += dy * ((x - mean) * inverse);
+            }
+        }
+    }
+
+    /// (x − mean) · factor + shift.
+    fn normalise[](x: &mut [f32], patterns: [&[f32]; 3]) {
+        let [means, factors, shifts] = patterns;
         for x in x.chunks_mut(means.len()) {
-            for (x, &mean) in x.iter_mut().zip(means) {
-                let distance = *x - mean;
-                *x = distance * distance;
+            for (((x, &mean), &factor), &shift) in x.iter_mut().zip(means).zip(factors).zip(shifts) {
+                *x = (*x - mean) * factor + shift;
             }
         }
     }
 
-    /// (x − mean) · inverse · scale + shift.
-    fn normalise[](x: &mut [f32], patterns: [&[f32]; 4]) {
-        let [means, inverses, scales, shifts] = patterns;
-        for x in x.chunks_mut(means.len()) {
-            for ((((x, &mean), &inverse), &scale), &shift) in x.iter_mut().zip(means).zip(inverses).zip(scales).zip(shifts) {
-                *x = (*x - mean) * inverse * scale + shift;
-            }
-        }
-    }
-
-    /// x becomes dy · x̂.
-    fn weigh[](x: &mut [f32], dy: &[f32], patterns: [&[f32]; 2]) {
-        let [means, inverses] = patterns;
-        for (x, dy) in x.chunks_mut(means.len()).zip(dy.chunks(means.len())) {
-            for (((x, &dy), &mean), &inverse) in x.iter_mut().zip(dy).zip(means).zip(inverses) {
-                *x = dy * ((*x - mean) * inverse);
-            }
-        }
-    }
-
-    /// dy becomes (dy · scale − plain − x̂ · weighted) · inverse.
-    fn normalise_vjp[](dy: &mut [f32], x: &[f32], patterns: [&[f32]; 5]) {
-        let [means, inverses, scales, plain, weighted] = patterns;
+    /// dy becomes dy · factor − plain − (x − mean) · weighted.
+    fn normalise_vjp[](dy: &mut [f32], x: &[f32], patterns: [&[f32]; 4]) {
+        let [means, factors, plain, weighted] = patterns;
         for (dy, x) in dy.chunks_mut(means.len()).zip(x.chunks(means.len())) {
-            let numbers = means.iter().zip(inverses).zip(scales).zip(plain).zip(weighted);
-            for ((dy, &x), ((((&mean, &inverse), &scale), &plain), &weighted)) in dy.iter_mut().zip(x).zip(numbers) {
-                let normal = (x - mean) * inverse;
-                *dy = (*dy * scale - plain - normal * weighted) * inverse;
+            let numbers = means.iter().zip(factors).zip(plain).zip(weighted);
+            for ((dy, &x), (((&mean, &factor), &plain), &weighted)) in dy.iter_mut().zip(x).zip(numbers) {
+                *dy = *dy * factor - plain - (x - mean) * weighted;
             }
         }
     }
