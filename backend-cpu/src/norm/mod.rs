@@ -60,7 +60,7 @@ impl Cpu {
         let channels = p.x()[3] as usize;
         let scale = x.weight.map_or(vec![1.0; channels], |scale| scale.f32()[..channels].to_vec());
         let sums = match Rows::of(p) {
-            Some(rows) => self.norm_rows_vjp(rows, x, dy, dx, &scale, affine.is_some()),
+            Some(rows) => self.norm_rows_vjp(rows, x, dy, dx, &scale),
             None => self.norm_images_vjp(p, x, dy, dx, &scale),
         };
         if let Some([scale, shift]) = affine {

@@ -4,7 +4,6 @@
 use super::inverses;
 use crate::{
     Cpu, Memory,
-    channels::Pattern,
     elementwise::load,
     epilogue::{BLOCK, Epilogue, destination, merge},
     parallel::Cost,
@@ -100,21 +99,20 @@ impl Cpu {
         merge(&epilogue, &seen, |row| table.merge(to, row));
     }
 
-    /// Stores the gradient; returns Σ dy and Σ dy · x̂ of each channel, if they are wanted.
+    /// Stores the gradient; returns Σ dy and Σ dy · x̂ of each channel.
     pub(super) fn norm_rows_vjp(
-        &self, rows: Rows, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32], wants_sums: bool,
+        &self, rows: Rows, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
     ) -> [Vec<f64>; 2] {
         let (isa, Rows { p, size, channels, .. }) = (self.isa(), rows);
         let epilogue = Epilogue::of(&dx, isa);
         let Store { y, table, to, .. } = dx;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
         let (means, variances) = x.saved.f32()[..2 * all].split_at(all);
-        let wide = Pattern::new(scale).len();
         let parts: Vec<(Seen, [Vec<f64>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
             let (mut seen, mut sums) = (epilogue.row(), [(); 2].map(|()| vec![0f64; channels]));
             let [mut block, mut normal] = [(); 2].map(|()| self.scratch(rows.together() * channels));
+            let mut few = [(); 2].map(|()| self.scratch(channels));
             let [mut plain, mut weighted] = [(); 2].map(|()| vec![0f32; rows.together() * rows.groups]);
-            let mut few = self.scratch(wide);
             for range in rows.blocks(y.len()) {
                 let start = i * rows.part() + range.start;
                 let (block, normal) = (&mut block[..range.len()], &mut normal[..range.len()]);
@@ -122,15 +120,10 @@ impl Cpu {
                 let (means, inverses) = (&means[groups.clone()], inverses(&variances[groups], p.eps()));
                 load(isa, dy, start, block);
                 load(isa, x.x, start, normal);
-                isa.center_rows(normal, size, means, &inverses);
-                if wants_sums {
-                    let few = &mut few[..wide.min(block.len())];
-                    few.fill(0.0);
-                    isa.add_by_channel(block, few);
-                    add(&mut sums[0], few);
-                    few.fill(0.0);
-                    isa.add_products_by_channel(block, normal, few);
-                    add(&mut sums[1], few);
+                few.iter_mut().for_each(|few| few.fill(0.0));
+                isa.center_rows(normal, block, size, [means, &inverses], few.each_mut().map(|few| &mut **few));
+                for (sums, few) in sums.iter_mut().zip(&few) {
+                    sums.iter_mut().zip(&**few).for_each(|(sum, &few)| *sum += f64::from(few));
                 }
                 if !p.is_given() {
                     isa.row_gradients(block, normal, size, scale, [&mut plain, &mut weighted]);
@@ -153,12 +146,5 @@ impl Cpu {
         }
         merge(&epilogue, &seen, |row| table.merge(to, row));
         totals
-    }
-}
-
-/// Adds pixels that stand side by side.
-fn add(sums: &mut [f64], few: &[f32]) {
-    for pixel in few.chunks_exact(sums.len()) {
-        sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v));
     }
 }

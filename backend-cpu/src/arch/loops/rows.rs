@@ -68,20 +68,17 @@ kernels! {
         }
     }
 
-    /// x becomes x̂ = (x − mean) · inverse.
-    fn center_rows[](x: &mut [f32], size: usize, means: &[f32], inverses: &[f32]) {
-        for ((x, &mean), &inverse) in x.chunks_exact_mut(size).zip(means).zip(inverses) {
-            for x in x {
+    /// x becomes x̂ = (x − mean) · inverse; dy, and dy · x̂, are added to a sum of the channel each, in f32.
+    fn center_rows[](x: &mut [f32], dy: &[f32], size: usize, numbers: [&[f32]; 2], sums: [&mut [f32]; 2]) {
+        let ([means, inverses], [plain, weighted]) = (numbers, sums);
+        let groups = (plain.len() / size).max(1);
+        let rows = x.chunks_exact_mut(size).zip(dy.chunks_exact(size)).zip(means).zip(inverses);
+        for (i, (((x, dy), &mean), &inverse)) in rows.enumerate() {
+            let [plain, weighted] = [&mut *plain, &mut *weighted].map(|sums| &mut sums[i % groups * size..][..size]);
+            for (((x, &dy), plain), weighted) in x.iter_mut().zip(dy).zip(plain).zip(weighted) {
                 *x = (*x - mean) * inverse;
-            }
-        }
-    }
-
-    /// `sums[i mod len] += x[i] · y[i]`, in f32.
-    fn add_products_by_channel[](x: &[f32], y: &[f32], sums: &mut [f32]) {
-        for (x, y) in x.chunks(sums.len()).zip(y.chunks(sums.len())) {
-            for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
-                *sum += x * y;
+                *plain += dy;
+                *weighted += dy * *x;
             }
         }
     }
