@@ -9,6 +9,7 @@ pub mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod lanes;
 mod loops;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -163,6 +164,19 @@ impl Isa {
             Self::Neon(token) => token.widen(x, y),
             #[cfg(target_feature = "simd128")]
             Self::Simd128(token) => token.widen(x, y),
+        }
+    }
+
+    /// Whether lanes are loaded from halves as fast as from f32.
+    pub(crate) const fn widens_lanes(self) -> bool {
+        match self {
+            Self::Portable => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) | Self::Avx512(_) | Self::Amx(_) => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => false,
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => false,
         }
     }
 

@@ -1,14 +1,16 @@
 //! Normalisations.
 
+mod operands;
 mod rows;
 mod shape;
 mod sums;
 
-use crate::{Cpu, Memory, elementwise::load};
+use crate::{Cpu, Memory};
 use gradscale_core::{
     backend::{NormSaved, Store},
     ops::Norm,
 };
+use operands::{Operands, either};
 use rows::Rows;
 use shape::{Numbers, Shape};
 
@@ -29,17 +31,17 @@ impl Cpu {
             let (means, variances) = saved.split_at_mut(groups);
             means.fill(0.0);
             if p.is_centered() {
-                let sums = |start: usize, [values, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
-                    load(isa, x, start, values);
-                    isa.add_by_channel(values, sums);
+                let sums = |start: usize, [block, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
+                    either!(Operands::new(isa, [x], start, [block]), x => isa.add_by_channel(x[0], sums));
                 };
                 self.sums(shape, &ones, sums).means(0, n, means);
             }
             let means = Numbers::new(shape, [means]);
-            let distances = |start: usize, [values, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
-                load(isa, x, start, values);
-                means
-                    .each(start, values.len(), |range, [means]| isa.add_squared_distances(&values[range], means, sums));
+            let distances = |start: usize, [block, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
+                let len = block.len();
+                either!(Operands::new(isa, [x], start, [block]), x => {
+                    means.each(start, len, |range, [means]| isa.add_squared_distances(&x[0][range], means, sums));
+                });
             };
             self.sums(shape, &ones, distances).means(0, n, variances);
         }
@@ -48,9 +50,12 @@ impl Cpu {
         let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
         let shifts = shape.channels(|_, channel| shift[channel]);
         let numbers = Numbers::new(shape.apart(), [&means, &factors, &shifts]);
-        self.dense(y, shape.len(), |start, [out]| {
-            load(isa, x, start, out);
-            numbers.each(start, out.len(), |range, numbers| isa.normalise(&mut out[range], numbers));
+        self.dense(y, shape.len(), |start, [out, block]| {
+            either!(Operands::new(isa, [x], start, [block]), x => {
+                numbers.each(start, out.len(), |range, numbers| {
+                    isa.normalise(&x[0][range.clone()], numbers, &mut out[range]);
+                });
+            });
         });
     }
 
@@ -82,12 +87,13 @@ impl Cpu {
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
         let numbers = Numbers::new(shape, [means, &inverses]);
         // Σ dy and Σ dy · x̂.
-        let gradients = |start: usize, [values, gradient]: [&mut [f32]; 2], sums: [&mut [f32]; 2]| {
-            load(isa, x.x, start, values);
-            load(isa, dy, start, gradient);
-            let [plain, weighted] = sums;
-            numbers.each(start, values.len(), |range, numbers| {
-                isa.add_gradients(&values[range.clone()], &gradient[range], numbers, [&mut *plain, &mut *weighted]);
+        let gradients = |start: usize, blocks: [&mut [f32]; 2], [plain, weighted]: [&mut [f32]; 2]| {
+            let len = blocks[0].len();
+            either!(Operands::new(isa, [x.x, dy], start, blocks), operands => {
+                numbers.each(start, len, |range, numbers| {
+                    let operands = operands.map(|operand| &operand[range.clone()]);
+                    isa.add_gradients(operands, numbers, [&mut *plain, &mut *weighted]);
+                });
             });
         };
         let sums = self.sums(shape, scale, gradients);
@@ -104,11 +110,12 @@ impl Cpu {
         let plain = shape.channels(|group, _| inverses[group] * plain[group]);
         let weighted = shape.channels(|group, _| inverses[group] * inverses[group] * weighted[group]);
         let numbers = Numbers::new(shape.apart(), [&means, &factors, &plain, &weighted]);
-        self.dense(dx, shape.len(), |start, [out, values]| {
-            load(isa, dy, start, out);
-            load(isa, x.x, start, values);
-            numbers.each(start, out.len(), |range, numbers| {
-                isa.normalise_vjp(&mut out[range.clone()], &values[range], numbers);
+        self.dense(dx, shape.len(), |start, [out, first, second]| {
+            either!(Operands::new(isa, [x.x, dy], start, [first, second]), operands => {
+                numbers.each(start, out.len(), |range, numbers| {
+                    let operands = operands.map(|operand| &operand[range.clone()]);
+                    isa.normalise_vjp(operands, numbers, &mut out[range]);
+                });
             });
         });
         sums.channels

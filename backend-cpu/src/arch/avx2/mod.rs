@@ -2,11 +2,13 @@
 
 mod bins;
 mod cast;
+mod lanes;
 mod store;
 mod tile;
 
 use super::{Shape, Tile};
 use half::f16;
+pub use lanes::Pair;
 
 /// Proof that this machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! AVX-512.
 
 mod bins;
+mod lanes;
 mod store;
 mod tile;
 
@@ -11,6 +12,7 @@ use core::arch::x86_64::{
     _mm512_maskz_loadu_ps,
 };
 use half::f16;
+pub use lanes::Whole;
 
 /// Proof that this machine has AVX-512 F, BW, DQ, VL, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,19 +1,125 @@
 //! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::channels::Pattern`], from
 //! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
-use super::kernels;
-use crate::arch::LANES;
+use super::{kernels, lane_kernels};
+use crate::arch::{
+    LANES,
+    lanes::{Element, Lanes, Number},
+};
 
-kernels! {
+/// x̂.
+#[inline(always)]
+fn normal<N: Number>(x: N, mean: N, inverse: N) -> N {
+    (x - mean) * inverse
+}
+
+/// (x − mean)².
+#[inline(always)]
+fn squared_distance<N: Number>(x: N, mean: N) -> N {
+    (x - mean) * (x - mean)
+}
+
+/// (x − mean) · factor + shift.
+#[inline(always)]
+fn normalised<N: Number>(x: N, [mean, factor, shift]: [N; 3]) -> N {
+    (x - mean) * factor + shift
+}
+
+/// dy · factor − plain − (x − mean) · weighted.
+#[inline(always)]
+fn gradient<N: Number>([x, dy]: [N; 2], [mean, factor, plain, weighted]: [N; 4]) -> N {
+    dy * factor - plain - (x - mean) * weighted
+}
+
+lane_kernels! {
     /// `sums[i mod len] += x[i]`, in f32.
-    fn add_by_channel[](x: &[f32], sums: &mut [f32]) {
+    fn add_by_channel[V, T](x: &[T], sums: &mut [f32]) {
         for x in x.chunks(sums.len()) {
-            for (sum, &x) in sums.iter_mut().zip(x) {
-                *sum += x;
+            let ((x, x_rest), (sums, sums_rest)) = (x.as_chunks(), sums[..x.len()].as_chunks_mut());
+            for (x, sum) in x.iter().zip(sums) {
+                (V::load(sum) + T::lanes::<V>(x)).store(sum);
+            }
+            for (x, sum) in x_rest.iter().zip(sums_rest) {
+                *sum += x.number();
             }
         }
     }
 
+    /// `sums[i mod len] += (x[i] − mean)²`, in f32.
+    fn add_squared_distances[V, T](x: &[T], means: &[f32], sums: &mut [f32]) {
+        for x in x.chunks(means.len()) {
+            let ((sums, sums_rest), (means, means_rest)) = (sums[..x.len()].as_chunks_mut(), means[..x.len()].as_chunks());
+            let (x, x_rest) = x.as_chunks();
+            for ((x, mean), sum) in x.iter().zip(means).zip(sums) {
+                (V::load(sum) + squared_distance(T::lanes::<V>(x), V::load(mean))).store(sum);
+            }
+            for ((x, &mean), sum) in x_rest.iter().zip(means_rest).zip(sums_rest) {
+                *sum += squared_distance(x.number(), mean);
+            }
+        }
+    }
+
+    /// Adds dy, and dy · x̂, in f32, to one of two sums each.
+    fn add_gradients[V, T](x: [&[T]; 2], patterns: [&[f32]; 2], sums: [&mut [f32]; 2]) {
+        let ([x, dy], [plain, weighted], len) = (x, sums, patterns[0].len());
+        for (x, dy) in x.chunks(len).zip(dy.chunks(len)) {
+            let [(means, means_rest), (inverses, inverses_rest)] = patterns.map(|pattern| pattern[..x.len()].as_chunks());
+            let (plain, plain_rest) = plain[..x.len()].as_chunks_mut();
+            let (weighted, weighted_rest) = weighted[..x.len()].as_chunks_mut();
+            let ((x, x_rest), (dy, dy_rest)) = (x.as_chunks(), dy.as_chunks());
+            let sums = plain.iter_mut().zip(weighted);
+            for ((((x, dy), mean), inverse), (plain, weighted)) in x.iter().zip(dy).zip(means).zip(inverses).zip(sums) {
+                let dy = T::lanes::<V>(dy);
+                (V::load(plain) + dy).store(plain);
+                let normal = normal(T::lanes::<V>(x), V::load(mean), V::load(inverse));
+                (V::load(weighted) + dy * normal).store(weighted);
+            }
+            let (x, sums) = (x_rest.iter().zip(dy_rest), plain_rest.iter_mut().zip(weighted_rest));
+            for ((((x, dy), &mean), &inverse), (plain, weighted)) in x.zip(means_rest).zip(inverses_rest).zip(sums) {
+                *plain += dy.number();
+                *weighted += dy.number() * normal(x.number(), mean, inverse);
+            }
+        }
+    }
+
+    /// (x − mean) · factor + shift.
+    fn normalise[V, T](x: &[T], patterns: [&[f32]; 3], y: &mut [f32]) {
+        let len = patterns[0].len();
+        for (x, y) in x.chunks(len).zip(y.chunks_mut(len)) {
+            let [(means, means_rest), (factors, factors_rest), (shifts, shifts_rest)] =
+                patterns.map(|pattern| pattern[..x.len()].as_chunks());
+            let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
+            for ((((x, y), mean), factor), shift) in x.iter().zip(y).zip(means).zip(factors).zip(shifts) {
+                normalised(T::lanes::<V>(x), [V::load(mean), V::load(factor), V::load(shift)]).store(y);
+            }
+            let numbers = means_rest.iter().zip(factors_rest).zip(shifts_rest);
+            for ((x, y), ((&mean, &factor), &shift)) in x_rest.iter().zip(y_rest).zip(numbers) {
+                *y = normalised(x.number(), [mean, factor, shift]);
+            }
+        }
+    }
+
+    /// dy · factor − plain − (x − mean) · weighted.
+    fn normalise_vjp[V, T](x: [&[T]; 2], patterns: [&[f32]; 4], y: &mut [f32]) {
+        let ([x, dy], len) = (x, patterns[0].len());
+        for ((x, dy), y) in x.chunks(len).zip(dy.chunks(len)).zip(y.chunks_mut(len)) {
+            let [(means, means_rest), (factors, factors_rest), (plain, plain_rest), (weighted, weighted_rest)] =
+                patterns.map(|pattern| pattern[..x.len()].as_chunks());
+            let ((x, x_rest), (dy, dy_rest), (y, y_rest)) = (x.as_chunks(), dy.as_chunks(), y.as_chunks_mut());
+            let numbers = means.iter().zip(factors).zip(plain).zip(weighted);
+            for (((x, dy), y), (((mean, factor), plain), weighted)) in x.iter().zip(dy).zip(y).zip(numbers) {
+                let numbers = [V::load(mean), V::load(factor), V::load(plain), V::load(weighted)];
+                gradient([T::lanes::<V>(x), T::lanes::<V>(dy)], numbers).store(y);
+            }
+            let numbers = means_rest.iter().zip(factors_rest).zip(plain_rest).zip(weighted_rest);
+            for (((x, dy), y), (((&mean, &factor), &plain), &weighted)) in x_rest.iter().zip(dy_rest).zip(y_rest).zip(numbers) {
+                *y = gradient([x.number(), dy.number()], [mean, factor, plain, weighted]);
+            }
+        }
+    }
+}
+
+kernels! {
     /// Σ `sums[i]` · `factors[i]`, in lanes.
     fn weighted_sum[](sums: &[f64], factors: &[f32]) -> f64 {
         let mut lanes = [0f64; LANES];
@@ -23,47 +129,5 @@ kernels! {
             }
         }
         lanes.iter().sum()
-    }
-
-    /// `sums[i mod len] += (x[i] − mean)²`, in f32.
-    fn add_squared_distances[](x: &[f32], means: &[f32], sums: &mut [f32]) {
-        for x in x.chunks(means.len()) {
-            for ((sum, &x), &mean) in sums.iter_mut().zip(x).zip(means) {
-                *sum += (x - mean) * (x - mean);
-            }
-        }
-    }
-
-    /// Adds dy, and dy · x̂, in f32, to one of two sums each.
-    fn add_gradients[](x: &[f32], dy: &[f32], patterns: [&[f32]; 2], sums: [&mut [f32]; 2]) {
-        let ([means, inverses], [plain, weighted]) = (patterns, sums);
-        for (x, dy) in x.chunks(means.len()).zip(dy.chunks(means.len())) {
-            let sums = plain.iter_mut().zip(&mut *weighted).zip(means).zip(inverses);
-            for ((((plain, weighted), &mean), &inverse), (&x, &dy)) in sums.zip(x.iter().zip(dy)) {
-                *plain += dy;
-                *weighted += dy * ((x - mean) * inverse);
-            }
-        }
-    }
-
-    /// (x − mean) · factor + shift.
-    fn normalise[](x: &mut [f32], patterns: [&[f32]; 3]) {
-        let [means, factors, shifts] = patterns;
-        for x in x.chunks_mut(means.len()) {
-            for (((x, &mean), &factor), &shift) in x.iter_mut().zip(means).zip(factors).zip(shifts) {
-                *x = (*x - mean) * factor + shift;
-            }
-        }
-    }
-
-    /// dy becomes dy · factor − plain − (x − mean) · weighted.
-    fn normalise_vjp[](dy: &mut [f32], x: &[f32], patterns: [&[f32]; 4]) {
-        let [means, factors, plain, weighted] = patterns;
-        for (dy, x) in dy.chunks_mut(means.len()).zip(x.chunks(means.len())) {
-            let numbers = means.iter().zip(factors).zip(plain).zip(weighted);
-            for ((dy, &x), (((&mean, &factor), &plain), &weighted)) in dy.iter_mut().zip(x).zip(numbers) {
-                *dy = *dy * factor - plain - (x - mean) * weighted;
-            }
-        }
     }
 }

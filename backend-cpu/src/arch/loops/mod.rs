@@ -16,9 +16,42 @@ pub use observe::{Limits, Pass};
 pub use update::{Adam, Sgd};
 pub use windows::Along;
 
-/// Makes each function a method of [`super::Isa`], whose body is compiled for the widest vectors that the machine has.
-/// Type parameters stand in brackets. What a body calls must be `#[inline(always)]`, or a closure of few operations:
-/// only what is inlined gets wider.
+/// Compiles a kernel for the widest vectors that the machine has, and calls it. What it calls must be `#[inline(always)]`, or
+/// a closure of few operations: only what is inlined gets wider.
+macro_rules! compiled {
+    ($isa:ident, [$($generics:tt)*] ($($arg:ident: $type:ty),*) [$($out:tt)*] $plain:expr, $avx2:expr, $avx512:expr) => {{
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn avx2<$($generics)*>($($arg: $type),*) $($out)* {
+            $avx2($($arg),*)
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+        fn avx512<$($generics)*>($($arg: $type),*) $($out)* {
+            $avx512($($arg),*)
+        }
+
+        match $isa {
+            Self::Portable => $plain($($arg),*),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the features.
+            Self::Avx2(_) => unsafe { avx2($($arg),*) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the features.
+            Self::Avx512(_) | Self::Amx(_) => unsafe { avx512($($arg),*) },
+            // Every AArch64 target of the compiler's has NEON.
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => $plain($($arg),*),
+            // It is there because the whole crate is compiled for it.
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => $plain($($arg),*),
+        }
+    }};
+}
+
+/// Makes each function a method of [`super::Isa`], of whose loops the compiler makes vectors. Type parameters stand in
+/// brackets.
 macro_rules! kernels {
     ($($(#[$doc:meta])* fn $name:ident [$($generics:tt)*] ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)*) => {
         impl crate::Isa {
@@ -27,36 +60,32 @@ macro_rules! kernels {
                 #[inline(always)]
                 fn body<$($generics)*>($($arg: $type),*) $(-> $out)? $body
 
-                #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx2,fma,f16c")]
-                fn avx2<$($generics)*>($($arg: $type),*) $(-> $out)? {
-                    body($($arg),*)
-                }
-
-                #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-                fn avx512<$($generics)*>($($arg: $type),*) $(-> $out)? {
-                    body($($arg),*)
-                }
-
-                match self {
-                    Self::Portable => body($($arg),*),
-                    #[cfg(target_arch = "x86_64")]
-                    // SAFETY: the token proves the features.
-                    Self::Avx2(_) => unsafe { avx2($($arg),*) },
-                    #[cfg(target_arch = "x86_64")]
-                    // SAFETY: the token proves the features.
-                    Self::Avx512(_) | Self::Amx(_) => unsafe { avx512($($arg),*) },
-                    // Every AArch64 target of the compiler's has NEON.
-                    #[cfg(target_arch = "aarch64")]
-                    Self::Neon(_) => body($($arg),*),
-                    // It is there because the whole crate is compiled for it.
-                    #[cfg(target_feature = "simd128")]
-                    Self::Simd128(_) => body($($arg),*),
-                }
+                $crate::arch::loops::compiled!(self, [$($generics)*] ($($arg: $type),*) [$(-> $out)?] body, body, body)
             })*
         }
     };
 }
 
-pub(crate) use kernels;
+/// Makes each function a method of [`super::Isa`], whose vectors are the [`Lanes`](super::lanes::Lanes) of the instruction
+/// set: the first parameter in brackets. The other is an [`Element`](super::lanes::Element).
+macro_rules! lane_kernels {
+    ($($(#[$doc:meta])* fn $name:ident [$lanes:ident, $element:ident] ($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {
+        impl crate::Isa {
+            $($(#[$doc])*
+            pub(crate) fn $name<$element: $crate::arch::lanes::Element>(self, $($arg: $type),*) {
+                #[inline(always)]
+                fn body<$lanes: $crate::arch::lanes::Lanes, $element: $crate::arch::lanes::Element>($($arg: $type),*) $body
+
+                $crate::arch::loops::compiled!(
+                    self, [$element: $crate::arch::lanes::Element] ($($arg: $type),*) []
+                    body::<$crate::arch::lanes::Plain, $element>,
+                    body::<$crate::arch::avx2::Pair, $element>,
+                    body::<$crate::arch::avx512::Whole, $element>
+                )
+            })*
+        }
+    };
+}
+
+use compiled;
+pub(crate) use {kernels, lane_kernels};

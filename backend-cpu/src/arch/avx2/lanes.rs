@@ -1,0 +1,66 @@
+//! Two vectors of eight.
+
+use crate::arch::{LANES, lanes::Lanes};
+use core::{
+    arch::x86_64::{
+        __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps,
+        _mm256_storeu_ps, _mm256_sub_ps,
+    },
+    ops::{Add, Mul, Sub},
+};
+use half::f16;
+
+/// Made only in kernels that are entered with a token of AVX2.
+#[derive(Clone, Copy)]
+pub struct Pair([__m256; 2]);
+
+/// Lanes of one vector.
+const HALF: usize = LANES / 2;
+
+impl Lanes for Pair {
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        // SAFETY: the kernel's token proves the feature.
+        Self([unsafe { _mm256_set1_ps(x) }; 2])
+    }
+
+    #[inline(always)]
+    fn load(x: &[f32; LANES]) -> Self {
+        // SAFETY: the kernel's token proves the feature; two times eight elements.
+        Self(unsafe { [_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(HALF))] })
+    }
+
+    #[inline(always)]
+    fn widen(x: &[f16; LANES]) -> Self {
+        // SAFETY: the kernel's token proves the feature; two times eight halves, which are 16 bits without padding.
+        Self(unsafe { [0, HALF].map(|at| _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(at).cast()))) })
+    }
+
+    #[inline(always)]
+    fn store(self, y: &mut [f32; LANES]) {
+        let [first, second] = self.0;
+        // SAFETY: the kernel's token proves the feature; two times eight elements.
+        unsafe {
+            _mm256_storeu_ps(y.as_mut_ptr(), first);
+            _mm256_storeu_ps(y.as_mut_ptr().add(HALF), second);
+        }
+    }
+}
+
+/// An operation on both vectors.
+macro_rules! both {
+    ($($trait:ident $name:ident $intrinsic:ident)*) => {
+        $(impl $trait for Pair {
+            type Output = Self;
+
+            #[inline(always)]
+            fn $name(self, other: Self) -> Self {
+                let ([a, b], [c, d]) = (self.0, other.0);
+                // SAFETY: the kernel's token proves the feature.
+                Self(unsafe { [$intrinsic(a, c), $intrinsic(b, d)] })
+            }
+        })*
+    };
+}
+
+both!(Add add _mm256_add_ps Sub sub _mm256_sub_ps Mul mul _mm256_mul_ps);

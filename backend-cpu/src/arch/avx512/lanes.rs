@@ -1,0 +1,58 @@
+//! One vector of sixteen.
+
+use crate::arch::{LANES, lanes::Lanes};
+use core::{
+    arch::x86_64::{
+        __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_cvtph_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps,
+        _mm512_storeu_ps, _mm512_sub_ps,
+    },
+    ops::{Add, Mul, Sub},
+};
+use half::f16;
+
+/// Made only in kernels that are entered with a token of AVX-512.
+#[derive(Clone, Copy)]
+pub struct Whole(__m512);
+
+impl Lanes for Whole {
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        // SAFETY: the kernel's token proves the feature.
+        Self(unsafe { _mm512_set1_ps(x) })
+    }
+
+    #[inline(always)]
+    fn load(x: &[f32; LANES]) -> Self {
+        // SAFETY: the kernel's token proves the feature; sixteen elements.
+        Self(unsafe { _mm512_loadu_ps(x.as_ptr()) })
+    }
+
+    #[inline(always)]
+    fn widen(x: &[f16; LANES]) -> Self {
+        // SAFETY: the kernel's token proves the feature; sixteen halves, which are 16 bits without padding.
+        Self(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) })
+    }
+
+    #[inline(always)]
+    fn store(self, y: &mut [f32; LANES]) {
+        // SAFETY: the kernel's token proves the feature; sixteen elements.
+        unsafe { _mm512_storeu_ps(y.as_mut_ptr(), self.0) }
+    }
+}
+
+/// An operation on the vector.
+macro_rules! whole {
+    ($($trait:ident $name:ident $intrinsic:ident)*) => {
+        $(impl $trait for Whole {
+            type Output = Self;
+
+            #[inline(always)]
+            fn $name(self, other: Self) -> Self {
+                // SAFETY: the kernel's token proves the feature.
+                Self(unsafe { $intrinsic(self.0, other.0) })
+            }
+        })*
+    };
+}
+
+whole!(Add add _mm512_add_ps Sub sub _mm512_sub_ps Mul mul _mm512_mul_ps);
