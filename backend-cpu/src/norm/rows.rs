@@ -1,10 +1,12 @@
 //! Rows that are normalised by themselves, or groups of their channels: statistics, result and gradient of a few rows at a
 //! time, while they are in the cache.
 
-use super::inverses;
+use super::{
+    inverses,
+    operands::{Operands, either},
+};
 use crate::{
     Cpu, Memory,
-    elementwise::load,
     epilogue::{BLOCK, Epilogue, destination, merge},
     parallel::Cost,
     seen::Seen,
@@ -68,22 +70,25 @@ impl Cpu {
         let Store { y, table, to, .. } = y;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
         let parts: Vec<(Seen, [Vec<f32>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
-            let (mut seen, mut scratch) = (epilogue.row(), self.scratch(rows.together() * rows.channels));
+            let mut seen = epilogue.row();
+            let [mut made, mut scratch] = [(); 2].map(|()| self.scratch(rows.together() * rows.channels));
             let (from, count) = (i * rows.part() / size, y.len() / size);
             let mut numbers = [0, all].map(|which| saved[which + from..][..count].to_vec());
             for range in rows.blocks(y.len()) {
-                let (block, groups) = (&mut scratch[..range.len()], range.start / size..range.end / size);
-                load(isa, x, i * rows.part() + range.start, block);
+                let groups = range.start / size..range.end / size;
+                let [made, block] = [&mut made, &mut scratch].map(|block| &mut block[..range.len()]);
                 let [means, variances] = numbers.each_mut().map(|numbers| &mut numbers[groups.clone()]);
-                if !p.is_given() {
-                    means.fill(0.0);
-                    if p.is_centered() {
-                        isa.row_means(block, size, means);
+                either!(Operands::new(isa, [x], i * rows.part() + range.start, [block]), x => {
+                    if !p.is_given() {
+                        means.fill(0.0);
+                        if p.is_centered() {
+                            isa.row_means(x[0], size, means);
+                        }
+                        isa.row_variances(x[0], size, means, variances);
                     }
-                    isa.row_variances(block, size, means, variances);
-                }
-                isa.normalise_rows(block, size, [means, &inverses(variances, p.eps())], affine);
-                epilogue.finish(block, y.range(range), &mut seen);
+                    isa.normalise_rows(x[0], size, [means, &inverses(variances, p.eps())], affine, made);
+                });
+                epilogue.finish(made, y.range(range), &mut seen);
             }
             (seen, numbers)
         });
@@ -110,29 +115,30 @@ impl Cpu {
         let (means, variances) = x.saved.f32()[..2 * all].split_at(all);
         let parts: Vec<(Seen, [Vec<f64>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
             let (mut seen, mut sums) = (epilogue.row(), [(); 2].map(|()| vec![0f64; channels]));
-            let [mut block, mut normal] = [(); 2].map(|()| self.scratch(rows.together() * channels));
+            let mut blocks = [(); 3].map(|()| self.scratch(rows.together() * channels));
             let mut few = [(); 2].map(|()| self.scratch(channels));
             let [mut plain, mut weighted] = [(); 2].map(|()| vec![0f32; rows.together() * rows.groups]);
             for range in rows.blocks(y.len()) {
                 let start = i * rows.part() + range.start;
-                let (block, normal) = (&mut block[..range.len()], &mut normal[..range.len()]);
+                let [made, first, second] = blocks.each_mut().map(|block| &mut block[..range.len()]);
                 let groups = start / size..(start + range.len()) / size;
                 let (means, inverses) = (&means[groups.clone()], inverses(&variances[groups], p.eps()));
-                load(isa, dy, start, block);
-                load(isa, x.x, start, normal);
-                few.iter_mut().for_each(|few| few.fill(0.0));
-                isa.center_rows(normal, block, size, [means, &inverses], few.each_mut().map(|few| &mut **few));
+                either!(Operands::new(isa, [x.x, dy], start, [first, second]), x => {
+                    few.iter_mut().for_each(|few| few.fill(0.0));
+                    let (out, sums) = ([&mut plain[..], &mut weighted[..]], few.each_mut().map(|few| &mut **few));
+                    isa.row_gradients(x, size, [means, &inverses], scale, out, sums);
+                    if p.is_given() {
+                        weighted.fill(0.0);
+                    }
+                    if p.is_given() || !p.is_centered() {
+                        plain.fill(0.0);
+                    }
+                    isa.normalise_rows_vjp(x, size, [means, &inverses, &plain, &weighted], scale, made);
+                });
                 for (sums, few) in sums.iter_mut().zip(&few) {
                     sums.iter_mut().zip(&**few).for_each(|(sum, &few)| *sum += f64::from(few));
                 }
-                if !p.is_given() {
-                    isa.row_gradients(block, normal, size, scale, [&mut plain, &mut weighted]);
-                    if !p.is_centered() {
-                        plain.fill(0.0);
-                    }
-                }
-                isa.normalise_rows_vjp(block, normal, size, scale, [&inverses, &plain, &weighted]);
-                epilogue.finish(block, y.range(range), &mut seen);
+                epilogue.finish(made, y.range(range), &mut seen);
             }
             (seen, sums)
         });

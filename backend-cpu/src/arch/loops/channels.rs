@@ -2,20 +2,17 @@
 //! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
 use super::{kernels, lane_kernels};
-use crate::arch::{
-    LANES,
-    lanes::{Element, Lanes, Number},
-};
+use crate::arch::{LANES, lanes::Number};
 
 /// x̂.
 #[inline(always)]
-fn normal<N: Number>(x: N, mean: N, inverse: N) -> N {
+pub fn normal<N: Number>(x: N, mean: N, inverse: N) -> N {
     (x - mean) * inverse
 }
 
 /// (x − mean)².
 #[inline(always)]
-fn squared_distance<N: Number>(x: N, mean: N) -> N {
+pub fn squared_distance<N: Number>(x: N, mean: N) -> N {
     (x - mean) * (x - mean)
 }
 
