@@ -9,9 +9,9 @@ use core::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps,
     _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
     _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_epi32,
-    _mm256_mul_ps, _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_setzero_si256, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_sub_epi32, _mm256_sub_ps,
+    _mm256_min_epi32, _mm256_mul_ps, _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps, _mm256_testz_si256,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
@@ -100,7 +100,7 @@ fn step<const DETAIL: u8>(
 ) {
     let (factor, size) = (_mm256_set1_ps(pass.factor), broadcast(0x7FFF_FFFF));
     let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
-    let none = _mm256_setzero_si256();
+    let (none, mut least) = (_mm256_setzero_si256(), size);
     let (mut values, mut magnitudes) = ([_mm256_setzero_ps(); STEP / LANES], [none; STEP / LANES]);
     for (i, (u, magnitude)) in values.iter_mut().zip(&mut magnitudes).enumerate() {
         // SAFETY: eight times eight elements are sixty-four; `f16` is 16 bits without padding.
@@ -110,12 +110,19 @@ fn step<const DETAIL: u8>(
             _mm_storeu_si128(y.as_mut_ptr().add(i * LANES).cast(), bits);
         }
         if DETAIL >= 1 {
-            // Magnitudes have no sign, so that a signed comparison serves; a mask is −1.
+            // Magnitudes have no sign, so that a signed comparison serves.
             *magnitude = _mm256_and_si256(_mm256_castps_si256(*u), size);
-            seen.zeros = _mm256_sub_epi32(seen.zeros, _mm256_cmpeq_epi32(*magnitude, none));
-            seen.small = _mm256_sub_epi32(seen.small, _mm256_cmpgt_epi32(flush, *magnitude));
-            seen.low = _mm256_sub_epi32(seen.low, _mm256_cmpgt_epi32(subnormal, *magnitude));
             seen.most = _mm256_max_epi32(seen.most, *magnitude);
+            least = _mm256_min_epi32(least, *magnitude);
+        }
+    }
+    // Most steps have nothing to count: all limits are below the one of normal numbers, or at it.
+    if DETAIL >= 1 && any(_mm256_cmpgt_epi32(subnormal, least)) {
+        for magnitude in magnitudes {
+            // A mask is −1.
+            seen.zeros = _mm256_sub_epi32(seen.zeros, _mm256_cmpeq_epi32(magnitude, none));
+            seen.small = _mm256_sub_epi32(seen.small, _mm256_cmpgt_epi32(flush, magnitude));
+            seen.low = _mm256_sub_epi32(seen.low, _mm256_cmpgt_epi32(subnormal, magnitude));
         }
     }
     if DETAIL >= 2 {
@@ -129,16 +136,32 @@ fn step<const DETAIL: u8>(
         }
     }
     if DETAIL >= 3 {
-        moments(values, magnitudes, lanes);
+        if any(_mm256_cmpgt_epi32(broadcast(f32::MIN_POSITIVE.to_bits()), least)) {
+            moments::<_, false>(values, magnitudes, lanes);
+        } else {
+            moments::<_, true>(values, magnitudes, lanes);
+        }
     }
+}
+
+/// Whether a lane of a mask is set.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn any(mask: __m256i) -> bool {
+    _mm256_testz_si256(mask, mask) == 0
 }
 
 /// Adds numbers and their logarithms to sums, vectors in turn to both halves of the lanes. Several are worked on side by
 /// side: a polynomial is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn moments<const N: usize>(values: [__m256; N], magnitudes: [__m256i; N], lanes: &mut [[__m256; 2]; 4]) {
-    let logs = ln(magnitudes.map(|magnitude| {
+fn moments<const N: usize, const NORMAL: bool>(
+    values: [__m256; N], magnitudes: [__m256i; N], lanes: &mut [[__m256; 2]; 4],
+) {
+    let logs = ln::<N, NORMAL>(magnitudes.map(|magnitude| {
+        if NORMAL {
+            return _mm256_castsi256_ps(magnitude);
+        }
         let zero = _mm256_castsi256_ps(_mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()));
         _mm256_blendv_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(1.0), zero)
     }));
@@ -153,15 +176,19 @@ fn moments<const N: usize>(values: [__m256; N], magnitudes: [__m256i; N], lanes:
 /// `math::ln` of finite positive numbers, to the same bits.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn ln<const N: usize>(x: [__m256; N]) -> [__m256; N] {
+fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {
     let parts = x.map(|x| {
         // Subnormal numbers are made normal first.
-        let small = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(f32::MIN_POSITIVE));
-        let x = _mm256_blendv_ps(x, _mm256_mul_ps(x, _mm256_set1_ps(8_388_608.0)), small);
+        let small = if NORMAL {
+            _mm256_setzero_ps()
+        } else {
+            _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(f32::MIN_POSITIVE))
+        };
+        let x = if NORMAL { x } else { _mm256_blendv_ps(x, _mm256_mul_ps(x, _mm256_set1_ps(8_388_608.0)), small) };
         let offset = _mm256_sub_epi32(_mm256_castps_si256(x), broadcast(SQRT_HALF));
         let digits = _mm256_add_epi32(_mm256_and_si256(offset, broadcast(0x007F_FFFF)), broadcast(SQRT_HALF));
         let exponent = _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(offset));
-        let e = _mm256_add_ps(exponent, _mm256_and_ps(small, _mm256_set1_ps(-23.0)));
+        let e = if NORMAL { exponent } else { _mm256_add_ps(exponent, _mm256_and_ps(small, _mm256_set1_ps(-23.0))) };
         (_mm256_sub_ps(_mm256_castsi256_ps(digits), _mm256_set1_ps(1.0)), e)
     });
     let [first, rest @ ..] = LN;
