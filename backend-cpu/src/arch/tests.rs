@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, Limits, Pass, Run, Tile};
+use super::{Isa, Limits, Pass, Run, Tile, lanes::Element};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,
@@ -165,6 +165,68 @@ fn loops_give_the_same_bits() {
     for isa in Isa::available() {
         let different = of(isa).iter().zip(&want).filter(|(got, want)| got != want).count();
         assert_eq!(different, 0, "{isa}");
+    }
+}
+
+/// Normalisations of halves, and of the same numbers as f32, with rests in every place.
+#[test]
+fn norms_give_the_same_bits() {
+    /// All results of one instruction set, of operands of one type.
+    fn of<T: Element>(isa: Isa, x: [&[T]; 2]) -> Vec<u32> {
+        const LEN: usize = 259;
+        let numbers: Vec<f32> = (0..4 * LEN).map(|i| 0.25 + (i * 37 % 101) as f32 / 64.0).collect();
+        let pattern = |which: usize| &numbers[which * LEN..][..LEN];
+        let mut sums = vec![0.5f32; 6 * LEN];
+        let (first, rest) = sums.split_at_mut(LEN);
+        isa.add_by_channel(x[0], first);
+        let (second, rest) = rest.split_at_mut(LEN);
+        isa.add_squared_distances(x[0], pattern(0), second);
+        let (third, rest) = rest.split_at_mut(LEN);
+        let (fourth, rest) = rest.split_at_mut(LEN);
+        isa.add_gradients(x, [pattern(0), pattern(1)], [third, fourth]);
+        let mut y = vec![0f32; 4 * x[0].len()];
+        for (i, y) in y.chunks_exact_mut(x[0].len()).enumerate() {
+            match i {
+                0 => isa.normalise(x[0], [pattern(0), pattern(1), pattern(2)], y),
+                1 => isa.normalise_vjp(x, [pattern(0), pattern(1), pattern(2), pattern(3)], y),
+                // Rows of seven groups of 37 channels, and some groups more.
+                2 => isa.normalise_rows(x[0], 37, [pattern(0), pattern(1)], [pattern(2), pattern(3)], y),
+                _ => isa.normalise_rows_vjp(x, 37, [0, 1, 2, 3].map(pattern), pattern(1), y),
+            }
+        }
+        // Of long rows, whose sums go on in f64.
+        let mut saved = vec![0f32; 8 * LEN];
+        let [means, variances, plain, weighted] = {
+            let mut parts = saved.chunks_exact_mut(2 * LEN);
+            core::array::from_fn(|_| parts.next().expect("four"))
+        };
+        let (all, products) = rest.split_at_mut(LEN);
+        for size in [37, 1039] {
+            isa.row_means(x[0], size, means);
+            isa.row_variances(x[0], size, means, variances);
+            let scales: Vec<f32> = (0..LEN.max(size)).map(|i| numbers[i % numbers.len()]).collect();
+            let mut wide = [vec![0f32; scales.len()], vec![0f32; scales.len()]];
+            let sums = wide.each_mut().map(|sums| &mut sums[..]);
+            isa.row_gradients(x, size, [means, variances], &scales, [&mut *plain, &mut *weighted], sums);
+            all.iter_mut().zip(&wide[0]).for_each(|(all, sum)| *all += sum);
+            products.iter_mut().zip(&wide[1]).for_each(|(all, sum)| *all += sum);
+        }
+        sums.iter().chain(&y).chain(&saved).map(|value| value.to_bits()).collect()
+    }
+
+    let halves = [1, 2].map(|seed| -> Vec<f16> {
+        floats(4001, seed)
+            .iter()
+            .map(|x| f16::from_f32(x % 16.0))
+            .map(|x| if x.is_finite() { x } else { f16::ONE })
+            .collect()
+    });
+    let floats = halves.each_ref().map(|x| x.iter().map(|x| x.to_f32()).collect::<Vec<_>>());
+    let want = of(Isa::Portable, floats.each_ref().map(|x| &x[..]));
+    assert!(want.iter().all(|bits| f32::from_bits(*bits).is_finite()));
+    for isa in Isa::available() {
+        assert_eq!(of(isa, floats.each_ref().map(|x| &x[..])), want, "{isa}: f32");
+        assert_eq!(of(isa, halves.each_ref().map(|x| &x[..])), want, "{isa}: halves");
     }
 }
 
