@@ -1,7 +1,6 @@
 //! The definition of every kernel, in plain Rust.
 
 use super::{Shape, Tile};
-use gradscale_core::cast::{Round, f16_from_f32};
 use half::f16;
 
 /// Any shape would do.
@@ -26,14 +25,33 @@ pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
 }
 
+/// What core's casts do, without branches, so that the compiler makes vectors of it.
 pub fn widen(x: &[f16], y: &mut [f32]) {
     for (x, y) in x.iter().zip(y) {
-        *y = gradscale_core::format::Format::FP16.decode(u32::from(x.to_bits()));
+        let bits = u32::from(x.to_bits());
+        let (sign, digits) = ((bits & 0x8000) << 16, (bits & 0x7FFF) << 13);
+        // The exponent's bias is 112 more; a product makes subnormal numbers normal, and is exact.
+        let finite = (f32::from_bits(digits) * f32::from_bits((127 + 112) << 23)).to_bits();
+        let quiet = if digits > 0x0F80_0000 { 0x0040_0000 } else { 0 };
+        let size = if digits < 0x0F80_0000 { finite } else { digits | 0x7F80_0000 | quiet };
+        *y = f32::from_bits(sign | size);
     }
 }
 
+/// The same back, to nearest even.
 pub fn narrow(x: &[f32], y: &mut [f16]) {
-    for (&x, y) in x.iter().zip(y) {
-        *y = f16_from_f32(x, Round::NearestEven);
+    for (x, y) in x.iter().zip(y) {
+        let size = x.to_bits() & 0x7FFF_FFFF;
+        // Half a step less one, and the last digit that stays: more than half carries, and a tie where that digit is odd.
+        // Then the bias of halves.
+        let normal = (size + 0x0FFF + (size >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
+        // The step of subnormal halves, 2^-24, is the one of f32 at ½: the sum rounds.
+        let subnormal = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let finite = if size < 113 << 23 { subnormal } else { normal };
+        let rounded = if finite > 0x7C00 { 0x7C00 } else { finite };
+        let nan = 0x7E00 | (size >> 13 & 0x03FF);
+        let magnitude = if size > 0x7F80_0000 { nan } else { rounded };
+        let [first, second, ..] = (x.to_bits() >> 16 & 0x8000 | magnitude).to_le_bytes();
+        *y = f16::from_le_bytes([first, second]);
     }
 }
