@@ -15,60 +15,61 @@ pub type Results = [f32; VALUES];
 /// Replaces numbers by their results.
 type Kernel = fn(Isa, &mut [f32]);
 
+/// What is looked up: functions, and slopes where these are not made from the result by few operations.
+const KERNELS: [(Kernel, Option<Kernel>); 7] = [
+    (Isa::exp, None),
+    (Isa::ln, None),
+    (Isa::sigmoid, None),
+    (Isa::silu, Some(Isa::silu_slope)),
+    (Isa::tanh, None),
+    (Isa::erf, Some(Isa::erf_slope)),
+    (Isa::gelu, Some(Isa::gelu_slope)),
+];
+
+/// The place of a function among them; none if it costs less than a look.
+const fn place(op: Unary) -> Option<usize> {
+    match op {
+        Unary::Exp => Some(0),
+        Unary::Ln => Some(1),
+        Unary::Sigmoid => Some(2),
+        Unary::Silu => Some(3),
+        Unary::Tanh => Some(4),
+        Unary::Erf => Some(5),
+        Unary::Gelu => Some(6),
+        Unary::Id
+        | Unary::Neg
+        | Unary::Abs
+        | Unary::Sign
+        | Unary::Hardswish
+        | Unary::Relu
+        | Unary::LeakyRelu(_)
+        | Unary::Affine { .. }
+        | Unary::Sqrt
+        | Unary::Recip
+        | Unary::Dropout { .. }
+        // One table for each power would be needed.
+        | Unary::Pow(_) => None,
+    }
+}
+
 /// Tables, each made when it is first wanted.
 #[derive(Debug, Default)]
 pub struct Tables {
-    functions: [OnceLock<Box<Results>>; 7],
-    slopes: [OnceLock<Box<Results>>; 3],
+    functions: [OnceLock<Box<Results>>; KERNELS.len()],
+    slopes: [OnceLock<Box<Results>>; KERNELS.len()],
 }
 
 impl Tables {
     /// A function of halves, where a table of it serves so many elements.
     pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&Results> {
-        let (place, kernel): (_, Kernel) = match op {
-            Unary::Exp => (0, Isa::exp),
-            Unary::Ln => (1, Isa::ln),
-            Unary::Sigmoid => (2, Isa::sigmoid),
-            Unary::Silu => (3, Isa::silu),
-            Unary::Tanh => (4, Isa::tanh),
-            Unary::Erf => (5, Isa::erf),
-            Unary::Gelu => (6, Isa::gelu),
-            Unary::Id
-            | Unary::Neg
-            | Unary::Abs
-            | Unary::Sign
-            | Unary::Hardswish
-            | Unary::Relu
-            | Unary::LeakyRelu(_)
-            | Unary::Affine { .. }
-            | Unary::Sqrt
-            | Unary::Recip
-            | Unary::Dropout { .. }
-            | Unary::Pow(_) => return None,
-        };
-        table(&self.functions[place], isa, kernel, len)
+        let place = place(op)?;
+        table(&self.functions[place], isa, KERNELS[place].0, len)
     }
 
     /// The slope of a function of halves, likewise.
     pub fn slope(&self, isa: Isa, op: Unary, len: usize) -> Option<&Results> {
-        let (place, kernel): (_, Kernel) = match op {
-            Unary::Silu => (0, Isa::silu_slope),
-            Unary::Gelu => (1, Isa::gelu_slope),
-            Unary::Erf => (2, Isa::erf_slope),
-            // These are made from the result, by few operations.
-            Unary::Exp | Unary::Ln | Unary::Sigmoid | Unary::Tanh | Unary::Sqrt | Unary::Recip => return None,
-            Unary::Id
-            | Unary::Neg
-            | Unary::Abs
-            | Unary::Sign
-            | Unary::Hardswish
-            | Unary::Relu
-            | Unary::LeakyRelu(_)
-            | Unary::Affine { .. }
-            | Unary::Dropout { .. }
-            | Unary::Pow(_) => return None,
-        };
-        table(&self.slopes[place], isa, kernel, len)
+        let place = place(op)?;
+        table(&self.slopes[place], isa, KERNELS[place].1?, len)
     }
 }
 
