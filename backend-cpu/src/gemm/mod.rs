@@ -113,6 +113,12 @@ impl<'a> Packed<'a> {
 /// Packs rows of b from `k` on, some columns of them, `width` with zeros.
 fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize, out: &mut [f32]) {
     if b.steps[1] == 1 {
+        if let Memory::F16(data) = b.data
+            && cpu.isa().widens_lanes()
+        {
+            let first = b.start + k * b.steps[0] + columns.start;
+            return cpu.isa().pack(&data[first..], b.steps[0], columns.len(), width, out);
+        }
         for (k, out) in (k..).zip(out.chunks_exact_mut(width)) {
             let (live, dead) = out.split_at_mut(columns.len());
             b.row(cpu.isa(), k, columns.start, live);

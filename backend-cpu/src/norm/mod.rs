@@ -31,15 +31,14 @@ impl Cpu {
             let (means, variances) = saved.split_at_mut(groups);
             means.fill(0.0);
             if p.is_centered() {
-                let sums = |start: usize, [block, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
-                    either!(Operands::new(isa, [x], start, [block]), x => isa.add_by_channel(x[0], sums));
+                let sums = |start: usize, len: usize, [sums]: [&mut [f32]; 1]| {
+                    either!(Operands::new(self, [x], start, len), x => isa.add_by_channel(x[0], sums));
                 };
                 self.sums(shape, &ones, sums).means(0, n, means);
             }
             let means = Numbers::new(shape, [means]);
-            let distances = |start: usize, [block, _]: [&mut [f32]; 2], [sums]: [&mut [f32]; 1]| {
-                let len = block.len();
-                either!(Operands::new(isa, [x], start, [block]), x => {
+            let distances = |start: usize, len: usize, [sums]: [&mut [f32]; 1]| {
+                either!(Operands::new(self, [x], start, len), x => {
                     means.each(start, len, |range, [means]| isa.add_squared_distances(&x[0][range], means, sums));
                 });
             };
@@ -50,8 +49,8 @@ impl Cpu {
         let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
         let shifts = shape.channels(|_, channel| shift[channel]);
         let numbers = Numbers::new(shape.apart(), [&means, &factors, &shifts]);
-        self.dense(y, shape.len(), |start, [out, block]| {
-            either!(Operands::new(isa, [x], start, [block]), x => {
+        self.dense(y, shape.len(), |start, [out]| {
+            either!(Operands::new(self, [x], start, out.len()), x => {
                 numbers.each(start, out.len(), |range, numbers| {
                     isa.normalise(&x[0][range.clone()], numbers, &mut out[range]);
                 });
@@ -87,9 +86,8 @@ impl Cpu {
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
         let numbers = Numbers::new(shape, [means, &inverses]);
         // Σ dy and Σ dy · x̂.
-        let gradients = |start: usize, blocks: [&mut [f32]; 2], [plain, weighted]: [&mut [f32]; 2]| {
-            let len = blocks[0].len();
-            either!(Operands::new(isa, [x.x, dy], start, blocks), operands => {
+        let gradients = |start: usize, len: usize, [plain, weighted]: [&mut [f32]; 2]| {
+            either!(Operands::new(self, [x.x, dy], start, len), operands => {
                 numbers.each(start, len, |range, numbers| {
                     let operands = operands.map(|operand| &operand[range.clone()]);
                     isa.add_gradients(operands, numbers, [&mut *plain, &mut *weighted]);
@@ -110,8 +108,8 @@ impl Cpu {
         let plain = shape.channels(|group, _| inverses[group] * plain[group]);
         let weighted = shape.channels(|group, _| inverses[group] * inverses[group] * weighted[group]);
         let numbers = Numbers::new(shape.apart(), [&means, &factors, &plain, &weighted]);
-        self.dense(dx, shape.len(), |start, [out, first, second]| {
-            either!(Operands::new(isa, [x.x, dy], start, [first, second]), operands => {
+        self.dense(dx, shape.len(), |start, [out]| {
+            either!(Operands::new(self, [x.x, dy], start, out.len()), operands => {
                 numbers.each(start, out.len(), |range, numbers| {
                     let operands = operands.map(|operand| &operand[range.clone()]);
                     isa.normalise_vjp(operands, numbers, &mut out[range]);

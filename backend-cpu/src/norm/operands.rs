@@ -1,36 +1,32 @@
 //! What is normalised, as kernels take it.
 
-use crate::{Memory, arch::Isa, elementwise::load};
+use crate::{Cpu, Memory, elementwise::load, scratch::Scratch};
 use half::f16;
 
 /// Elements of some operands, all of one type.
-#[derive(Clone, Copy)]
 pub enum Operands<'a, const N: usize> {
     /// As they lie in memory.
     Halves([&'a [f16]; N]),
     /// Converted.
-    Floats([&'a [f32]; N]),
+    Floats([Scratch<'a>; N]),
 }
 
 impl<'a, const N: usize> Operands<'a, N> {
-    /// The elements from one on: as they are if all are halves that vectors widen, else in the blocks, as many as these hold.
-    pub fn new(isa: Isa, operands: [&'a Memory; N], start: usize, blocks: [&'a mut [f32]; N]) -> Self {
-        let len = blocks[0].len();
+    /// So many elements from one on: as they are if all are halves that vectors widen.
+    pub fn new(cpu: &'a Cpu, operands: [&'a Memory; N], start: usize, len: usize) -> Self {
         let mut halves = [&[][..]; N];
         let all = operands.iter().zip(&mut halves).all(|(operand, halves)| {
             let Memory::F16(x) = operand else { return false };
             *halves = &x[start..start + len];
             true
         });
-        if all && isa.widens_lanes() {
+        if all && cpu.isa().widens_lanes() {
             return Self::Halves(halves);
         }
-        let mut operands = operands.into_iter();
-        Self::Floats(blocks.map(|block| {
-            if let Some(operand) = operands.next() {
-                load(isa, operand, start, block);
-            }
-            &*block
+        Self::Floats(operands.map(|operand| {
+            let mut block = cpu.scratch(len);
+            load(cpu.isa(), operand, start, &mut block);
+            block
         }))
     }
 }
@@ -40,7 +36,10 @@ macro_rules! either {
     ($operands:expr, $x:ident => $work:expr) => {
         match $operands {
             $crate::norm::operands::Operands::Halves($x) => $work,
-            $crate::norm::operands::Operands::Floats($x) => $work,
+            $crate::norm::operands::Operands::Floats(blocks) => {
+                let $x = blocks.each_ref().map(|block| &**block);
+                $work
+            }
         }
     };
 }

@@ -70,15 +70,14 @@ impl Cpu {
         let Store { y, table, to, .. } = y;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
         let parts: Vec<(Seen, [Vec<f32>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
-            let mut seen = epilogue.row();
-            let [mut made, mut scratch] = [(); 2].map(|()| self.scratch(rows.together() * rows.channels));
+            let (mut seen, mut block) = (epilogue.row(), self.scratch(rows.together() * rows.channels));
             let (from, count) = (i * rows.part() / size, y.len() / size);
             let mut numbers = [0, all].map(|which| saved[which + from..][..count].to_vec());
             for range in rows.blocks(y.len()) {
                 let groups = range.start / size..range.end / size;
-                let [made, block] = [&mut made, &mut scratch].map(|block| &mut block[..range.len()]);
+                let block = &mut block[..range.len()];
                 let [means, variances] = numbers.each_mut().map(|numbers| &mut numbers[groups.clone()]);
-                either!(Operands::new(isa, [x], i * rows.part() + range.start, [block]), x => {
+                either!(Operands::new(self, [x], i * rows.part() + range.start, range.len()), x => {
                     if !p.is_given() {
                         means.fill(0.0);
                         if p.is_centered() {
@@ -86,9 +85,9 @@ impl Cpu {
                         }
                         isa.row_variances(x[0], size, means, variances);
                     }
-                    isa.normalise_rows(x[0], size, [means, &inverses(variances, p.eps())], affine, made);
+                    isa.normalise_rows(x[0], size, [means, &inverses(variances, p.eps())], affine, block);
                 });
-                epilogue.finish(made, y.range(range), &mut seen);
+                epilogue.finish(block, y.range(range), &mut seen);
             }
             (seen, numbers)
         });
@@ -115,15 +114,15 @@ impl Cpu {
         let (means, variances) = x.saved.f32()[..2 * all].split_at(all);
         let parts: Vec<(Seen, [Vec<f64>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
             let (mut seen, mut sums) = (epilogue.row(), [(); 2].map(|()| vec![0f64; channels]));
-            let mut blocks = [(); 3].map(|()| self.scratch(rows.together() * channels));
+            let mut block = self.scratch(rows.together() * channels);
             let mut few = [(); 2].map(|()| self.scratch(channels));
             let [mut plain, mut weighted] = [(); 2].map(|()| vec![0f32; rows.together() * rows.groups]);
             for range in rows.blocks(y.len()) {
                 let start = i * rows.part() + range.start;
-                let [made, first, second] = blocks.each_mut().map(|block| &mut block[..range.len()]);
+                let block = &mut block[..range.len()];
                 let groups = start / size..(start + range.len()) / size;
                 let (means, inverses) = (&means[groups.clone()], inverses(&variances[groups], p.eps()));
-                either!(Operands::new(isa, [x.x, dy], start, [first, second]), x => {
+                either!(Operands::new(self, [x.x, dy], start, range.len()), x => {
                     few.iter_mut().for_each(|few| few.fill(0.0));
                     let (out, sums) = ([&mut plain[..], &mut weighted[..]], few.each_mut().map(|few| &mut **few));
                     isa.row_gradients(x, size, [means, &inverses], scale, out, sums);
@@ -133,12 +132,12 @@ impl Cpu {
                     if p.is_given() || !p.is_centered() {
                         plain.fill(0.0);
                     }
-                    isa.normalise_rows_vjp(x, size, [means, &inverses, &plain, &weighted], scale, made);
+                    isa.normalise_rows_vjp(x, size, [means, &inverses, &plain, &weighted], scale, block);
                 });
                 for (sums, few) in sums.iter_mut().zip(&few) {
                     sums.iter_mut().zip(&**few).for_each(|(sum, &few)| *sum += f64::from(few));
                 }
-                epilogue.finish(made, y.range(range), &mut seen);
+                epilogue.finish(block, y.range(range), &mut seen);
             }
             (seen, sums)
         });

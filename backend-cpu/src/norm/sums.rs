@@ -16,9 +16,9 @@ pub struct Sums<const N: usize> {
 }
 
 /// What adds the terms of N sums.
-pub trait Add<const N: usize>: Fn(usize, [&mut [f32]; 2], [&mut [f32]; N]) + Sync {}
+pub trait Add<const N: usize>: Fn(usize, usize, [&mut [f32]; N]) + Sync {}
 
-impl<const N: usize, F: Fn(usize, [&mut [f32]; 2], [&mut [f32]; N]) + Sync> Add<N> for F {}
+impl<const N: usize, F: Fn(usize, usize, [&mut [f32]; N]) + Sync> Add<N> for F {}
 
 impl<const N: usize> Sums<N> {
     fn new(channels: usize) -> Self {
@@ -33,8 +33,8 @@ impl<const N: usize> Sums<N> {
 }
 
 impl Cpu {
-    /// Sums some quantities. `add` adds to sums that stand side by side, as in a pattern, what whole pixels from an element
-    /// on have of them; it may use two blocks as long as these.
+    /// Sums some quantities. `add` adds to sums that stand side by side, as in a pattern, what so many elements from one on,
+    /// whole pixels, have of them.
     pub(super) fn sums<const N: usize>(&self, shape: Shape, factors: &[f32], add: impl Add<N>) -> Sums<N> {
         // What is summed by itself, and how much of that makes a part.
         let stretch = if shape.groups.is_some() { shape.image } else { PART }.max(1);
@@ -66,7 +66,6 @@ impl Cpu {
         let channels = shape.channels;
         // Whole pixels at a time; at least one, however wide.
         let block = (BLOCK / channels.max(1)).max(1);
-        let mut blocks = [(); 2].map(|()| self.scratch(block * channels));
         // Sums of few in f32, then f64.
         let wide = Pattern::new(factors).len();
         let mut few = [(); N].map(|()| self.scratch(wide));
@@ -77,8 +76,7 @@ impl Cpu {
                 let len = block.min(pixels.end - start) * channels;
                 let mut few = few.each_mut().map(|few| &mut few[..wide.min(len).max(1)]);
                 few.iter_mut().for_each(|few| few.fill(0.0));
-                let blocks = blocks.each_mut().map(|block| &mut block[..len]);
-                add(start * channels, blocks, few.each_mut().map(|few| &mut **few));
+                add(start * channels, len, few.each_mut().map(|few| &mut **few));
                 for (sums, few) in here.channels.iter_mut().zip(&few) {
                     for pixel in few.chunks_exact(channels.max(1)) {
                         sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v));

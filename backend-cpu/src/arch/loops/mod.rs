@@ -8,6 +8,7 @@ mod elements;
 mod frames;
 pub mod math;
 mod observe;
+mod panels;
 mod rows;
 mod update;
 mod windows;
