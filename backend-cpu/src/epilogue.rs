@@ -70,9 +70,16 @@ impl<'a> Part<'a> {
     pub fn each<T: Send>(
         self, cpu: &Cpu, cost: Cost, size: usize, work: impl Fn(usize, Part<'_>) -> T + Sync,
     ) -> Vec<T> {
+        self.each_after(cpu, cost, [size; 2], work)
+    }
+
+    /// The same with another size of the first.
+    pub fn each_after<T: Send>(
+        self, cpu: &Cpu, cost: Cost, sizes: [usize; 2], work: impl Fn(usize, Part<'_>) -> T + Sync,
+    ) -> Vec<T> {
         match self {
-            Self::F32(y) => cpu.pieces_of(cost, y, size, |i, y| work(i, Part::F32(y))),
-            Self::F16(y) => cpu.pieces_of(cost, y, size, |i, y| work(i, Part::F16(y))),
+            Self::F32(y) => cpu.pieces_after(cost, y, sizes, |i, y| work(i, Part::F32(y))),
+            Self::F16(y) => cpu.pieces_after(cost, y, sizes, |i, y| work(i, Part::F16(y))),
         }
     }
 }

@@ -172,15 +172,17 @@ impl<'a> B<'a> {
         Self::Plain(Packed::new(cpu, &[b], k, n))
     }
 
-    /// Blocks that are worked on together, of so many rows each and in all: evenly shared by so many threads.
-    fn together(&self, block: usize, m: usize, threads: usize) -> usize {
+    /// Blocks that are worked on together, the first and all others, of so many rows each and in all: evenly shared by so many
+    /// threads. The first are fewer where they do not come out even, as the last block is short.
+    fn together(&self, block: usize, m: usize, threads: usize) -> [usize; 2] {
         let most = match self {
             Self::Plain(_) => (TOGETHER / block).max(1),
             #[cfg(target_arch = "x86_64")]
             Self::Halves(..) => 1,
         };
         let blocks = m.div_ceil(block);
-        blocks.div_ceil(blocks.div_ceil(most).next_multiple_of(threads))
+        let together = blocks.div_ceil(blocks.div_ceil(most).next_multiple_of(threads));
+        [(blocks - 1) % together + 1, together]
     }
 
     /// Rows of a block, of so many in all.
@@ -224,10 +226,12 @@ impl Cpu {
             let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
             // Statistics are those of blocks, which the shape alone decides.
             let block = b.rows(self, m);
-            let rows = block * b.together(block, m, if self.alone(one) { 1 } else { self.threads().count() });
+            let together = b.together(block, m, if self.alone(one) { 1 } else { self.threads().count() });
+            let [first, rows] = together.map(|blocks| block * blocks);
             let work = |i: usize, mut part: Part<'_>| {
-                let mut sums = self.scratch(rows.min(m - i * rows) * n);
-                self.multiply(a, i * rows, b, matrix(z), &mut sums);
+                let start = if i == 0 { 0 } else { first + (i - 1) * rows };
+                let mut sums = self.scratch(if i == 0 { first.min(m) } else { rows.min(m - start) } * n);
+                self.multiply(a, start, b, matrix(z), &mut sums);
                 let blocks = sums.chunks_mut(block * n).enumerate();
                 let finish = |(i, sums): (usize, &mut [f32])| {
                     let (from, end) = (i * block * ldy, part.len().min((i + 1) * block * ldy));
@@ -235,7 +239,7 @@ impl Cpu {
                 };
                 blocks.map(finish).collect::<Vec<Seen>>()
             };
-            y.each(self, one, rows * ldy, work).concat()
+            y.each_after(self, one, [first * ldy, rows * ldy], work).concat()
         };
         let mut all = destination(y, (batch - 1) * stride_y + end);
         // Many small products are shared out as they are, where their results do not lie in each other.

@@ -51,12 +51,20 @@ impl Cpu {
     pub(crate) fn pieces_of<T: Send, R: Send>(
         &self, cost: Cost, y: &mut [T], size: usize, work: impl Fn(usize, &mut [T]) -> R + Sync,
     ) -> Vec<R> {
-        let size = size.max(1);
+        self.pieces_after(cost, y, [size; 2], work)
+    }
+
+    /// The same with another size of the first.
+    pub(crate) fn pieces_after<T: Send, R: Send>(
+        &self, cost: Cost, y: &mut [T], [first, size]: [usize; 2], work: impl Fn(usize, &mut [T]) -> R + Sync,
+    ) -> Vec<R> {
+        let (first, rest) = y.split_at_mut(first.min(y.len()));
+        let pieces = Some(first).filter(|first| !first.is_empty()).into_iter().chain(rest.chunks_mut(size.max(1)));
         if self.alone(cost) {
-            return y.chunks_mut(size).enumerate().map(|(i, y)| work(i, y)).collect();
+            return pieces.enumerate().map(|(i, y)| work(i, y)).collect();
         }
         // Each is locked once, by the only one that works on it.
-        let pieces: Vec<Mutex<&mut [T]>> = y.chunks_mut(size).map(Mutex::new).collect();
+        let pieces: Vec<Mutex<&mut [T]>> = pieces.map(Mutex::new).collect();
         self.parts(cost, pieces.len(), |i| work(i, &mut pieces[i].lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
