@@ -172,8 +172,8 @@ impl<'a> B<'a> {
         Self::Plain(Packed::new(cpu, &[b], k, n))
     }
 
-    /// Blocks that are worked on together, the first and all others, of so many rows each and in all: evenly shared by so many
-    /// threads. The first are fewer where they do not come out even, as the last block is short.
+    /// How many blocks the first task takes and how many every other, of blocks of so many rows, `m` in all, shared evenly by
+    /// so many threads. The first takes fewer where they do not come out even, as the last block of all is short.
     fn together(&self, block: usize, m: usize, threads: usize) -> [usize; 2] {
         let most = match self {
             Self::Plain(_) => (TOGETHER / block).max(1),

@@ -116,7 +116,7 @@ fn step<const DETAIL: u8>(
             least = _mm256_min_epi32(least, *magnitude);
         }
     }
-    // Most steps have nothing to count: all limits are below the one of normal numbers, or at it.
+    // Most steps have nothing to count: no limit is above that of subnormal results.
     if DETAIL >= 1 && any(_mm256_cmpgt_epi32(subnormal, least)) {
         for magnitude in magnitudes {
             // A mask is −1.
