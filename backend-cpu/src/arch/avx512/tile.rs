@@ -7,18 +7,20 @@
 use super::{Avx512, mask};
 use crate::arch::{LANES, Tile};
 use core::arch::x86_64::{
-    __m512, __mmask16, _mm512_fmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize);
 
-/// Kernels of so many vectors for each number of rows from 1.
+/// Kernels of so many vectors for each number of rows from 1; for whole vectors, and for a last one that is not.
 macro_rules! kernels {
-    ($vectors:literal: $($rows:literal)*) => { &[$(kernel::<$vectors, $rows>),*] };
+    ($vectors:literal: $($rows:literal)*) => {
+        [&[$(kernel::<$vectors, $rows, false>),*], &[$(kernel::<$vectors, $rows, true>),*]]
+    };
 }
 
-/// By vectors and rows, from 1.
-const KERNELS: [&[Kernel]; Avx512::SHAPE.vectors] = [
+/// By vectors, whether the last one is cut, and rows from 1.
+const KERNELS: [[&[Kernel]; 2]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
     kernels!(3: 1 2 3 4 5 6 7 8),
@@ -31,51 +33,86 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
     // What kernels read and write lies inside the slices.
     tile.check(&Avx512::SHAPE, acc, acc_row);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1];
+    let cut = !tile.columns.is_multiple_of(LANES);
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(cut)];
     for (row, tile) in tile.fitting(&Avx512::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
         unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
     }
 }
 
+/// The same pointer, of which the compiler forgets where it came from. It would make all addresses of a loop from one, by an
+/// addition for each, and additions take the ports of multiply-adds.
+#[inline(always)]
+fn apart<T>(pointer: *const T) -> *const T {
+    let mut kept = pointer;
+    // SAFETY: no instruction.
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) kept, options(pure, nomem, nostack, preserves_flags)) };
+    kept
+}
+
 /// # Safety
-/// The features, and every index of [`Tile`]'s formula inside its slice.
+/// The features, every index of [`Tile`]'s formula inside its slice, and `CUT` unless all vectors are whole.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize>(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    let masks: [__mmask16; VECTORS] = core::array::from_fn(|v| mask(tile.columns, v));
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
+    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize,
+) {
+    let last = mask(tile.columns, VECTORS - 1);
+    // A masked load takes a port of multiply-adds, so whole vectors have none.
+    let load = |from: *const f32, v: usize| unsafe {
+        if CUT && v == VECTORS - 1 { _mm512_maskz_loadu_ps(last, from) } else { _mm512_loadu_ps(from) }
+    };
     let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
     if !tile.fresh {
         for (r, sums) in sums.iter_mut().enumerate() {
             for (v, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: row r and the masked columns lie inside `acc`.
-                *sum = unsafe { _mm512_maskz_loadu_ps(masks[v], acc.as_ptr().add(r * acc_row + v * LANES)) };
+                // Row r and these columns lie inside `acc`.
+                *sum = load(acc.as_ptr().wrapping_add(r * acc_row + v * LANES), v);
             }
         }
     }
+    let (one, three) = (tile.a_row, apart((3 * tile.a_row) as *const u8) as usize);
     for run in tile.runs {
         let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
         // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
-        let mut a: [*const f32; 6] = core::array::from_fn(|i| tile.a.as_ptr().wrapping_add(run.a + 4 * i * tile.a_row));
+        let mut a: [*const f32; 6] = [core::ptr::null(); 6];
+        for (i, a) in a.iter_mut().enumerate().take(ROWS.div_ceil(4)) {
+            *a = apart(tile.a.as_ptr().wrapping_add(run.a + 4 * i * tile.a_row));
+        }
         for _ in 0..run.depth {
-            // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
-            let row: [__m512; VECTORS] =
-                core::array::from_fn(|v| unsafe { _mm512_maskz_loadu_ps(masks[v], b.add(v * LANES)) });
-            for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: row r of this step lies inside a's slice.
-                let scalar = _mm512_set1_ps(unsafe { *a[r / 4].add(r % 4 * tile.a_row) });
-                for (sum, &b) in sums.iter_mut().zip(&row) {
-                    *sum = _mm512_fmadd_ps(scalar, b, *sum);
+            let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
+            for (v, row) in row.iter_mut().enumerate() {
+                // This step of b lies inside its slice.
+                *row = load(b.wrapping_add(v * LANES), v);
+            }
+            for (&a, sums) in a.iter().zip(sums.chunks_mut(4)) {
+                let rows = [a, a.wrapping_add(one), a.wrapping_add(2 * one), a.wrapping_add(three)];
+                for (row_of_a, sums) in rows.into_iter().zip(sums) {
+                    // SAFETY: this row of this step lies inside a's slice.
+                    let scalar = _mm512_set1_ps(unsafe { *row_of_a });
+                    for (sum, &b) in sums.iter_mut().zip(&row) {
+                        *sum = _mm512_fmadd_ps(scalar, b, *sum);
+                    }
                 }
             }
             // Behind the last step they may point outside, where nothing is read.
             b = b.wrapping_add(tile.b_step);
-            a = a.map(|a| a.wrapping_add(tile.a_step));
+            for a in a.iter_mut().take(ROWS.div_ceil(4)) {
+                *a = apart(a.wrapping_add(tile.a_step));
+            }
         }
     }
     for (r, sums) in sums.iter().enumerate() {
         for (v, &sum) in sums.iter().enumerate() {
+            let to = acc.as_mut_ptr().wrapping_add(r * acc_row + v * LANES);
             // SAFETY: as the loads above.
-            unsafe { _mm512_mask_storeu_ps(acc.as_mut_ptr().add(r * acc_row + v * LANES), masks[v], sum) };
+            unsafe {
+                if CUT && v == VECTORS - 1 {
+                    _mm512_mask_storeu_ps(to, last, sum);
+                } else {
+                    _mm512_storeu_ps(to, sum);
+                }
+            }
         }
     }
 }
