@@ -2,9 +2,8 @@
 
 use crate::{
     Cpu, Memory,
-    arch::Isa,
+    arch::{Isa, Results, Values},
     channels::Pattern,
-    lookup::{Results, look_up},
 };
 use gradscale_core::{
     backend::{Slot, Store},
@@ -29,10 +28,10 @@ impl Cpu {
         let (isa, seed) = (self.isa(), y.table.seed);
         let len = len as usize;
         if let (Unary::Id, Memory::F32(x)) = (op, x) {
-            return self.dense_of(y, &x[..len]);
+            return self.dense_of(y, Values::F32(&x[..len]));
         }
         if let (Memory::F16(x), Some(results)) = (x, self.tables().function(isa, op, len)) {
-            return self.dense(y, len, |start, [out]| look_up(results, &x[start..start + out.len()], out));
+            return self.dense_of(y, Values::Results(results, &x[..len]));
         }
         self.dense(y, len, |start, [out]| {
             load(isa, x, start, out);
@@ -55,7 +54,7 @@ impl Cpu {
                 _ => repeat_along_rows(&few, cols, start, other),
             }
             if let Some((results, a)) = slopes {
-                look_up(results, &a[start..start + out.len()], out);
+                isa.look_up(results, &a[start..start + out.len()], out);
                 isa.zip(out, other, |slope, dy| slope * dy);
             } else {
                 load(isa, a, start, out);

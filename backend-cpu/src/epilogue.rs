@@ -4,7 +4,12 @@
 //! belong to parts, whose number depends on the length alone; parts may run on any thread, and their rows merge in
 //! order, so that the sums of a row are the same for every number of threads.
 
-use crate::{Cpu, Memory, arch::Isa, parallel::Cost, seen::Seen};
+use crate::{
+    Cpu, Memory,
+    arch::{Isa, Values},
+    parallel::Cost,
+    seen::Seen,
+};
 use gradscale_core::{
     backend::Store,
     scale::Factor,
@@ -129,17 +134,17 @@ impl Epilogue {
     }
 
     /// As [`Epilogue::dense`], of values that lie in memory.
-    pub fn dense_of(self, x: &[f32]) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
+    pub fn dense_of(self, x: Values<'_>) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
         move |i, mut y| {
             let mut row = self.row();
             for start in (0..y.len()).step_by(BLOCK) {
                 let end = y.len().min(start + BLOCK);
                 let (from, mut y) = (i * dense_part(x.len()), y.range(start..end));
-                let x = &x[from + start..from + end];
+                let x = x.range(from + start..from + end);
                 if !self.store(x, &mut y, &mut row) {
                     let mut block = Block::ZERO;
                     let block = block.first(x.len());
-                    block.copy_from_slice(x);
+                    x.read(self.isa, block);
                     self.finish(block, y, &mut row);
                 }
             }
@@ -164,7 +169,7 @@ impl Epilogue {
     }
 
     /// Finishes values in one pass, at most a block, if that can be done; else `y` may be written, but nothing is added.
-    fn store(&self, values: &[f32], y: &mut Part<'_>, row: &mut Seen) -> bool {
+    fn store(&self, values: Values<'_>, y: &mut Part<'_>, row: &mut Seen) -> bool {
         let [factor, second, _] = self.factor.parts();
         match y {
             Part::F16(y) if !self.add && second == 1.0 => row.store(self.isa, values, factor, y),
@@ -176,7 +181,7 @@ impl Epilogue {
     pub fn finish(&self, values: &mut [f32], mut y: Part<'_>, row: &mut Seen) {
         for (i, values) in values.chunks_mut(BLOCK).enumerate() {
             let mut y = y.range(i * BLOCK..i * BLOCK + values.len());
-            if self.store(values, &mut y, row) {
+            if self.store(Values::F32(values), &mut y, row) {
                 continue;
             }
             self.scale(values);
@@ -202,7 +207,7 @@ impl Epilogue {
 
 impl Cpu {
     /// Stores values that lie in memory.
-    pub(crate) fn dense_of(&self, store: Store<'_, Self>, x: &[f32]) {
+    pub(crate) fn dense_of(&self, store: Store<'_, Self>, x: Values<'_>) {
         let epilogue = Epilogue::of(&store, self.isa());
         let Store { y, table, to, .. } = store;
         let work = epilogue.dense_of(x);

@@ -1,16 +1,10 @@
 //! Functions of halves that cost more than a look into memory: a half has 65 536 values, so that a table has all results.
 //! Its numbers are those of the function itself, to the bit.
 
-use crate::Isa;
+use crate::{Isa, arch::Results};
 use gradscale_core::ops::Unary;
 use half::f16;
 use std::sync::OnceLock;
-
-/// Values of a half.
-const VALUES: usize = 1 << 16;
-
-/// What a half's bits lead to.
-pub type Results = [f32; VALUES];
 
 /// Replaces numbers by their results.
 type Kernel = fn(Isa, &mut [f32]);
@@ -75,18 +69,11 @@ impl Tables {
 
 /// The table of a function, unless it has more results than are asked for.
 fn table(found: &OnceLock<Box<Results>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&Results> {
-    (len >= VALUES).then(|| {
+    (len >= size_of::<Results>() / size_of::<f32>()).then(|| {
         &**found.get_or_init(|| {
             let mut results: Box<[f32]> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
             kernel(isa, &mut results);
             results.try_into().expect("as many as values")
         })
     })
-}
-
-/// The results of halves.
-pub fn look_up(results: &Results, x: &[f16], out: &mut [f32]) {
-    for (x, out) in x.iter().zip(out) {
-        *out = results[usize::from(x.to_bits())];
-    }
 }

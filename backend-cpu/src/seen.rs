@@ -5,7 +5,7 @@
 
 use crate::{
     Isa,
-    arch::{Limits, Pass},
+    arch::{Limits, Pass, Values},
 };
 use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
 use half::f16;
@@ -59,7 +59,7 @@ impl Seen {
     }
 
     /// Writes values times a factor as halves and adds what these see, in one pass. If that cannot be done nothing is added.
-    pub fn store(&mut self, isa: Isa, values: &[f32], factor: f32, y: &mut [f16]) -> bool {
+    pub fn store(&mut self, isa: Isa, values: Values<'_>, factor: f32, y: &mut [f16]) -> bool {
         let pass = Pass { factor, detail: self.detail, limits: LIMITS, key: Convention::FP16.key_constant() };
         let seen = isa.store(values, pass, y, &mut self.bins, &mut self.sums);
         seen.is_some_and(|seen| self.detail == Detail::None || self.add(values.len(), seen))

@@ -2,6 +2,7 @@
 
 use crate::{
     Cpu,
+    arch::Values,
     epilogue::{BLOCK, Block, Epilogue, Part, dense_part, merged},
     parallel::Cost,
 };
@@ -79,7 +80,7 @@ impl Cpu {
         let epilogue = Epilogue::between(from, to, detail, self.isa());
         let (cost, part) = (Cost::elements(len), dense_part(len));
         let rows = match x {
-            Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(x)),
+            Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(Values::F32(x))),
             Slice::F16(_) => {
                 y.each(self, cost, part, epilogue.dense(len, |start, [out]| self.load_slice(x, start, out)))
             }

@@ -21,9 +21,11 @@ mod simd128;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod values;
 
 pub use loops::{Adam, Along, Limits, Pass, Sgd};
 pub use tile::{LANES, Run, Shape, Tile, even};
+pub use values::{Results, Values};
 
 use core::fmt;
 use gradscale_core::stats::BINS;
@@ -197,18 +199,41 @@ impl Isa {
         }
     }
 
+    /// The results of halves.
+    #[inline]
+    pub(crate) fn look_up(self, results: &Results, x: &[f16], y: &mut [f32]) {
+        assert_eq!(x.len(), y.len());
+        let mut one_by_one = || x.iter().zip(&mut *y).for_each(|(x, y)| *y = results[usize::from(x.to_bits())]);
+        match self {
+            Self::Portable => one_by_one(),
+            // Its gathers are no faster than loads one by one.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => one_by_one(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.look_up(results, x, y),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => one_by_one(),
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => one_by_one(),
+        }
+    }
+
     /// Writes at most 4096 values times a factor as halves and observes them, in one pass, where the instruction set has
     /// such a one: adds to a histogram and to the sums of [`Isa::moments`] as far as the detail goes, and returns what
     /// [`Isa::count`] does. Where a value overflows, all is written but nothing added.
+    /// None of results where they are looked up one by one.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has such a pass"))]
     #[inline]
     pub(crate) fn store(
-        self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+        self, x: Values<'_>, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
     ) -> Option<[u32; 4]> {
         match self {
             Self::Portable => None,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(token) => Some(token.store(x, pass, y, bins, sums)),
+            Self::Avx2(token) => match x {
+                Values::F32(x) => Some(token.store(x, pass, y, bins, sums)),
+                Values::Results(..) => None,
+            },
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(token) | Self::Amx(amx::Amx(token)) => Some(token.store(x, pass, y, bins, sums)),
             #[cfg(target_arch = "aarch64")]

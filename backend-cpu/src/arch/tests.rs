@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, Limits, Pass, Run, Tile, lanes::Element};
+use super::{Isa, Limits, Pass, Run, Tile, Values, lanes::Element};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,
@@ -281,7 +281,7 @@ fn one_pass_is_many() {
         {
             let pass = Pass { factor, detail, limits, key: convention.key_constant() };
             let (mut y, mut bins, mut sums) = (vec![f16::ZERO; len], [7; 256], [0.5; 4]);
-            let Some(seen) = isa.store(x, pass, &mut y, &mut bins, &mut sums) else { continue };
+            let Some(seen) = isa.store(Values::F32(x), pass, &mut y, &mut bins, &mut sums) else { continue };
             let mut values = x.to_vec();
             isa.map(&mut values, |x| x * factor);
             let (mut want, mut want_bins, mut want_sums) = (vec![f16::ZERO; len], [7; 256], [0.5; 4]);

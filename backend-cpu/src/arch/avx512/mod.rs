@@ -5,11 +5,11 @@ mod lanes;
 mod store;
 mod tile;
 
-use super::{LANES, Shape, Tile};
+use super::{LANES, Results, Shape, Tile};
 use core::arch::x86_64::{
-    __m256i, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
-    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps,
+    __m256i, __m512, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_ph,
+    _mm512_mask_i32gather_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
 };
 use half::f16;
 pub use lanes::Whole;
@@ -40,6 +40,12 @@ impl Avx512 {
     pub fn widen(self, x: &[f16], y: &mut [f32]) {
         // SAFETY: the token proves the features; the slices are of one length.
         unsafe { widen(x, y) }
+    }
+
+    /// The results of halves, slices of one length.
+    pub fn look_up(self, results: &Results, x: &[f16], y: &mut [f32]) {
+        // SAFETY: the token proves the features; the slices are of one length.
+        unsafe { look_up(results, x, y) }
     }
 
     pub fn narrow(self, x: &[f32], y: &mut [f16]) {
@@ -95,4 +101,30 @@ unsafe fn narrow(x: &[f32], y: &mut [f16]) {
             _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
         }
     });
+}
+
+/// # Safety
+/// The features, and slices of one length.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+unsafe fn look_up(results: &Results, x: &[f16], y: &mut [f32]) {
+    vectors(x.len(), |i, mask| {
+        // SAFETY: masked lanes are not touched.
+        unsafe { _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, sixteen_results(results, x, i, mask)) }
+    });
+}
+
+/// The results of sixteen halves from one on; 0 in masked lanes.
+///
+/// # Safety
+/// The features, and halves at the places of lanes that are not masked.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+#[inline]
+unsafe fn sixteen_results(results: &Results, x: &[f16], i: usize, mask: __mmask16) -> __m512 {
+    // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding, each of which is a place of a result.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
+        let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
+        let places = _mm512_cvtepu16_epi32(bits);
+        _mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), mask, places, results.as_ptr())
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Avx512, bins, vectors};
 use crate::arch::{
-    Pass,
+    Pass, Results, Values,
     loops::math::{LN, LN_2, SQRT_HALF},
 };
 use core::arch::x86_64::{
@@ -25,26 +25,70 @@ const AHEAD: usize = 512;
 impl Avx512 {
     /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
     /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
-    pub fn store(self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
+    pub fn store(
+        self, x: Values<'_>, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    ) -> [u32; 4] {
         assert!(x.len() == y.len() && x.len() <= Pass::MOST);
-        // SAFETY: the token proves the features; the slices are of one length, and not longer than a block.
+        // SAFETY: the token proves the features; there are as many values as halves, and not more than a block.
         unsafe {
-            match pass.detail {
-                Detail::None => store::<0>(x, pass, y, bins, sums),
-                Detail::Counts => store::<1>(x, pass, y, bins, sums),
-                Detail::Full => store::<2>(x, pass, y, bins, sums),
-                Detail::Moments => store::<3>(x, pass, y, bins, sums),
+            match x {
+                Values::F32(x) => any(x, pass, y, bins, sums),
+                Values::Results(results, x) => any((results, x), pass, y, bins, sums),
             }
         }
     }
 }
 
+/// What values are loaded from.
+trait Source: Copy {
+    /// Sixteen values from one on; 0 in masked lanes.
+    ///
+    /// # Safety
+    /// The features of [`Avx512`], and values at the places of lanes that are not masked.
+    unsafe fn sixteen(self, i: usize, mask: __mmask16) -> __m512;
+}
+
+impl Source for &[f32] {
+    #[inline(always)]
+    unsafe fn sixteen(self, i: usize, mask: __mmask16) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(self.as_ptr().wrapping_add(i + AHEAD).cast());
+            _mm512_maskz_loadu_ps(mask, self.as_ptr().add(i))
+        }
+    }
+}
+
+impl Source for (&Results, &[f16]) {
+    #[inline(always)]
+    unsafe fn sixteen(self, i: usize, mask: __mmask16) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { super::sixteen_results(self.0, self.1, i, mask) }
+    }
+}
+
 /// # Safety
-/// The features, slices of one length, and not more than [`Pass::MOST`].
+/// The features, as many values as halves, and not more than [`Pass::MOST`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn store<const DETAIL: u8>(
-    x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+unsafe fn any(x: impl Source, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match pass.detail {
+            Detail::None => store::<0, _>(x, pass, y, bins, sums),
+            Detail::Counts => store::<1, _>(x, pass, y, bins, sums),
+            Detail::Full => store::<2, _>(x, pass, y, bins, sums),
+            Detail::Moments => store::<3, _>(x, pass, y, bins, sums),
+        }
+    }
+}
+
+/// # Safety
+/// The features, as many values as halves, and not more than [`Pass::MOST`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+unsafe fn store<const DETAIL: u8, S: Source>(
+    x: S, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
 ) -> [u32; 4] {
+    let len = y.len();
     let factor = _mm512_set1_ps(pass.factor);
     let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
     let (size, every) = (broadcast(0x7FFF_FFFF), broadcast(u32::MAX));
@@ -53,9 +97,8 @@ unsafe fn store<const DETAIL: u8>(
     let mut sixteen = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         let u = unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
             _mm_prefetch::<_MM_HINT_ET0>(y.as_ptr().wrapping_add(i + AHEAD).cast());
-            let u = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x.as_ptr().add(i)), factor);
+            let u = _mm512_mul_ps(x.sixteen(i, mask), factor);
             let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(u);
             _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
             u
@@ -73,14 +116,14 @@ unsafe fn store<const DETAIL: u8>(
     };
     let mut lanes = [_mm512_setzero_ps(); 4];
     if DETAIL < 2 {
-        vectors(x.len(), |i, mask| {
+        vectors(len, |i, mask| {
             sixteen(i, mask);
         });
     } else {
         // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
         let mut keys = [[0u32; 16]; Pass::MOST / 64];
         let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
-        let whole = x.len() / 64;
+        let whole = len / 64;
         for (i, keys) in keys[..whole].iter_mut().enumerate() {
             let four = [0, 16, 32, 48].map(|j| sixteen(64 * i + j, !0));
             if DETAIL >= 3 {
@@ -95,7 +138,7 @@ unsafe fn store<const DETAIL: u8>(
             unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), all) };
         }
         let mut rest = _mm512_setzero_si512();
-        vectors(x.len() - 64 * whole, |i, mask| {
+        vectors(len - 64 * whole, |i, mask| {
             let (u, magnitude) = sixteen(64 * whole + i, mask);
             if DETAIL >= 3 {
                 moments([(u, magnitude)], &mut lanes);
@@ -109,8 +152,8 @@ unsafe fn store<const DETAIL: u8>(
         }
         let (zeros, most) = (sum(zeros), _mm512_reduce_max_epu32(most));
         if most < pass.limits.overflow {
-            let nonzero = u32::try_from(x.len()).unwrap_or(u32::MAX) - zeros;
-            let used = x.len().div_ceil(64);
+            let nonzero = u32::try_from(len).unwrap_or(u32::MAX) - zeros;
+            let used = len.div_ceil(64);
             bins::add(&keys[..used], (most + pass.key) >> 23, nonzero, bins);
         }
     }
