@@ -1,7 +1,7 @@
 //! Matrix products.
 //!
 //! b is converted and packed once, into panels as wide as a tile; every block of rows of the result packs its rows of a,
-//! forms its sums in an f32 scratch, step by step of `DEPTH`, and finishes them from there. A sum takes its terms in
+//! forms its sums in an f32 scratch, some steps of k at a time, and finishes them from there. A sum takes its terms in
 //! the order of k, whatever the blocks. Products with few rows are made otherwise, see `few`, and so are those of halves
 //! where there is a matrix unit, see `amx`.
 
@@ -22,14 +22,20 @@ use gradscale_core::{backend::Store, ops::Gemm};
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
-/// Steps of k between two visits to the accumulators: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
+/// Steps of k: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
 const DEPTH: usize = 256;
 /// Steps of k that are few.
 const SHORT: usize = 64;
 /// Most rows of a block.
 const ROWS: usize = 96;
-/// Most rows that are worked on together, so that what each panel of b takes from the third cache is little: 192 KiB of a.
-const TOGETHER: usize = 192;
+/// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
+/// between two visits to the accumulators: 192 KiB of a.
+const BLOCKING: [usize; 2] = [192, DEPTH];
+/// The same where the accumulators of so many columns do not fit the second cache either: less of both from the third. 768 KiB
+/// of a, as processors whose tiles are wide have second caches of a MiB and more.
+const WIDE_BLOCKING: [usize; 2] = [384, 2 * DEPTH];
+const WIDE: usize = 64;
+const MANY: usize = 1024;
 /// Blocks of a product that is not large.
 const BLOCKS: usize = 16;
 
@@ -144,6 +150,11 @@ impl Packed<'_> {
         &self.data[(from / self.width * self.depth + k) * self.width..]
     }
 
+    /// Rows of a and steps of k that are worked on together.
+    const fn blocking(&self) -> [usize; 2] {
+        if self.width >= WIDE && self.columns >= MANY { WIDE_BLOCKING } else { BLOCKING }
+    }
+
     /// Elements from one row of a panel to the next.
     pub const fn step(&self) -> usize {
         self.width
@@ -176,7 +187,7 @@ impl<'a> B<'a> {
     /// so many threads. The first takes fewer where they do not come out even, as the last block of all is short.
     fn together(&self, block: usize, m: usize, threads: usize) -> [usize; 2] {
         let most = match self {
-            Self::Plain(_) => (TOGETHER / block).max(1),
+            Self::Plain(b) => (b.blocking()[0] / block).max(1),
             #[cfg(target_arch = "x86_64")]
             Self::Halves(..) => 1,
         };
@@ -275,12 +286,13 @@ impl Cpu {
         }
         // Short rows are converted as one, where they lie side by side; others shall not lie a power of two apart.
         let side_by_side = a.steps == [b.depth, 1] && b.depth <= SHORT;
-        let a_lead = if side_by_side { b.depth } else { DEPTH.min(b.depth) + LANES };
+        let [_, most] = b.blocking();
+        let a_lead = if side_by_side { b.depth } else { most.min(b.depth) + LANES };
         let mut packed = self.scratch(rows * a_lead);
         // Read in the order in which it is stored.
         let by_columns = a.by_columns();
-        for start in (0..b.depth).step_by(DEPTH) {
-            let depth = DEPTH.min(b.depth - start);
+        for start in (0..b.depth).step_by(most) {
+            let depth = most.min(b.depth - start);
             if by_columns {
                 for (k, out) in packed.chunks_exact_mut(rows).take(depth).enumerate() {
                     a.turned().row(self.isa(), start + k, first, out);
