@@ -2,18 +2,19 @@
 
 use super::{Avx512, bins, vectors};
 use crate::arch::{
-    Pass, Results, Values,
+    Limits, Pass, Results, Values,
     loops::math::{LN, LN_2, SQRT_HALF},
 };
 use core::arch::x86_64::{
     __m512, __m512i, __mmask16, _CMP_GE_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_ET0, _MM_HINT_T0,
     _MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO, _mm_prefetch, _mm256_mask_storeu_epi16, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtps_ph, _mm512_getexp_ps,
-    _mm512_getmant_ps, _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask, _mm512_mask_mov_ps, _mm512_mask_mul_ps,
-    _mm512_mask_sub_epi32, _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_mul_ps,
-    _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512, _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
+    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cmplt_epu32_mask,
+    _mm512_cvtps_ph, _mm512_getexp_ps, _mm512_getmant_ps, _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask,
+    _mm512_mask_mov_ps, _mm512_mask_mul_ps, _mm512_mask_sub_epi32, _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps,
+    _mm512_max_epu32, _mm512_min_epu32, _mm512_mul_ps, _mm512_or_si512, _mm512_reduce_add_epi32,
+    _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
@@ -82,6 +83,31 @@ unsafe fn any(x: impl Source, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS],
     }
 }
 
+/// Values of four vectors, which are counted together.
+const STEP: usize = 64;
+
+/// Zeros, values below the limits, and the largest magnitude, lane by lane.
+struct Seen {
+    zeros: __m512i,
+    small: __m512i,
+    low: __m512i,
+    most: __m512i,
+}
+
+impl Seen {
+    /// Counts the lanes of a mask.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    #[inline]
+    fn add(&mut self, magnitude: __m512i, mask: __mmask16, limits: Limits) {
+        let every = broadcast(u32::MAX);
+        let below = |limit| _mm512_mask_cmplt_epu32_mask(mask, magnitude, broadcast(limit));
+        let zero = _mm512_mask_testn_epi32_mask(mask, magnitude, magnitude);
+        self.zeros = _mm512_mask_sub_epi32(self.zeros, zero, self.zeros, every);
+        self.small = _mm512_mask_sub_epi32(self.small, below(limits.flush), self.small, every);
+        self.low = _mm512_mask_sub_epi32(self.low, below(limits.subnormal), self.low, every);
+    }
+}
+
 /// # Safety
 /// The features, as many values as halves, and not more than [`Pass::MOST`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
@@ -89,46 +115,43 @@ unsafe fn store<const DETAIL: u8, S: Source>(
     x: S, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
 ) -> [u32; 4] {
     let len = y.len();
-    let factor = _mm512_set1_ps(pass.factor);
-    let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
-    let (size, every) = (broadcast(0x7FFF_FFFF), broadcast(u32::MAX));
-    let [mut zeros, mut small, mut low, mut most] = [_mm512_setzero_si512(); 4];
-    // Sixteen values; returns them, times the factor, and their magnitudes.
-    let mut sixteen = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
+    let (factor, size, key) = (_mm512_set1_ps(pass.factor), broadcast(0x7FFF_FFFF), broadcast(pass.key));
+    let subnormal = broadcast(pass.limits.subnormal);
+    let none = _mm512_setzero_si512();
+    let mut seen = Seen { zeros: none, small: none, low: none, most: none };
+    let y = y.as_mut_ptr();
+    // Stores sixteen values; returns them, times the factor, and their magnitudes.
+    let sixteen = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         let u = unsafe {
-            _mm_prefetch::<_MM_HINT_ET0>(y.as_ptr().wrapping_add(i + AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_ET0>(y.wrapping_add(i + AHEAD).cast());
             let u = _mm512_mul_ps(x.sixteen(i, mask), factor);
             let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(u);
-            _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
+            _mm256_mask_storeu_epi16(y.add(i).cast(), mask, bits);
             u
         };
-        let magnitude = _mm512_and_si512(_mm512_castps_si512(u), size);
-        if DETAIL >= 1 {
-            let zero = _mm512_mask_testn_epi32_mask(mask, magnitude, magnitude);
-            zeros = _mm512_mask_sub_epi32(zeros, zero, zeros, every);
-            let below = |limit| _mm512_mask_cmplt_epu32_mask(mask, magnitude, limit);
-            small = _mm512_mask_sub_epi32(small, below(flush), small, every);
-            low = _mm512_mask_sub_epi32(low, below(subnormal), low, every);
-            most = _mm512_max_epu32(most, magnitude);
-        }
-        (u, magnitude)
+        (u, _mm512_and_si512(_mm512_castps_si512(u), size))
     };
     let mut lanes = [_mm512_setzero_ps(); 4];
-    if DETAIL < 2 {
-        vectors(len, |i, mask| {
-            sixteen(i, mask);
-        });
-    } else {
-        // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
-        let mut keys = [[0u32; 16]; Pass::MOST / 64];
-        let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
-        let whole = len / 64;
-        for (i, keys) in keys[..whole].iter_mut().enumerate() {
-            let four = [0, 16, 32, 48].map(|j| sixteen(64 * i + j, !0));
-            if DETAIL >= 3 {
-                moments(four, &mut lanes);
+    // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
+    let mut keys = [[0u32; 16]; Pass::MOST / STEP];
+    let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
+    let whole = len / STEP;
+    for (i, keys) in keys[..whole].iter_mut().enumerate() {
+        let four = [0, 16, 32, 48].map(|j| sixteen(STEP * i + j, !0));
+        if DETAIL >= 1 {
+            let [a, b, c, d] = four.map(|(_, magnitude)| magnitude);
+            let most = _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));
+            seen.most = _mm512_max_epu32(seen.most, most);
+            // Most steps have nothing to count: no limit is above that of subnormal results.
+            let least = _mm512_min_epu32(_mm512_min_epu32(a, b), _mm512_min_epu32(c, d));
+            if _mm512_cmplt_epu32_mask(least, subnormal) != 0 {
+                for magnitude in [a, b, c, d] {
+                    seen.add(magnitude, !0, pass.limits);
+                }
             }
+        }
+        if DETAIL >= 2 {
             let [first, second, third, fourth] = four.map(|(_, magnitude)| _mm512_add_epi32(magnitude, key));
             let shifted = [_mm512_srli_epi32(second, 15), _mm512_srli_epi32(third, 7), _mm512_slli_epi32(fourth, 1)];
             let all = place.into_iter().zip(shifted).fold(_mm512_srli_epi32(first, 23), |all, (place, more)| {
@@ -137,36 +160,44 @@ unsafe fn store<const DETAIL: u8, S: Source>(
             // SAFETY: sixteen words.
             unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), all) };
         }
-        let mut rest = _mm512_setzero_si512();
-        vectors(len - 64 * whole, |i, mask| {
-            let (u, magnitude) = sixteen(64 * whole + i, mask);
-            if DETAIL >= 3 {
-                moments([(u, magnitude)], &mut lanes);
+        if DETAIL >= 3 {
+            moments(four, &mut lanes);
+        }
+    }
+    let mut rest = none;
+    vectors(len - STEP * whole, |i, mask| {
+        let (u, magnitude) = sixteen(STEP * whole + i, mask);
+        if DETAIL >= 1 {
+            seen.add(magnitude, mask, pass.limits);
+            seen.most = _mm512_max_epu32(seen.most, magnitude);
+        }
+        if DETAIL >= 2 {
+            rest = _mm512_or_si512(_mm512_slli_epi32(rest, 8), _mm512_srli_epi32(_mm512_add_epi32(magnitude, key), 23));
+        }
+        if DETAIL >= 3 {
+            moments([(u, magnitude)], &mut lanes);
+        }
+    });
+    let (zeros, most) = (sum(seen.zeros), _mm512_reduce_max_epu32(seen.most));
+    if most < pass.limits.overflow {
+        if DETAIL >= 2 {
+            if let Some(keys) = keys.get_mut(whole) {
+                // SAFETY: sixteen words.
+                unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), rest) };
             }
-            let key = _mm512_srli_epi32(_mm512_add_epi32(magnitude, key), 23);
-            rest = _mm512_or_si512(_mm512_slli_epi32(rest, 8), key);
-        });
-        if let Some(keys) = keys.get_mut(whole) {
-            // SAFETY: sixteen words.
-            unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), rest) };
-        }
-        let (zeros, most) = (sum(zeros), _mm512_reduce_max_epu32(most));
-        if most < pass.limits.overflow {
             let nonzero = u32::try_from(len).unwrap_or(u32::MAX) - zeros;
-            let used = len.div_ceil(64);
-            bins::add(&keys[..used], (most + pass.key) >> 23, nonzero, bins);
+            bins::add(&keys[..len.div_ceil(STEP)], (most + pass.key) >> 23, nonzero, bins);
+        }
+        if DETAIL >= 3 {
+            for (sum, lane) in sums.iter_mut().zip(lanes) {
+                let mut values = [0f32; 16];
+                // SAFETY: sixteen numbers.
+                unsafe { _mm512_storeu_ps(values.as_mut_ptr(), lane) };
+                *sum += values.iter().fold(0.0, |total, &lane| total + f64::from(lane));
+            }
         }
     }
-    let most = _mm512_reduce_max_epu32(most);
-    if DETAIL >= 3 && most < pass.limits.overflow {
-        for (sum, lane) in sums.iter_mut().zip(lanes) {
-            let mut values = [0f32; 16];
-            // SAFETY: sixteen numbers.
-            unsafe { _mm512_storeu_ps(values.as_mut_ptr(), lane) };
-            *sum += values.iter().fold(0.0, |total, &lane| total + f64::from(lane));
-        }
-    }
-    [sum(zeros), sum(small), sum(low), most]
+    [zeros, sum(seen.small), sum(seen.low), most]
 }
 
 #[target_feature(enable = "avx512f")]
