@@ -16,8 +16,11 @@ use crate::{
 
 /// Most rows that are few.
 const ROWS: usize = 64;
-/// Columns of a strip: a whole number of every instruction set's tiles.
+/// Columns of the narrowest strip: a whole number of every instruction set's tiles.
 const STRIP: usize = 64;
+/// Columns of the widest strip whose rows are read: so much of each that memory is read in order, for some hundred KiB of
+/// panels.
+const WIDE: usize = 256;
 /// Rows that are finished together.
 const FINISHED: usize = 8;
 
@@ -42,17 +45,19 @@ impl Cpu {
         let cost = Cost::products(m * n * k);
         // Strip by strip, each with all rows of its columns.
         let mut sums = self.scratch(m * n);
-        if b.by_columns() {
+        let strip = if b.by_columns() {
             let a = Packed::new(self, &[a.turned()], k, m);
             self.pieces_of(cost, &mut sums, STRIP * m, |i, sums| self.strip_of_columns(&a, b, [i * STRIP, k, m], sums));
+            STRIP
         } else {
-            let a = self.widened(a, [m, k]);
-            self.pieces_of(cost, &mut sums, STRIP * m, |i, sums| self.strip(&a, b, [i * STRIP, k, m], sums));
-        }
+            let (a, strip) = (self.widened(a, [m, k]), self.strip_of(n, cost));
+            self.pieces_of(cost, &mut sums, strip * m, |i, sums| self.strip(&a, b, [i * strip, k, m], sums));
+            strip
+        };
         y.each(self, Cost::elements(m * n), FINISHED * ldy, |i, mut y| {
             let (mut row, mut block) = (epilogue.row(), self.scratch(n));
             for r in 0..FINISHED.min(m - i * FINISHED) {
-                for (from, block) in (0..n).step_by(STRIP).zip(block.chunks_mut(STRIP)) {
+                for (from, block) in (0..n).step_by(strip).zip(block.chunks_mut(strip)) {
                     let start = from * m + (i * FINISHED + r) * block.len();
                     block.copy_from_slice(&sums[start..start + block.len()]);
                 }
@@ -63,6 +68,13 @@ impl Cpu {
             }
             row
         })
+    }
+
+    /// Columns of strips of which every thread has as many.
+    fn strip_of(&self, n: usize, cost: Cost) -> usize {
+        let threads = if self.alone(cost) { 1 } else { self.threads().count() };
+        let strips = n.div_ceil(WIDE).next_multiple_of(threads).min(n.div_ceil(STRIP));
+        n.div_ceil(strips).next_multiple_of(LANES)
     }
 
     fn widened(&self, a: Matrix<'_>, [m, k]: [usize; 2]) -> Rows<'_> {
@@ -82,28 +94,29 @@ impl Cpu {
     /// A strip of columns from one on; rows of b are read in order.
     fn strip(&self, a: &Rows<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
         let columns = sums.len() / m;
-        let width = columns.next_multiple_of(LANES).min(self.isa().tile_columns());
-        let mut panel = self.scratch(DEPTH.min(k) * width);
+        let width = self.isa().tile_columns();
+        // Rows of a panel shall not lie a power of two apart.
+        let lead = columns.next_multiple_of(LANES) + LANES;
+        let mut panel = self.scratch(DEPTH.min(k) * lead);
         if k == 0 {
             sums.fill(0.0);
         }
         for start in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - start);
+            let panel = &mut panel[..depth * lead];
+            for (at, rows) in (start..).step_by(PACKED_ROWS).zip(panel.chunks_mut(PACKED_ROWS * lead)) {
+                pack(self, b, at, first..first + columns, lead, rows);
+            }
             for from in (0..columns).step_by(width) {
-                let live = width.min(columns - from);
-                let panel = &mut panel[..depth * width];
-                for (at, rows) in (start..).step_by(PACKED_ROWS).zip(panel.chunks_mut(PACKED_ROWS * width)) {
-                    pack(self, b, at, first + from..first + from + live, width, rows);
-                }
                 let tiles = Tile {
                     a: &a.data[start * a.steps[1]..],
                     a_row: a.steps[0],
                     a_step: a.steps[1],
-                    b: panel,
-                    b_step: width,
+                    b: &panel[from..],
+                    b_step: lead,
                     runs: &[Run { a: 0, b: 0, depth }],
                     rows: m,
-                    columns: live,
+                    columns: width.min(columns - from),
                     fresh: start == 0,
                 };
                 self.isa().tile(&tiles, &mut sums[from..], columns);
