@@ -130,6 +130,11 @@ impl Isa {
         self.shape().columns()
     }
 
+    /// Lanes of a vector.
+    pub(crate) const fn lanes(self) -> usize {
+        self.shape().lanes
+    }
+
     /// Rows of the largest tile with so many columns.
     pub(crate) const fn tile_rows(self, columns: usize) -> usize {
         self.shape().rows(columns)

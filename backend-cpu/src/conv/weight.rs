@@ -47,16 +47,19 @@ struct Plan {
     /// Elements of one kernel row, and of the sums of a piece.
     run: usize,
     piece: usize,
+    /// Whether lanes are output channels, and not elements of a kernel row.
+    turned: bool,
 }
 
 /// Rows of dy, output channels of one group, and kernel rows. From one kernel row to the next the sums are `block`
-/// channels apart.
+/// channels apart. Those of a kernel row are `[block, run]`, or turned.
 #[derive(Clone)]
 pub struct Piece {
     pub rows: Range<usize>,
     pub outs: Range<usize>,
     pub kernel: Range<usize>,
     pub block: usize,
+    pub turned: bool,
 }
 
 impl Piece {
@@ -98,15 +101,21 @@ impl Plan {
             (wanted.div_ceil(parts), if unit { HEIGHT } else { isa.tile_rows(run.min(isa.tile_columns())) });
         let wanted = if unit { wanted } else { wanted.max((shape.outs * run * kernel).div_ceil(4 * SUMS)) };
         let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
-        Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece: block * run * kernel }
+        // Images of three channels fill few lanes.
+        let idle = |columns: usize| columns.next_multiple_of(isa.lanes()) - columns;
+        let turned = !unit && idle(run) * block > idle(block) * run;
+        let piece = block * run * kernel;
+        Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece, turned }
     }
 
-    /// Where the sums of kernel row `i` of output channel `o` begin in those of a slice.
-    fn place(&self, shape: &Shape, slice: usize, o: usize, i: usize) -> usize {
+    /// Where the sums of kernel row `i` of output channel `o` begin in those of a slice, and how far each is from the next.
+    fn place(&self, shape: &Shape, slice: usize, o: usize, i: usize) -> [usize; 2] {
         let (group, o) = (o / shape.outs, o % shape.outs);
         let block = (slice * shape.groups + group) * self.blocks + o / self.block;
         let piece = block * self.parts + i / self.kernel;
-        piece * self.piece + (i % self.kernel * self.block + o % self.block) * self.run
+        let (row, o) = (i % self.kernel * self.block * self.run, o % self.block);
+        let (place, step) = if self.turned { (o, self.block) } else { (o * self.run, 1) };
+        [piece * self.piece + row + place, step]
     }
 }
 
@@ -134,6 +143,7 @@ impl Cpu {
                 outs: group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block),
                 kernel: i..shape.kernel[0].min(i + plan.kernel),
                 block: plan.block,
+                turned: plan.turned,
             };
             let plain = |piece: &Piece, sums: &mut [f32]| self.kernel_rows(shape, x, dy, piece, sums);
             #[cfg(target_arch = "x86_64")]
@@ -147,7 +157,8 @@ impl Cpu {
             let (mut row, mut total) = (epilogue.row(), self.zeros(len));
             for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
                 for slice in 0..plan.slices {
-                    let sums = &sums[plan.place(shape, slice, o, i)..][..plan.run];
+                    let [start, step] = plan.place(shape, slice, o, i);
+                    let sums = sums[start..].iter().step_by(step);
                     total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
                 }
             }
@@ -159,7 +170,7 @@ impl Cpu {
 
     /// Adds the gradient of a piece to its sums.
     fn kernel_rows(&self, shape: &Shape, x: &Memory, dy: &Memory, piece: &Piece, sums: &mut [f32]) {
-        let Piece { rows, outs, kernel, block } = piece.clone();
+        let Piece { rows, outs, kernel, block, turned } = piece.clone();
         // All channels of a row are converted fastest.
         let all = shape.groups == 1;
         let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
@@ -175,7 +186,8 @@ impl Cpu {
         } else {
             Held::new(self, line, 1, span(shape, piece, together), 1)
         };
-        let mut gradient = self.scratch(together * gradients.step());
+        let gradient_line = gradients.step().next_multiple_of(gradients.pixel.max(1));
+        let mut gradient = self.scratch(together * gradient_line);
         let (mut met, mut runs) = (Vec::with_capacity(together), Vec::with_capacity(together));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
@@ -183,8 +195,8 @@ impl Cpu {
         let taps = if side_by_side { shape.kernel[1] } else { 1 };
         for first in rows.clone().step_by(together) {
             let batch = first..rows.end.min(first + together);
-            for (row, gradient) in batch.clone().zip(gradient.chunks_exact_mut(gradients.step().max(1))) {
-                gradients.convert(self, row, gradient);
+            for (row, gradient) in batch.clone().zip(gradient.chunks_exact_mut(gradient_line.max(1))) {
+                gradients.convert(self, row, &mut gradient[..gradients.step()]);
             }
             for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
                 met.clear();
@@ -194,28 +206,32 @@ impl Cpu {
                         inputs.convert(self, row, line);
                         true
                     };
-                    met.push((r * gradients.step(), lines.find(row, i, convert).0));
+                    met.push((r * gradient_line, lines.find(row, i, convert).0));
                 }
                 for j in (0..shape.kernel[1]).step_by(taps) {
-                    let columns = taps * shape.depth;
-                    for (from, q) in tiles(columns, most, shape.y[2]) {
-                        let width = most.min(columns - from);
-                        let pixels = PIXELS.min(shape.y[2] - q);
-                        runs.clear();
-                        runs.extend(met.iter().map(|&(a, line)| Run { a, b: line / pixel, depth: pixels }));
-                        let start = (j * shape.dilation[1] + q * shape.stride[1]) * inputs.pixel + from;
-                        let tile = Tile {
-                            a: &gradient[q * gradients.pixel + outs.start - gradients.from..],
-                            a_row: 1,
-                            a_step: gradients.pixel,
-                            b: &lines.of_group(0)[start..],
-                            b_step: pixel,
-                            runs: &runs,
-                            rows: outs.len(),
-                            columns: width,
-                            fresh: false,
+                    let width = taps * shape.depth;
+                    let [tall, wide] = if turned { [width, outs.len()] } else { [outs.len(), width] };
+                    for (from, q) in tiles(wide, most, shape.y[2]) {
+                        let gradient = &gradient[q * gradients.pixel + outs.start - gradients.from..];
+                        let line = &lines.of_group(0)[(j * shape.dilation[1] + q * shape.stride[1]) * inputs.pixel..];
+                        let depth = PIXELS.min(shape.y[2] - q);
+                        let ([a, b], [a_step, b_step]) = if turned {
+                            ([line, gradient], [pixel, gradients.pixel])
+                        } else {
+                            ([gradient, line], [gradients.pixel, pixel])
                         };
-                        self.isa().tile(&tile, &mut sums[j * shape.depth + from..], run);
+                        runs.clear();
+                        runs.extend(met.iter().map(|&(gradient, line)| {
+                            let [a, b] = if turned { [line, gradient] } else { [gradient, line] };
+                            Run { a, b: b / b_step, depth }
+                        }));
+                        let (columns, b) = (most.min(wide - from), &b[from..]);
+                        let tile =
+                            Tile { a, a_row: 1, a_step, b, b_step, runs: &runs, rows: tall, columns, fresh: false };
+                        // The sums of one tap after the other.
+                        let (start, row) =
+                            if turned { (j * shape.depth * block, block) } else { (j * shape.depth, run) };
+                        self.isa().tile(&tile, &mut sums[start + from..], row);
                     }
                 }
             }
