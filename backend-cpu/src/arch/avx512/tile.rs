@@ -6,9 +6,15 @@
 
 use super::{Avx512, mask};
 use crate::arch::{LANES, Tile};
-use core::arch::x86_64::{
-    __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_storeu_ps,
+use core::{
+    arch::{
+        asm,
+        x86_64::{
+            __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps,
+            _mm512_setzero_ps, _mm512_storeu_ps,
+        },
+    },
+    hint::black_box,
 };
 
 type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize);
@@ -42,13 +48,13 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
 }
 
-/// The same pointer, of which the compiler forgets where it came from. It would make all addresses of a loop from one, by an
+/// The same pointer, of which the compiler forgets where it came from: it would make all addresses of a loop from one, by an
 /// addition for each, and additions take the ports of multiply-adds.
 #[inline(always)]
-fn apart<T>(pointer: *const T) -> *const T {
+fn apart(pointer: *const f32) -> *const f32 {
     let mut kept = pointer;
-    // SAFETY: no instruction.
-    unsafe { core::arch::asm!("/* {0} */", inout(reg) kept, options(pure, nomem, nostack, preserves_flags)) };
+    // SAFETY: there is no instruction, only a comment.
+    unsafe { asm!("/* {0} */", inout(reg) kept, options(pure, readonly, nostack, preserves_flags)) };
     kept
 }
 
@@ -60,8 +66,9 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
 ) {
     let last = mask(tile.columns, VECTORS - 1);
     // A masked load takes a port of multiply-adds, so whole vectors have none.
-    let load = |from: *const f32, v: usize| unsafe {
-        if CUT && v == VECTORS - 1 { _mm512_maskz_loadu_ps(last, from) } else { _mm512_loadu_ps(from) }
+    let load = |from: *const f32, v: usize| {
+        // SAFETY: it is called for columns of `acc` and of b alone, and masked lanes are not read.
+        unsafe { if CUT && v == VECTORS - 1 { _mm512_maskz_loadu_ps(last, from) } else { _mm512_loadu_ps(from) } }
     };
     let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
     if !tile.fresh {
@@ -72,7 +79,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
             }
         }
     }
-    let (one, three) = (tile.a_row, apart((3 * tile.a_row) as *const u8) as usize);
+    let (one, three) = (tile.a_row, black_box(3 * tile.a_row));
     for run in tile.runs {
         let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
         // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
