@@ -24,6 +24,7 @@ All take an hour or so on a quiet machine of two cores, with --quick (less of ea
 writes the page alone.
 """
 import argparse
+import contextlib
 import datetime
 import importlib.util
 import json
@@ -82,6 +83,18 @@ def taken(sides, turns, seconds, warm=1):
     return found
 
 
+@contextlib.contextmanager
+def placed(threads):
+    """Whatever starts inside stays on one processor where it has one thread: ours and theirs on the same, as those of a virtual
+    machine are not always equally fast."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)} if threads == 1 else before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def process(network, sizes, threads, variants, ours):
     """Ours or PyTorch's, ready to take steps."""
     command = [TARGET / PROFILE / "examples/turns"] if ours else [sys.executable, PEERS]
@@ -92,7 +105,8 @@ def process(network, sizes, threads, variants, ours):
 
 def stepped(network, sizes, threads, asked, variants):
     """A row of a network."""
-    with process(network, sizes, threads, ["gs"], True) as ours, process(network, sizes, threads, variants, False) as theirs:
+    with (placed(threads), process(network, sizes, threads, ["gs"], True) as ours,
+          process(network, sizes, threads, variants, False) as theirs):
         one = lambda turns, name: lambda: turns.ask(name)["seconds"]
         sides = {"ours": one(ours, "gs")} | {f"PyTorch {name}": one(theirs, name) for name in variants}
         found = taken(sides, 5 if asked.quick else 20, 20 if asked.quick else 90, warm=2)
@@ -167,7 +181,7 @@ def rows(part, asked):
     many = part in ("gemm", "casts", "conv") or not asked.quick
     for threads in sorted({1, CORES} if many else {1}):
         peers.limit(threads)
-        with bench(program, words, threads) as ours:
+        with placed(threads), bench(program, words, threads) as ours:
             while line := ours.read():
                 if re.fullmatch(quick if asked.quick else usual, line["case"]):
                     sides = {"ours": lambda: ours.ask("ours")["seconds"]}
@@ -195,7 +209,8 @@ def isa(asked):
     words, usual, quick = BENCH["isa"]
     program = build("-p", "gradscale-cpu", "--bench", "cpu")
     widest, *others = instructions()
-    sides = {name: bench(program, words, 1, name) for name in (widest, *others)}
+    with placed(1):
+        sides = {name: bench(program, words, 1, name) for name in (widest, *others)}
     while all((lines := {name: one.read() for name, one in sides.items()}).values()):
         if re.fullmatch(quick if asked.quick else usual, lines[widest]["case"]):
             found = taken({name: (lambda one=one: one.ask("ours")["seconds"]) for name, one in sides.items()},
