@@ -211,7 +211,6 @@ impl Isa {
         let mut one_by_one = || x.iter().zip(&mut *y).for_each(|(x, y)| *y = results[usize::from(x.to_bits())]);
         match self {
             Self::Portable => one_by_one(),
-            // Its gathers are no faster than loads one by one.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => one_by_one(),
             #[cfg(target_arch = "x86_64")]
