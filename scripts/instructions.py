@@ -7,10 +7,12 @@ An emulator has no times that mean something, but it executes instruction by ins
 the difference between a process that runs it three times and one that runs it once. Needs qemu-user, a linker for AArch64 and
 the standard library for it: what backend-cpu/emulated.sh --install fetches.
 """
+import argparse
 import datetime
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -21,13 +23,14 @@ ARM, X86 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
 # Instruction sets, the targets of their programs, and the emulators.
 SETS = {"NEON": (ARM, ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]), "AVX2": (X86, ["qemu-x86_64", "-cpu", "Haswell"]),
         "portable": (X86, ["qemu-x86_64", "-cpu", "Haswell"])}
+LINKER = "aarch64-linux-gnu-gcc"
 MARKS = "<!-- instructions: written by scripts/instructions.py -->", "<!-- end of instructions -->"
 
 
 def program(target):
     """The example that runs one operator."""
     command = ["cargo", "build", "--quiet", "--release", "-p", "gradscale-cpu", "--example", "operators", "--target", target]
-    linker = {"CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER": "aarch64-linux-gnu-gcc"}
+    linker = {"CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER": LINKER}
     if subprocess.run(command, cwd=ROOT, env=os.environ | linker).returncode:
         sys.exit(f"cargo builds nothing for {target}: see backend-cpu/emulated.sh --install")
     return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / target / "release/examples/operators"
@@ -57,6 +60,10 @@ def blocks(stream, size=1 << 20):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    wanted = {emulator for _, (emulator, *_) in SETS.values()} | {LINKER}
+    if missing := sorted(name for name in wanted if not shutil.which(name)):
+        sys.exit(f"not here: {', '.join(missing)}: see backend-cpu/emulated.sh --install")
     programs = {target: program(target) for target, _ in SETS.values()}
     operators = [line.split("\t") for line in subprocess.check_output(programs[X86], text=True).splitlines()]
     lines = ["| operator | " + " | ".join(SETS) + " | of |", "|---|" + "---|" * (len(SETS) + 1)]

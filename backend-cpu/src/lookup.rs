@@ -1,7 +1,10 @@
 //! Functions of halves that cost more than a look into memory: a half has 65 536 values, so that a table has all results.
 //! Its numbers are those of the function itself, to the bit.
 
-use crate::{Isa, arch::Results};
+use crate::{
+    Isa,
+    arch::{HALVES, Results},
+};
 use gradscale_core::ops::Unary;
 use half::f16;
 use std::sync::OnceLock;
@@ -69,7 +72,7 @@ impl Tables {
 
 /// The table of a function, unless it has more results than are asked for.
 fn table(found: &OnceLock<Box<Results>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&Results> {
-    (len >= size_of::<Results>() / size_of::<f32>()).then(|| {
+    (len >= HALVES).then(|| {
         &**found.get_or_init(|| {
             let mut results: Box<[f32]> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
             kernel(isa, &mut results);

@@ -25,7 +25,7 @@ mod values;
 
 pub use loops::{Adam, Along, Limits, Pass, Sgd};
 pub use tile::{LANES, Run, Shape, Tile, even};
-pub use values::{Results, Values};
+pub use values::{HALVES, Results, Values};
 
 use core::fmt;
 use gradscale_core::stats::BINS;

@@ -4,8 +4,11 @@ use super::Isa;
 use core::ops::Range;
 use half::f16;
 
+/// Bits that a half may have.
+pub const HALVES: usize = 1 << 16;
+
 /// What the bits of every half lead to.
-pub type Results = [f32; 1 << 16];
+pub type Results = [f32; HALVES];
 
 /// Values that lie in memory.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ const ROWS: usize = 64;
 const STRIP: usize = 64;
 /// Columns of the widest strip whose rows are read: so much of each that memory is read in order, for some hundred KiB of
 /// panels.
-const WIDE: usize = 256;
+const WIDEST: usize = 256;
 /// Rows that are finished together.
 const FINISHED: usize = 8;
 
@@ -73,7 +73,7 @@ impl Cpu {
     /// Columns of strips of which every thread has as many.
     fn strip_of(&self, n: usize, cost: Cost) -> usize {
         let threads = if self.alone(cost) { 1 } else { self.threads().count() };
-        let strips = n.div_ceil(WIDE).next_multiple_of(threads).min(n.div_ceil(STRIP));
+        let strips = n.div_ceil(WIDEST).next_multiple_of(threads).min(n.div_ceil(STRIP));
         n.div_ceil(strips).next_multiple_of(LANES)
     }
 

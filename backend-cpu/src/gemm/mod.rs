@@ -31,11 +31,12 @@ const ROWS: usize = 96;
 /// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
 /// between two visits to the accumulators: 192 KiB of a.
 const BLOCKING: [usize; 2] = [192, DEPTH];
-/// The same where the accumulators of so many columns do not fit the second cache either: less of both from the third. 768 KiB
-/// of a, as processors whose tiles are wide have second caches of a MiB and more.
-const WIDE_BLOCKING: [usize; 2] = [384, 2 * DEPTH];
-const WIDE: usize = 64;
-const MANY: usize = 1024;
+/// The same where the accumulators of all columns do not fit the second cache either: less of both from the third. 768 KiB of
+/// a, as processors whose tiles are wide have second caches of a MiB and more.
+const LARGE_BLOCKING: [usize; 2] = [384, 2 * DEPTH];
+/// Columns of a wide tile, and of a product whose accumulators are that many.
+const WIDE_TILE: usize = 64;
+const MANY_COLUMNS: usize = 1024;
 /// Blocks of a product that is not large.
 const BLOCKS: usize = 16;
 
@@ -152,7 +153,7 @@ impl Packed<'_> {
 
     /// Rows of a and steps of k that are worked on together.
     const fn blocking(&self) -> [usize; 2] {
-        if self.width >= WIDE && self.columns >= MANY { WIDE_BLOCKING } else { BLOCKING }
+        if self.width >= WIDE_TILE && self.columns >= MANY_COLUMNS { LARGE_BLOCKING } else { BLOCKING }
     }
 
     /// Elements from one row of a panel to the next.

@@ -33,8 +33,8 @@ impl Avx512 {
         // SAFETY: the token proves the features; there are as many values as halves, and not more than a block.
         unsafe {
             match x {
-                Values::F32(x) => any(x, pass, y, bins, sums),
-                Values::Results(results, x) => any((results, x), pass, y, bins, sums),
+                Values::F32(x) => by_detail(x, pass, y, bins, sums),
+                Values::Results(results, x) => by_detail((results, x), pass, y, bins, sums),
             }
         }
     }
@@ -68,10 +68,14 @@ impl Source for (&Results, &[f16]) {
     }
 }
 
+/// Stores, by the pass that does as much as is asked for.
+///
 /// # Safety
 /// The features, as many values as halves, and not more than [`Pass::MOST`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn any(x: impl Source, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
+unsafe fn by_detail(
+    x: impl Source, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+) -> [u32; 4] {
     // SAFETY: the caller's promise.
     unsafe {
         match pass.detail {
