@@ -277,13 +277,15 @@ pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
 }
 
 /// Hands the rows of all parts on as one, in order; none if nothing is observed.
-pub fn merge(epilogue: &Epilogue, rows: &[Seen], then: impl FnOnce(&Stats)) {
+pub fn merge<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a Seen>, then: impl FnOnce(&Stats)) {
     if epilogue.detail != Detail::None {
         then(&merged(epilogue, rows));
     }
 }
 
 /// The row of all parts, in order.
-pub fn merged(epilogue: &Epilogue, rows: &[Seen]) -> Stats {
-    rows.iter().fold(epilogue.row().stats(), |all, row| all.merge(&row.stats()).expect("parts of one store"))
+pub fn merged<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a Seen>) -> Stats {
+    let mut all = epilogue.row();
+    rows.into_iter().for_each(|row| all.merge(row));
+    all.stats()
 }

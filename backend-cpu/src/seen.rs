@@ -92,6 +92,16 @@ impl Seen {
         }
     }
 
+    /// Adds what another part of the store saw.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        self.amax = self.amax.max(other.amax);
+        self.sums.iter_mut().zip(other.sums).for_each(|(sum, more)| *sum += more);
+        if self.detail >= Detail::Full {
+            self.bins.iter_mut().zip(&other.bins).for_each(|(bin, &more)| *bin = bin.saturating_add(more));
+        }
+    }
+
     /// The row.
     pub fn stats(&self) -> Stats {
         let [count, zeros, infinite, nan, flushed, overflowed, subnormal] = self.counts;

@@ -219,7 +219,7 @@ impl Cpu {
         let epilogue = Epilogue::of(&y, self.isa());
         let Store { y, table, to, .. } = y;
         if m == 0 || n == 0 || p.batch() == 0 {
-            return merge(&epilogue, &[], |row| table.merge(to, row));
+            return merge(&epilogue, [], |row| table.merge(to, row));
         }
         let (batch, end) = (p.batch() as usize, (m - 1) * ldy + n);
         let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
@@ -251,7 +251,7 @@ impl Cpu {
                 };
                 blocks.map(finish).collect::<Vec<Seen>>()
             };
-            y.each_after(self, one, [first * ldy, rows * ldy], work).concat()
+            y.each_after(self, one, [first * ldy, rows * ldy], work).into_iter().flatten().collect()
         };
         let mut all = destination(y, (batch - 1) * stride_y + end);
         // Many small products are shared out as they are, where their results do not lie in each other.
@@ -260,8 +260,7 @@ impl Cpu {
         } else {
             (0..batch).map(|z| product(z, all.range(z * stride_y..z * stride_y + end))).collect()
         };
-        let rows = rows.concat();
-        merge(&epilogue, &rows, |row| table.merge(to, row));
+        merge(&epilogue, rows.iter().flatten(), |row| table.merge(to, row));
     }
 
     /// Rows `first..` of a product, whatever was in their sums.
