@@ -112,6 +112,11 @@ impl Epilogue {
         self.add
     }
 
+    /// Whether the row has sums, so that it is not the same however values are grouped.
+    pub fn sums(&self) -> bool {
+        self.detail == Detail::Moments
+    }
+
     /// The row before anything is stored.
     pub const fn row(&self) -> Seen {
         Seen::new(self.to, self.detail)

@@ -9,6 +9,8 @@
 //! data      dx[v, c]    = Σ line[(v + pad − j·d)/s, o] · w[o, i, j, c]   columns c, steps (i, j, o), one phase of v mod s at a time
 //! weight    dw[o, j, c] = Σ dy[q, o] · line[q·s + j·d, c]               columns (j, c), steps q
 //! ```
+//!
+//! With one tap for each pixel, and no other, the first two are products of matrices.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -24,7 +26,7 @@ use crate::{
 use correlate::Correlation;
 use gradscale_core::{
     backend::Store,
-    ops::{Conv2d, Pass},
+    ops::{Conv2d, Gemm, Pass},
 };
 
 /// The numbers of a convolution, as usize.
@@ -95,10 +97,27 @@ impl Shape {
     }
 }
 
+/// The product that a forward or data pass is where each pixel is met by one tap, without anything around the image.
+fn product(p: &Conv2d, pass: Pass) -> Option<Gemm> {
+    let ([outs, height, width, depth], [images, rows, pixels, _]) = (p.w(), p.x());
+    if [height, width] != [1; 2] || p.strides() != [1; 2] || p.padding() != [0; 2] || p.group_count() != 1 {
+        return None;
+    }
+    let m = images * rows * pixels;
+    match pass {
+        Pass::Forward => Gemm::new(m, outs, depth).and_then(Gemm::transpose_b).ok(),
+        Pass::Data => Gemm::new(m, depth, outs).ok(),
+        Pass::Weight => None,
+    }
+}
+
 impl Cpu {
     pub(crate) fn run_conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) {
+        if let Some(p) = product(p, pass) {
+            return self.run_gemm(&p, a, b, bias, y);
+        }
         let shape = Shape::of(p);
         let correlation = match pass {
             Pass::Forward => Correlation::forward(&shape),

@@ -11,7 +11,7 @@ mod few;
 
 use crate::{
     Cpu, Memory,
-    arch::{Isa, LANES, Run, Tile},
+    arch::{Isa, LANES, Run, Tile, even},
     epilogue::{Epilogue, Part, destination, merge},
     parallel::Cost,
     scratch::Scratch,
@@ -26,6 +26,10 @@ use std::sync::OnceLock;
 const DEPTH: usize = 256;
 /// Steps of k that are few.
 const SHORT: usize = 64;
+/// Converted elements of a and sums that both stay in the first cache, beside b and what is written.
+const NEAR: usize = 4096;
+/// Most rows that a task takes of them.
+const SHORT_ROWS: usize = 768;
 /// Most rows of a block.
 const ROWS: usize = 96;
 /// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
@@ -156,6 +160,16 @@ impl Packed<'_> {
         if self.width >= WIDE_TILE && self.columns >= MANY_COLUMNS { LARGE_BLOCKING } else { BLOCKING }
     }
 
+    /// Whether rows of a are converted as one: short ones that lie side by side.
+    fn side_by_side(&self, a: Matrix<'_>) -> bool {
+        a.steps == [self.depth, 1] && self.depth <= SHORT
+    }
+
+    /// Elements from one converted row of a to the next; others than those shall not lie a power of two apart.
+    fn lead(&self, a: Matrix<'_>) -> usize {
+        if self.side_by_side(a) { self.depth } else { self.blocking()[1].min(self.depth) + LANES }
+    }
+
     /// Elements from one row of a panel to the next.
     pub const fn step(&self) -> usize {
         self.width
@@ -188,6 +202,8 @@ impl<'a> B<'a> {
     /// so many threads. The first takes fewer where they do not come out even, as the last block of all is short.
     fn together(&self, block: usize, m: usize, threads: usize) -> [usize; 2] {
         let most = match self {
+            // Those of short sums need no memory for all of them.
+            Self::Plain(b) if b.depth <= SHORT => (SHORT_ROWS / block).max(1),
             Self::Plain(b) => (b.blocking()[0] / block).max(1),
             #[cfg(target_arch = "x86_64")]
             Self::Halves(..) => 1,
@@ -195,6 +211,29 @@ impl<'a> B<'a> {
         let blocks = m.div_ceil(block);
         let together = blocks.div_ceil(blocks.div_ceil(most).next_multiple_of(threads));
         [(blocks - 1) % together + 1, together]
+    }
+
+    /// Room for so many converted rows of a.
+    fn room(&self, a: Matrix<'_>, rows: usize) -> usize {
+        match self {
+            Self::Plain(b) => rows * b.lead(a),
+            #[cfg(target_arch = "x86_64")]
+            Self::Halves(..) => 0,
+        }
+    }
+
+    /// How many rows of a block are finished at a time, if the sums are short.
+    fn short(&self, cpu: &Cpu, a: Matrix<'_>, block: usize) -> Option<usize> {
+        match self {
+            Self::Plain(b) if b.depth <= SHORT => {
+                let height = cpu.isa().tile_rows(b.width);
+                let most = (NEAR / (b.lead(a) + b.columns)).max(height);
+                Some(even(block, most).next_multiple_of(height))
+            }
+            Self::Plain(_) => None,
+            #[cfg(target_arch = "x86_64")]
+            Self::Halves(..) => None,
+        }
     }
 
     /// Rows of a block, of so many in all.
@@ -240,16 +279,29 @@ impl Cpu {
             let block = b.rows(self, m);
             let together = b.together(block, m, if self.alone(one) { 1 } else { self.threads().count() });
             let [first, rows] = together.map(|blocks| block * blocks);
+            let short = b.short(self, a, block);
             let work = |i: usize, mut part: Part<'_>| {
                 let start = if i == 0 { 0 } else { first + (i - 1) * rows };
-                let mut sums = self.scratch(if i == 0 { first.min(m) } else { rows.min(m - start) } * n);
-                self.multiply(a, start, b, matrix(z), &mut sums);
-                let blocks = sums.chunks_mut(block * n).enumerate();
-                let finish = |(i, sums): (usize, &mut [f32])| {
-                    let (from, end) = (i * block * ldy, part.len().min((i + 1) * block * ldy));
-                    self.finish(sums, n, bias.as_deref(), ldy, &epilogue, part.range(from..end))
-                };
-                blocks.map(finish).collect::<Vec<Seen>>()
+                let rows = if i == 0 { first.min(m) } else { rows.min(m - start) };
+                // Where little is done for each result, it is finished before it leaves the first cache.
+                let [span, at_once] = short.map_or([rows; 2], |height| [block, height.min(rows)]);
+                let (mut sums, mut packed) = (self.scratch(at_once * n), self.scratch(b.room(a, at_once)));
+                let mut seen = Vec::new();
+                for from in (0..rows).step_by(span).flat_map(|from| (from..rows.min(from + span)).step_by(at_once)) {
+                    let end = rows.min((from / span + 1) * span).min(from + at_once);
+                    let sums = &mut sums[..(end - from) * n];
+                    self.multiply(a, start + from, b, matrix(z), &mut packed, sums);
+                    for (from, sums) in (from..).step_by(block).zip(sums.chunks_mut(block * n)) {
+                        if seen.is_empty() || from.is_multiple_of(block) && epilogue.sums() {
+                            seen.push(epilogue.row());
+                        }
+                        let end = part.len().min((from + sums.len() / n) * ldy);
+                        if let Some(row) = seen.last_mut() {
+                            self.finish(sums, n, bias.as_deref(), ldy, &epilogue, part.range(from * ldy..end), row);
+                        }
+                    }
+                }
+                seen
             };
             y.each_after(self, one, [first * ldy, rows * ldy], work).into_iter().flatten().collect()
         };
@@ -265,30 +317,29 @@ impl Cpu {
 
     /// Rows `first..` of a product, whatever was in their sums.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
-    fn multiply<'a>(&'a self, a: Matrix<'_>, first: usize, b: &B<'a>, matrix: Matrix<'_>, sums: &mut [f32]) {
+    fn multiply<'a>(
+        &'a self, a: Matrix<'_>, first: usize, b: &B<'a>, matrix: Matrix<'_>, packed: &mut [f32], sums: &mut [f32],
+    ) {
         match b {
-            B::Plain(b) => self.block(a, first, b, sums),
+            B::Plain(b) => self.block(a, first, b, packed, sums),
             #[cfg(target_arch = "x86_64")]
             B::Halves(unit, panels, plain) => {
                 if !amx::Halves::of(a).is_some_and(|a| self.sums_by_tiles(*unit, a, first, panels, sums)) {
                     let [k, n] = panels.size();
-                    self.block(a, first, plain.get_or_init(|| Packed::alone(self, &[matrix], k, n)), sums);
+                    let b = plain.get_or_init(|| Packed::alone(self, &[matrix], k, n));
+                    self.block(a, first, b, &mut self.scratch(sums.len() / n * b.lead(a)), sums);
                 }
             }
         }
     }
 
-    /// Rows `first..` of a product, whatever was in their sums.
-    fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, sums: &mut [f32]) {
+    /// Rows `first..` of a product, whatever was in their sums and in `packed`, which has room for these rows of a.
+    fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, packed: &mut [f32], sums: &mut [f32]) {
         let rows = sums.len() / b.columns;
         if b.depth == 0 {
             return sums.fill(0.0);
         }
-        // Short rows are converted as one, where they lie side by side; others shall not lie a power of two apart.
-        let side_by_side = a.steps == [b.depth, 1] && b.depth <= SHORT;
-        let [_, most] = b.blocking();
-        let a_lead = if side_by_side { b.depth } else { most.min(b.depth) + LANES };
-        let mut packed = self.scratch(rows * a_lead);
+        let ([_, most], a_lead) = (b.blocking(), b.lead(a));
         // Read in the order in which it is stored.
         let by_columns = a.by_columns();
         for start in (0..b.depth).step_by(most) {
@@ -297,8 +348,8 @@ impl Cpu {
                 for (k, out) in packed.chunks_exact_mut(rows).take(depth).enumerate() {
                     a.turned().row(self.isa(), start + k, first, out);
                 }
-            } else if side_by_side {
-                a.row(self.isa(), first, 0, &mut packed);
+            } else if b.side_by_side(a) {
+                a.row(self.isa(), first, 0, &mut packed[..rows * a_lead]);
             } else {
                 for (r, out) in packed.chunks_exact_mut(a_lead).take(rows).enumerate() {
                     a.row(self.isa(), first + r, start, &mut out[..depth]);
@@ -307,7 +358,7 @@ impl Cpu {
             let (a_row, a_step) = if by_columns { (1, rows) } else { (a_lead, 1) };
             for from in (0..b.columns).step_by(b.width) {
                 let tiles = Tile {
-                    a: &packed,
+                    a: packed,
                     a_row,
                     a_step,
                     b: b.panel(start, from),
@@ -325,8 +376,8 @@ impl Cpu {
     /// Stores rows of sums.
     fn finish(
         &self, sums: &mut [f32], columns: usize, bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue, mut y: Part<'_>,
-    ) -> Seen {
-        let mut row = epilogue.row();
+        row: &mut Seen,
+    ) {
         if let Some(bias) = bias {
             for sums in sums.chunks_exact_mut(columns) {
                 sums.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
@@ -335,8 +386,7 @@ impl Cpu {
         // Rows that lie side by side are finished as one.
         let len = if ldy == columns { sums.len() } else { columns };
         for (i, sums) in sums.chunks_mut(len).enumerate() {
-            epilogue.finish(sums, y.range(i * ldy..i * ldy + sums.len()), &mut row);
+            epilogue.finish(sums, y.range(i * ldy..i * ldy + sums.len()), row);
         }
-        row
     }
 }
