@@ -112,7 +112,7 @@ impl Epilogue {
         self.add
     }
 
-    /// Whether the row has sums, so that it is not the same however values are grouped.
+    /// Whether the row has sums of values, which are rounded.
     pub fn sums(&self) -> bool {
         self.detail == Detail::Moments
     }

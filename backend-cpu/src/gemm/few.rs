@@ -4,7 +4,10 @@
 //! they are used, step by step of `DEPTH`, and threads share strips. Where the columns of b lie in memory as rows, the
 //! roles of both operands are exchanged, and b is read in order. A sum takes its terms in the order of k either way.
 
-use super::{DEPTH, Matrix, PACKED_ROWS, Packed, pack};
+use super::{
+    block::DEPTH,
+    pack::{Matrix, PACKED_ROWS, Packed, pack},
+};
 use crate::{
     Cpu,
     arch::{LANES, Run, Tile},

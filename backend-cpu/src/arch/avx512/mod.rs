@@ -55,7 +55,7 @@ impl Avx512 {
 }
 
 /// Elements between a value and that which the caches are asked for meanwhile.
-const AHEAD: usize = 1024;
+const AHEAD: usize = 512;
 
 /// Lanes of vector `v` of so many columns.
 fn mask(columns: usize, v: usize) -> __mmask16 {

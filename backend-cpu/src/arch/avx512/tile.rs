@@ -5,7 +5,7 @@
 //! product, and still no more than the load ports do.
 
 use super::{Avx512, mask};
-use crate::arch::{LANES, Tile};
+use crate::arch::{LANES, Tile, even};
 use core::{
     arch::{
         asm,
@@ -17,16 +17,17 @@ use core::{
     hint::black_box,
 };
 
-type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize);
+type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize);
 
-/// Kernels of so many vectors for each number of rows from 1; for whole vectors, and for a last one that is not.
+/// Kernels of so many vectors for each number of rows from 1; for vectors of b that can be read whole, and for a last one that
+/// cannot.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [&[$(kernel::<$vectors, $rows, false>),*], &[$(kernel::<$vectors, $rows, true>),*]]
     };
 }
 
-/// By vectors, whether the last one is cut, and rows from 1.
+/// By vectors, whether the last one of b is cut, and rows from 1.
 const KERNELS: [[&[Kernel]; 2]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
@@ -40,11 +41,17 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
     // What kernels read and write lies inside the slices.
     tile.check(&Avx512::SHAPE, acc, acc_row);
-    let cut = !tile.columns.is_multiple_of(LANES);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(cut)];
-    for (row, tile) in tile.fitting(&Avx512::SHAPE) {
-        // SAFETY: the token proves the features; the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
+    let height = even(tile.rows, Avx512::SHAPE.rows(tile.columns));
+    let (whole, rest) = (tile.rows / height, tile.rows % height);
+    // SAFETY: the token proves the features; the bounds were checked above.
+    unsafe {
+        kernels[height - 1](tile, acc, acc_row, whole);
+        if rest != 0 {
+            let row = whole * height;
+            let tile = Tile { a: &tile.a[row * tile.a_row..], rows: rest, ..*tile };
+            kernels[rest - 1](&tile, &mut acc[row * acc_row..], acc_row, 1);
+        }
     }
 }
 
@@ -59,68 +66,79 @@ fn apart(pointer: *const f32) -> *const f32 {
 }
 
 /// # Safety
-/// The features, every index of [`Tile`]'s formula inside its slice, and `CUT` unless all vectors are whole.
+/// The features, every index of [`Tile`]'s formula inside its slice, and `CUT` unless [`Tile::whole`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
-    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize,
+    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize,
 ) {
-    let last = mask(tile.columns, VECTORS - 1);
-    // A masked load takes a port of multiply-adds, so whole vectors have none.
-    let load = |from: *const f32, v: usize| {
-        // SAFETY: it is called for columns of `acc` and of b alone, and masked lanes are not read.
-        unsafe { if CUT && v == VECTORS - 1 { _mm512_maskz_loadu_ps(last, from) } else { _mm512_loadu_ps(from) } }
-    };
-    let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
-    if !tile.fresh {
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (v, sum) in sums.iter_mut().enumerate() {
-                // Row r and these columns lie inside `acc`.
-                *sum = load(acc.as_ptr().wrapping_add(r * acc_row + v * LANES), v);
-            }
-        }
-    }
+    let (last, whole) = (mask(tile.columns, VECTORS - 1), tile.columns.is_multiple_of(LANES));
     let (one, three) = (tile.a_row, black_box(3 * tile.a_row));
-    for run in tile.runs {
-        let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
-        // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
-        let mut a: [*const f32; 6] = [core::ptr::null(); 6];
-        for (i, a) in a.iter_mut().enumerate().take(ROWS.div_ceil(4)) {
-            *a = apart(tile.a.as_ptr().wrapping_add(run.a + 4 * i * tile.a_row));
-        }
-        for _ in 0..run.depth {
-            let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
-            for (v, row) in row.iter_mut().enumerate() {
-                // This step of b lies inside its slice.
-                *row = load(b.wrapping_add(v * LANES), v);
+    let (mut acc, mut first) = (acc.as_mut_ptr(), tile.a.as_ptr());
+    for _ in 0..count {
+        let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+        if !tile.fresh {
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    let from = acc.wrapping_add(r * acc_row + v * LANES);
+                    // SAFETY: row r and these columns lie inside `acc`, and masked lanes are not read.
+                    *sum = unsafe {
+                        if v + 1 == VECTORS && !whole {
+                            _mm512_maskz_loadu_ps(last, from)
+                        } else {
+                            _mm512_loadu_ps(from)
+                        }
+                    };
+                }
             }
-            for (&a, sums) in a.iter().zip(sums.chunks_mut(4)) {
-                let rows = [a, a.wrapping_add(one), a.wrapping_add(2 * one), a.wrapping_add(three)];
-                for (row_of_a, sums) in rows.into_iter().zip(sums) {
-                    // SAFETY: this row of this step lies inside a's slice.
-                    let scalar = _mm512_set1_ps(unsafe { *row_of_a });
-                    for (sum, &b) in sums.iter_mut().zip(&row) {
-                        *sum = _mm512_fmadd_ps(scalar, b, *sum);
+        }
+        for run in tile.runs {
+            let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
+            // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
+            let mut a: [*const f32; 6] = [core::ptr::null(); 6];
+            for (i, a) in a.iter_mut().enumerate().take(ROWS.div_ceil(4)) {
+                *a = apart(first.wrapping_add(run.a + 4 * i * tile.a_row));
+            }
+            for _ in 0..run.depth {
+                let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
+                for (v, row) in row.iter_mut().enumerate() {
+                    let from = b.wrapping_add(v * LANES);
+                    // A masked load takes a port of multiply-adds; what lies behind the columns is not stored.
+                    // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
+                    *row = unsafe {
+                        if CUT && v + 1 == VECTORS { _mm512_maskz_loadu_ps(last, from) } else { _mm512_loadu_ps(from) }
+                    };
+                }
+                for (&a, sums) in a.iter().zip(sums.chunks_mut(4)) {
+                    let rows = [a, a.wrapping_add(one), a.wrapping_add(2 * one), a.wrapping_add(three)];
+                    for (row_of_a, sums) in rows.into_iter().zip(sums) {
+                        // SAFETY: this row of this step lies inside a's slice.
+                        let scalar = _mm512_set1_ps(unsafe { *row_of_a });
+                        for (sum, &b) in sums.iter_mut().zip(&row) {
+                            *sum = _mm512_fmadd_ps(scalar, b, *sum);
+                        }
+                    }
+                }
+                // Behind the last step they may point outside, where nothing is read.
+                b = b.wrapping_add(tile.b_step);
+                for a in a.iter_mut().take(ROWS.div_ceil(4)) {
+                    *a = apart(a.wrapping_add(tile.a_step));
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, &sum) in sums.iter().enumerate() {
+                let to = acc.wrapping_add(r * acc_row + v * LANES);
+                // SAFETY: as the loads above.
+                unsafe {
+                    if v + 1 == VECTORS && !whole {
+                        _mm512_mask_storeu_ps(to, last, sum);
+                    } else {
+                        _mm512_storeu_ps(to, sum);
                     }
                 }
             }
-            // Behind the last step they may point outside, where nothing is read.
-            b = b.wrapping_add(tile.b_step);
-            for a in a.iter_mut().take(ROWS.div_ceil(4)) {
-                *a = apart(a.wrapping_add(tile.a_step));
-            }
         }
-    }
-    for (r, sums) in sums.iter().enumerate() {
-        for (v, &sum) in sums.iter().enumerate() {
-            let to = acc.as_mut_ptr().wrapping_add(r * acc_row + v * LANES);
-            // SAFETY: as the loads above.
-            unsafe {
-                if CUT && v == VECTORS - 1 {
-                    _mm512_mask_storeu_ps(to, last, sum);
-                } else {
-                    _mm512_storeu_ps(to, sum);
-                }
-            }
-        }
+        first = first.wrapping_add(ROWS * tile.a_row);
+        acc = acc.wrapping_add(ROWS * acc_row);
     }
 }

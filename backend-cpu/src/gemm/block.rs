@@ -1,0 +1,114 @@
+//! Rows of sums, formed by tiles.
+
+use super::pack::{Matrix, Packed};
+use crate::{
+    Cpu,
+    arch::{Isa, LANES, Run, Tile, even},
+};
+
+/// Steps of k: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
+pub const DEPTH: usize = 256;
+/// Steps of k that are few.
+const SHORT: usize = 64;
+/// Converted elements of a and sums that stay in the first cache together, beside b and what is written.
+const NEAR: usize = 4096;
+/// Most rows of a task that finishes rows as soon as that.
+const NEAR_ROWS: usize = 768;
+/// Most steps of a panel of b that each of them may meet: it stays in the second cache.
+const LONG: usize = 4096;
+/// Most rows of a block.
+const ROWS: usize = 96;
+/// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
+/// between two visits to the accumulators: 192 KiB of a.
+const BLOCKING: [usize; 2] = [192, DEPTH];
+/// The same where the accumulators of all columns do not fit the second cache either: less of both from the third. 768 KiB of
+/// a, as processors whose tiles are wide have second caches of a MiB and more.
+const LARGE_BLOCKING: [usize; 2] = [384, 2 * DEPTH];
+/// Columns of a wide tile, and of a product whose accumulators are that many.
+const WIDE_TILE: usize = 64;
+const MANY_COLUMNS: usize = 1024;
+/// Blocks of a product that is not large.
+pub const BLOCKS: usize = 16;
+
+/// Rows of a block, of so many in all.
+pub fn rows(isa: Isa, m: usize) -> usize {
+    m.div_ceil(BLOCKS).next_multiple_of(isa.tile_rows(isa.tile_columns())).min(ROWS)
+}
+
+impl Packed<'_> {
+    /// Rows of a and steps of k that are worked on together.
+    const fn blocking(&self) -> [usize; 2] {
+        if self.width >= WIDE_TILE && self.columns >= MANY_COLUMNS { LARGE_BLOCKING } else { BLOCKING }
+    }
+
+    /// Whether little is done for each result, or for each element of a, so that rows are finished before the next are begun.
+    const fn near(&self) -> bool {
+        self.depth <= SHORT || self.columns <= self.width && self.depth <= LONG
+    }
+
+    /// Most rows of a task.
+    pub const fn rows_of_task(&self) -> usize {
+        if self.near() { NEAR_ROWS } else { self.blocking()[0] }
+    }
+
+    /// How many rows of a block are finished before the next are begun; if `None`, all of a task.
+    pub fn rows_at_once(&self, isa: Isa, a: Matrix<'_>, block: usize) -> Option<usize> {
+        self.near().then(|| {
+            let height = isa.tile_rows(self.width);
+            let most = (NEAR / (self.lead(a) + self.columns)).max(height);
+            even(block, most).next_multiple_of(height)
+        })
+    }
+
+    /// Whether rows of a are converted as one: short ones that lie side by side.
+    fn side_by_side(&self, a: Matrix<'_>) -> bool {
+        a.steps == [self.depth, 1] && self.depth <= SHORT
+    }
+
+    /// Elements from one converted row of a to the next; others than those shall not lie a power of two apart.
+    pub fn lead(&self, a: Matrix<'_>) -> usize {
+        if self.side_by_side(a) { self.depth } else { self.blocking()[1].min(self.depth) + LANES }
+    }
+}
+
+impl Cpu {
+    /// Rows `first..` of a product, whatever was in their sums and in `packed`, which has room for these rows of a.
+    pub(super) fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, packed: &mut [f32], sums: &mut [f32]) {
+        let rows = sums.len() / b.columns;
+        if b.depth == 0 {
+            return sums.fill(0.0);
+        }
+        let ([_, most], a_lead) = (b.blocking(), b.lead(a));
+        // Read in the order in which it is stored.
+        let by_columns = a.by_columns();
+        for start in (0..b.depth).step_by(most) {
+            let depth = most.min(b.depth - start);
+            if by_columns {
+                for (k, out) in packed.chunks_exact_mut(rows).take(depth).enumerate() {
+                    a.turned().row(self.isa(), start + k, first, out);
+                }
+            } else if b.side_by_side(a) {
+                a.row(self.isa(), first, 0, &mut packed[..rows * a_lead]);
+            } else {
+                for (r, out) in packed.chunks_exact_mut(a_lead).take(rows).enumerate() {
+                    a.row(self.isa(), first + r, start, &mut out[..depth]);
+                }
+            }
+            let (a_row, a_step) = if by_columns { (1, rows) } else { (a_lead, 1) };
+            for from in (0..b.columns).step_by(b.width) {
+                let tiles = Tile {
+                    a: packed,
+                    a_row,
+                    a_step,
+                    b: b.panel(start, from),
+                    b_step: b.step(),
+                    runs: &[Run { a: 0, b: 0, depth }],
+                    rows,
+                    columns: b.width.min(b.columns - from),
+                    fresh: start == 0,
+                };
+                self.isa().tile(&tiles, &mut sums[from..], b.columns);
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The second operand in panels.
+
+use crate::{
+    Cpu, Memory,
+    arch::{Isa, LANES},
+    parallel::Cost,
+    scratch::Scratch,
+};
+use core::ops::Range;
+
+/// A matrix inside a buffer.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    pub data: &'a Memory,
+    pub start: usize,
+    /// Elements between rows and between columns.
+    pub steps: [usize; 2],
+}
+
+impl Matrix<'_> {
+    /// The transposed one.
+    pub const fn turned(self) -> Self {
+        Self { steps: [self.steps[1], self.steps[0]], ..self }
+    }
+
+    /// Whether it is stored column by column.
+    pub const fn by_columns(self) -> bool {
+        self.steps[0] == 1 && self.steps[1] != 1
+    }
+
+    /// Copies columns `from..from + out.len()` of a row, as f32.
+    pub fn row(&self, isa: Isa, row: usize, from: usize, out: &mut [f32]) {
+        let first = self.start + row * self.steps[0] + from * self.steps[1];
+        if self.steps[1] == 1 {
+            crate::elementwise::load(isa, self.data, first, out);
+        } else {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = self.data.get(first + i * self.steps[1]);
+            }
+        }
+    }
+}
+
+/// b in panels: for as many columns as a tile has (or all, if they are fewer), k rows of them.
+pub struct Packed<'a> {
+    data: Scratch<'a>,
+    /// Rows and columns.
+    pub depth: usize,
+    pub columns: usize,
+    /// Columns of a panel.
+    pub width: usize,
+}
+
+/// Rows that one thread packs at a time.
+pub const PACKED_ROWS: usize = 64;
+
+impl<'a> Packed<'a> {
+    /// Matrices of `rows` rows each, one below the other.
+    pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
+        Self::of(cpu, matrices, rows, columns, Cost::elements(matrices.len() * rows * columns))
+    }
+
+    /// The same on the caller's thread, which others may wait for.
+    #[cfg(target_arch = "x86_64")]
+    pub fn alone(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
+        Self::of(cpu, matrices, rows, columns, Cost::elements(0))
+    }
+
+    fn of(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize, cost: Cost) -> Self {
+        let width = columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
+        let depth = matrices.len() * rows;
+        let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);
+        cpu.pieces_of(cost, &mut data, PACKED_ROWS * width, |i, mut out| {
+            let mut row = i * PACKED_ROWS;
+            // Cut where a panel or a matrix ends.
+            while !out.is_empty() {
+                let (panel, k) = (row / depth, row % depth);
+                let count = (out.len() / width).min(rows - k % rows);
+                let (here, rest) = out.split_at_mut(count * width);
+                let live = panel * width..columns.min((panel + 1) * width);
+                pack(cpu, matrices[k / rows], k % rows, live, width, here);
+                (row, out) = (row + count, rest);
+            }
+        });
+        Self { data, depth, columns, width }
+    }
+}
+
+/// Packs rows of b from `k` on, some columns of them, `width` with zeros.
+pub fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize, out: &mut [f32]) {
+    if b.steps[1] == 1 {
+        if let Memory::F16(data) = b.data
+            && cpu.isa().widens_lanes()
+        {
+            let first = b.start + k * b.steps[0] + columns.start;
+            return cpu.isa().pack(&data[first..], b.steps[0], columns.len(), width, out);
+        }
+        for (k, out) in (k..).zip(out.chunks_exact_mut(width)) {
+            let (live, dead) = out.split_at_mut(columns.len());
+            b.row(cpu.isa(), k, columns.start, live);
+            dead.fill(0.0);
+        }
+        return;
+    }
+    // Stored by columns: read those in order.
+    let mut column = [0f32; PACKED_ROWS];
+    let column = &mut column[..out.len() / width];
+    out.fill(0.0);
+    for (c, from) in columns.enumerate() {
+        b.turned().row(cpu.isa(), from, k, column);
+        for (out, &v) in out.chunks_exact_mut(width).zip(column.iter()) {
+            out[c] = v;
+        }
+    }
+}
+
+impl Packed<'_> {
+    /// Rows `k..` of the panel of columns `from..`, a multiple of a panel's.
+    pub fn panel(&self, k: usize, from: usize) -> &[f32] {
+        &self.data[(from / self.width * self.depth + k) * self.width..]
+    }
+
+    /// Elements from one row of a panel to the next.
+    pub const fn step(&self) -> usize {
+        self.width
+    }
+}
