@@ -13,11 +13,12 @@ const SHORT: usize = 64;
 /// Converted elements of a and sums that stay in the first cache together, beside b and what is written.
 const NEAR: usize = 4096;
 /// Most rows of a task that finishes rows as soon as that.
-const NEAR_ROWS: usize = 768;
+const NEAR_ROWS: usize = 720;
 /// Most steps of a panel of b that each of them may meet: it stays in the second cache.
 const LONG: usize = 4096;
-/// Most rows of a block.
+/// Most rows of a block, and of one of which not all are worked on together.
 const ROWS: usize = 96;
+const ROWS_OF_NEAR: usize = 144;
 /// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
 /// between two visits to the accumulators: 192 KiB of a.
 const BLOCKING: [usize; 2] = [192, DEPTH];
@@ -30,11 +31,6 @@ const MANY_COLUMNS: usize = 1024;
 /// Blocks of a product that is not large.
 pub const BLOCKS: usize = 16;
 
-/// Rows of a block, of so many in all.
-pub fn rows(isa: Isa, m: usize) -> usize {
-    m.div_ceil(BLOCKS).next_multiple_of(isa.tile_rows(isa.tile_columns())).min(ROWS)
-}
-
 impl Packed<'_> {
     /// Rows of a and steps of k that are worked on together.
     const fn blocking(&self) -> [usize; 2] {
@@ -44,6 +40,12 @@ impl Packed<'_> {
     /// Whether little is done for each result, or for each element of a, so that rows are finished before the next are begun.
     const fn near(&self) -> bool {
         self.depth <= SHORT || self.columns <= self.width && self.depth <= LONG
+    }
+
+    /// Rows of a block, of so many in all.
+    pub fn rows_of_block(&self, isa: Isa, m: usize) -> usize {
+        let most = if self.near() { ROWS_OF_NEAR } else { ROWS };
+        m.div_ceil(BLOCKS).next_multiple_of(isa.tile_rows(isa.tile_columns())).min(most)
     }
 
     /// Most rows of a task.

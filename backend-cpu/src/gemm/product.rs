@@ -2,10 +2,9 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
-use super::{
-    block,
-    pack::{Matrix, Packed},
-};
+#[cfg(target_arch = "x86_64")]
+use super::block::BLOCKS;
+use super::pack::{Matrix, Packed};
 use crate::{
     Cpu,
     epilogue::{Epilogue, Part},
@@ -68,9 +67,9 @@ impl Product<'_, '_> {
     /// Rows of a block.
     fn block(&self) -> usize {
         match self.b {
-            B::Plain(_) => block::rows(self.cpu.isa(), self.m),
+            B::Plain(b) => b.rows_of_block(self.cpu.isa(), self.m),
             #[cfg(target_arch = "x86_64")]
-            B::Halves(..) => self.m.div_ceil(block::BLOCKS).next_multiple_of(amx::HEIGHT).min(amx::ROWS),
+            B::Halves(..) => self.m.div_ceil(BLOCKS).next_multiple_of(amx::HEIGHT).min(amx::ROWS),
         }
     }
 

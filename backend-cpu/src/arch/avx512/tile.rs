@@ -77,9 +77,10 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
     for _ in 0..count {
         let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         if !tile.fresh {
-            for (r, sums) in sums.iter_mut().enumerate() {
+            let mut row = acc.cast_const();
+            for sums in &mut sums {
                 for (v, sum) in sums.iter_mut().enumerate() {
-                    let from = acc.wrapping_add(r * acc_row + v * LANES);
+                    let from = row.wrapping_add(v * LANES);
                     // SAFETY: row r and these columns lie inside `acc`, and masked lanes are not read.
                     *sum = unsafe {
                         if v + 1 == VECTORS && !whole {
@@ -89,14 +90,17 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
                         }
                     };
                 }
+                row = apart(row.wrapping_add(acc_row));
             }
         }
         for run in tile.runs {
             let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
             // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
             let mut a: [*const f32; 6] = [core::ptr::null(); 6];
-            for (i, a) in a.iter_mut().enumerate().take(ROWS.div_ceil(4)) {
-                *a = apart(first.wrapping_add(run.a + 4 * i * tile.a_row));
+            let mut row = first.wrapping_add(run.a);
+            for a in a.iter_mut().take(ROWS.div_ceil(4)) {
+                *a = row;
+                row = apart(row.wrapping_add(4 * tile.a_row));
             }
             for _ in 0..run.depth {
                 let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
@@ -125,9 +129,9 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
                 }
             }
         }
-        for (r, sums) in sums.iter().enumerate() {
+        for sums in &sums {
             for (v, &sum) in sums.iter().enumerate() {
-                let to = acc.wrapping_add(r * acc_row + v * LANES);
+                let to = acc.wrapping_add(v * LANES);
                 // SAFETY: as the loads above.
                 unsafe {
                     if v + 1 == VECTORS && !whole {
@@ -137,8 +141,8 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
                     }
                 }
             }
+            acc = apart(acc.wrapping_add(acc_row)).cast_mut();
         }
         first = first.wrapping_add(ROWS * tile.a_row);
-        acc = acc.wrapping_add(ROWS * acc_row);
     }
 }
