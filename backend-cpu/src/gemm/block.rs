@@ -13,7 +13,7 @@ const SHORT: usize = 64;
 /// Converted elements of a and sums that stay in the first cache together, beside b and what is written.
 const NEAR: usize = 4096;
 /// Most rows of a task that finishes rows as soon as that.
-const NEAR_ROWS: usize = 720;
+const NEAR_ROWS: usize = 2880;
 /// Most steps of a panel of b that each of them may meet: it stays in the second cache.
 const LONG: usize = 4096;
 /// Most rows of a block, and of one of which not all are worked on together.
