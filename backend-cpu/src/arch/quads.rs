@@ -1,6 +1,6 @@
 //! Vectors of four lanes: tiles of accumulators, which stay in registers over all runs, and casts.
 
-use super::{Shape, Tile};
+use super::{Shape, Tile, even};
 use half::f16;
 
 /// Lanes of a vector.
@@ -50,9 +50,12 @@ pub fn tile<const VECTORS: usize>(
     tile.check(shape, acc, acc_row);
     let cut = !tile.columns.is_multiple_of(LANES);
     let kernels = kernels[tile.columns.div_ceil(LANES) - 1][usize::from(cut)];
-    for (row, tile) in tile.fitting(shape) {
+    // Tiles that fit registers, evenly high.
+    let height = even(tile.rows, shape.rows(tile.columns));
+    for row in (0..tile.rows).step_by(height) {
+        let part = Tile { a: &tile.a[row * tile.a_row..], rows: height.min(tile.rows - row), ..*tile };
         // SAFETY: the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
+        unsafe { kernels[part.rows - 1](&part, &mut acc[row * acc_row..], acc_row) }
     }
 }
 

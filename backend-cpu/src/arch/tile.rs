@@ -88,18 +88,6 @@ impl Tile<'_> {
         let width = self.columns.next_multiple_of(lanes);
         self.runs.iter().all(|run| run.depth == 0 || (run.b + run.depth - 1) * self.b_step + width <= self.b.len())
     }
-
-    /// Tiles that fit registers, evenly high, each with its first row.
-    #[cfg_attr(
-        not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")),
-        expect(dead_code, reason = "loops have no registers to fit")
-    )]
-    pub fn fitting(&self, shape: &Shape) -> impl Iterator<Item = (usize, Self)> {
-        let height = even(self.rows, shape.rows(self.columns));
-        (0..self.rows)
-            .step_by(height)
-            .map(move |row| (row, Self { a: &self.a[row * self.a_row..], rows: height.min(self.rows - row), ..*self }))
-    }
 }
 
 /// The height of tiles, at most `most`, that cover so many rows evenly.

@@ -4,22 +4,23 @@
 //! want ten; with one or two vectors of b and one broadcast scalar of a they fit 16 registers.
 
 use super::{Avx2, LANES};
-use crate::arch::Tile;
+use crate::arch::{Tile, even};
 use core::arch::x86_64::{
     __m256, __m256i, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
     _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_storeu_ps,
 };
 
-type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize);
+type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize);
 
-/// Kernels of so many vectors for each number of rows from 1; for whole vectors, and for a last one that is not.
+/// Kernels of so many vectors for each number of rows from 1; for vectors of b that can be read whole, and for a last one that
+/// cannot.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [&[$(kernel::<$vectors, $rows, false>),*], &[$(kernel::<$vectors, $rows, true>),*]]
     };
 }
 
-/// By vectors, whether the last one is masked, and rows.
+/// By vectors, whether the last one of b is masked, and rows from 1.
 const KERNELS: [[&[Kernel]; 2]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
@@ -29,79 +30,92 @@ pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
     // What kernels read and write lies inside the slices.
     tile.check(&Avx2::SHAPE, acc, acc_row);
-    let masked = !tile.columns.is_multiple_of(LANES);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(masked)];
-    for (row, tile) in tile.fitting(&Avx2::SHAPE) {
-        // SAFETY: the token proves the features; the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row) }
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
+    let height = even(tile.rows, Avx2::SHAPE.rows(tile.columns));
+    let (count, rest) = (tile.rows / height, tile.rows % height);
+    // SAFETY: the token proves the features; the bounds were checked above.
+    unsafe {
+        kernels[height - 1](tile, acc, acc_row, count);
+        if rest != 0 {
+            let row = count * height;
+            let tile = Tile { a: &tile.a[row * tile.a_row..], rows: rest, ..*tile };
+            kernels[rest - 1](&tile, &mut acc[row * acc_row..], acc_row, 1);
+        }
     }
 }
 
+/// So many tiles of `ROWS` rows, one below the other.
+///
 /// # Safety
-/// The features, every index of [`Tile`]'s formula inside its slice, and `MASKED` unless all vectors are whole.
+/// The features, every index of [`Tile`]'s formula inside its slice, and `MASKED` unless [`Tile::whole`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool>(
-    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize,
+    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize,
 ) {
-    let mask = first(tile.columns - (VECTORS - 1) * LANES);
-    let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
-    if !tile.fresh {
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (v, sum) in sums.iter_mut().enumerate() {
-                let from = acc.as_ptr().wrapping_add(r * acc_row + v * LANES);
-                // SAFETY: row r and its columns lie inside `acc`, and masked lanes are not touched.
-                *sum = unsafe {
-                    if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
-                };
-            }
-        }
-    }
-    for run in tile.runs {
-        let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
-        // Every third row has a pointer of its own, from which the next two are one addressing mode away.
-        let mut a = [tile.a.as_ptr().wrapping_add(run.a); 4];
-        for (i, a) in a.iter_mut().enumerate() {
-            *a = a.wrapping_add(3 * i * tile.a_row);
-        }
-        for _ in 0..run.depth {
-            let mut row = [_mm256_setzero_ps(); VECTORS];
-            for (v, row) in row.iter_mut().enumerate() {
-                let from = b.wrapping_add(v * LANES);
-                // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
-                *row = unsafe {
-                    if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
-                };
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: row r of this step lies inside a's slice.
-                let scalar = unsafe { _mm256_broadcast_ss(&*a[r / 3].add(r % 3 * tile.a_row)) };
-                for (sum, &b) in sums.iter_mut().zip(&row) {
-                    *sum = _mm256_fmadd_ps(scalar, b, *sum);
-                }
-            }
-            // Behind the last step they may point outside, where nothing is read.
-            b = b.wrapping_add(tile.b_step);
-            for a in &mut a {
-                *a = a.wrapping_add(tile.a_step);
-            }
-        }
-    }
+    let (mask, whole) = (first(tile.columns - (VECTORS - 1) * LANES), tile.columns.is_multiple_of(LANES));
     // A masked store takes as long as a dozen whole ones on some processors. Where rows follow each other, what a whole one
     // writes behind its row is written again by the rows below, but for the last ones.
     let end = if acc_row == tile.columns { ROWS * acc_row } else { 0 };
-    for (r, sums) in sums.iter().enumerate() {
-        for (v, &sum) in sums.iter().enumerate() {
-            let at = r * acc_row + v * LANES;
-            let to = acc.as_mut_ptr().wrapping_add(at);
-            // SAFETY: as the loads above; where a whole vector is written it ends inside this tile.
-            unsafe {
-                if MASKED && v + 1 == VECTORS && at + LANES > end {
-                    _mm256_maskstore_ps(to, mask, sum);
-                } else {
-                    _mm256_storeu_ps(to, sum);
+    let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
+    for _ in 0..count {
+        let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
+        if !tile.fresh {
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    let from = acc.wrapping_add(r * acc_row + v * LANES);
+                    // SAFETY: row r and its columns lie inside `acc`, and masked lanes are not touched.
+                    *sum = unsafe {
+                        if !whole && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
+                    };
                 }
-            };
+            }
         }
+        for run in tile.runs {
+            let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
+            // Every third row has a pointer of its own, from which the next two are one addressing mode away.
+            let mut a = [tile_a.wrapping_add(run.a); 4];
+            for (i, a) in a.iter_mut().enumerate() {
+                *a = a.wrapping_add(3 * i * tile.a_row);
+            }
+            for _ in 0..run.depth {
+                let mut row = [_mm256_setzero_ps(); VECTORS];
+                for (v, row) in row.iter_mut().enumerate() {
+                    let from = b.wrapping_add(v * LANES);
+                    // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
+                    *row = unsafe {
+                        if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
+                    };
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: row r of this step lies inside a's slice.
+                    let scalar = unsafe { _mm256_broadcast_ss(&*a[r / 3].add(r % 3 * tile.a_row)) };
+                    for (sum, &b) in sums.iter_mut().zip(&row) {
+                        *sum = _mm256_fmadd_ps(scalar, b, *sum);
+                    }
+                }
+                // Behind the last step they may point outside, where nothing is read.
+                b = b.wrapping_add(tile.b_step);
+                for a in &mut a {
+                    *a = a.wrapping_add(tile.a_step);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, &sum) in sums.iter().enumerate() {
+                let at = r * acc_row + v * LANES;
+                let to = acc.wrapping_add(at);
+                // SAFETY: as the loads above; where a whole vector is written it ends inside this tile.
+                unsafe {
+                    if !whole && v + 1 == VECTORS && at + LANES > end {
+                        _mm256_maskstore_ps(to, mask, sum);
+                    } else {
+                        _mm256_storeu_ps(to, sum);
+                    }
+                };
+            }
+        }
+        tile_a = tile_a.wrapping_add(ROWS * tile.a_row);
+        acc = acc.wrapping_add(ROWS * acc_row);
     }
 }
 

@@ -43,12 +43,12 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     tile.check(&Avx512::SHAPE, acc, acc_row);
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
     let height = even(tile.rows, Avx512::SHAPE.rows(tile.columns));
-    let (whole, rest) = (tile.rows / height, tile.rows % height);
+    let (count, rest) = (tile.rows / height, tile.rows % height);
     // SAFETY: the token proves the features; the bounds were checked above.
     unsafe {
-        kernels[height - 1](tile, acc, acc_row, whole);
+        kernels[height - 1](tile, acc, acc_row, count);
         if rest != 0 {
-            let row = whole * height;
+            let row = count * height;
             let tile = Tile { a: &tile.a[row * tile.a_row..], rows: rest, ..*tile };
             kernels[rest - 1](&tile, &mut acc[row * acc_row..], acc_row, 1);
         }
@@ -65,6 +65,8 @@ fn apart(pointer: *const f32) -> *const f32 {
     kept
 }
 
+/// So many tiles of `ROWS` rows, one below the other.
+///
 /// # Safety
 /// The features, every index of [`Tile`]'s formula inside its slice, and `CUT` unless [`Tile::whole`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
