@@ -83,7 +83,6 @@ impl Tile<'_> {
     }
 
     /// Whether vectors of so many lanes can be read of all columns of b at every step, what lies behind the last one included.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "others have no masks that cost"))]
     pub fn whole(&self, lanes: usize) -> bool {
         let width = self.columns.next_multiple_of(lanes);
         self.runs.iter().all(|run| run.depth == 0 || (run.b + run.depth - 1) * self.b_step + width <= self.b.len())

@@ -1,7 +1,7 @@
 //! Products with few rows and many columns: a step of a recurrent network, the gradient of a small layer's weights.
 //!
 //! Here packing b costs as much as the product, so it is not packed as a whole: strips of columns are converted where
-//! they are used, step by step of `DEPTH`, and threads share strips. Where the columns of b lie in memory as rows, the
+//! they are used, some steps at a time, and threads share strips. Where the columns of b lie in memory as rows, the
 //! roles of both operands are exchanged, and b is read in order. A sum takes its terms in the order of k either way.
 
 use super::{
@@ -21,9 +21,10 @@ use crate::{
 const ROWS: usize = 64;
 /// Columns of the narrowest strip: a whole number of every instruction set's tiles.
 const STRIP: usize = 64;
-/// Columns of the widest strip whose rows are read: so much of each that memory is read in order, for some hundred KiB of
-/// panels.
-const WIDEST: usize = 256;
+/// Columns of the widest strip whose rows are read, so that memory is read in order and page by page, and steps of k that are
+/// converted for it: 256 KiB of a panel.
+const WIDEST: usize = 1024;
+const STEPS: usize = 64;
 /// Rows that are finished together.
 const FINISHED: usize = 8;
 
@@ -100,12 +101,12 @@ impl Cpu {
         let width = self.isa().tile_columns();
         // Rows of a panel shall not lie a power of two apart.
         let lead = columns.next_multiple_of(LANES) + LANES;
-        let mut panel = self.scratch(DEPTH.min(k) * lead);
+        let mut panel = self.scratch(STEPS.min(k) * lead);
         if k == 0 {
             sums.fill(0.0);
         }
-        for start in (0..k).step_by(DEPTH) {
-            let depth = DEPTH.min(k - start);
+        for start in (0..k).step_by(STEPS) {
+            let depth = STEPS.min(k - start);
             let panel = &mut panel[..depth * lead];
             for (at, rows) in (start..).step_by(PACKED_ROWS).zip(panel.chunks_mut(PACKED_ROWS * lead)) {
                 pack(self, b, at, first..first + columns, lead, rows);
