@@ -83,6 +83,7 @@ impl Tile<'_> {
     }
 
     /// Whether vectors of so many lanes can be read of all columns of b at every step, what lies behind the last one included.
+    #[cfg(target_arch = "x86_64")]
     pub fn whole(&self, lanes: usize) -> bool {
         let width = self.columns.next_multiple_of(lanes);
         self.runs.iter().all(|run| run.depth == 0 || (run.b + run.depth - 1) * self.b_step + width <= self.b.len())
