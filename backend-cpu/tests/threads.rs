@@ -51,11 +51,14 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     all.push(store(cpu, DType::F16, 5400 * 48, |y| {
         cpu.launch(Launch::Copy { p: strided.clone(), x: &x16, y }).unwrap()
     }));
-    let gemm = Gemm::new(201, 130, 700).unwrap();
-    let (a, b) = (halves(cpu, 201 * 700, 4), halves(cpu, 700 * 130, 5));
-    all.push(store(cpu, DType::F16, 201 * 130, |y| {
-        cpu.launch(Launch::Gemm { p: gemm, a: &a, b: &b, bias: None, y }).unwrap()
-    }));
+    // Rows of all blocks of a task together; a few at a time, of one panel and of few steps.
+    for [m, n, k] in [[201, 130, 700], [1100, 16, 300], [5400, 70, 20]] {
+        let gemm = Gemm::new(m, n, k).unwrap();
+        let (a, b) = (halves(cpu, (m * k) as usize, 4), halves(cpu, (k * n) as usize, 5));
+        all.push(store(cpu, DType::F16, (m * n) as usize, |y| {
+            cpu.launch(Launch::Gemm { p: gemm, a: &a, b: &b, bias: None, y }).unwrap()
+        }));
+    }
     all.push(store(cpu, DType::F16, len * 22, |y| {
         cpu.launch(Launch::Unary { op: Unary::Gelu, len: dy.len() as u32, x: &dy, y }).unwrap()
     }));

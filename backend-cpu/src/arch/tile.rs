@@ -82,6 +82,17 @@ impl Tile<'_> {
         }
     }
 
+    /// Tiles that fit registers, evenly high: how many there are of as many rows as the first has, and the rest. Each with the
+    /// row where it begins.
+    #[cfg(target_arch = "x86_64")]
+    pub fn stacks(&self, shape: &Shape) -> impl Iterator<Item = (usize, Self, usize)> {
+        let height = even(self.rows, shape.rows(self.columns));
+        let (count, rest) = (self.rows / height, self.rows % height);
+        let stacks = [(0, height, count), (count * height, rest, 1)];
+        let tile = |(row, rows, count)| (row, Self { a: &self.a[row * self.a_row..], rows, ..*self }, count);
+        stacks.into_iter().take(if rest == 0 { 1 } else { 2 }).map(tile)
+    }
+
     /// Whether vectors of so many lanes can be read of all columns of b at every step, what lies behind the last one included.
     #[cfg(target_arch = "x86_64")]
     pub fn whole(&self, lanes: usize) -> bool {

@@ -4,7 +4,7 @@
 //! want ten; with one or two vectors of b and one broadcast scalar of a they fit 16 registers.
 
 use super::{Avx2, LANES};
-use crate::arch::{Tile, even};
+use crate::arch::Tile;
 use core::arch::x86_64::{
     __m256, __m256i, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
     _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_storeu_ps,
@@ -31,16 +31,9 @@ pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     // What kernels read and write lies inside the slices.
     tile.check(&Avx2::SHAPE, acc, acc_row);
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
-    let height = even(tile.rows, Avx2::SHAPE.rows(tile.columns));
-    let (count, rest) = (tile.rows / height, tile.rows % height);
-    // SAFETY: the token proves the features; the bounds were checked above.
-    unsafe {
-        kernels[height - 1](tile, acc, acc_row, count);
-        if rest != 0 {
-            let row = count * height;
-            let tile = Tile { a: &tile.a[row * tile.a_row..], rows: rest, ..*tile };
-            kernels[rest - 1](&tile, &mut acc[row * acc_row..], acc_row, 1);
-        }
+    for (row, tile, count) in tile.stacks(&Avx2::SHAPE) {
+        // SAFETY: the token proves the features; the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count) }
     }
 }
 

@@ -5,7 +5,7 @@
 //! product, and still no more than the load ports do.
 
 use super::{Avx512, mask};
-use crate::arch::{LANES, Tile, even};
+use crate::arch::{LANES, Tile};
 use core::{
     arch::{
         asm,
@@ -42,16 +42,9 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     // What kernels read and write lies inside the slices.
     tile.check(&Avx512::SHAPE, acc, acc_row);
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
-    let height = even(tile.rows, Avx512::SHAPE.rows(tile.columns));
-    let (count, rest) = (tile.rows / height, tile.rows % height);
-    // SAFETY: the token proves the features; the bounds were checked above.
-    unsafe {
-        kernels[height - 1](tile, acc, acc_row, count);
-        if rest != 0 {
-            let row = count * height;
-            let tile = Tile { a: &tile.a[row * tile.a_row..], rows: rest, ..*tile };
-            kernels[rest - 1](&tile, &mut acc[row * acc_row..], acc_row, 1);
-        }
+    for (row, tile, count) in tile.stacks(&Avx512::SHAPE) {
+        // SAFETY: the token proves the features; the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count) }
     }
 }
 
