@@ -14,6 +14,8 @@ const SHORT: usize = 64;
 const NEAR: usize = 4096;
 /// Most rows of a task that finishes rows as soon as that.
 const NEAR_ROWS: usize = 2880;
+/// Columns of a product of few steps that is made so: with more, panels would be read from the second cache for few rows each.
+const FEW_COLUMNS: usize = 64;
 /// Most steps of a panel of b that each of them may meet: it stays in the second cache.
 const LONG: usize = 4096;
 /// Most rows of a block, and of one of which not all are worked on together.
@@ -39,7 +41,8 @@ impl Packed<'_> {
 
     /// Whether little is done for each result, or for each element of a, so that rows are finished before the next are begun.
     const fn near(&self) -> bool {
-        self.depth <= SHORT || self.columns <= self.width && self.depth <= LONG
+        let columns = if self.depth <= SHORT { FEW_COLUMNS } else { self.width };
+        self.columns <= columns && self.depth <= LONG
     }
 
     /// Rows of a block, of so many in all.

@@ -54,7 +54,7 @@ pub struct Product<'a, 'cpu> {
 }
 
 impl Product<'_, '_> {
-    /// Makes all results, as rows of statistics: those of blocks, which the shape alone decides.
+    /// Makes all results; their rows of statistics, which come to the same for every number of threads.
     pub fn run(&self, y: Part<'_>, cost: Cost) -> Vec<Seen> {
         let (block, threads) = (self.block(), if self.cpu.alone(cost) { 1 } else { self.cpu.threads().count() });
         let [first, rows] = self.together(block, threads).map(|blocks| block * blocks);
