@@ -68,7 +68,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
 ) {
     let (last, whole) = (mask(tile.columns, VECTORS - 1), tile.columns.is_multiple_of(LANES));
     let (one, three) = (tile.a_row, black_box(3 * tile.a_row));
-    let (mut acc, mut first) = (acc.as_mut_ptr(), tile.a.as_ptr());
+    let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
     for _ in 0..count {
         let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         if !tile.fresh {
@@ -76,7 +76,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
             for sums in &mut sums {
                 for (v, sum) in sums.iter_mut().enumerate() {
                     let from = row.wrapping_add(v * LANES);
-                    // SAFETY: row r and these columns lie inside `acc`, and masked lanes are not read.
+                    // SAFETY: this row's columns lie inside `acc`, and masked lanes are not read.
                     *sum = unsafe {
                         if v + 1 == VECTORS && !whole {
                             _mm512_maskz_loadu_ps(last, from)
@@ -92,7 +92,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
             let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
             // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
             let mut a: [*const f32; 6] = [core::ptr::null(); 6];
-            let mut row = first.wrapping_add(run.a);
+            let mut row = tile_a.wrapping_add(run.a);
             for a in a.iter_mut().take(ROWS.div_ceil(4)) {
                 *a = row;
                 row = apart(row.wrapping_add(4 * tile.a_row));
@@ -138,6 +138,6 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
             }
             acc = apart(acc.wrapping_add(acc_row)).cast_mut();
         }
-        first = first.wrapping_add(ROWS * tile.a_row);
+        tile_a = tile_a.wrapping_add(ROWS * tile.a_row);
     }
 }
