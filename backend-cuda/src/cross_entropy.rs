@@ -1,6 +1,12 @@
 //! Softmax and cross-entropy.
 
-use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{
+    Cuda, Error,
+    kernels::{self, FEW_CLASSES},
+    memory::Memory,
+    scratch::Use,
+    store::StoreParams,
+};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, CrossEntropyArgs, DType, Store},
@@ -65,7 +71,7 @@ impl Cuda {
         let [rows, classes] = p.shape();
         let [logits, labels, weights] = operands(p, x);
         // A few classes for each thread.
-        let lanes = classes.div_ceil(4).clamp(1, 32).next_power_of_two();
+        let lanes = if classes <= FEW_CLASSES { 1 } else { classes.div_ceil(4).clamp(1, 32).next_power_of_two() };
         let blocks = self.filling(&kernels::CROSS_ENTROPY, rows.div_ceil(THREADS / lanes))?;
         let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let params = CrossEntropyParams {

@@ -180,7 +180,12 @@ pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "n
 /// The gradient of x in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
-const CROSS_ENTROPY_MODULE: Module = Module::new("cross_entropy", &[STORE, DENSE, SUMS, file!("cross_entropy.cu")]);
+/// Classes of a row that one thread takes alone.
+pub const FEW_CLASSES: u32 = 32;
+const CROSS_ENTROPY_MODULE: Module = Module {
+    defines: &[("FEW_CLASSES", FEW_CLASSES)],
+    ..Module::new("cross_entropy", &[STORE, DENSE, SUMS, file!("cross_entropy.cu")])
+};
 /// Log-sum-exp of each row, and each block's share of the loss.
 pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy" };
 /// Loss and divisor.

@@ -20,7 +20,7 @@ fn shape(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
 }
 
-/// The bandwidth of a copy, which the others are compared with.
+/// The bandwidth of a copy, which the others are compared with: the driver's, or a kernel's where that is faster.
 pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
     // The emulated driver has no such copies.
     if bench.size(false, true) {
@@ -28,16 +28,29 @@ pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let (device, len) = (bench.device, large(bench));
-    let (from, to) = (bench.normal(DType::F32, len)?, device.alloc(DType::F32, len)?);
-    let run = |_| {
+    let (from, to) = (bench.normal(DType::F32, len)?, RefCell::new(device.alloc(DType::F32, len)?));
+    let by_driver = |_| {
         // SAFETY: both are that long.
-        unsafe { result::memcpy_dtod_async(to.at(), from.at(), 4 * len, device.gpu().stream()) }
+        unsafe { result::memcpy_dtod_async(to.borrow().at(), from.at(), 4 * len, device.gpu().stream()) }
             .map_err(|error| Error::Driver { doing: "copy", name: format!("{error:?}"), lost: false })
     };
-    let times = bench.medians(vec![Box::new(run)])?;
-    bench.copy = 8.0 * len as f64 / times[0] / 1e9;
+    let table = bench.sites(Detail::None)?;
+    let by_kernel = |_| {
+        let mut to = to.borrow_mut();
+        device.launch(Launch::Unary {
+            op: Unary::Id,
+            len: from.len() as u32,
+            x: &from,
+            y: Store::keep(Slot::ONE, &table, &mut *to),
+        })
+    };
+    let times = bench.medians(vec![Box::new(by_driver), Box::new(by_kernel)])?;
+    let [driver, kernel] = [times[0], times[1]].map(|seconds| 8.0 * len as f64 / seconds / 1e9);
+    bench.copy = driver.max(kernel);
     let work = Work { memory: 8.0 * len as f64, ..Work::default() };
-    bench.line_of("copy on the device", format!("{:.0} GB/s", bench.copy), String::new(), None, Some((work, times[0])));
+    let beside = format!("driver {driver:.0} GB/s, kernel {kernel:.0} GB/s");
+    let best = times[0].min(times[1]);
+    bench.line_of("copy on the device", format!("{:.0} GB/s", bench.copy), beside, None, Some((work, best)));
     Ok(())
 }
 

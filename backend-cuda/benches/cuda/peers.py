@@ -10,6 +10,8 @@ if not torch.cuda.is_available():
     sys.exit("PyTorch sees no GPU")
 
 torch.backends.cudnn.benchmark = True
+# f32 is f32 here: convolutions would be TF32 by default.
+torch.backends.cudnn.allow_tf32 = False
 torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 

@@ -146,6 +146,11 @@ static inline void go(Fiber* to) {
     fprintf(stderr, "emulation: thread %u %s (block %u %u %u)\n", current->index, what, at[0], at[1], at[2]);
     abort();
 }
+// What a shared address of one's own block names.
+static inline u8* shared_at(u32 address) {
+    if (address >> 24 != current->cta) wrong("names another block's memory");
+    return own().shared + (address & 0xFFFFFF);
+}
 
 static inline void take_turns() {
     if (++idle > 64 * MOST_THREADS) wrong("waits for ever");
@@ -316,7 +321,7 @@ static inline float add_products(float sum, const float* a, const float* b, int 
 template <bool transposed>
 static inline void ldmatrix(u32 (&to)[4], u32 row) {
     const u64* rows = exchange(row);
-    const auto halves = [&](u32 i) { return reinterpret_cast<const u16*>(own().shared + rows[i]); };
+    const auto halves = [&](u32 i) { return reinterpret_cast<const u16*>(shared_at(static_cast<u32>(rows[i]))); };
     u32 l = lane();
     for (u32 i = 0; i < 4; i++) {
         if (transposed) {
@@ -432,9 +437,9 @@ DEVICE u32 atomic_max(u32* at, u32 x) {
 }
 
 DEVICE u32 warp_uniform(u32 x) { return x; }
-// Where in the block's own memory.
+// Where in the shared memory of the cluster: as on an H100, blocks are 2^24 bytes apart.
 DEVICE u32 shared_address(const void* at) {
-    return static_cast<u32>(static_cast<const u8*>(at) - machine::own().shared);
+    return static_cast<u32>(static_cast<const u8*>(at) - machine::own().shared) | machine::current->cta << 24;
 }
 
 DEVICE void ldmatrix(u32 (&to)[4], u32 row) { machine::ldmatrix<false>(to, row); }
@@ -458,7 +463,7 @@ DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 }
 
 DEVICE void cp_async(u32 to, const void* from, bool there) {
-    machine::Copy copy = {machine::own().shared + to, {0, 0, 0, 0}, machine::current->group};
+    machine::Copy copy = {machine::shared_at(to), {0, 0, 0, 0}, machine::current->group};
     if (there) memcpy(&copy.what, from, 16);
     machine::current->copies.push_back(copy);
 }
@@ -469,7 +474,7 @@ DEVICE void cp_async_wait() {
     if (closed > pending) machine::cp_async_arrives(closed - pending - 1);
 }
 
-// Warpgroups. A descriptor means here what this project takes it to mean: no hardware has confirmed it.
+// Warpgroups. A descriptor means here what this project takes it to mean, and what an H100 was seen to read.
 
 DEVICE void fence_proxy_async() {}
 // `sync.aligned`: no lane goes on before the others have come so far.
@@ -582,9 +587,11 @@ static inline void ask(Load load) {
         loads.push_back(std::move(load));
     }
 }
-// By its shared address in a block of the cluster.
-static inline Mbarrier& mbarrier_in(u32 at, u32 cta) { return *reinterpret_cast<Mbarrier*>(ctas[cta].shared + at); }
-static inline Mbarrier& mbarrier(u32 at) { return mbarrier_in(at, current->cta); }
+static inline Mbarrier& mbarrier(u32 at) { return *reinterpret_cast<Mbarrier*>(shared_at(at)); }
+// What stands at the same place in a block of the cluster.
+static inline Mbarrier& mbarrier_in(u32 at, u32 cta) {
+    return *reinterpret_cast<Mbarrier*>(ctas[cta].shared + (shared_at(at) - own().shared));
+}
 static inline void arrive(Mbarrier& mbarrier) {
     if (mbarrier.pending == 0) wrong("arrives where enough have");
     mbarrier.pending -= 1;

@@ -15,7 +15,7 @@ struct CrossEntropyParams {
     // By what the loss is divided, and by what number where it is fixed.
     u32 divide;
     float divisor;
-    // Threads for one row: a power of two up to 32.
+    // Threads for one row: one with up to FEW_CLASSES, else a power of two up to 32.
     u32 lanes;
     u32 blocks;
 };
@@ -24,6 +24,37 @@ DEVICE u32 label_of(const void* labels, u32 type, u32 row) {
     return type == TYPE_U8 ? ((const u8*)labels)[row] : ((const u32*)labels)[row];
 }
 
+// Rows of a few classes, a thread for each: a block's rows lie in shared memory, where they come in whole vectors, as they
+// follow each other. An odd number of words from row to row: threads side by side meet no others' banks.
+#define ROW_STEP(classes) ((classes) | 1)
+
+DEVICE void bring_rows(const CrossEntropyParams& p, u64 first, u32 len, float* rows) {
+    for (u32 i = 8 * thread_index(); i < len; i += 8 * THREADS) {
+        float v[8];
+        if (len - i >= 8) {
+            load8(p.logits, p.type, first + i, v);
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) v[j] = j < len - i ? load(p.logits, p.type, first + i + j) : 0.0f;
+        }
+        u32 row = i / p.classes, c = i - row * p.classes;
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            if (j < len - i) rows[row * ROW_STEP(p.classes) + c] = v[j];
+            if (++c == p.classes) c = 0, row += 1;
+        }
+    }
+}
+
+DEVICE float log_sum_exp(const float* row, u32 classes) {
+    float most = of_bits(0xFF800000u), sum = 0.0f;
+    for (u32 c = 0; c < classes; c++) most = row[c] > most ? row[c] : most;
+    // A NaN, which is no largest, is in the sum; so is ∞ − ∞.
+    for (u32 c = 0; c < classes; c++) sum += expf(row[c] - most);
+    return most + logf(sum);
+}
+
+// The same by `lanes` threads, of a row in memory.
 template <int N>
 DEVICE float log_sum_exp(const CrossEntropyParams& p, u32 first, u32 lane) {
     float most = of_bits(0xFF800000u), sum = 0.0f;
@@ -48,28 +79,43 @@ DEVICE float log_sum_exp(const CrossEntropyParams& p, u32 first, u32 lane) {
     return most + logf(sum);
 }
 
+// A row's share of the loss; `score` is the logit of a class.
+template <class Score>
+DEVICE void add_row(const CrossEntropyParams& p, u64 number, float lse, const Score& score, double (&sums)[3]) {
+    p.out[2 + number] = lse;
+    const u32 label = label_of(p.labels, p.label_type, (u32)number);
+    if (p.ignores && label == p.ignored) return;
+    float weight = 1.0f, error = of_bits(0x7FC00000u);
+    if (label < p.classes) {
+        if (p.weights != 0) weight = p.weights[label];
+        error = lse - score(label);
+    }
+    sums[0] += (double)weight * error, sums[1] += weight, sums[2] += 1;
+}
+
 KERNEL(cross_entropy, CrossEntropyParams) {
-    const u32 together = THREADS / p.lanes, lane = thread_index() % p.lanes;
+    SHARED float rows[THREADS * ROW_STEP(FEW_CLASSES)];
+    const u32 together = THREADS / p.lanes, t = thread_index(), lane = t % p.lanes;
     double sums[3] = {0, 0, 0};
     for (u64 start = (u64)block_x() * together; start < p.rows; start += (u64)blocks_x() * together) {
-        const u64 number = start + thread_index() / p.lanes;
+        const u64 number = start + t / p.lanes;
         const bool live = number < p.rows;
-        // All lanes of a warp take part.
-        const u32 row = live ? (u32)number : 0, first = row * p.classes;
-        const float lse = p.classes % 8 == 0 ? log_sum_exp<8>(p, first, lane) : log_sum_exp<1>(p, first, lane);
-        if (!live || lane != 0) continue;
-        p.out[2 + number] = lse;
-        const u32 label = label_of(p.labels, p.label_type, row);
-        if (p.ignores && label == p.ignored) continue;
-        float weight = 1.0f, error = of_bits(0x7FC00000u);
-        if (label < p.classes) {
-            if (p.weights != 0) weight = p.weights[label];
-            error = lse - load(p.logits, p.type, first + label);
+        if (p.lanes == 1) {
+            const u64 rest = p.rows - start;
+            bring_rows(p, start * p.classes, (u32)(rest < THREADS ? rest : THREADS) * p.classes, rows);
+            barrier();
+            const float* const row = rows + t * ROW_STEP(p.classes);
+            if (live) add_row(p, number, log_sum_exp(row, p.classes), [&](u32 c) { return row[c]; }, sums);
+            barrier();
+            continue;
         }
-        sums[0] += (double)weight * error, sums[1] += weight, sums[2] += 1;
+        // All lanes of a warp take part.
+        const u32 first = (live ? (u32)number : 0) * p.classes;
+        const float lse = p.classes % 8 == 0 ? log_sum_exp<8>(p, first, lane) : log_sum_exp<1>(p, first, lane);
+        if (live && lane == 0) add_row(p, number, lse, [&](u32 c) { return load(p.logits, p.type, first + c); }, sums);
     }
     over_block(sums);
-    if (thread_index() != 0) return;
+    if (t != 0) return;
 #pragma unroll
     for (u32 i = 0; i < 3; i++) p.sums[3 * block_x() + i] = sums[i];
 }
@@ -129,6 +175,16 @@ struct CrossEntropyGradient {
         load8_once(p.logits, p.type, i, v);
         u32 number = i / p.classes, c = i - number * p.classes;
         Row r = row(number);
+        if (p.classes >= 8) {
+            // Elements of two rows at most, both of which are asked for before any is used.
+            const Row after = row(c + 7 < p.classes ? number : number + 1);
+#pragma unroll
+            for (u32 j = 0; j < 8; j++, c++) {
+                const bool first = c < p.classes;
+                v[j] = gradient(first ? r : after, first ? c : c - p.classes, v[j]);
+            }
+            return;
+        }
 #pragma unroll
         for (u32 j = 0; j < 8; j++) {
             v[j] = gradient(r, c, v[j]);

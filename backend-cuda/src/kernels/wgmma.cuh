@@ -24,7 +24,8 @@ DEVICE u64 descriptor(u32 low) {
 
 // Of the first stage, for a group that multiplies. The same in all lanes, which the compiler does not see by itself.
 DEVICE Operands operands_of(const u16* stages, u32 group) {
-    const u32 panels = DEPTH * 128 / 16, start = shared_address(stages) / 16;
+    // A block's place in its cluster stands above the 18 bits of an address that a descriptor has.
+    const u32 panels = DEPTH * 128 / 16, start = (shared_address(stages) & 0x3FFFF) / 16;
     // Lines of this group, or its panel.
     const u32 own = group * (64 * 64 * 2 / 16);
     return Operands{warp_uniform((start + own) | (A_ALONG_K ? 1 : panels) << 16),

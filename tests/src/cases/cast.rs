@@ -14,6 +14,7 @@ use gradscale_core::{
     ops::Unary,
 };
 use half::f16;
+use std::{num::NonZero, thread};
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("cast::all_halves_up", up::<B>));
@@ -108,19 +109,29 @@ impl<B: Backend> Walk<'_, '_, B> {
             y: Store::keep(Slot::ONE, &self.rig.table, &mut self.y),
         })?;
         block_on(b.read(&self.y, DataMut::F16(&mut back)))?;
-        for (&value, got) in values.iter().zip(&back) {
-            let want = half(rule, value);
-            let same = got.to_f32().to_bits() == want.to_bits()
-                || got.is_nan() && want.is_nan()
-                || !keeps && value.is_subnormal() && got.to_f32() == 0.0;
-            if !same {
-                return Err(Fail::new(format!(
-                    "{value:e} ({:#010x}) became half {:#06x}, not {want:e}",
-                    value.to_bits(),
-                    got.to_bits()
-                )));
+        let compare = |values: &[f32], back: &[f16]| {
+            for (&value, got) in values.iter().zip(back) {
+                let want = half(rule, value);
+                let same = got.to_f32().to_bits() == want.to_bits()
+                    || got.is_nan() && want.is_nan()
+                    || !keeps && value.is_subnormal() && got.to_f32() == 0.0;
+                if !same {
+                    return Err(Fail::new(format!(
+                        "{value:e} ({:#010x}) became half {:#06x}, not {want:e}",
+                        value.to_bits(),
+                        got.to_bits()
+                    )));
+                }
             }
-        }
+            Ok(())
+        };
+        // Most of the time goes into this: every processor takes its share.
+        let share = values.len().div_ceil(thread::available_parallelism().map_or(1, NonZero::get)).max(1);
+        thread::scope(|scope| {
+            let pairs = values.chunks(share).zip(back.chunks(share));
+            let shares: Vec<_> = pairs.map(|(values, back)| scope.spawn(move || compare(values, back))).collect();
+            shares.into_iter().try_for_each(|share| share.join().expect("a comparison does not panic"))
+        })?;
         self.inputs += bits.len() as u64;
         Ok(())
     }
