@@ -180,8 +180,8 @@ struct CrossEntropyGradient {
             const Row after = row(c + 7 < p.classes ? number : number + 1);
 #pragma unroll
             for (u32 j = 0; j < 8; j++, c++) {
-                const bool first = c < p.classes;
-                v[j] = gradient(first ? r : after, first ? c : c - p.classes, v[j]);
+                if (c == p.classes) r = after, c = 0;
+                v[j] = gradient(r, c, v[j]);
             }
             return;
         }
