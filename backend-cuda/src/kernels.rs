@@ -167,6 +167,8 @@ pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_mo
 pub static NORM_INVERSES: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inverses" };
 /// Normalisation by statistics that are there.
 pub static NORM_APPLY: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply" };
+/// The same of halves by channel.
+pub static NORM_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply_by_channel" };
 /// Normalisation of groups of one image.
 pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_groups" };
 
@@ -177,6 +179,8 @@ pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: 
 pub static NORM_VJP_TOTALS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_totals" };
 /// The gradient of x from sums that are there.
 pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply" };
+/// The same of halves by channel.
+pub static NORM_VJP_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply_by_channel" };
 /// The gradient of x in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
@@ -259,10 +263,12 @@ static SINGLE: &[&Kernel] = &[
     &NORM_MOMENTS,
     &NORM_INVERSES,
     &NORM_APPLY,
+    &NORM_APPLY_BY_CHANNEL,
     &NORM_GROUPS,
     &NORM_VJP_COLUMNS,
     &NORM_VJP_TOTALS,
     &NORM_VJP_APPLY,
+    &NORM_VJP_APPLY_BY_CHANNEL,
     &NORM_VJP_GROUPS,
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,

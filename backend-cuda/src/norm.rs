@@ -12,7 +12,7 @@ use crate::{
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
-    backend::{DType, NormSaved, Store},
+    backend::{Buffer, DType, NormSaved, Store},
     ops::{Norm, NormOver, Unary},
 };
 
@@ -194,7 +194,8 @@ impl Cuda {
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &Memory, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
-        let (len, dense) = self.dense(&kernels::NORM_APPLY, shape.len())?;
+        let ways = [&kernels::NORM_APPLY_BY_CHANNEL, &kernels::NORM_APPLY];
+        let (apply, len, dense) = self.apply(ways, &shape, &[x])?;
         let x_at = x.holds(shape.len()).at();
         let saved = saved.holds(2 * total as usize).of(DType::F32);
         let numbers =
@@ -242,14 +243,31 @@ impl Cuda {
                 eps: p.eps(),
                 unused: 0,
             };
-            let blocks = [shape.channels.div_ceil(THREADS / 32), 1, 1];
+            let blocks = [shape.channels, 1, 1];
             // SAFETY: the sums of all parts are there, and room for each channel's numbers.
             unsafe { self.launch(&kernels::NORM_MOMENTS, blocks, &params)? };
             inverses
         };
         let params = params(self.store(y, shape.len(), dense)?, inverses, 1);
         // SAFETY: all operands hold what the descriptor says.
-        unsafe { self.launch(&kernels::NORM_APPLY, dense, &params) }
+        unsafe { self.launch(apply, dense, &params) }
+    }
+
+    /// The kernel that normalises by statistics that are there, by channel or any: with length and blocks.
+    fn apply(
+        &self, [by_channel, any]: [&'static Kernel; 2], shape: &Layout, operands: &[&Memory],
+    ) -> Result<(&'static Kernel, u32, [u32; 3]), Error> {
+        let in_eights = shape.groups == 0 && shape.channels.is_multiple_of(8);
+        if in_eights && operands.iter().all(|memory| memory.dtype() == DType::F16) {
+            let (len, [blocks, ..]) = self.dense(by_channel, shape.len())?;
+            // So many blocks take a multiple of the channels at a time: one takes a power of two of elements.
+            let unit = shape.channels >> shape.channels.trailing_zeros().min((8 * THREADS).trailing_zeros());
+            if unit != 0 && blocks >= unit {
+                return Ok((by_channel, len, [blocks / unit * unit, 1, 1]));
+            }
+        }
+        let (len, blocks) = self.dense(any, shape.len())?;
+        Ok((any, len, blocks))
     }
 
     /// Sums by channel, of parts of the pixels.
@@ -277,7 +295,8 @@ impl Cuda {
         affine: Option<&[Store<'_, Self>; 2]>,
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
-        let (len, dense) = self.dense(&kernels::NORM_VJP_APPLY, shape.len())?;
+        let ways = [&kernels::NORM_VJP_APPLY_BY_CHANNEL, &kernels::NORM_VJP_APPLY];
+        let (apply, len, dense) = self.apply(ways, &shape, &[x.x, dy])?;
         let channels = shape.channels;
         let saved = x.saved.holds(2 * total as usize).of(DType::F32);
         let scale = x.weight.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
@@ -322,7 +341,7 @@ impl Cuda {
                 unused: 0,
             };
             // SAFETY: the sums of all parts are there, and room for each channel's numbers.
-            unsafe { self.launch(&kernels::NORM_VJP_TOTALS, [channels.div_ceil(THREADS / 32), 1, 1], &params)? };
+            unsafe { self.launch(&kernels::NORM_VJP_TOTALS, [channels, 1, 1], &params)? };
         }
         if fused {
             let lanes = lanes(&shape, p.size());
@@ -334,7 +353,7 @@ impl Cuda {
             let means = if p.is_given() { [0, 0] } else { [plain, weighted] };
             let params = params(self.store(dx, shape.len(), dense)?, inverses, means, 1);
             // SAFETY: as above.
-            unsafe { self.launch(&kernels::NORM_VJP_APPLY, dense, &params)? };
+            unsafe { self.launch(apply, dense, &params)? };
         }
         if let Some([scale, shift]) = affine {
             self.unary_at(Unary::Id, scales, DType::F32.code(), channels as usize, scale)?;

@@ -2,17 +2,20 @@
 // mean is then small beside the spread.
 
 // x − k and its square, for neighbouring channels.
-template <int N>
+template <int N, bool halves>
 struct Distances {
+    static const u32 AHEAD = halves ? 8 : 4;
+    typedef Read<N, halves> Operands;
     const ColumnsParams& p;
     u32 channel;
     float first[N];
     DEVICE_MEMBER Distances(const ColumnsParams& p, u32 channel) : p(p), channel(channel) {
         load_some(p.x, p.type, channel, first);
     }
-    DEVICE_MEMBER void add(u32 pixel, float (&sums)[2][N]) const {
+    DEVICE_MEMBER Operands read(u32 pixel) const { return Operands::of(p.x, p.type, pixel * p.shape.channels + channel); }
+    DEVICE_MEMBER void add(u32, const Operands& read, float (&sums)[2][N]) const {
         float x[N];
-        load_some_once(p.x, p.type, pixel * p.shape.channels + channel, x);
+        read.to(x);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const float d = x[i] - first[i];
@@ -22,10 +25,13 @@ struct Distances {
 };
 
 KERNEL(norm_columns, ColumnsParams) {
-    if (p.shape.channels % 8 == 0) {
-        columns<8, Distances<8>>(p);
+    SHARED double all[16][THREADS];
+    if (p.shape.channels % 8 == 0 && p.type == TYPE_F16) {
+        columns<8, Distances<8, true>>(p, all);
+    } else if (p.shape.channels % 8 == 0) {
+        columns<8, Distances<8, false>>(p, all);
     } else {
-        columns<1, Distances<1>>(p);
+        columns<1, Distances<1, false>>(p, all);
     }
 }
 
@@ -51,13 +57,12 @@ DEVICE Moments moments(const double (&sums)[2], float first, float size) {
     return Moments{(float)(first + shift), variance < 0 ? 0.0f : (float)variance};
 }
 
-// A warp for each channel.
+// A block for each channel.
 KERNEL(norm_moments, MomentsParams) {
-    const u32 channel = (block_x() * THREADS + thread_index()) / 32;
-    if (channel >= p.channels) return;
+    const u32 channel = block_x();
     double sums[2];
     over_parts(p.sums, p.parts, p.channels, channel, sums);
-    if (thread_index() % 32 != 0) return;
+    if (thread_index() != 0) return;
     const Moments m = moments(sums, load(p.x, p.type, channel), p.size);
     p.saved[channel] = m.mean;
     p.saved[p.channels + channel] = m.variance;
@@ -123,6 +128,33 @@ struct Applied {
 };
 
 KERNEL(norm_apply, NormParams) { dense(p.y, p.len, InRows<Applied>{{p}}); }
+
+struct AppliedByChannel {
+    static const u32 AHEAD = 4;
+    typedef Read<8, true> Operands;
+    struct Channels {
+        float means[8], inverses[8], scale[8], shift[8];
+        DEVICE_MEMBER Channels(const NormParams& p, u32 channel) {
+            load8(p.saved, TYPE_F32, channel, means);
+            load8(p.inverses, TYPE_F32, channel, inverses);
+            if (p.scale == 0) return;
+            load8(p.scale, TYPE_F32, channel, scale);
+            load8(p.shift, TYPE_F32, channel, shift);
+        }
+    };
+    const NormParams& p;
+    DEVICE_MEMBER Operands read(u32 i) const { return Operands::of(p.x, p.type, i); }
+    DEVICE_MEMBER void results(const Operands& read, const Channels& c, float (&v)[8]) const {
+        read.to(v);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            v[j] = (v[j] - c.means[j]) * c.inverses[j];
+            if (p.scale != 0) v[j] = v[j] * c.scale[j] + c.shift[j];
+        }
+    }
+};
+
+KERNEL(norm_apply_by_channel, NormParams) { dense_by_channel(p.y, p.len, AppliedByChannel{p}); }
 
 // Groups of an image: statistics, then results.
 template <int N>

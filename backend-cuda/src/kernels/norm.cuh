@@ -1,5 +1,28 @@
 // What normalisations share: which numbers belong to which group, and sums by channel.
 
+// An element and its neighbours as they were read. Halves are unpacked where they are used, so that registers hold more of
+// them on their way: two blocks of 256 threads are all that fit a multiprocessor here, and with 16 bytes of each an H100's
+// memory was half idle.
+template <int N, bool halves>
+struct Read {
+    float x[N];
+    static DEVICE_MEMBER Read of(const void* from, u32 type, u64 i) {
+        Read read;
+        load_some_once(from, type, i, read.x);
+        return read;
+    }
+    DEVICE_MEMBER void to(float (&v)[N]) const {
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = x[j];
+    }
+};
+template <>
+struct Read<8, true> {
+    Words4 words;
+    static DEVICE_MEMBER Read of(const void* from, u32, u64 i) { return Read{load_once((const u16*)from + i)}; }
+    DEVICE_MEMBER void to(float (&v)[8]) const { unpack(words, v); }
+};
+
 struct Layout {
     u32 pixels, channels;
     // Pixels of an image, and groups of channels of each; no groups: each channel is one, over all pixels.
@@ -44,10 +67,9 @@ struct ColumnsParams {
 };
 
 // Sums two terms of every element by channel. A block takes neighbouring columns, one or N channels wide, and a part of
-// the pixels. Few at a time are summed in f32, the rest in f64.
+// the pixels. As many as are read at once are summed in f32, the rest in f64, and over threads in `all`, 2 N rows.
 template <int N, class Terms>
-DEVICE void columns(const ColumnsParams& p) {
-    SHARED double all[2 * N][THREADS];
+DEVICE void columns(const ColumnsParams& p, double (*all)[THREADS]) {
     const u32 t = thread_index(), together = THREADS / p.lanes, lane = t / together;
     const u32 column = block_x() * together + t % together, channels = p.shape.channels;
     double sums[2 * N];
@@ -57,17 +79,24 @@ DEVICE void columns(const ColumnsParams& p) {
         const Terms terms(p, column * N);
         const u32 start = block_y() * p.part;
         const u32 end = p.shape.pixels - start < p.part ? p.shape.pixels : start + p.part;
-        for (u32 pixel = start + lane; pixel < end;) {
+        for (u32 pixel = start + lane; pixel < end; pixel += Terms::AHEAD * p.lanes) {
+            const u32 rest = end - pixel;
+            typename Terms::Operands read[Terms::AHEAD];
+#pragma unroll
+            for (u32 k = 0; k < Terms::AHEAD; k++) {
+                if (k * p.lanes < rest) read[k] = terms.read(pixel + k * p.lanes);
+            }
             float few[2][N];
 #pragma unroll
             for (int i = 0; i < N; i++) few[0][i] = few[1][i] = 0.0f;
 #pragma unroll
-            for (u32 k = 0; k < 4; k++) {
-                if (pixel < end) terms.add(pixel, few);
-                pixel += p.lanes;
+            for (u32 k = 0; k < Terms::AHEAD; k++) {
+                if (k * p.lanes < rest) terms.add(pixel + k * p.lanes, read[k], few);
             }
 #pragma unroll
             for (int i = 0; i < N; i++) sums[i] += few[0][i], sums[N + i] += few[1][i];
+            // Behind the end, but no further than numbers go.
+            if (rest <= Terms::AHEAD * p.lanes) break;
         }
     }
 #pragma unroll
@@ -83,14 +112,42 @@ DEVICE void columns(const ColumnsParams& p) {
     }
 }
 
-// The sums of a channel over all parts, by a warp.
+// The sums of a channel over all parts, by a block.
 DEVICE void over_parts(const double* of_parts, u32 parts, u32 channels, u32 channel, double (&sums)[2]) {
     sums[0] = sums[1] = 0;
-    for (u32 part = thread_index() % 32; part < parts; part += 32) {
+    for (u32 part = thread_index(); part < parts; part += THREADS) {
         sums[0] += of_parts[(u64)part * 2 * channels + channel];
         sums[1] += of_parts[((u64)part * 2 + 1) * channels + channel];
     }
-    over_warp(sums, 32);
+    over_block(sums);
+}
+
+// As `dense`, of halves by channel, whose number is a multiple of eight and divides what all blocks take at a time: a thread
+// meets the same eight channels again and again, and keeps what belongs to them. Operands of some are asked for before the
+// first are used.
+template <class F>
+DEVICE void dense_by_channel(const Store& s, u32 len, const F& f) {
+    Epilogue e = begin(s);
+    Seen seen = {};
+    const u32 step = blocks_x() * THREADS, groups = len / 8, first = block_x() * THREADS + thread_index();
+    const typename F::Channels channels(f.p, first * 8 % f.p.shape.channels);
+    for (u32 group = first; group < groups; group += F::AHEAD * step) {
+        const u32 rest = groups - group;
+        typename F::Operands read[F::AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < F::AHEAD; k++) {
+            if (k * step < rest) read[k] = f.read((group + k * step) * 8);
+        }
+#pragma unroll
+        for (u32 k = 0; k < F::AHEAD; k++) {
+            if (k * step >= rest) continue;
+            float v[8];
+            f.results(read[k], channels, v);
+            put8(s, e, seen, (u64)(group + k * step) * 8, v);
+        }
+        if (rest <= F::AHEAD * step) break;
+    }
+    end(s, e, seen);
 }
 
 // The elements of a group: pixels of one image, some channels of each.

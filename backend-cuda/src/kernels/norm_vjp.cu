@@ -2,8 +2,12 @@
 // dscale = Σ dy · x̂ and dshift = Σ dy over each channel.
 
 // dy and dy · x̂, for neighbouring channels.
-template <int N, bool grouped>
+template <int N, bool grouped, bool halves>
 struct Products {
+    static const u32 AHEAD = halves ? 4 : 2;
+    struct Operands {
+        Read<N, halves> x, dy;
+    };
     const ColumnsParams& p;
     u32 channel;
     float means[N], inverses[N];
@@ -12,10 +16,14 @@ struct Products {
         load_some(p.means, TYPE_F32, channel, means);
         load_some(p.inverses, TYPE_F32, channel, inverses);
     }
-    DEVICE_MEMBER void add(u32 pixel, float (&sums)[2][N]) const {
+    DEVICE_MEMBER Operands read(u32 pixel) const {
+        const u32 at = pixel * p.shape.channels + channel;
+        return Operands{Read<N, halves>::of(p.x, p.type, at), Read<N, halves>::of(p.dy, p.dy_type, at)};
+    }
+    DEVICE_MEMBER void add(u32 pixel, const Operands& read, float (&sums)[2][N]) const {
         float x[N], dy[N];
-        load_some_once(p.x, p.type, pixel * p.shape.channels + channel, x);
-        load_some_once(p.dy, p.dy_type, pixel * p.shape.channels + channel, dy);
+        read.x.to(x);
+        read.dy.to(dy);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const u32 group = grouped ? group_of(p.shape, pixel, channel + i) : 0;
@@ -26,12 +34,15 @@ struct Products {
 };
 
 KERNEL(norm_vjp_columns, ColumnsParams) {
+    SHARED double all[16][THREADS];
     if (p.shape.groups != 0) {
-        columns<1, Products<1, true>>(p);
+        columns<1, Products<1, true, false>>(p, all);
+    } else if (p.shape.channels % 8 == 0 && p.type == TYPE_F16 && p.dy_type == TYPE_F16) {
+        columns<8, Products<8, false, true>>(p, all);
     } else if (p.shape.channels % 8 == 0) {
-        columns<8, Products<8, false>>(p);
+        columns<8, Products<8, false, false>>(p, all);
     } else {
-        columns<1, Products<1, false>>(p);
+        columns<1, Products<1, false, false>>(p, all);
     }
 }
 
@@ -47,13 +58,12 @@ struct TotalsParams {
     u32 unused;
 };
 
-// A warp for each channel.
+// A block for each channel.
 KERNEL(norm_vjp_totals, TotalsParams) {
-    const u32 channel = (block_x() * THREADS + thread_index()) / 32;
-    if (channel >= p.channels) return;
+    const u32 channel = block_x();
     double sums[2];
     over_parts(p.sums, p.parts, p.channels, channel, sums);
-    if (thread_index() % 32 != 0) return;
+    if (thread_index() != 0) return;
     const double scale = p.scale == 0 ? 1.0 : (double)p.scale[channel];
 #pragma unroll
     for (u32 i = 0; i < 2; i++) {
@@ -127,6 +137,42 @@ struct Gradient {
 };
 
 KERNEL(norm_vjp_apply, NormVjpParams) { dense(p.dx, p.len, InRows<Gradient>{{p}}); }
+
+struct GradientByChannel {
+    static const u32 AHEAD = 2;
+    struct Operands {
+        Read<8, true> x, dy;
+    };
+    struct Channels {
+        float means[8], inverses[8], scale[8], plain[8], weighted[8];
+        DEVICE_MEMBER Channels(const NormVjpParams& p, u32 channel) {
+            load8(p.saved, TYPE_F32, channel, means);
+            load8(p.inverses, TYPE_F32, channel, inverses);
+            if (p.scale != 0) load8(p.scale, TYPE_F32, channel, scale);
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) plain[j] = weighted[j] = 0.0f;
+            if (p.plain == 0) return;
+            load8(p.plain, TYPE_F32, channel, plain);
+            load8(p.weighted, TYPE_F32, channel, weighted);
+        }
+    };
+    const NormVjpParams& p;
+    DEVICE_MEMBER Operands read(u32 i) const {
+        return Operands{Read<8, true>::of(p.x, p.type, i), Read<8, true>::of(p.dy, p.dy_type, i)};
+    }
+    DEVICE_MEMBER void results(const Operands& read, const Channels& c, float (&v)[8]) const {
+        float x[8];
+        read.dy.to(v);
+        read.x.to(x);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            if (p.scale != 0) v[j] *= c.scale[j];
+            v[j] = (v[j] - c.plain[j] - (x[j] - c.means[j]) * c.inverses[j] * c.weighted[j]) * c.inverses[j];
+        }
+    }
+};
+
+KERNEL(norm_vjp_apply_by_channel, NormVjpParams) { dense_by_channel(p.dx, p.len, GradientByChannel{p}); }
 
 template <int N>
 DEVICE void derive_groups(const NormVjpParams& p, const Epilogue& e, Seen& seen) {

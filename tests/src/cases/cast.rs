@@ -12,6 +12,7 @@ use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
     format::Format,
     ops::Unary,
+    stats::FlushRule,
 };
 use half::f16;
 use std::{num::NonZero, thread};
@@ -87,6 +88,34 @@ fn down<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
+/// Whether all values were cast as the rule says. Most of the time goes into this: so it is compiled here, where tests are
+/// optimised, and every processor takes its share.
+fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]) -> Check {
+    let of_share = |values: &[f32], cast: &[f16]| -> Check {
+        for (&value, got) in values.iter().zip(cast) {
+            let want = half(rule, value);
+            let same = got.to_f32().to_bits() == want.to_bits()
+                || got.is_nan() && want.is_nan()
+                || !keeps_subnormals && value.is_subnormal() && got.to_f32() == 0.0;
+            if !same {
+                return Err(Fail::new(format!(
+                    "{value:e} ({:#010x}) became half {:#06x}, not {want:e}",
+                    value.to_bits(),
+                    got.to_bits()
+                )));
+            }
+        }
+        Ok(vec![])
+    };
+    let share = values.len().div_ceil(thread::available_parallelism().map_or(1, NonZero::get)).max(1);
+    thread::scope(|scope| {
+        let pairs = values.chunks(share).zip(cast.chunks(share));
+        let shares: Vec<_> = pairs.map(|(values, cast)| scope.spawn(move || of_share(values, cast))).collect();
+        shares.into_iter().try_for_each(|share| share.join().expect("nothing panics there").map(drop))
+    })?;
+    Ok(vec![])
+}
+
 struct Walk<'a, 'b, B: Backend> {
     rig: &'a Rig<'b, B>,
     x: B::Buffer,
@@ -109,29 +138,7 @@ impl<B: Backend> Walk<'_, '_, B> {
             y: Store::keep(Slot::ONE, &self.rig.table, &mut self.y),
         })?;
         block_on(b.read(&self.y, DataMut::F16(&mut back)))?;
-        let compare = |values: &[f32], back: &[f16]| {
-            for (&value, got) in values.iter().zip(back) {
-                let want = half(rule, value);
-                let same = got.to_f32().to_bits() == want.to_bits()
-                    || got.is_nan() && want.is_nan()
-                    || !keeps && value.is_subnormal() && got.to_f32() == 0.0;
-                if !same {
-                    return Err(Fail::new(format!(
-                        "{value:e} ({:#010x}) became half {:#06x}, not {want:e}",
-                        value.to_bits(),
-                        got.to_bits()
-                    )));
-                }
-            }
-            Ok(())
-        };
-        // Most of the time goes into this: every processor takes its share.
-        let share = values.len().div_ceil(thread::available_parallelism().map_or(1, NonZero::get)).max(1);
-        thread::scope(|scope| {
-            let pairs = values.chunks(share).zip(back.chunks(share));
-            let shares: Vec<_> = pairs.map(|(values, back)| scope.spawn(move || compare(values, back))).collect();
-            shares.into_iter().try_for_each(|share| share.join().expect("a comparison does not panic"))
-        })?;
+        compare(rule, keeps, &values, &back)?;
         self.inputs += bits.len() as u64;
         Ok(())
     }
