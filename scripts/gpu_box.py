@@ -40,8 +40,10 @@ DATA = ["fashion-mnist-10k"]
 MOST = 60 << 20
 
 
-# Where the loader of Vulkan may be; a machine with a driver may lack it.
-VULKAN = [f"/usr/lib/{kind}/libvulkan.so.1" for kind in ("x86_64-linux-gnu", "aarch64-linux-gnu")] + ["/usr/lib64/libvulkan.so.1"]
+# The loader of Vulkan and what NVIDIA's Vulkan driver is linked to, which a machine that has the driver may lack; and where
+# they may be.
+VULKAN = [f"lib{name}.so.{major}" for name, major in (("vulkan", 1), ("GLdispatch", 0), ("GLX", 0), ("EGL", 1), ("GL", 1))]
+PLACES = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"]
 
 
 # Libraries that every machine with glibc has; all else is brought along or asked for at run time.
@@ -106,10 +108,12 @@ def main():
         subprocess.run(["strip", folder / "bin" / name], check=True)
         if missing := lacks(folder / "bin" / name):
             sys.exit(f"{name} needs {', '.join(missing)}, which a bare machine lacks; was it built with other features meanwhile?")
-    loader = next((path for path in VULKAN if os.path.exists(path)), None)
-    if loader:
-        (folder / "lib").mkdir()
-        shutil.copy(loader, folder / "lib")
+    (folder / "lib").mkdir()
+    for name in VULKAN:
+        if found := next((f"{place}/{name}" for place in PLACES if os.path.exists(f"{place}/{name}")), None):
+            shutil.copy(found, folder / "lib")
+        else:
+            print(f"without {name}, which is not here: Vulkan may find no driver there", file=sys.stderr)
     cubins = folder / "bin/cubins"
     environment = {**os.environ, "LD_LIBRARY_PATH": str(nvidia.libraries())}
     subprocess.run([folder / "bin/gradscale-cuda", "cubins", cubins, *asked.arch], check=True, env=environment)

@@ -85,18 +85,32 @@ sanitizer() { # tool
     "$tool" --tool "$1" --error-exitcode 3 bin/cuda-tests every_tile_of_every_product
 }
 
+# The suite in parts that run side by side: a driver that compiles kernels keeps one processor busy.
+suite() { # program
+    local name status=0 skipped=() running=()
+    for name in conv unary norm all_f32_down; do
+        "$1" "$name" >"out/part-$name" 2>&1 &
+        running+=($!) skipped+=(--skip "$name")
+    done
+    "$1" "${skipped[@]}" >out/part-others 2>&1 &
+    for name in "${running[@]}" $!; do wait "$name" || status=$?; done
+    cat out/part-* && rm out/part-*
+    return "$status"
+}
+
 train() { # device
     rm -rf out/run
     local data=()
     [[ -d data/fashion-mnist-10k ]] && data=(--data data/fashion-mnist-10k)
     bin/gradscale train --network mlp --device "$1" "${data[@]}" --iters 200 --out out/run
 }
-export -f environment peers sanitizer train
+export -f environment peers sanitizer suite train
 
 # Where Python brings the run-time compiler and cuBLASLt, kernels that were not compiled ahead can be compiled here; and
 # NCCL, which lies beside them.
 wheels=$(python3 -c 'import nvidia, os; at = list(nvidia.__path__)[0]; print(f"{at}/cu13/lib:{at}/nccl/lib")' 2>/dev/null || true)
-# The loader of Vulkan comes along; a driver's own files may lie beside the driver alone.
+# The loader of Vulkan comes along, with what NVIDIA's Vulkan driver is linked to; a driver's own files may lie beside the
+# driver alone.
 for driver in /usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json; do
     [[ -f "$driver" && -z "${VK_DRIVER_FILES-}" && ! -d /usr/share/vulkan/icd.d ]] && export VK_DRIVER_FILES=$driver
 done
@@ -107,8 +121,8 @@ export GRADSCALE_CUBINS=$PWD/out/cubins
 phase environment 30 bash -c environment
 phase prove 180 env GRADSCALE_PROVE_SECONDS=20 bin/gradscale-cuda prove
 phase tiles 120 bin/cuda-tests every_tile_of_every_product --nocapture
-phase suite-without-warpgroups 180 env GRADSCALE_WARPGROUPS=0 bin/cuda-conformance
-phase suite 180 bin/cuda-conformance
+phase suite-without-warpgroups 180 env GRADSCALE_WARPGROUPS=0 bash -c 'suite bin/cuda-conformance'
+phase suite 180 bash -c 'suite bin/cuda-conformance'
 phase bench-products 150 bin/cuda-bench "${small[@]}" copy gemm conv
 phase bench-segnet 120 bin/cuda-bench "${small[@]}" segnet
 phase peers 120 bash -c peers
@@ -120,7 +134,7 @@ phase nccl 90 bin/cuda-tests ranks --nocapture
 phase tasks 120 bin/cuda-tests tasks --nocapture
 phase memcheck 180 bash -c 'sanitizer memcheck'
 phase racecheck 180 bash -c 'sanitizer racecheck'
-phase wgpu-suite 180 bin/wgpu-conformance
+phase wgpu-suite 180 bash -c 'suite bin/wgpu-conformance'
 phase wgpu-tiles 90 bin/wgpu-tiles
 phase wgpu-bench 150 bin/wgpu-bench --bench
 ((plan == 0)) || exit 0

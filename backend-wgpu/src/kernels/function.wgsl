@@ -35,7 +35,11 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
             let magnitude = bits & F32_MAGNITUDE;
             return number(select(bits, 0x3f800000u | (bits & ~F32_MAGNITUDE), magnitude - 1u < F32_INFINITY));
         }
-        case UNARY_HARDSWISH: { return select(select(x * ((x + 3.0) * 0.166666667), x, x >= 3.0), 0.0, x <= -3.0); }
+        case UNARY_HARDSWISH: {
+            // Clamped, so that no compiler multiplies the sum out: x / 6 + 1/2 would lose all digits near −3.
+            let share = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
+            return select(select(x * share, x, x >= 3.0), 0.0, x <= -3.0);
+        }
         case UNARY_DROPOUT: {
             if (hash(seed, f.stream, index) >> 8u) < f.threshold {
                 return divide(x, f.a);
