@@ -10,6 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Data, DataMut, Launch, Slot, Store},
+    cast::{Round, f16_from_f32},
     format::Format,
     ops::Unary,
     stats::FlushRule,
@@ -93,6 +94,10 @@ fn down<B: Backend>(b: &B) -> Check {
 fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]) -> Check {
     let of_share = |values: &[f32], cast: &[f16]| -> Check {
         for (&value, got) in values.iter().zip(cast) {
+            // Nearly all: what follows asks the same with exceptions, and takes three times as long.
+            if rule == FlushRule::Nearest && f16_from_f32(value, Round::NearestEven).to_bits() == got.to_bits() {
+                continue;
+            }
             let want = half(rule, value);
             let same = got.to_f32().to_bits() == want.to_bits()
                 || got.is_nan() && want.is_nan()
