@@ -71,7 +71,8 @@ impl Cuda {
         let [rows, classes] = p.shape();
         let [logits, labels, weights] = operands(p, x);
         // A few classes for each thread.
-        let lanes = if classes <= FEW_CLASSES { 1 } else { classes.div_ceil(4).clamp(1, 32).next_power_of_two() };
+        let few = x.logits.dtype() == DType::F16 && classes <= FEW_CLASSES && !classes.is_multiple_of(8);
+        let lanes = if few { 1 } else { classes.div_ceil(4).clamp(2, 32).next_power_of_two() };
         let blocks = self.filling(&kernels::CROSS_ENTROPY, rows.div_ceil(THREADS / lanes))?;
         let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let params = CrossEntropyParams {

@@ -88,6 +88,8 @@ sanitizer() { # tool
 # The suite in parts that run side by side: a driver that compiles kernels keeps one processor busy.
 suite() { # program
     local name status=0 skipped=() running=()
+    # Also when time is over: then it says how far each part came.
+    trap 'cat out/part-* 2>/dev/null && rm -f out/part-*; exit 143' TERM
     for name in conv unary norm all_f32_down; do
         "$1" "$name" >"out/part-$name" 2>&1 &
         running+=($!) skipped+=(--skip "$name")

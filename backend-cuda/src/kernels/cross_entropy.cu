@@ -15,7 +15,7 @@ struct CrossEntropyParams {
     // By what the loss is divided, and by what number where it is fixed.
     u32 divide;
     float divisor;
-    // Threads for one row: one with up to FEW_CLASSES, else a power of two up to 32.
+    // Threads for one row: one with few classes (`bring_rows`), else a power of two up to 32.
     u32 lanes;
     u32 blocks;
 };
@@ -24,34 +24,38 @@ DEVICE u32 label_of(const void* labels, u32 type, u32 row) {
     return type == TYPE_U8 ? ((const u8*)labels)[row] : ((const u32*)labels)[row];
 }
 
-// Rows of a few classes, a thread for each: a block's rows lie in shared memory, where they come in whole vectors, as they
-// follow each other. An odd number of words from row to row: threads side by side meet no others' banks.
-#define ROW_STEP(classes) ((classes) | 1)
-
-DEVICE void bring_rows(const CrossEntropyParams& p, u64 first, u32 len, float* rows) {
+// Rows of a few classes, a thread for each: a block's rows of halves lie in shared memory, where they come in whole vectors,
+// as they follow each other. Classes of a multiple of eight have no such rows: 32 threads would meet in a few banks.
+DEVICE void bring_rows(const CrossEntropyParams& p, u64 first, u32 len, u16* rows) {
+    const u16* const from = (const u16*)p.logits + first;
+#pragma unroll 1
     for (u32 i = 8 * thread_index(); i < len; i += 8 * THREADS) {
-        float v[8];
         if (len - i >= 8) {
-            load8(p.logits, p.type, first + i, v);
+            *(Words4*)(rows + i) = load_once(from + i);
         } else {
-#pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = j < len - i ? load(p.logits, p.type, first + i + j) : 0.0f;
-        }
-        u32 row = i / p.classes, c = i - row * p.classes;
-#pragma unroll
-        for (u32 j = 0; j < 8; j++) {
-            if (j < len - i) rows[row * ROW_STEP(p.classes) + c] = v[j];
-            if (++c == p.classes) c = 0, row += 1;
+#pragma unroll 1
+            for (u32 j = i; j < len; j++) rows[j] = from[j];
         }
     }
 }
 
-DEVICE float log_sum_exp(const float* row, u32 classes) {
-    float most = of_bits(0xFF800000u), sum = 0.0f;
-    for (u32 c = 0; c < classes; c++) most = row[c] > most ? row[c] : most;
+// Four at a time: sums of a few terms each lose less, and do not wait for each other.
+DEVICE float log_sum_exp(const u16* row, u32 classes) {
+    float most = of_bits(0xFF800000u), sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+    for (u32 c = 0; c < classes; c++) {
+        const float v = of_half(row[c]);
+        most = v > most ? v : most;
+    }
     // A NaN, which is no largest, is in the sum; so is ∞ − ∞.
-    for (u32 c = 0; c < classes; c++) sum += expf(row[c] - most);
-    return most + logf(sum);
+#pragma unroll 1
+    for (u32 c = 0; c < classes; c += 4) {
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            if (c + j < classes) sums[j] += expf(of_half(row[c + j]) - most);
+        }
+    }
+    return most + logf((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 // The same by `lanes` threads, of a row in memory.
@@ -94,7 +98,7 @@ DEVICE void add_row(const CrossEntropyParams& p, u64 number, float lse, const Sc
 }
 
 KERNEL(cross_entropy, CrossEntropyParams) {
-    SHARED float rows[THREADS * ROW_STEP(FEW_CLASSES)];
+    SHARED Words4 rows[THREADS * FEW_CLASSES / 8];
     const u32 together = THREADS / p.lanes, t = thread_index(), lane = t % p.lanes;
     double sums[3] = {0, 0, 0};
     for (u64 start = (u64)block_x() * together; start < p.rows; start += (u64)blocks_x() * together) {
@@ -102,10 +106,10 @@ KERNEL(cross_entropy, CrossEntropyParams) {
         const bool live = number < p.rows;
         if (p.lanes == 1) {
             const u64 rest = p.rows - start;
-            bring_rows(p, start * p.classes, (u32)(rest < THREADS ? rest : THREADS) * p.classes, rows);
+            bring_rows(p, start * p.classes, (u32)(rest < THREADS ? rest : THREADS) * p.classes, (u16*)rows);
             barrier();
-            const float* const row = rows + t * ROW_STEP(p.classes);
-            if (live) add_row(p, number, log_sum_exp(row, p.classes), [&](u32 c) { return row[c]; }, sums);
+            const u16* const row = (u16*)rows + t * p.classes;
+            if (live) add_row(p, number, log_sum_exp(row, p.classes), [&](u32 c) { return of_half(row[c]); }, sums);
             barrier();
             continue;
         }

@@ -45,7 +45,7 @@ const CHUNK: usize = 1 << 20;
 
 /// Every f32 next to which the nearest half changes, with its neighbours: halves, the middles between two of them, and
 /// where devices that flush put their threshold.
-fn changes() -> Vec<u32> {
+fn changes() -> Vec<f32> {
     let number = |bits: u16| f16::from_bits(bits).to_f64();
     let largest = f16::MAX.to_bits();
     // Above the largest half the grid goes on as if there were another.
@@ -59,7 +59,7 @@ fn changes() -> Vec<u32> {
         [bits.saturating_sub(1), bits, bits + 1]
     };
     let magnitudes = line.iter().copied().chain(middles).chain([threshold]).flat_map(around);
-    magnitudes.flat_map(|bits| [bits, bits | 1 << 31]).collect()
+    magnitudes.flat_map(|bits| [bits, bits | 1 << 31]).map(f32::from_bits).collect()
 }
 
 /// All 2^32 f32 values; or every place where the result changes, and every 4099th value between
@@ -71,16 +71,13 @@ fn down<B: Backend>(b: &B) -> Check {
     let sparse = is_sparse();
     if sparse {
         let mut changes = changes();
-        changes.resize(changes.len().next_multiple_of(chunk), 0);
+        changes.resize(changes.len().next_multiple_of(chunk), 0.0);
         changes.chunks(chunk).try_for_each(|changes| walk.check(changes))?;
     }
     let stride: u64 = if sparse { 4099 } else { 1 };
     let mut next = 0u64;
     while next < 1 << 32 {
-        // Beyond the end the last chunk of a walk repeats zeros.
-        let bits = |i: u64| u32::try_from(next + i * stride).unwrap_or(0);
-        let inputs: Vec<u32> = (0..chunk as u64).map(bits).collect();
-        walk.check(&inputs)?;
+        walk.check(&every(stride, next, chunk))?;
         next += chunk as u64 * stride;
     }
     if !sparse && walk.inputs < 1 << 32 {
@@ -89,8 +86,8 @@ fn down<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Whether all values were cast as the rule says. Most of the time goes into this: so it is compiled here, where tests are
-/// optimised, and every processor takes its share.
+/// Whether all values were cast as the rule says. Most of the time goes into this: so it is no function of
+/// a backend, whose crate may be compiled without optimisation, and every processor takes its share.
 fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]) -> Check {
     let of_share = |values: &[f32], cast: &[f16]| -> Check {
         for (&value, got) in values.iter().zip(cast) {
@@ -121,6 +118,12 @@ fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]
     Ok(vec![])
 }
 
+/// So many inputs from one on; beyond the last of all they are zeros.
+fn every(stride: u64, first: u64, count: usize) -> Vec<f32> {
+    let bits = |i: u64| u32::try_from(first + i * stride).unwrap_or(0);
+    (0..count as u64).map(bits).map(f32::from_bits).collect()
+}
+
 struct Walk<'a, 'b, B: Backend> {
     rig: &'a Rig<'b, B>,
     x: B::Buffer,
@@ -130,12 +133,11 @@ struct Walk<'a, 'b, B: Backend> {
 
 impl<B: Backend> Walk<'_, '_, B> {
     /// As many inputs as both buffers hold.
-    fn check(&mut self, bits: &[u32]) -> Result<(), Fail> {
+    fn check(&mut self, values: &[f32]) -> Result<(), Fail> {
         let b = self.rig.backend;
         let (rule, keeps) = (b.caps().flush, b.caps().f32_subnormals);
-        let values: Vec<f32> = bits.iter().copied().map(f32::from_bits).collect();
-        let mut back = vec![f16::ZERO; bits.len()];
-        b.write(Data::F32(&values), &mut self.x)?;
+        let mut back = vec![f16::ZERO; values.len()];
+        b.write(Data::F32(values), &mut self.x)?;
         b.launch(Launch::Unary {
             op: Unary::Id,
             len: self.x.len() as u32,
@@ -143,8 +145,8 @@ impl<B: Backend> Walk<'_, '_, B> {
             y: Store::keep(Slot::ONE, &self.rig.table, &mut self.y),
         })?;
         block_on(b.read(&self.y, DataMut::F16(&mut back)))?;
-        compare(rule, keeps, &values, &back)?;
-        self.inputs += bits.len() as u64;
+        compare(rule, keeps, values, &back)?;
+        self.inputs += values.len() as u64;
         Ok(())
     }
 }
