@@ -27,7 +27,7 @@ impl<'a> B<'a> {
     pub fn new(cpu: &'a Cpu, b: Matrix<'_>, [m, k, n]: [usize; 3]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(unit) = cpu.isa().amx()
-            && amx::worthwhile([m, k])
+            && amx::worthwhile([m, k, n])
             && let Some(halves) = amx::Halves::of(b)
             && let Some(panels) = amx::Panels::new(cpu, unit, halves, k, n)
         {
