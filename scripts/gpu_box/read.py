@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What a visit to a GPU brought back, as docs/gpu.md: scripts/gpu_box/read.py FOLDER/out [--to FILE]
+"""What a visit to a GPU brought back, as docs/gpu.md: scripts/gpu_box/read.py FOLDER/out [--earlier OUT ...] [--to FILE]
+
+With --earlier: phases that this visit has not run are those of an earlier one, and the page says of which commit.
 
 With --targets: writes the bench's targets into backend-cuda/README.md.
 """
@@ -185,8 +187,8 @@ def markdown(table):
     return [line(head), "|" + "---|" * len(head), *map(line, rows)]
 
 
-def page(out):
-    """The page of a visit."""
+def visit(out):
+    """The phases of a visit, each with its exit status and seconds, and what they said."""
     ran = []
     for line in (out / "phases.txt").read_text().splitlines():
         fields = line.split()
@@ -197,6 +199,20 @@ def page(out):
     for name, _, _ in ran:
         file = out / f"{name}.txt"
         said[name] = file.read_text(errors="replace") if file.exists() else "FAILED: its file did not come back"
+    return ran, said
+
+
+def page(out, earlier=()):
+    """The page of a visit, and of what earlier ones have that it lacks."""
+    ran, said = visit(out)
+    of = {}
+    for before in earlier:
+        ran_before, said_before = visit(before)
+        commit = said_before.get("environment", "").strip().split("\n")[0] or "an unknown commit"
+        for phase in ran_before:
+            if phase[0] not in said:
+                ran.append(phase)
+                said[phase[0]], of[phase[0]] = said_before[phase[0]], f" (of {commit})"
     lines = ["# On a GPU", "", "Written by `scripts/gpu_box/read.py` from what the box brought back.", "", "```"]
     # What is indented is what devices do with small numbers, and long.
     lines += [line for line in said.get("environment", "").splitlines() if line.strip() and not line.startswith(" ")]
@@ -205,7 +221,7 @@ def page(out):
     if not [name for name in here if name != "environment"]:
         lines += ["**No device: no phase found what it needs.**", ""]
     phases = [["phase", "what it shows", "seconds", "came of it"]]
-    phases += [[name, SHOWS.get(name, ""), str(seconds), verdict(name, status, said[name])] for name, status, seconds in ran]
+    phases += [[name + of.get(name, ""), SHOWS.get(name, ""), str(seconds), verdict(name, status, said[name])] for name, status, seconds in ran]
     lines += markdown(phases)
     left_out = [name for name in SHOWS if name not in said]
     if left_out:
@@ -249,6 +265,7 @@ def write_targets():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=pathlib.Path, nargs="?")
+    parser.add_argument("--earlier", type=pathlib.Path, nargs="*", default=[])
     parser.add_argument("--to", type=pathlib.Path, default=ROOT / "docs/gpu.md")
     parser.add_argument("--targets", action="store_true")
     asked = parser.parse_args()
@@ -256,7 +273,9 @@ def main():
         return write_targets()
     if asked.out is None or not (asked.out / "phases.txt").exists():
         parser.error(f"{asked.out or 'FOLDER/out'}/phases.txt is not there: has run.sh run?")
-    text, count = page(asked.out)
+    if missing := [str(out) for out in asked.earlier if not (out / "phases.txt").exists()]:
+        parser.error(f"{missing[0]}/phases.txt is not there")
+    text, count = page(asked.out, asked.earlier)
     asked.to.write_text(text)
     print(f"{asked.to}: {count} phases")
 

@@ -122,6 +122,23 @@ class Box(unittest.TestCase):
         self.assertEqual(len((self.folder / "out/phases.txt").read_text().splitlines()), 1)
         self.assertEqual(self.phases(), {"prove": 1})
 
+    def test_what_an_earlier_visit_has(self):
+        self.program("gradscale", "echo fine")
+        self.run_box("environment", "peers", "suite")
+        before = self.folder / "before"
+        (self.folder / "out").rename(before)
+        (self.folder / "commit").write_text("def5678\n")
+        self.program("cuda-conformance", "exit 1")
+        self.run_box("environment", "suite")
+        text, count = read.page(self.folder / "out", [before])
+        self.assertEqual(count, 3)
+        self.assertIn("| peers (of abc1234) |", text)
+        self.assertIn("| suite | the conformance suite with all kernels |", text)
+        self.assertIn("FAILED (1)", text)
+        self.assertIn("def5678", text)
+        done = subprocess.run([HERE / "read.py", before, "--earlier", self.folder], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "phases.txt is not there" in done.stderr), (2, True))
+
     def test_words_that_are_none(self):
         for words in [["sweet"], ["--what"], ["--within"], ["--within", "soon"]]:
             done = self.run_box(*words)
