@@ -9,7 +9,8 @@
 //! clock). Then come the results, each some instructions: while tensor cores wait, or, where a group of warps does nothing
 //! else, beside the next tile. Partial sums are written and read once more by one launch more.
 //!
-//! Only ratios matter. They are those of an H100's multiprocessor as its manual has it; no GPU has confirmed them here.
+//! Only ratios matter. They are those of an H100's multiprocessor as its manual has it. What one took beside such a model is
+//! in docs/gpu.md; ways were not compared with each other there.
 
 use crate::{
     kernels::{
