@@ -59,6 +59,13 @@ def last(text, words):
     return (found or lines or [""])[-1]
 
 
+def reason(text):
+    """Why a phase failed: what the last panic said, which stands below its place, or else the last line that says so."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [below for line, below in zip(lines, lines[1:]) if " panicked at " in line]
+    return said[-1] if said else last(text, ["FAILED", "failed", "differ", "not right"])
+
+
 def verdict(name, status, text):
     """What came of a phase, in words."""
     # The first phase names everything that is not there; only a CUDA device must be.
@@ -69,7 +76,7 @@ def verdict(name, status, text):
     if status == 124 or status == 137:
         return f"hangs, or took too long: {last(text, ())}"
     if status != 0:
-        return f"FAILED ({status}): {last(text, ['FAILED', 'failed', 'panicked', 'differ', 'not right'])}"
+        return f"FAILED ({status}): {reason(text)}"
     return "passed"
 
 

@@ -78,12 +78,14 @@ class Box(unittest.TestCase):
 
     def test_every_phase_runs_whatever_the_others_do(self):
         self.program("cuda-conformance", "echo 'assertion failed: by 3'; exit 101")
+        panic = "thread tasks panicked at tests/tasks.rs:87:9:\\n  by 2e-4\\ntest tasks ... FAILED\\ntest result: FAILED."
+        self.program("wgpu-conformance", f"printf '{panic}'; exit 101")
         self.program("wgpu-tiles", "echo begun; sleep 60")
         self.program("cuda-tests", "kill -SEGV $$")
-        self.run_box("environment", "suite", "tiles", "prove", "wgpu-tiles", GRADSCALE_PHASE_SECONDS="1")
-        self.assertEqual(self.phases(), {"environment": 0, "prove": 0, "tiles": 139, "suite": 101, "wgpu-tiles": 124})
+        self.run_box("environment", "suite", "tiles", "prove", "wgpu-suite", "wgpu-tiles", GRADSCALE_PHASE_SECONDS="1")
+        self.assertEqual(self.phases(), {"environment": 0, "prove": 0, "tiles": 139, "suite": 101, "wgpu-suite": 101, "wgpu-tiles": 124})
         page = self.page()
-        for part in ["| suite |", "FAILED (101): assertion failed: by 3", "hangs, or took too long: begun", "abc1234", "Not run: "]:
+        for part in ["| suite |", "FAILED (101): assertion failed: by 3", "FAILED (101): by 2e-4 |", "hangs, or took too long: begun", "abc1234", "Not run: "]:
             self.assertIn(part, page)
         self.assertNotIn("No device", page)
 
