@@ -51,8 +51,8 @@ CASES = [
     ("cast", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8}, [MOST, ATOMIC]),
     ("cast and counts", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
     ("cast and counts and histogram", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14, ATOMIC: 16}, []),
-    ("batch norm applied and counted", "norm", "norm_apply", 16, {LOAD16: 2, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
-    ("batch norm backward applied and counted", "norm_vjp", "norm_vjp_apply", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
+    ("batch norm applied and counted", "norm", "norm_apply_by_channel", 32, {LOAD16: 4, STORE16: 4, PACK: 16, MOST: 28}, [ATOMIC]),
+    ("batch norm backward applied and counted", "norm_vjp", "norm_vjp_apply_by_channel", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]

@@ -36,9 +36,10 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
             return number(select(bits, 0x3f800000u | (bits & ~F32_MAGNITUDE), magnitude - 1u < F32_INFINITY));
         }
         case UNARY_HARDSWISH: {
-            // Clamped, so that no compiler multiplies the sum out: x / 6 + 1/2 would lose all digits near −3.
+            // Clamped, so that no compiler multiplies the sum out: x / 6 + 1/2 would lose all digits near −3. A NaN is
+            // told by bits: compilers may take comparisons for those of numbers.
             let share = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
-            return select(select(x * share, x, x >= 3.0), 0.0, x <= -3.0);
+            return select(select(select(x * share, x, x >= 3.0), 0.0, x <= -3.0), x, is_nan(x));
         }
         case UNARY_DROPOUT: {
             if (hash(seed, f.stream, index) >> 8u) < f.threshold {
@@ -78,7 +79,8 @@ fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f
         case UNARY_AFFINE: { return dy * f.a; }
         case UNARY_SIGN: { return 0.0; }
         case UNARY_HARDSWISH: {
-            return select(select(dy * (kept * 0.333333333 + 0.5), dy, kept > 3.0), 0.0, kept < -3.0);
+            let inside = select(select(dy * (kept * 0.333333333 + 0.5), dy, kept > 3.0), 0.0, kept < -3.0);
+            return select(inside, kept, is_nan(kept));
         }
         case UNARY_DROPOUT: { return evaluate(f, dy, seed, index); }
         default: { return dy; }

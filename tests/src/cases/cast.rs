@@ -109,7 +109,12 @@ fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]
         }
         Ok(vec![])
     };
-    let share = values.len().div_ceil(thread::available_parallelism().map_or(1, NonZero::get)).max(1);
+    // On targets without threads nobody knows how many there may be.
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    if processors == 1 {
+        return of_share(values, cast);
+    }
+    let share = values.len().div_ceil(processors).max(1);
     thread::scope(|scope| {
         let pairs = values.chunks(share).zip(cast.chunks(share));
         let shares: Vec<_> = pairs.map(|(values, cast)| scope.spawn(move || of_share(values, cast))).collect();
