@@ -213,15 +213,15 @@ def isa(asked):
     """The same lines by the instruction sets of the machine, in turns."""
     words, usual, quick = BENCH["isa"]
     program = build("-p", "gradscale-cpu", "--bench", "cpu")
-    most, *others = instructions()
+    baseline, *others = instructions()
     with placed(1):
-        sides = {name: bench(program, words, 1, name) for name in (most, *others)}
+        sides = {name: bench(program, words, 1, name) for name in (baseline, *others)}
     while all((lines := {name: one.read() for name, one in sides.items()}).values()):
-        if re.fullmatch(quick if asked.quick else usual, lines[most]["case"]):
+        if re.fullmatch(quick if asked.quick else usual, lines[baseline]["case"]):
             found = taken({name: (lambda one=one: one.ask("ours")["seconds"]) for name, one in sides.items()},
                           5 if asked.quick else 15, 10 if asked.quick else 60)
             for name in others:
-                yield lines[name] | {"isa": name, "threads": 1, "ours": found[name], "theirs": {most: found[most]}}
+                yield lines[name] | {"isa": name, "threads": 1, "ours": found[name], "theirs": {baseline: found[baseline]}}
         for one in sides.values():
             one.say("next")
 

@@ -257,8 +257,10 @@ def page(out, earlier=()):
         found = tables(said[name])
         if name == "wgpu-bench" and not verdict(name, 0, said[name]).startswith("not here"):
             lines += ["", f"## {SHOWS[name].capitalize()}", "", "```", said[name].strip(), "```"]
-        for table in found:
-            lines += ["", f"## {SHOWS.get(name, name).capitalize()}", "", *markdown(table)]
+        for number_of, table in enumerate(found):
+            # A second table of products is of those without warpgroups.
+            heading = SHOWS.get(name, name) + (", by mma.sync" if number_of else "")
+            lines += ["", f"## {heading[0].upper()}{heading[1:]}", "", *markdown(table)]
     return "\n".join(lines) + "\n", len(ran)
 
 

@@ -61,14 +61,14 @@ phase() { # name, seconds, command
 environment() {
     cat commit
     date -u +%F
-    uname -srm
+    uname -sm
     if command -v nvidia-smi >/dev/null; then
         nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm,memory.total --format=csv,noheader
     else
         echo "no nvidia-smi"
     fi
     python3 -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' 2>/dev/null || echo "no torch"
-    command -v ncu compute-sanitizer
+    for tool in ncu compute-sanitizer; do command -v "$tool" >/dev/null && echo "$tool"; done
     bin/gradscale devices
 }
 
