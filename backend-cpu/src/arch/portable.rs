@@ -7,7 +7,7 @@ use half::f16;
 pub const SHAPE: Shape = Shape { lanes: 16, vectors: 4, accumulators: 24 };
 
 pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    let Tile { a, a_row, a_step, b, b_step, runs, rows, columns, fresh } = *tile;
+    let Tile { a, a_row, a_step, b, b_step, runs, rows, columns, fresh, ahead: _ } = *tile;
     if fresh {
         (0..rows).for_each(|r| acc[r * acc_row..][..columns].fill(0.0));
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, Limits, Pass, Run, Tile, Values, lanes::Element};
+use super::{Isa, LANES, Limits, Pass, Run, Tile, Values, lanes::Element};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,
@@ -70,10 +70,9 @@ fn tiles_of_every_size() {
                 let mut next = random((columns * 64 + rows) as u64);
                 let mut small = || (next() % 17) as f32 - 8.0;
                 let a: Vec<f32> = (0..2 * rows * depth).map(|_| small()).collect();
-                // Two runs of steps; NaN lies between the rows of b, and the last row is as short as it may be.
-                let mut b: Vec<f32> = (0..2 * depth * b_step).map(|_| small()).collect();
-                b.chunks_mut(b_step).for_each(|row| row[columns..].fill(f32::NAN));
-                b.truncate((2 * depth - 1) * b_step + columns);
+                // Two runs of steps; NaN lies between the rows of b.
+                let mut b: Vec<f32> = (0..2 * depth * b_step + LANES).map(|_| small()).collect();
+                b.chunks_mut(b_step).flat_map(|row| row.get_mut(columns..)).for_each(|gap| gap.fill(f32::NAN));
                 let mut acc: Vec<f32> = (0..rows * acc_row).map(|_| small()).collect();
                 acc.truncate((rows - 1) * acc_row + columns);
                 let runs = [
@@ -82,7 +81,6 @@ fn tiles_of_every_size() {
                     Run { a: 0, b: 0, depth: 0 },
                 ];
                 let fresh = rows % 2 == 0;
-                let tile = Tile { a: &a, a_row: depth, a_step: 1, b: &b, b_step, runs: &runs, rows, columns, fresh };
                 let mut want = acc.clone();
                 if fresh {
                     want.chunks_mut(acc_row).for_each(|row| row[..columns].fill(0.0));
@@ -96,8 +94,21 @@ fn tiles_of_every_size() {
                         }
                     }
                 }
-                isa.tile(&tile, &mut acc, acc_row);
-                assert_eq!(acc, want, "{isa}: {rows} × {columns}");
+                // The last row of b as short as it may be, then with room behind it, then with something to ask for.
+                let (short, halves) = ((2 * depth - 1) * b_step + columns, vec![f16::ONE; rows * depth]);
+                for (b, ahead) in [(&b[..short], &[][..]), (&b, &[]), (&b, &halves)] {
+                    let tile =
+                        Tile { a: &a, a_row: depth, a_step: 1, b, b_step, runs: &runs, rows, columns, fresh, ahead };
+                    let mut acc = acc.clone();
+                    isa.tile(&tile, &mut acc, acc_row);
+                    assert_eq!(
+                        acc,
+                        want,
+                        "{isa}: {rows} × {columns}, {} behind b, {} ahead",
+                        b.len() - short,
+                        ahead.len()
+                    );
+                }
             }
         }
     }
@@ -112,7 +123,8 @@ fn tiles_stay_inside() {
         let (a, b) = (vec![1.0; 8], vec![1.0; 4 * columns]);
         let tile = |run: Run| {
             let (runs, fresh) = (&[run], false);
-            let tile = Tile { a: &a, a_row: 4, a_step: 1, b: &b, b_step: columns, runs, rows: 2, columns, fresh };
+            let (b_step, ahead) = (columns, &[]);
+            let tile = Tile { a: &a, a_row: 4, a_step: 1, b: &b, b_step, runs, rows: 2, columns, fresh, ahead };
             let mut acc = vec![0.0; 2 * columns];
             std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.tile(&tile, &mut acc, columns)))
         };

@@ -1,5 +1,7 @@
 //! What a kernel for products works on.
 
+use half::f16;
+
 /// Lanes in which memory for vectors is laid out: one cache line, and a whole number of every instruction set's vectors.
 pub const LANES: usize = 16;
 
@@ -49,6 +51,10 @@ pub struct Tile<'a> {
     pub columns: usize,
     /// Whether sums begin with zero, whatever was in their place.
     pub fresh: bool,
+    /// What will be read next. Where caches can be asked for memory they are asked for it meanwhile, at every step for one
+    /// element of each row: evenly, as requests in a row would keep a tile from its operands.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "caches are asked on x86-64 alone"))]
+    pub ahead: &'a [f16],
 }
 
 /// Steps that are evenly spaced in both operands.
@@ -89,8 +95,23 @@ impl Tile<'_> {
         let height = even(self.rows, shape.rows(self.columns));
         let (count, rest) = (self.rows / height, self.rows % height);
         let stacks = [(0, height, count), (count * height, rest, 1)];
-        let tile = |(row, rows, count)| (row, Self { a: &self.a[row * self.a_row..], rows, ..*self }, count);
+        let (ahead, rows) = (self.ahead, self.rows);
+        let tile = move |(row, height, count): (usize, usize, usize)| {
+            let ahead = &ahead[row * ahead.len() / rows..];
+            (row, Self { a: &self.a[row * self.a_row..], rows: height, ahead, ..*self }, count)
+        };
         stacks.into_iter().take(if rest == 0 { 1 } else { 2 }).map(tile)
+    }
+
+    /// How a kernel with vectors of so many lanes reads b: 0 whole, 1 with the last vector cut, 2 whole with something to ask for
+    /// ahead.
+    #[cfg(target_arch = "x86_64")]
+    pub fn reading(&self, lanes: usize) -> usize {
+        match (self.whole(lanes), self.ahead) {
+            (true, []) => 0,
+            (false, _) => 1,
+            (true, [..]) => 2,
+        }
     }
 
     /// Whether vectors of so many lanes can be read of all columns of b at every step, what lies behind the last one included.

@@ -199,6 +199,7 @@ impl Correlation {
                     rows: phase.count,
                     columns,
                     fresh: fresh && i == 0,
+                    ahead: &[],
                 };
                 cpu.isa().tile(&tile, &mut sums[from..], phase.step * self.results);
             }

@@ -226,8 +226,18 @@ impl Cpu {
                             Run { a, b: b / b_step, depth }
                         }));
                         let (columns, b) = (most.min(wide - from), &b[from..]);
-                        let tile =
-                            Tile { a, a_row: 1, a_step, b, b_step, runs: &runs, rows: tall, columns, fresh: false };
+                        let tile = Tile {
+                            a,
+                            a_row: 1,
+                            a_step,
+                            b,
+                            b_step,
+                            runs: &runs,
+                            rows: tall,
+                            columns,
+                            fresh: false,
+                            ahead: &[],
+                        };
                         // The sums of one tap after the other.
                         let (start, row) =
                             if turned { (j * shape.depth * block, block) } else { (j * shape.depth, run) };

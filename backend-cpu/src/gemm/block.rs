@@ -2,9 +2,10 @@
 
 use super::pack::{Matrix, Packed};
 use crate::{
-    Cpu,
+    Cpu, Memory,
     arch::{Isa, LANES, Run, Tile, even},
 };
+use half::f16;
 
 /// Steps of k: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
 pub const DEPTH: usize = 256;
@@ -70,6 +71,17 @@ impl Packed<'_> {
         a.steps == [self.depth, 1] && self.depth <= SHORT
     }
 
+    /// So many halves of a from row `first` on that will be converted next, if they are known.
+    fn rows_after<'a>(&self, a: Matrix<'a>, first: usize, rows: usize) -> &'a [f16] {
+        match a.data {
+            Memory::F16(data) if self.near() && a.steps == [self.depth, 1] => {
+                let data = data.get(a.start + first * self.depth..).unwrap_or(&[]);
+                &data[..data.len().min(rows * self.depth)]
+            }
+            Memory::F16(_) | Memory::F32(_) | Memory::U8(_) | Memory::U32(_) => &[],
+        }
+    }
+
     /// Elements from one converted row of a to the next; others than those shall not lie a power of two apart.
     pub fn lead(&self, a: Matrix<'_>) -> usize {
         if self.side_by_side(a) { self.depth } else { self.blocking()[1].min(self.depth) + LANES }
@@ -99,6 +111,7 @@ impl Cpu {
                     a.row(self.isa(), first + r, start, &mut out[..depth]);
                 }
             }
+            let ahead = if depth == b.depth { b.rows_after(a, first + rows, rows) } else { &[] };
             let (a_row, a_step) = if by_columns { (1, rows) } else { (a_lead, 1) };
             for from in (0..b.columns).step_by(b.width) {
                 let tiles = Tile {
@@ -111,6 +124,7 @@ impl Cpu {
                     rows,
                     columns: b.width.min(b.columns - from),
                     fresh: start == 0,
+                    ahead: if from == 0 { ahead } else { &[] },
                 };
                 self.isa().tile(&tiles, &mut sums[from..], b.columns);
             }

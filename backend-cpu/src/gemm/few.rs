@@ -122,6 +122,7 @@ impl Cpu {
                     rows: m,
                     columns: width.min(columns - from),
                     fresh: start == 0,
+                    ahead: &[],
                 };
                 self.isa().tile(&tiles, &mut sums[from..], columns);
             }
@@ -151,6 +152,7 @@ impl Cpu {
                     rows: columns,
                     columns: a.step().min(m - from),
                     fresh: start == 0,
+                    ahead: &[],
                 };
                 self.isa().tile(&tiles, &mut turned[from..], m);
             }

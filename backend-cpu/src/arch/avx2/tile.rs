@@ -6,22 +6,27 @@
 use super::{Avx2, LANES};
 use crate::arch::Tile;
 use core::arch::x86_64::{
-    __m256, __m256i, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
-    _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_storeu_ps,
+    __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps,
+    _mm256_storeu_ps,
 };
 
 type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize);
 
-/// Kernels of so many vectors for each number of rows from 1; for vectors of b that can be read whole, and for a last one that
-/// cannot.
+/// Kernels of so many vectors for each number of rows from 1: for vectors of b that can be read whole, for a last one that
+/// cannot, and for whole ones with something to ask for ahead.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
-        [&[$(kernel::<$vectors, $rows, false>),*], &[$(kernel::<$vectors, $rows, true>),*]]
+        [
+            &[$(kernel::<$vectors, $rows, false, false>),*],
+            &[$(kernel::<$vectors, $rows, true, false>),*],
+            &[$(kernel::<$vectors, $rows, false, true>),*],
+        ]
     };
 }
 
-/// By vectors, whether the last one of b is masked, and rows from 1.
-const KERNELS: [[&[Kernel]; 2]; Avx2::SHAPE.vectors] =
+/// By vectors, how they are read, and rows from 1.
+const KERNELS: [[&[Kernel]; 3]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
 pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
@@ -30,7 +35,7 @@ pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
     // What kernels read and write lies inside the slices.
     tile.check(&Avx2::SHAPE, acc, acc_row);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.reading(LANES)];
     for (row, tile, count) in tile.stacks(&Avx2::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
         unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count) }
@@ -42,7 +47,7 @@ pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
 /// # Safety
 /// The features, every index of [`Tile`]'s formula inside its slice, and `MASKED` unless [`Tile::whole`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool>(
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool, const AHEAD: bool>(
     tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize,
 ) {
     let (mask, whole) = (first(tile.columns - (VECTORS - 1) * LANES), tile.columns.is_multiple_of(LANES));
@@ -50,6 +55,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool>(
     // writes behind its row is written again by the rows below, but for the last ones.
     let end = if acc_row == tile.columns { ROWS * acc_row } else { 0 };
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
+    let mut ahead = tile.ahead.as_ptr();
     for _ in 0..count {
         let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
         if !tile.fresh {
@@ -85,6 +91,10 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool>(
                     for (sum, &b) in sums.iter_mut().zip(&row) {
                         *sum = _mm256_fmadd_ps(scalar, b, *sum);
                     }
+                }
+                if AHEAD {
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                    ahead = ahead.wrapping_add(ROWS);
                 }
                 // Behind the last step they may point outside, where nothing is read.
                 b = b.wrapping_add(tile.b_step);

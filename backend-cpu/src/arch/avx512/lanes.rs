@@ -3,8 +3,8 @@
 use crate::arch::{LANES, lanes::Lanes};
 use core::{
     arch::x86_64::{
-        __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_cvtph_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps,
-        _mm512_storeu_ps, _mm512_sub_ps,
+        __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
+        _mm512_sub_ps,
     },
     ops::{Add, Mul, Sub},
 };
@@ -30,7 +30,7 @@ impl Lanes for Whole {
     #[inline(always)]
     fn widen(x: &[f16; LANES]) -> Self {
         // SAFETY: the kernel's token proves the feature; sixteen halves, which are 16 bits without padding.
-        Self(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) })
+        Self(unsafe { super::to_f32(_mm256_loadu_si256(x.as_ptr().cast())) })
     }
 
     #[inline(always)]

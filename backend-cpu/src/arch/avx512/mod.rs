@@ -7,8 +7,8 @@ mod tile;
 
 use super::{LANES, Results, Shape, Tile};
 use core::arch::x86_64::{
-    __m256i, __m512, __mmask16, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
-    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_ph,
+    __m256i, __m512, __mmask16, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvt_roundph_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_ph,
     _mm512_mask_i32gather_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
 };
 use half::f16;
@@ -57,6 +57,21 @@ impl Avx512 {
 /// Elements between a value and that which the caches are asked for meanwhile.
 const AHEAD: usize = 512;
 
+/// Sixteen halves as f32. The form that suppresses exceptions, which nobody reads, would take a register: a load of its own, and
+/// a port of multiply-adds twice.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn to_f32(bits: __m256i) -> __m512 {
+    _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(bits)
+}
+
+/// Sixteen numbers rounded to halves; the form that can write to memory, for the same reason.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn to_f16(values: __m512) -> __m256i {
+    _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values)
+}
+
 /// Lanes of vector `v` of so many columns.
 fn mask(columns: usize, v: usize) -> __mmask16 {
     let left = columns.saturating_sub(v * LANES).min(LANES);
@@ -84,7 +99,7 @@ unsafe fn widen(x: &[f16], y: &mut [f32]) {
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
             let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
-            _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, _mm512_cvtph_ps(bits));
+            _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, to_f32(bits));
         }
     });
 }
@@ -97,7 +112,7 @@ unsafe fn narrow(x: &[f32], y: &mut [f16]) {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
             let values = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(i));
-            let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(values);
+            let bits = to_f16(values);
             _mm256_mask_storeu_epi16(y.as_mut_ptr().add(i).cast(), mask, bits);
         }
     });

@@ -6,15 +6,14 @@ use crate::arch::{
     loops::math::{LN, LN_2, SQRT_HALF},
 };
 use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, _CMP_GE_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_ET0, _MM_HINT_T0,
-    _MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO, _mm_prefetch, _mm256_mask_storeu_epi16, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cmplt_epu32_mask,
-    _mm512_cvtps_ph, _mm512_getexp_ps, _mm512_getmant_ps, _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask,
-    _mm512_mask_mov_ps, _mm512_mask_mul_ps, _mm512_mask_sub_epi32, _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps,
-    _mm512_max_epu32, _mm512_min_epu32, _mm512_mul_ps, _mm512_or_si512, _mm512_reduce_add_epi32,
-    _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
-    _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
+    __m512, __m512i, __mmask16, _CMP_GE_OQ, _MM_HINT_ET0, _MM_HINT_T0, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO,
+    _mm_prefetch, _mm256_mask_storeu_epi16, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cmplt_epu32_mask, _mm512_getexp_ps, _mm512_getmant_ps,
+    _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask, _mm512_mask_mov_ps, _mm512_mask_mul_ps, _mm512_mask_sub_epi32,
+    _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_min_epu32, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
@@ -130,7 +129,7 @@ unsafe fn store<const DETAIL: u8, S: Source>(
         let u = unsafe {
             _mm_prefetch::<_MM_HINT_ET0>(y.wrapping_add(i + AHEAD).cast());
             let u = _mm512_mul_ps(x.sixteen(i, mask), factor);
-            let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(u);
+            let bits = super::to_f16(u);
             _mm256_mask_storeu_epi16(y.add(i).cast(), mask, bits);
             u
         };

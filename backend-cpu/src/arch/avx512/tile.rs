@@ -10,8 +10,8 @@ use core::{
     arch::{
         asm,
         x86_64::{
-            __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps,
-            _mm512_setzero_ps, _mm512_storeu_ps,
+            __m512, _MM_HINT_T0, _mm_prefetch, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+            _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
         },
     },
     hint::black_box,
@@ -19,16 +19,20 @@ use core::{
 
 type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize);
 
-/// Kernels of so many vectors for each number of rows from 1; for vectors of b that can be read whole, and for a last one that
-/// cannot.
+/// Kernels of so many vectors for each number of rows from 1: for vectors of b that can be read whole, for a last one that
+/// cannot, and for whole ones with something to ask for ahead.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
-        [&[$(kernel::<$vectors, $rows, false>),*], &[$(kernel::<$vectors, $rows, true>),*]]
+        [
+            &[$(kernel::<$vectors, $rows, false, false>),*],
+            &[$(kernel::<$vectors, $rows, true, false>),*],
+            &[$(kernel::<$vectors, $rows, false, true>),*],
+        ]
     };
 }
 
-/// By vectors, whether the last one of b is cut, and rows from 1.
-const KERNELS: [[&[Kernel]; 2]; Avx512::SHAPE.vectors] = [
+/// By vectors, how they are read, and rows from 1.
+const KERNELS: [[&[Kernel]; 3]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
     kernels!(3: 1 2 3 4 5 6 7 8),
@@ -41,7 +45,7 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     }
     // What kernels read and write lies inside the slices.
     tile.check(&Avx512::SHAPE, acc, acc_row);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][usize::from(!tile.whole(LANES))];
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.reading(LANES)];
     for (row, tile, count) in tile.stacks(&Avx512::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
         unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count) }
@@ -63,12 +67,13 @@ fn apart(pointer: *const f32) -> *const f32 {
 /// # Safety
 /// The features, every index of [`Tile`]'s formula inside its slice, and `CUT` unless [`Tile::whole`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool, const AHEAD: bool>(
     tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize,
 ) {
     let (last, whole) = (mask(tile.columns, VECTORS - 1), tile.columns.is_multiple_of(LANES));
     let (one, three) = (tile.a_row, black_box(3 * tile.a_row));
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
+    let mut ahead = tile.ahead.as_ptr();
     for _ in 0..count {
         let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         if !tile.fresh {
@@ -116,6 +121,10 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool>(
                             *sum = _mm512_fmadd_ps(scalar, b, *sum);
                         }
                     }
+                }
+                if AHEAD {
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                    ahead = ahead.wrapping_add(ROWS);
                 }
                 // Behind the last step they may point outside, where nothing is read.
                 b = b.wrapping_add(tile.b_step);
