@@ -24,7 +24,9 @@ mod tile;
 mod values;
 
 pub use loops::{Adam, Along, Limits, Pass, Sgd};
-pub use tile::{LANES, Run, Shape, Tile, even};
+#[cfg(target_arch = "x86_64")]
+use tile::Reading;
+pub use tile::{LANES, Rows, Run, Shape, Tile, even};
 pub use values::{HALVES, Results, Values};
 
 use core::fmt;
@@ -154,6 +156,43 @@ impl Isa {
             Self::Neon(token) => token.tile(tile, acc, acc_row),
             #[cfg(target_feature = "simd128")]
             Self::Simd128(token) => token.tile(tile, acc, acc_row),
+        }
+    }
+
+    /// Whether there are kernels for short rows of halves that meet so many columns.
+    pub(crate) const fn converts_rows(self, columns: usize) -> bool {
+        let has = match self {
+            Self::Portable => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) | Self::Avx512(_) | Self::Amx(_) => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => false,
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => false,
+        };
+        has && columns <= self.tile_columns()
+    }
+
+    /// Sums of short rows of halves, whatever was in their place; whether there are kernels for them. Conversions pass through
+    /// `near`, which has room for the rows of a tile.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are none"))]
+    pub(crate) fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) -> bool {
+        match self {
+            Self::Portable => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(token) => {
+                token.rows(rows, acc, near);
+                true
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => {
+                token.rows(rows, acc, near);
+                true
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => false,
+            #[cfg(target_feature = "simd128")]
+            Self::Simd128(_) => false,
         }
     }
 

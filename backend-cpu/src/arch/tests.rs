@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, LANES, Limits, Pass, Run, Tile, Values, lanes::Element};
+use super::{Isa, LANES, Limits, Pass, Rows, Run, Tile, Values, lanes::Element};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,
@@ -114,6 +114,35 @@ fn tiles_of_every_size() {
     }
 }
 
+/// Short rows of halves, exact sums; nothing beside them is read or written.
+#[test]
+fn rows_of_halves() {
+    for isa in Isa::available() {
+        for columns in (1..=isa.tile_columns()).filter(|&columns| isa.converts_rows(columns)) {
+            let height = isa.tile_rows(columns);
+            for (rows, depth) in [(1, 1), (height, 5), (2 * height + 1, 27), (height + 3, Rows::DEPTH)] {
+                let mut next = random((columns * 64 + rows) as u64);
+                let mut small = || (next() % 17) as f32 - 8.0;
+                let a: Vec<f16> = (0..rows * depth).map(|_| f16::from_f32(small())).collect();
+                // NaN behind the columns of b.
+                let b_step = columns.next_multiple_of(LANES);
+                let mut b: Vec<f32> = (0..depth * b_step).map(|_| small()).collect();
+                b.chunks_mut(b_step).for_each(|row| row[columns..].fill(f32::NAN));
+                let run = [Run { a: 0, b: 0, depth }];
+                let halves = Rows { a: &a, b: &b, b_step, run, columns };
+                let (mut acc, mut near) = (vec![f32::NAN; rows * columns], vec![f32::NAN; height * depth]);
+                assert!(isa.rows(&halves, &mut acc, &mut near), "{isa}");
+                for (r, row) in acc.chunks(columns).enumerate() {
+                    for (c, &sum) in row.iter().enumerate() {
+                        let want: f32 = (0..depth).map(|k| a[r * depth + k].to_f32() * b[k * b_step + c]).sum();
+                        assert_eq!(sum, want, "{isa}: {rows} × {columns} of {depth}, at {r}, {c}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A tile that would leave its slices is refused.
 #[cfg(panic = "unwind")]
 #[test]
@@ -131,6 +160,19 @@ fn tiles_stay_inside() {
         assert!(tile(Run { a: 0, b: 0, depth: 4 }).is_ok());
         for (a, b, depth) in [(1, 0, 4), (0, 1, 4), (0, 0, 5), (usize::MAX, 0, 2), (0, usize::MAX, 2)] {
             assert!(tile(Run { a, b, depth }).is_err(), "{isa}: {a}, {b}, {depth}");
+        }
+        if isa.converts_rows(columns) {
+            let rows = |halves: usize, depth: usize, near: usize| {
+                let (halves, run) = (vec![f16::ONE; halves], [Run { a: 0, b: 0, depth }]);
+                let rows = Rows { a: &halves, b: &b, b_step: columns, run, columns };
+                let (mut acc, mut near) = (vec![0.0; 2 * columns], vec![0.0; near]);
+                std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.rows(&rows, &mut acc, &mut near)))
+            };
+            let near = 5 * isa.tile_rows(columns);
+            assert!(rows(8, 4, near).is_ok());
+            for (halves, depth, near) in [(7, 4, near), (10, 5, near), (8, 4, 7)] {
+                assert!(rows(halves, depth, near).is_err(), "{isa}: {halves} halves, {depth} steps, room for {near}");
+            }
         }
     }
 }

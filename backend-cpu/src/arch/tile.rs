@@ -57,6 +57,68 @@ pub struct Tile<'a> {
     pub ahead: &'a [f16],
 }
 
+/// Short rows of halves, side by side, which kernels convert themselves, and all columns of b at each step: sums of as many
+/// rows, side by side.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there are no such kernels"))]
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    pub a: &'a [f16],
+    /// Vectors; whole ones can be read at every step.
+    pub b: &'a [f32],
+    /// Elements between steps.
+    pub b_step: usize,
+    /// One run of steps, as many as a row has elements.
+    pub run: [Run; 1],
+    /// Columns, at most [`Shape::columns`].
+    pub columns: usize,
+}
+
+impl Rows<'_> {
+    /// Most steps.
+    pub const DEPTH: usize = 64;
+
+    /// As a tile, with halves in [`Tile::ahead`]. Sees to it that a kernel of this shape meets nothing outside of the operands and of
+    /// `acc`, which is not empty, and that `near` has room for the converted rows of a tile.
+    ///
+    /// # Panics
+    /// If it would.
+    #[cfg(target_arch = "x86_64")]
+    pub fn tile(&self, shape: &Shape, acc: &[f32], near: &[f32]) -> Tile<'_> {
+        let ([Run { depth, .. }], rows) = (self.run, acc.len() / self.columns);
+        let tile = Tile {
+            a: &[],
+            a_row: depth,
+            a_step: 1,
+            b: self.b,
+            b_step: self.b_step,
+            runs: &self.run,
+            rows,
+            columns: self.columns,
+            fresh: true,
+            ahead: self.a,
+        };
+        assert!(self.columns <= shape.columns() && acc.len() == rows * self.columns && rows * depth == self.a.len());
+        assert!(tile.whole(shape.lanes) && shape.rows(self.columns) * depth <= near.len());
+        tile
+    }
+}
+
+/// How a kernel reads its operands.
+#[cfg(target_arch = "x86_64")]
+pub struct Reading;
+
+#[cfg(target_arch = "x86_64")]
+impl Reading {
+    /// Vectors of b whole.
+    pub const WHOLE: usize = 0;
+    /// But the last of each step, behind which there may be nothing.
+    pub const CUT: usize = 1;
+    /// Whole, with something to ask for ahead.
+    pub const AHEAD: usize = 2;
+    /// Whole, with short rows of halves instead of a's, as [`Rows::tile`] has them: those of the next tile are asked for.
+    pub const HALVES: usize = 3;
+}
+
 /// Steps that are evenly spaced in both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -98,19 +160,18 @@ impl Tile<'_> {
         let (ahead, rows) = (self.ahead, self.rows);
         let tile = move |(row, height, count): (usize, usize, usize)| {
             let ahead = &ahead[row * ahead.len() / rows..];
-            (row, Self { a: &self.a[row * self.a_row..], rows: height, ahead, ..*self }, count)
+            (row, Self { a: self.a.get(row * self.a_row..).unwrap_or(&[]), rows: height, ahead, ..*self }, count)
         };
         stacks.into_iter().take(if rest == 0 { 1 } else { 2 }).map(tile)
     }
 
-    /// How a kernel with vectors of so many lanes reads b: 0 whole, 1 with the last vector cut, 2 whole with something to ask for
-    /// ahead.
+    /// How a kernel with vectors of so many lanes reads it.
     #[cfg(target_arch = "x86_64")]
     pub fn reading(&self, lanes: usize) -> usize {
         match (self.whole(lanes), self.ahead) {
-            (true, []) => 0,
-            (false, _) => 1,
-            (true, [..]) => 2,
+            (true, []) => Reading::WHOLE,
+            (false, _) => Reading::CUT,
+            (true, [..]) => Reading::AHEAD,
         }
     }
 

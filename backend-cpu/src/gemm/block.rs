@@ -3,14 +3,14 @@
 use super::pack::{Matrix, Packed};
 use crate::{
     Cpu, Memory,
-    arch::{Isa, LANES, Run, Tile, even},
+    arch::{Isa, LANES, Rows, Run, Tile, even},
 };
 use half::f16;
 
 /// Steps of k: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
 pub const DEPTH: usize = 256;
 /// Steps of k that are few.
-const SHORT: usize = 64;
+const SHORT: usize = Rows::DEPTH;
 /// Converted elements of a and sums that stay in the first cache together, beside b and what is written.
 const NEAR: usize = 4096;
 /// Most rows of a task that finishes rows as soon as that.
@@ -21,7 +21,7 @@ const FEW_COLUMNS: usize = 64;
 const LONG: usize = 4096;
 /// Most rows of a block, and of one of which not all are worked on together.
 const ROWS: usize = 96;
-const ROWS_OF_NEAR: usize = 144;
+const ROWS_OF_NEAR: usize = 288;
 /// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
 /// between two visits to the accumulators: 192 KiB of a.
 const BLOCKING: [usize; 2] = [192, DEPTH];
@@ -61,7 +61,8 @@ impl Packed<'_> {
     pub fn rows_at_once(&self, isa: Isa, a: Matrix<'_>, block: usize) -> Option<usize> {
         self.near().then(|| {
             let height = isa.tile_rows(self.width);
-            let most = (NEAR / (self.lead(a) + self.columns)).max(height);
+            let lead = if self.converts(isa, a) { 0 } else { self.lead(a) };
+            let most = (NEAR / (lead + self.columns)).max(height);
             even(block, most).next_multiple_of(height)
         })
     }
@@ -71,10 +72,15 @@ impl Packed<'_> {
         a.steps == [self.depth, 1] && self.depth <= SHORT
     }
 
-    /// So many halves of a from row `first` on that will be converted next, if they are known.
-    fn rows_after<'a>(&self, a: Matrix<'a>, first: usize, rows: usize) -> &'a [f16] {
+    /// Whether kernels convert short rows of a themselves.
+    fn converts(&self, isa: Isa, a: Matrix<'_>) -> bool {
+        matches!(a.data, Memory::F16(_)) && self.side_by_side(a) && isa.converts_rows(self.columns)
+    }
+
+    /// So many halves of a from row `first` on, as far as there are so many, if they lie side by side.
+    fn halves<'a>(&self, a: Matrix<'a>, first: usize, rows: usize) -> &'a [f16] {
         match a.data {
-            Memory::F16(data) if self.near() && a.steps == [self.depth, 1] => {
+            Memory::F16(data) if a.steps == [self.depth, 1] => {
                 let data = data.get(a.start + first * self.depth..).unwrap_or(&[]);
                 &data[..data.len().min(rows * self.depth)]
             }
@@ -82,18 +88,31 @@ impl Packed<'_> {
         }
     }
 
-    /// Elements from one converted row of a to the next; others than those shall not lie a power of two apart.
-    pub fn lead(&self, a: Matrix<'_>) -> usize {
+    /// Elements from one converted row of a to the next; others than short ones shall not lie a power of two apart.
+    fn lead(&self, a: Matrix<'_>) -> usize {
         if self.side_by_side(a) { self.depth } else { self.blocking()[1].min(self.depth) + LANES }
+    }
+
+    /// How many elements so many rows of a take that are worked on together.
+    pub fn room(&self, isa: Isa, a: Matrix<'_>, rows: usize) -> usize {
+        if self.converts(isa, a) { isa.tile_rows(self.columns) * self.depth } else { rows * self.lead(a) }
     }
 }
 
 impl Cpu {
-    /// Rows `first..` of a product, whatever was in their sums and in `packed`, which has room for these rows of a.
+    /// Rows `first..` of a product, whatever was in their sums and in `packed`, which has [`Packed::room`] for these rows of a.
     pub(super) fn block(&self, a: Matrix<'_>, first: usize, b: &Packed<'_>, packed: &mut [f32], sums: &mut [f32]) {
         let rows = sums.len() / b.columns;
         if b.depth == 0 {
             return sums.fill(0.0);
+        }
+        if b.converts(self.isa(), a) {
+            let (a, step) = (b.halves(a, first, rows), b.step());
+            let run = [Run { a: 0, b: 0, depth: b.depth }];
+            let rows = Rows { a, b: b.panel(0, 0), b_step: step, run, columns: b.columns };
+            if self.isa().rows(&rows, sums, packed) {
+                return;
+            }
         }
         let ([_, most], a_lead) = (b.blocking(), b.lead(a));
         // Read in the order in which it is stored.
@@ -111,7 +130,7 @@ impl Cpu {
                     a.row(self.isa(), first + r, start, &mut out[..depth]);
                 }
             }
-            let ahead = if depth == b.depth { b.rows_after(a, first + rows, rows) } else { &[] };
+            let ahead = if b.near() && depth == b.depth { b.halves(a, first + rows, rows) } else { &[] };
             let (a_row, a_step) = if by_columns { (1, rows) } else { (a_lead, 1) };
             for from in (0..b.columns).step_by(b.width) {
                 let tiles = Tile {

@@ -89,13 +89,19 @@ impl Product<'_, '_> {
 
     /// Makes so many rows from one on, by blocks of so many.
     fn task(&self, start: usize, rows: usize, block: usize, mut y: Part<'_>) -> Vec<Seen> {
-        let (at_once, lead) = match self.b {
-            B::Plain(b) => (b.rows_at_once(self.cpu.isa(), self.a, block), b.lead(self.a)),
+        let isa = self.cpu.isa();
+        let at_once = match self.b {
+            B::Plain(b) => b.rows_at_once(isa, self.a, block),
             #[cfg(target_arch = "x86_64")]
-            B::Halves(..) => (None, 0),
+            B::Halves(..) => None,
         };
         let [span, at_once] = at_once.map_or([rows; 2], |height| [block, height.min(rows)]);
-        let (mut sums, mut packed) = (self.cpu.scratch(at_once * self.n), self.cpu.scratch(at_once * lead));
+        let room = match self.b {
+            B::Plain(b) => b.room(isa, self.a, at_once),
+            #[cfg(target_arch = "x86_64")]
+            B::Halves(..) => 0,
+        };
+        let (mut sums, mut packed) = (self.cpu.scratch(at_once * self.n), self.cpu.scratch(room));
         let mut seen = Vec::new();
         for first in (0..rows).step_by(span) {
             let end = rows.min(first + span);
@@ -117,7 +123,7 @@ impl Product<'_, '_> {
         seen
     }
 
-    /// Rows `first..` of the product, whatever was in their sums; `packed` has room for as many rows of a.
+    /// Rows `first..` of the product, whatever was in their sums; `packed` has [`Packed::room`] for as many.
     fn multiply(&self, first: usize, packed: &mut [f32], sums: &mut [f32]) {
         match self.b {
             B::Plain(b) => self.cpu.block(self.a, first, b, packed, sums),
@@ -126,7 +132,7 @@ impl Product<'_, '_> {
                 if !amx::Halves::of(self.a).is_some_and(|a| self.cpu.sums_by_tiles(*unit, a, first, panels, sums)) {
                     let [k, n] = panels.size();
                     let b = plain.get_or_init(|| Packed::alone(self.cpu, &[self.stored_b], k, n));
-                    let mut packed = self.cpu.scratch(sums.len() / n * b.lead(self.a));
+                    let mut packed = self.cpu.scratch(b.room(self.cpu.isa(), self.a, sums.len() / n));
                     self.cpu.block(self.a, first, b, &mut packed, sums);
                 }
             }

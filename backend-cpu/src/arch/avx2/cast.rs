@@ -11,6 +11,7 @@ use half::f16;
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
 pub unsafe fn widen(x: &[f16], y: &mut [f32]) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
     for (x, y) in x.iter().zip(y) {

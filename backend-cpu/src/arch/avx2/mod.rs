@@ -6,7 +6,7 @@ mod lanes;
 mod store;
 mod tile;
 
-use super::{Shape, Tile};
+use super::{Rows, Shape, Tile};
 use half::f16;
 pub use lanes::Pair;
 
@@ -30,6 +30,10 @@ impl Avx2 {
 
     pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
         tile::tile(self, tile, acc, acc_row);
+    }
+
+    pub fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
+        tile::rows(self, rows, acc, near);
     }
 
     pub fn widen(self, x: &[f16], y: &mut [f32]) {

@@ -3,30 +3,30 @@
 //! 6 × 16 or 12 × 8: twelve accumulators of eight lanes, as two fused multiply-adds a cycle of four or five cycles each
 //! want ten; with one or two vectors of b and one broadcast scalar of a they fit 16 registers.
 
-use super::{Avx2, LANES};
-use crate::arch::Tile;
+use super::{Avx2, LANES, cast::widen};
+use crate::arch::{Reading, Rows, Tile};
 use core::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps,
     _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps,
     _mm256_storeu_ps,
 };
 
-type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize);
+type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize, &mut [f32]);
 
-/// Kernels of so many vectors for each number of rows from 1: for vectors of b that can be read whole, for a last one that
-/// cannot, and for whole ones with something to ask for ahead.
+/// Kernels of so many vectors, for each reading and each number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [
-            &[$(kernel::<$vectors, $rows, false, false>),*],
-            &[$(kernel::<$vectors, $rows, true, false>),*],
-            &[$(kernel::<$vectors, $rows, false, true>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::WHOLE }>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::CUT }>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::AHEAD }>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::HALVES }>),*],
         ]
     };
 }
 
-/// By vectors, how they are read, and rows from 1.
-const KERNELS: [[&[Kernel]; 3]; Avx2::SHAPE.vectors] =
+/// By vectors, readings, and rows from 1.
+const KERNELS: [[&[Kernel]; 4]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
 pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
@@ -38,17 +38,30 @@ pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.reading(LANES)];
     for (row, tile, count) in tile.stacks(&Avx2::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count) }
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count, &mut []) }
+    }
+}
+
+/// Sums of short rows of halves, whose conversions pass through `near`.
+pub fn rows(_proof: Avx2, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
+    if acc.is_empty() {
+        return;
+    }
+    // What kernels read and write lies inside the slices.
+    let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][Reading::HALVES];
+    for (row, tile, count) in rows.tile(&Avx2::SHAPE, acc, near).stacks(&Avx2::SHAPE) {
+        // SAFETY: the token proves the features; the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * rows.columns..], rows.columns, count, near) }
     }
 }
 
 /// So many tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
-/// The features, every index of [`Tile`]'s formula inside its slice, and `MASKED` unless [`Tile::whole`].
+/// The features, every index of [`Tile`]'s formula inside its slice, and what the reading wants.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool, const AHEAD: bool>(
-    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize,
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
+    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize, near: &mut [f32],
 ) {
     let (mask, whole) = (first(tile.columns - (VECTORS - 1) * LANES), tile.columns.is_multiple_of(LANES));
     // A masked store takes as long as a dozen whole ones on some processors. Where rows follow each other, what a whole one
@@ -57,6 +70,14 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool, co
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
     let mut ahead = tile.ahead.as_ptr();
     for _ in 0..count {
+        if READING == Reading::HALVES {
+            // While the multiply-adds of the tile before are under way.
+            let len = ROWS * tile.a_row;
+            // SAFETY: halves of so many rows are left, in slices of one length.
+            unsafe { widen(core::slice::from_raw_parts(ahead, len), &mut near[..len]) };
+            (tile_a, ahead) = (near.as_ptr(), ahead.wrapping_add(len));
+        }
+        let mut asked = ahead;
         let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
         if !tile.fresh {
             for (r, sums) in sums.iter_mut().enumerate() {
@@ -82,7 +103,11 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool, co
                     let from = b.wrapping_add(v * LANES);
                     // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
                     *row = unsafe {
-                        if MASKED && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
+                        if READING == Reading::CUT && v + 1 == VECTORS {
+                            _mm256_maskload_ps(from, mask)
+                        } else {
+                            _mm256_loadu_ps(from)
+                        }
                     };
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
@@ -92,9 +117,9 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool, co
                         *sum = _mm256_fmadd_ps(scalar, b, *sum);
                     }
                 }
-                if AHEAD {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-                    ahead = ahead.wrapping_add(ROWS);
+                if READING >= Reading::AHEAD {
+                    _mm_prefetch::<_MM_HINT_T0>(asked.cast());
+                    asked = asked.wrapping_add(ROWS);
                 }
                 // Behind the last step they may point outside, where nothing is read.
                 b = b.wrapping_add(tile.b_step);
@@ -117,7 +142,9 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const MASKED: bool, co
                 };
             }
         }
-        tile_a = tile_a.wrapping_add(ROWS * tile.a_row);
+        if READING != Reading::HALVES {
+            (tile_a, ahead) = (tile_a.wrapping_add(ROWS * tile.a_row), asked);
+        }
         acc = acc.wrapping_add(ROWS * acc_row);
     }
 }

@@ -5,7 +5,7 @@ mod lanes;
 mod store;
 mod tile;
 
-use super::{LANES, Results, Shape, Tile};
+use super::{LANES, Results, Rows, Shape, Tile};
 use core::arch::x86_64::{
     __m256i, __m512, __mmask16, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
     _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvt_roundph_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_ph,
@@ -35,6 +35,10 @@ impl Avx512 {
 
     pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
         tile::tile(self, tile, acc, acc_row);
+    }
+
+    pub fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
+        tile::rows(self, rows, acc, near);
     }
 
     pub fn widen(self, x: &[f16], y: &mut [f32]) {
@@ -93,6 +97,7 @@ fn vectors(len: usize, mut work: impl FnMut(usize, __mmask16)) {
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+#[inline]
 unsafe fn widen(x: &[f16], y: &mut [f32]) {
     vectors(x.len(), |i, mask| {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.

@@ -4,8 +4,8 @@
 //! at most. A scalar that meets several vectors is broadcast once; with a single vector there is one load for each
 //! product, and still no more than the load ports do.
 
-use super::{Avx512, mask};
-use crate::arch::{LANES, Tile};
+use super::{Avx512, mask, widen};
+use crate::arch::{LANES, Reading, Rows, Tile};
 use core::{
     arch::{
         asm,
@@ -17,22 +17,22 @@ use core::{
     hint::black_box,
 };
 
-type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize);
+type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize, &mut [f32]);
 
-/// Kernels of so many vectors for each number of rows from 1: for vectors of b that can be read whole, for a last one that
-/// cannot, and for whole ones with something to ask for ahead.
+/// Kernels of so many vectors, for each reading and each number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [
-            &[$(kernel::<$vectors, $rows, false, false>),*],
-            &[$(kernel::<$vectors, $rows, true, false>),*],
-            &[$(kernel::<$vectors, $rows, false, true>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::WHOLE }>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::CUT }>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::AHEAD }>),*],
+            &[$(kernel::<$vectors, $rows, { Reading::HALVES }>),*],
         ]
     };
 }
 
-/// By vectors, how they are read, and rows from 1.
-const KERNELS: [[&[Kernel]; 3]; Avx512::SHAPE.vectors] = [
+/// By vectors, readings, and rows from 1.
+const KERNELS: [[&[Kernel]; 4]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
     kernels!(3: 1 2 3 4 5 6 7 8),
@@ -48,7 +48,20 @@ pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.reading(LANES)];
     for (row, tile, count) in tile.stacks(&Avx512::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count) }
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count, &mut []) }
+    }
+}
+
+/// Sums of short rows of halves, whose conversions pass through `near`.
+pub fn rows(_proof: Avx512, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
+    if acc.is_empty() {
+        return;
+    }
+    // What kernels read and write lies inside the slices.
+    let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][Reading::HALVES];
+    for (row, tile, count) in rows.tile(&Avx512::SHAPE, acc, near).stacks(&Avx512::SHAPE) {
+        // SAFETY: the token proves the features; the bounds were checked above.
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * rows.columns..], rows.columns, count, near) }
     }
 }
 
@@ -65,16 +78,24 @@ fn apart(pointer: *const f32) -> *const f32 {
 /// So many tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
-/// The features, every index of [`Tile`]'s formula inside its slice, and `CUT` unless [`Tile::whole`].
+/// The features, every index of [`Tile`]'s formula inside its slice, and what the reading wants.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool, const AHEAD: bool>(
-    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize,
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
+    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize, near: &mut [f32],
 ) {
     let (last, whole) = (mask(tile.columns, VECTORS - 1), tile.columns.is_multiple_of(LANES));
     let (one, three) = (tile.a_row, black_box(3 * tile.a_row));
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
     let mut ahead = tile.ahead.as_ptr();
     for _ in 0..count {
+        if READING == Reading::HALVES {
+            // While the multiply-adds of the tile before are under way.
+            let len = ROWS * tile.a_row;
+            // SAFETY: halves of so many rows are left, in slices of one length.
+            unsafe { widen(core::slice::from_raw_parts(ahead, len), &mut near[..len]) };
+            (tile_a, ahead) = (near.as_ptr(), ahead.wrapping_add(len));
+        }
+        let mut asked = ahead;
         let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         if !tile.fresh {
             let mut row = acc.cast_const();
@@ -109,7 +130,11 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool, const
                     // A masked load takes a port of multiply-adds; what lies behind the columns is not stored.
                     // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
                     *row = unsafe {
-                        if CUT && v + 1 == VECTORS { _mm512_maskz_loadu_ps(last, from) } else { _mm512_loadu_ps(from) }
+                        if READING == Reading::CUT && v + 1 == VECTORS {
+                            _mm512_maskz_loadu_ps(last, from)
+                        } else {
+                            _mm512_loadu_ps(from)
+                        }
                     };
                 }
                 for (&a, sums) in a.iter().zip(sums.chunks_mut(4)) {
@@ -122,9 +147,9 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool, const
                         }
                     }
                 }
-                if AHEAD {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-                    ahead = ahead.wrapping_add(ROWS);
+                if READING >= Reading::AHEAD {
+                    _mm_prefetch::<_MM_HINT_T0>(asked.cast());
+                    asked = asked.wrapping_add(ROWS);
                 }
                 // Behind the last step they may point outside, where nothing is read.
                 b = b.wrapping_add(tile.b_step);
@@ -147,6 +172,8 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const CUT: bool, const
             }
             acc = apart(acc.wrapping_add(acc_row)).cast_mut();
         }
-        tile_a = tile_a.wrapping_add(ROWS * tile.a_row);
+        if READING != Reading::HALVES {
+            (tile_a, ahead) = (tile_a.wrapping_add(ROWS * tile.a_row), asked);
+        }
     }
 }
