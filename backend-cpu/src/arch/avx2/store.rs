@@ -3,15 +3,18 @@
 use super::{Avx2, LANES, bins};
 use crate::arch::{
     Pass,
-    loops::math::{LN, LN_2, SQRT_HALF},
+    loops::math::{SHORT_LN, SQRT_HALF},
 };
-use core::arch::x86_64::{
-    __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps,
-    _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
-    _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_epi32,
-    _mm256_min_epi32, _mm256_mul_ps, _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps,
-    _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps, _mm256_testz_si256,
+use core::{
+    arch::x86_64::{
+        __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps,
+        _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
+        _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_epi32,
+        _mm256_min_epi32, _mm256_mul_ps, _mm256_packus_epi16, _mm256_packus_epi32, _mm256_set1_epi32, _mm256_set1_ps,
+        _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps,
+        _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps, _mm256_testz_si256,
+    },
+    f32::consts::LN_2,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
@@ -173,7 +176,7 @@ fn moments<const N: usize, const NORMAL: bool>(
     }
 }
 
-/// `math::ln` of finite positive numbers, to the same bits.
+/// `math::short_ln` of finite positive numbers, to the same bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {
@@ -191,7 +194,7 @@ fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {
         let e = if NORMAL { exponent } else { _mm256_add_ps(exponent, _mm256_and_ps(small, _mm256_set1_ps(-23.0))) };
         (_mm256_sub_ps(_mm256_castsi256_ps(digits), _mm256_set1_ps(1.0)), e)
     });
-    let [first, rest @ ..] = LN;
+    let [first, rest @ ..] = SHORT_LN;
     let mut p = [_mm256_set1_ps(first); N];
     for c in rest {
         for (p, (f, _)) in p.iter_mut().zip(parts) {
@@ -199,11 +202,7 @@ fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {
         }
     }
     for (log, (f, e)) in p.iter_mut().zip(parts) {
-        let square = _mm256_mul_ps(f, f);
-        let [upper, lower] = LN_2.map(|part| _mm256_mul_ps(e, _mm256_set1_ps(part)));
-        let tail = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(*log, f), square), lower);
-        let tail = _mm256_sub_ps(tail, _mm256_mul_ps(_mm256_set1_ps(0.5), square));
-        *log = _mm256_add_ps(_mm256_add_ps(f, tail), upper);
+        *log = _mm256_add_ps(_mm256_mul_ps(*log, f), _mm256_mul_ps(e, _mm256_set1_ps(LN_2)));
     }
     p
 }

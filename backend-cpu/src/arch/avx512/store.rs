@@ -3,17 +3,20 @@
 use super::{Avx512, bins, vectors};
 use crate::arch::{
     Limits, Pass, Results, Values,
-    loops::math::{LN, LN_2, SQRT_HALF},
+    loops::math::{SHORT_LN, SQRT_HALF},
 };
-use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, _CMP_GE_OQ, _MM_HINT_ET0, _MM_HINT_T0, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO,
-    _mm_prefetch, _mm256_mask_storeu_epi16, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
-    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cmplt_epu32_mask, _mm512_getexp_ps, _mm512_getmant_ps,
-    _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask, _mm512_mask_mov_ps, _mm512_mask_mul_ps, _mm512_mask_sub_epi32,
-    _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_min_epu32, _mm512_mul_ps,
-    _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512, _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_testn_epi32_mask,
+use core::{
+    arch::x86_64::{
+        __m512, __m512i, __mmask16, _CMP_GE_OQ, _MM_HINT_ET0, _MM_HINT_T0, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO,
+        _mm_prefetch, _mm256_mask_storeu_epi16, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+        _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cmplt_epu32_mask, _mm512_getexp_ps, _mm512_getmant_ps,
+        _mm512_mask_add_ps, _mm512_mask_cmplt_epu32_mask, _mm512_mask_mul_ps, _mm512_mask_sub_epi32,
+        _mm512_mask_testn_epi32_mask, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_min_epu32, _mm512_mul_ps,
+        _mm512_or_si512, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
+        _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
+        _mm512_storeu_si512, _mm512_sub_ps, _mm512_ternarylogic_epi32, _mm512_test_epi32_mask,
+    },
+    f32::consts::LN_2,
 };
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
@@ -214,22 +217,21 @@ fn sum(counts: __m512i) -> u32 {
 }
 
 /// Adds numbers and their logarithms to sums, one vector after the other. Several are worked on side by side: a polynomial
-/// is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
+/// is a chain of which each link waits for the one before. Zeros have no logarithm.
 #[target_feature(enable = "avx512f")]
 fn moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512; 4]) {
-    let logs = ln(vectors.map(|(_, magnitude)| {
-        let zero = _mm512_testn_epi32_mask(magnitude, magnitude);
-        _mm512_mask_mov_ps(_mm512_castsi512_ps(magnitude), zero, _mm512_set1_ps(1.0))
-    }));
-    for ((u, _), log) in vectors.into_iter().zip(logs) {
-        let terms = [u, _mm512_mul_ps(u, u), log, _mm512_mul_ps(log, log)];
-        for (lane, term) in lanes.iter_mut().zip(terms) {
-            *lane = _mm512_add_ps(*lane, term);
-        }
+    let logs = ln(vectors.map(|(_, magnitude)| _mm512_castsi512_ps(magnitude)));
+    let [sum, squares, sum_ln, squares_ln] = lanes;
+    for ((u, magnitude), log) in vectors.into_iter().zip(logs) {
+        let live = _mm512_test_epi32_mask(magnitude, magnitude);
+        *sum = _mm512_add_ps(*sum, u);
+        *squares = _mm512_add_ps(*squares, _mm512_mul_ps(u, u));
+        *sum_ln = _mm512_mask_add_ps(*sum_ln, live, *sum_ln, log);
+        *squares_ln = _mm512_mask_add_ps(*squares_ln, live, *squares_ln, _mm512_mul_ps(log, log));
     }
 }
 
-/// `math::ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
+/// `math::short_ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
 #[target_feature(enable = "avx512f")]
 fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
     let parts = x.map(|x| {
@@ -241,7 +243,7 @@ fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
         let e = _mm512_mask_add_ps(exponent, large, exponent, _mm512_set1_ps(1.0));
         (_mm512_sub_ps(digits, _mm512_set1_ps(1.0)), e)
     });
-    let [first, rest @ ..] = LN;
+    let [first, rest @ ..] = SHORT_LN;
     let mut p = [_mm512_set1_ps(first); N];
     for c in rest {
         for (p, (f, _)) in p.iter_mut().zip(parts) {
@@ -249,11 +251,7 @@ fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
         }
     }
     for (log, (f, e)) in p.iter_mut().zip(parts) {
-        let square = _mm512_mul_ps(f, f);
-        let [upper, lower] = LN_2.map(|part| _mm512_mul_ps(e, _mm512_set1_ps(part)));
-        let tail = _mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(*log, f), square), lower);
-        let tail = _mm512_sub_ps(tail, _mm512_mul_ps(_mm512_set1_ps(0.5), square));
-        *log = _mm512_add_ps(_mm512_add_ps(f, tail), upper);
+        *log = _mm512_add_ps(_mm512_mul_ps(*log, f), _mm512_mul_ps(e, _mm512_set1_ps(LN_2)));
     }
     p
 }

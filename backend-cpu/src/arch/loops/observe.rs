@@ -84,7 +84,7 @@ kernels! {
                     // What does not count adds 0, and ln 1.
                     let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
                     let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
-                    let log = math::ln(size);
+                    let log = math::short_ln(size);
                     lanes[0][i] += u;
                     lanes[1][i] += u * u;
                     lanes[2][i] += log;
