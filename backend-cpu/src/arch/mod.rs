@@ -159,18 +159,9 @@ impl Isa {
         }
     }
 
-    /// Whether there are kernels for short rows of halves that meet so many columns.
+    /// Whether there are kernels for short rows of halves that meet so many columns: where lanes are widened as they are loaded.
     pub(crate) const fn converts_rows(self, columns: usize) -> bool {
-        let has = match self {
-            Self::Portable => false,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) | Self::Avx512(_) | Self::Amx(_) => true,
-            #[cfg(target_arch = "aarch64")]
-            Self::Neon(_) => false,
-            #[cfg(target_feature = "simd128")]
-            Self::Simd128(_) => false,
-        };
-        has && columns <= self.tile_columns()
+        self.widens_lanes() && columns <= self.tile_columns()
     }
 
     /// Sums of short rows of halves, whatever was in their place; whether there are kernels for them. Conversions pass through

@@ -162,16 +162,16 @@ fn tiles_stay_inside() {
             assert!(tile(Run { a, b, depth }).is_err(), "{isa}: {a}, {b}, {depth}");
         }
         if isa.converts_rows(columns) {
-            let rows = |halves: usize, depth: usize, near: usize| {
-                let (halves, run) = (vec![f16::ONE; halves], [Run { a: 0, b: 0, depth }]);
+            let rows = |[start, halves, depth, near]: [usize; 4]| {
+                let (halves, run) = (vec![f16::ONE; halves], [Run { a: start, b: 0, depth }]);
                 let rows = Rows { a: &halves, b: &b, b_step: columns, run, columns };
                 let (mut acc, mut near) = (vec![0.0; 2 * columns], vec![0.0; near]);
                 std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.rows(&rows, &mut acc, &mut near)))
             };
             let near = 5 * isa.tile_rows(columns);
-            assert!(rows(8, 4, near).is_ok());
-            for (halves, depth, near) in [(7, 4, near), (10, 5, near), (8, 4, 7)] {
-                assert!(rows(halves, depth, near).is_err(), "{isa}: {halves} halves, {depth} steps, room for {near}");
+            assert!(rows([0, 8, 4, near]).is_ok());
+            for sizes in [[0, 7, 4, near], [0, 10, 5, near], [0, 8, 4, 7], [1, 8, 4, near]] {
+                assert!(rows(sizes).is_err(), "{isa}: {sizes:?}");
             }
         }
     }

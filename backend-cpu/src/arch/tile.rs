@@ -67,7 +67,7 @@ pub struct Rows<'a> {
     pub b: &'a [f32],
     /// Elements between steps.
     pub b_step: usize,
-    /// One run of steps, as many as a row has elements.
+    /// One run of steps, as many as a row has elements, from the first on.
     pub run: [Run; 1],
     /// Columns, at most [`Shape::columns`].
     pub columns: usize,
@@ -84,7 +84,7 @@ impl Rows<'_> {
     /// If it would.
     #[cfg(target_arch = "x86_64")]
     pub fn tile(&self, shape: &Shape, acc: &[f32], near: &[f32]) -> Tile<'_> {
-        let ([Run { depth, .. }], rows) = (self.run, acc.len() / self.columns);
+        let ([Run { a: start, depth, .. }], rows) = (self.run, acc.len() / self.columns);
         let tile = Tile {
             a: &[],
             a_row: depth,
@@ -98,7 +98,7 @@ impl Rows<'_> {
             ahead: self.a,
         };
         assert!(self.columns <= shape.columns() && acc.len() == rows * self.columns && rows * depth == self.a.len());
-        assert!(tile.whole(shape.lanes) && shape.rows(self.columns) * depth <= near.len());
+        assert!(start == 0 && tile.whole(shape.lanes) && shape.rows(self.columns) * depth <= near.len());
         tile
     }
 }

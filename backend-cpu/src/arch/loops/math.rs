@@ -85,13 +85,8 @@ fn times_power(x: f32, biased: u32) -> f32 {
 pub fn ln(x: f32) -> f32 {
     let (m, e) = parts(x);
     let f = m - 1.0;
-    let [first, rest @ ..] = LN;
-    let mut p = first;
-    for c in rest {
-        p = p * f + c;
-    }
     let square = f * f;
-    let tail = p * f * square + e * LN_2[1] - 0.5 * square;
+    let tail = polynomial(LN, f) * f * square + e * LN_2[1] - 0.5 * square;
     f + tail + e * LN_2[0]
 }
 
@@ -100,12 +95,17 @@ pub fn ln(x: f32) -> f32 {
 pub fn short_ln(x: f32) -> f32 {
     let (m, e) = parts(x);
     let f = m - 1.0;
-    let [first, rest @ ..] = SHORT_LN;
-    let mut p = first;
-    for c in rest {
-        p = p * f + c;
+    polynomial(SHORT_LN, f) * f + e * core::f32::consts::LN_2
+}
+
+/// A polynomial from its highest power, by Horner's rule.
+#[inline(always)]
+fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
+    let mut p = coefficients[0];
+    for c in &coefficients[1..] {
+        p = p * x + c;
     }
-    p * f + e * core::f32::consts::LN_2
+    p
 }
 
 /// x = m · 2^e with √½ ≤ m < √2.
