@@ -101,7 +101,9 @@ impl Cuda {
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let n = (rows * classes) as usize;
-        let (len, blocks) = self.dense(&kernels::CROSS_ENTROPY_VJP, n)?;
+        let of_two = x.logits.dtype() == DType::F16 && classes >= 8;
+        let kernel = if of_two { &kernels::CROSS_ENTROPY_VJP_OF_TWO } else { &kernels::CROSS_ENTROPY_VJP };
+        let (len, blocks) = self.dense(kernel, n)?;
         let [logits, labels, weights] = operands(p, x);
         let params = CrossEntropyVjpParams {
             dx: self.store(dx, n, blocks)?,
@@ -116,6 +118,6 @@ impl Cuda {
             ignored: ignored(p),
         };
         // SAFETY: all operands hold what the descriptor says.
-        unsafe { self.launch(&kernels::CROSS_ENTROPY_VJP, blocks, &params) }
+        unsafe { self.launch(kernel, blocks, &params) }
     }
 }

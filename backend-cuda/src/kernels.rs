@@ -188,6 +188,8 @@ pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "
 pub const FEW_CLASSES: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
     defines: &[("FEW_CLASSES", FEW_CLASSES)],
+    // Labels and sums of rows are waited for beside logits, and exponentials take their time.
+    blocks: 3,
     ..Module::new("cross_entropy", &[STORE, DENSE, SUMS, file!("cross_entropy.cu")])
 };
 /// Log-sum-exp of each row, and each block's share of the loss.
@@ -196,6 +198,9 @@ pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry
 pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_finish" };
 /// The gradient of the logits.
 pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp" };
+/// The same of halves where eight neighbours are of two rows at most.
+pub static CROSS_ENTROPY_VJP_OF_TWO: Kernel =
+    Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp_of_two" };
 
 const CTC_MODULE: Module = Module::new("ctc", &[STORE, SUMS, file!("ctc.cu")]);
 /// Log-sum-exp of each frame.
@@ -273,6 +278,7 @@ static SINGLE: &[&Kernel] = &[
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,
+    &CROSS_ENTROPY_VJP_OF_TWO,
     &CTC_ROWS,
     &CTC_SUMS,
     &CTC_GRADIENT,

@@ -31,13 +31,15 @@ struct Layout {
 struct ColumnsParams {
     x: u64,
     dy: u64,
-    means: u64,
+    saved: u64,
     inverses: u64,
     sums: u64,
     kinds: [u32; 2],
     shape: Layout,
     part: u32,
     lanes: u32,
+    eps: f32,
+    unused: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -134,6 +136,15 @@ impl Layout {
     }
 }
 
+/// What normalises by statistics that are there.
+struct Apply {
+    kernel: &'static Kernel,
+    /// Whether a thread keeps to its channels, of which it takes 1 / σ itself.
+    by_channel: bool,
+    len: u32,
+    blocks: [u32; 3],
+}
+
 /// How sums by channel are cut.
 struct Columns {
     lanes: u32,
@@ -195,7 +206,7 @@ impl Cuda {
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
         let ways = [&kernels::NORM_APPLY_BY_CHANNEL, &kernels::NORM_APPLY];
-        let (apply, len, dense) = self.apply(ways, &shape, &[x])?;
+        let apply = self.apply(ways, &shape, &[x])?;
         let x_at = x.holds(shape.len()).at();
         let saved = saved.holds(2 * total as usize).of(DType::F32);
         let numbers =
@@ -208,7 +219,7 @@ impl Cuda {
             scale: numbers(0),
             shift: numbers(1),
             kind: x.kind(),
-            len,
+            len: apply.len,
             shape,
             total,
             lanes,
@@ -224,13 +235,15 @@ impl Cuda {
         }
         let inverses = if p.is_given() {
             let inverses = self.room(row(total))?;
-            self.inverses(p, saved, inverses)?;
+            if !apply.by_channel {
+                self.inverses(p, saved, inverses)?;
+            }
             inverses
         } else {
             let columns = Columns::of(&shape, if shape.channels.is_multiple_of(8) { 8 } else { 1 });
             let inverses = self.room(row(total) + columns.bytes(shape.channels))?;
             let sums = inverses + row(total);
-            self.columns(&kernels::NORM_COLUMNS, &shape, &columns, [x, x], [0, 0], sums)?;
+            self.columns(&kernels::NORM_COLUMNS, p, &columns, [x, x], [0, 0], sums)?;
             let params = MomentsParams {
                 x: x_at,
                 sums,
@@ -248,43 +261,46 @@ impl Cuda {
             unsafe { self.launch(&kernels::NORM_MOMENTS, blocks, &params)? };
             inverses
         };
-        let params = params(self.store(y, shape.len(), dense)?, inverses, 1);
+        let params = params(self.store(y, shape.len(), apply.blocks)?, inverses, 1);
         // SAFETY: all operands hold what the descriptor says.
-        unsafe { self.launch(apply, dense, &params) }
+        unsafe { self.launch(apply.kernel, apply.blocks, &params) }
     }
 
-    /// The kernel that normalises by statistics that are there, by channel or any: with length and blocks.
+    /// The kernel that normalises by statistics that are there.
     fn apply(
         &self, [by_channel, any]: [&'static Kernel; 2], shape: &Layout, operands: &[&Memory],
-    ) -> Result<(&'static Kernel, u32, [u32; 3]), Error> {
+    ) -> Result<Apply, Error> {
         let in_eights = shape.groups == 0 && shape.channels.is_multiple_of(8);
         if in_eights && operands.iter().all(|memory| memory.dtype() == DType::F16) {
             let (len, [blocks, ..]) = self.dense(by_channel, shape.len())?;
             // So many blocks take a multiple of the channels at a time: one takes a power of two of elements.
             let unit = shape.channels >> shape.channels.trailing_zeros().min((8 * THREADS).trailing_zeros());
             if unit != 0 && blocks >= unit {
-                return Ok((by_channel, len, [blocks / unit * unit, 1, 1]));
+                let blocks = [blocks / unit * unit, 1, 1];
+                return Ok(Apply { kernel: by_channel, by_channel: true, len, blocks });
             }
         }
         let (len, blocks) = self.dense(any, shape.len())?;
-        Ok((any, len, blocks))
+        Ok(Apply { kernel: any, by_channel: false, len, blocks })
     }
 
     /// Sums by channel, of parts of the pixels.
     fn columns(
-        &self, kernel: &'static Kernel, shape: &Layout, columns: &Columns, [x, dy]: [&Memory; 2],
-        [means, inverses]: [u64; 2], sums: u64,
+        &self, kernel: &'static Kernel, p: &Norm, columns: &Columns, [x, dy]: [&Memory; 2],
+        [saved, inverses]: [u64; 2], sums: u64,
     ) -> Result<(), Error> {
         let params = ColumnsParams {
             x: x.at(),
             dy: dy.at(),
-            means,
+            saved,
             inverses,
             sums,
             kinds: [x.kind(), dy.kind()],
-            shape: *shape,
+            shape: Layout::of(p),
             part: columns.part,
             lanes: columns.lanes,
+            eps: p.eps(),
+            unused: 0,
         };
         // SAFETY: the callers have looked that x and dy hold the shape, and made room for the sums.
         unsafe { self.launch(kernel, columns.blocks, &params) }
@@ -296,7 +312,7 @@ impl Cuda {
     ) -> Result<(), Error> {
         let (shape, total) = (Layout::of(p), p.groups());
         let ways = [&kernels::NORM_VJP_APPLY_BY_CHANNEL, &kernels::NORM_VJP_APPLY];
-        let (apply, len, dense) = self.apply(ways, &shape, &[x.x, dy])?;
+        let apply = self.apply(ways, &shape, &[x.x, dy])?;
         let channels = shape.channels;
         let saved = x.saved.holds(2 * total as usize).of(DType::F32);
         let scale = x.weight.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
@@ -311,7 +327,7 @@ impl Cuda {
             scale,
             means,
             kinds: [x.kind(), dy.kind()],
-            len,
+            len: apply.len,
             shape,
             total,
             lanes,
@@ -324,12 +340,12 @@ impl Cuda {
         let inverses = self.room(row(total) + 4 * row(channels) + columns.bytes(channels))?;
         let numbers = [0, 1, 2, 3].map(|i| inverses + row(total) + i * row(channels));
         let [shifts, scales, plain, weighted] = numbers;
-        if !fused || affine.is_some() {
+        if !apply.by_channel && (!fused || affine.is_some()) {
             self.inverses(p, saved, inverses)?;
         }
         if affine.is_some() || !(fused || p.is_given()) {
             let sums = weighted + row(channels);
-            self.columns(&kernels::NORM_VJP_COLUMNS, &shape, &columns, [x, dy], [saved, inverses], sums)?;
+            self.columns(&kernels::NORM_VJP_COLUMNS, p, &columns, [x, dy], [saved, inverses], sums)?;
             let params = TotalsParams {
                 sums,
                 scale,
@@ -351,9 +367,9 @@ impl Cuda {
             unsafe { self.launch(&kernels::NORM_VJP_GROUPS, blocks, &params)? };
         } else {
             let means = if p.is_given() { [0, 0] } else { [plain, weighted] };
-            let params = params(self.store(dx, shape.len(), dense)?, inverses, means, 1);
+            let params = params(self.store(dx, shape.len(), apply.blocks)?, inverses, means, 1);
             // SAFETY: as above.
-            unsafe { self.launch(apply, dense, &params)? };
+            unsafe { self.launch(apply.kernel, apply.blocks, &params)? };
         }
         if let Some([scale, shift]) = affine {
             self.unary_at(Unary::Id, scales, DType::F32.code(), channels as usize, scale)?;

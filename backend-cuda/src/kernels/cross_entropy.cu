@@ -40,22 +40,34 @@ DEVICE void bring_rows(const CrossEntropyParams& p, u64 first, u32 len, u16* row
 }
 
 // Four at a time: sums of a few terms each lose less, and do not wait for each other.
+DEVICE float sum_of_exp(const u16* row, u32 classes, float most) {
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    u32 c = 0;
+#pragma unroll 1
+    for (; c + 4 <= classes; c += 4) {
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) sums[j] += expf(of_half(row[c + j]) - most);
+    }
+#pragma unroll
+    for (u32 j = 0; j < 3; j++) {
+        if (c + j < classes) sums[j] += expf(of_half(row[c + j]) - most);
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// Where a sum of exponentials as they are has room, which few rows lack, none needs the largest: a term that vanishes is
+// below the sum's last bit.
 DEVICE float log_sum_exp(const u16* row, u32 classes) {
-    float most = of_bits(0xFF800000u), sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 4
+    const float sum = sum_of_exp(row, classes, 0.0f);
+    if (sum > 1e-20f && sum < 1e20f) return logf(sum);
+    float most = of_bits(0xFF800000u);
+#pragma unroll 1
     for (u32 c = 0; c < classes; c++) {
         const float v = of_half(row[c]);
         most = v > most ? v : most;
     }
     // A NaN, which is no largest, is in the sum; so is ∞ − ∞.
-#pragma unroll 1
-    for (u32 c = 0; c < classes; c += 4) {
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            if (c + j < classes) sums[j] += expf(of_half(row[c + j]) - most);
-        }
-    }
-    return most + logf((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    return most + logf(sum_of_exp(row, classes, most));
 }
 
 // The same by `lanes` threads, of a row in memory.
@@ -97,11 +109,14 @@ DEVICE void add_row(const CrossEntropyParams& p, u64 number, float lse, const Sc
     sums[0] += (double)weight * error, sums[1] += weight, sums[2] += 1;
 }
 
+// From the last rows on, which who wrote the logits left in the second cache: the first are in it for the gradient.
 KERNEL(cross_entropy, CrossEntropyParams) {
     SHARED Words4 rows[THREADS * FEW_CLASSES / 8];
     const u32 together = THREADS / p.lanes, t = thread_index(), lane = t % p.lanes;
     double sums[3] = {0, 0, 0};
-    for (u64 start = (u64)block_x() * together; start < p.rows; start += (u64)blocks_x() * together) {
+    const u32 tiles = (u32)(((u64)p.rows + together - 1) / together);
+    for (u32 tile = block_x(); tile < tiles; tile += blocks_x()) {
+        const u64 start = (u64)(tiles - 1 - tile) * together;
         const u64 number = start + t / p.lanes;
         const bool live = number < p.rows;
         if (p.lanes == 1) {
@@ -153,51 +168,71 @@ struct CrossEntropyVjpParams {
 
 struct CrossEntropyGradient {
     const CrossEntropyVjpParams& p;
-    // A row as its elements see it.
-    struct Row {
-        u32 label;
-        bool counts;
-        float factor, lse;
-    };
-    DEVICE_MEMBER Row row(u32 number) const {
-        Row r;
-        r.label = label_of(p.labels, p.label_type, number);
-        r.counts = !(p.ignores && r.label == p.ignored);
-        r.lse = p.out[2 + number];
-        // No class: NaN.
-        const float weight = r.label >= p.classes ? of_bits(0x7FC00000u) : p.weights != 0 ? p.weights[r.label] : 1.0f;
-        r.factor = *p.upstream * weight / p.out[1];
-        return r;
-    }
-    DEVICE_MEMBER float gradient(const Row& r, u32 c, float v) const {
-        return r.counts ? r.factor * (expf(v - r.lse) - (c == r.label ? 1.0f : 0.0f)) : 0.0f;
+    // The factor of rows whose weight is one.
+    const float plain;
+    DEVICE_MEMBER CrossEntropyGradient(const CrossEntropyVjpParams& p) : p(p), plain(*p.upstream / p.out[1]) {}
+    DEVICE_MEMBER bool counts(u32 label) const { return !(p.ignores && label == p.ignored); }
+    // No class: NaN.
+    DEVICE_MEMBER float factor(u32 label) const {
+        if (label >= p.classes) return of_bits(0x7FC00000u);
+        return p.weights != 0 ? *p.upstream * p.weights[label] / p.out[1] : plain;
     }
     DEVICE_MEMBER float one(u32 i) const {
-        return gradient(row(i / p.classes), i % p.classes, load(p.logits, p.type, i));
-    }
-    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
-        load8_once(p.logits, p.type, i, v);
-        u32 number = i / p.classes, c = i - number * p.classes;
-        Row r = row(number);
-        if (p.classes >= 8) {
-            // Elements of two rows at most, both of which are asked for before any is used.
-            const Row after = row(c + 7 < p.classes ? number : number + 1);
-#pragma unroll
-            for (u32 j = 0; j < 8; j++, c++) {
-                if (c == p.classes) r = after, c = 0;
-                v[j] = gradient(r, c, v[j]);
-            }
-            return;
-        }
-#pragma unroll
-        for (u32 j = 0; j < 8; j++) {
-            v[j] = gradient(r, c, v[j]);
-            if (++c == p.classes && j < 7) {
-                c = 0;
-                r = row(++number);
-            }
-        }
+        const u32 number = i / p.classes, label = label_of(p.labels, p.label_type, number);
+        if (!counts(label)) return 0.0f;
+        const float score = expf(load(p.logits, p.type, i) - p.out[2 + number]);
+        return factor(label) * (score - (i % p.classes == label ? 1.0f : 0.0f));
     }
 };
 
-KERNEL(cross_entropy_vjp, CrossEntropyVjpParams) { dense(p.dx, p.len, CrossEntropyGradient{p}); }
+// Halves of eight classes or more: eight neighbours are of two rows at most.
+struct CrossEntropyGradientOfTwo : CrossEntropyGradient {
+    static const u32 AHEAD = 2;
+    struct Operands {
+        Read<8, true> logits;
+        // Of the first row: its elements, and where its label lies among them.
+        u32 split, here;
+        u32 label, next_label;
+        float lse, next_lse;
+    };
+    struct Kept {
+        DEVICE_MEMBER Kept(const CrossEntropyVjpParams&, u32) {}
+    };
+    DEVICE_MEMBER CrossEntropyGradientOfTwo(const CrossEntropyVjpParams& p) : CrossEntropyGradient(p) {}
+    DEVICE_MEMBER Operands read(u32 i) const {
+        const u32 number = i / p.classes, c = i - number * p.classes, split = p.classes - c;
+        const u32 next = split < 8 ? number + 1 : number, label = label_of(p.labels, p.label_type, number);
+        return Operands{Read<8, true>::of(p.logits, p.type, i), split, label - c, label,
+                        label_of(p.labels, p.label_type, next), p.out[2 + number], p.out[2 + next]};
+    }
+    DEVICE_MEMBER void results(const Operands& read, const Kept&, float (&v)[8]) const {
+        const u32 split = read.split, there = read.next_label + split;
+        const float first = factor(read.label), second = factor(read.next_label);
+        // A bit for each element that is its row's label.
+        const u32 hits = (read.here < 8 && read.here < split ? 1u << read.here : 0) | (there < 8 ? 1u << there : 0);
+        read.logits.to(v);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            const float score = expf(v[j] - (j < split ? read.lse : read.next_lse));
+            v[j] = (j < split ? first : second) * (score - (hits & 1u << j ? 1.0f : 0.0f));
+        }
+        const bool live = counts(read.label), next_live = counts(read.next_label);
+        if (live && next_live) return;
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = (j < split ? live : next_live) ? v[j] : 0.0f;
+    }
+};
+
+KERNEL(cross_entropy_vjp, CrossEntropyVjpParams) {
+    dense(p.dx, p.len, Each<CrossEntropyGradient>{CrossEntropyGradient(p)});
+}
+
+KERNEL(cross_entropy_vjp_of_two, CrossEntropyVjpParams) {
+    const CrossEntropyGradientOfTwo f(p);
+    Epilogue e = begin(p.dx);
+    Seen seen = {};
+    eights_ahead(p.dx, e, seen, p.len, f);
+    const u32 left = p.len / 8 * 8 + thread_index();
+    if (block_x() == 0 && left < p.len) put(p.dx, e, seen, left, f.one(left));
+    end(p.dx, e, seen);
+}

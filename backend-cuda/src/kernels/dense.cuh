@@ -24,6 +24,32 @@ DEVICE void dense(const Store& s, u32 len, const F& f) {
     end(s, e, seen);
 }
 
+// All whole groups of eight where operands are read apart from results: those of `F::AHEAD` groups are always under way, the
+// next asked for where the last were used. `F::Kept` is what a thread keeps for all its groups, of which the first begins at
+// an index.
+template <class F>
+DEVICE void eights_ahead(const Store& s, const Epilogue& e, Seen& seen, u32 len, const F& f) {
+    const u32 step = blocks_x() * THREADS, groups = len / 8, first = block_x() * THREADS + thread_index();
+    const typename F::Kept kept(f.p, first * 8);
+    typename F::Operands read[F::AHEAD];
+#pragma unroll
+    for (u32 k = 0; k < F::AHEAD; k++) {
+        if (first < groups && k * step < groups - first) read[k] = f.read((first + k * step) * 8);
+    }
+    for (u32 group = first; group < groups; group += F::AHEAD * step) {
+        const u32 rest = groups - group;
+#pragma unroll
+        for (u32 k = 0; k < F::AHEAD; k++) {
+            if (k * step >= rest) continue;
+            float v[8];
+            f.results(read[k], kept, v);
+            if ((k + F::AHEAD) * step < rest) read[k] = f.read((group + (k + F::AHEAD) * step) * 8);
+            put8(s, e, seen, (u64)(group + k * step) * 8, v);
+        }
+        if (rest <= F::AHEAD * step) break;
+    }
+}
+
 // For operators that have no better way: eight times one.
 template <class F>
 struct Each : F {
@@ -57,3 +83,26 @@ DEVICE void load_some(const void* x, u32 type, u64 i, float (&v)[8]) { load8(x, 
 // The same of what nobody reads again soon.
 DEVICE void load_some_once(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
 DEVICE void load_some_once(const void* x, u32 type, u64 i, float (&v)[8]) { load8_once(x, type, i, v); }
+
+// An element and its neighbours as they were read. Halves are unpacked where they are used, so that registers hold more of
+// them on their way: where two blocks of 256 threads are all that fit a multiprocessor, 16 bytes of each leave an H100's
+// memory half idle.
+template <int N, bool halves>
+struct Read {
+    float x[N];
+    static DEVICE_MEMBER Read of(const void* from, u32 type, u64 i) {
+        Read read;
+        load_some_once(from, type, i, read.x);
+        return read;
+    }
+    DEVICE_MEMBER void to(float (&v)[N]) const {
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = x[j];
+    }
+};
+template <>
+struct Read<8, true> {
+    Words4 words;
+    static DEVICE_MEMBER Read of(const void* from, u32, u64 i) { return Read{load_once((const u16*)from + i)}; }
+    DEVICE_MEMBER void to(float (&v)[8]) const { unpack(words, v); }
+};

@@ -132,11 +132,12 @@ KERNEL(norm_apply, NormParams) { dense(p.y, p.len, InRows<Applied>{{p}}); }
 struct AppliedByChannel {
     static const u32 AHEAD = 4;
     typedef Read<8, true> Operands;
-    struct Channels {
+    struct Kept {
         float means[8], inverses[8], scale[8], shift[8];
-        DEVICE_MEMBER Channels(const NormParams& p, u32 channel) {
+        DEVICE_MEMBER Kept(const NormParams& p, u32 first) {
+            const u32 channel = first % p.shape.channels;
             load8(p.saved, TYPE_F32, channel, means);
-            load8(p.inverses, TYPE_F32, channel, inverses);
+            inverses_of(p.saved + p.shape.channels, p.eps, channel, inverses);
             if (p.scale == 0) return;
             load8(p.scale, TYPE_F32, channel, scale);
             load8(p.shift, TYPE_F32, channel, shift);
@@ -144,7 +145,7 @@ struct AppliedByChannel {
     };
     const NormParams& p;
     DEVICE_MEMBER Operands read(u32 i) const { return Operands::of(p.x, p.type, i); }
-    DEVICE_MEMBER void results(const Operands& read, const Channels& c, float (&v)[8]) const {
+    DEVICE_MEMBER void results(const Operands& read, const Kept& c, float (&v)[8]) const {
         read.to(v);
 #pragma unroll
         for (u32 j = 0; j < 8; j++) {

@@ -1,28 +1,5 @@
 // What normalisations share: which numbers belong to which group, and sums by channel.
 
-// An element and its neighbours as they were read. Halves are unpacked where they are used, so that registers hold more of
-// them on their way: two blocks of 256 threads are all that fit a multiprocessor here, and with 16 bytes of each an H100's
-// memory was half idle.
-template <int N, bool halves>
-struct Read {
-    float x[N];
-    static DEVICE_MEMBER Read of(const void* from, u32 type, u64 i) {
-        Read read;
-        load_some_once(from, type, i, read.x);
-        return read;
-    }
-    DEVICE_MEMBER void to(float (&v)[N]) const {
-#pragma unroll
-        for (int j = 0; j < N; j++) v[j] = x[j];
-    }
-};
-template <>
-struct Read<8, true> {
-    Words4 words;
-    static DEVICE_MEMBER Read of(const void* from, u32, u64 i) { return Read{load_once((const u16*)from + i)}; }
-    DEVICE_MEMBER void to(float (&v)[8]) const { unpack(words, v); }
-};
-
 struct Layout {
     u32 pixels, channels;
     // Pixels of an image, and groups of channels of each; no groups: each channel is one, over all pixels.
@@ -34,6 +11,14 @@ DEVICE u32 group_of(const Layout& s, u32 pixel, u32 channel) {
 }
 
 DEVICE float inverse_of(float variance, float eps) { return 1.0f / sqrtf(variance + eps); }
+
+// 1 / σ of a channel and its neighbours.
+template <int N>
+DEVICE void inverses_of(const float* variances, float eps, u32 channel, float (&inverses)[N]) {
+    load_some(variances, TYPE_F32, channel, inverses);
+#pragma unroll
+    for (int j = 0; j < N; j++) inverses[j] = inverse_of(inverses[j], eps);
+}
 
 // What an element's group and its neighbours' are normalised by.
 template <int N>
@@ -54,7 +39,8 @@ DEVICE void statistics(const Layout& s, const float* saved, const float* inverse
 struct ColumnsParams {
     const void* x;
     const void* dy;
-    const float* means;
+    // Means, then variances; of groups, what their elements are normalised by.
+    const float* saved;
     const float* inverses;
     // Two sums for each part and channel: [parts, 2, channels].
     double* sums;
@@ -64,34 +50,41 @@ struct ColumnsParams {
     u32 part;
     // Threads for one column of channels, a power of two.
     u32 lanes;
+    float eps;
+    u32 unused;
 };
 
 // Sums two terms of every element by channel. A block takes neighbouring columns, one or N channels wide, and a part of
-// the pixels. As many as are read at once are summed in f32, the rest in f64, and over threads in `all`, 2 N rows.
+// the pixels: the last part first, which who wrote x left in the second cache, so that the first is in it for who reads x
+// next. As many as are under way at once are summed in f32, the rest in f64, and over threads in `all`, 2 N rows.
 template <int N, class Terms>
 DEVICE void columns(const ColumnsParams& p, double (*all)[THREADS]) {
     const u32 t = thread_index(), together = THREADS / p.lanes, lane = t / together;
     const u32 column = block_x() * together + t % together, channels = p.shape.channels;
+    const u32 part = blocks_y() - 1 - block_y();
     double sums[2 * N];
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) sums[i] = 0;
     if (column * N < channels) {
         const Terms terms(p, column * N);
-        const u32 start = block_y() * p.part;
+        const u32 start = part * p.part;
         const u32 end = p.shape.pixels - start < p.part ? p.shape.pixels : start + p.part;
-        for (u32 pixel = start + lane; pixel < end; pixel += Terms::AHEAD * p.lanes) {
-            const u32 rest = end - pixel;
-            typename Terms::Operands read[Terms::AHEAD];
+        const u32 first = start + lane;
+        typename Terms::Operands read[Terms::AHEAD];
 #pragma unroll
-            for (u32 k = 0; k < Terms::AHEAD; k++) {
-                if (k * p.lanes < rest) read[k] = terms.read(pixel + k * p.lanes);
-            }
+        for (u32 k = 0; k < Terms::AHEAD; k++) {
+            if (first < end && k * p.lanes < end - first) read[k] = terms.read(first + k * p.lanes);
+        }
+        for (u32 pixel = first; pixel < end; pixel += Terms::AHEAD * p.lanes) {
+            const u32 rest = end - pixel;
             float few[2][N];
 #pragma unroll
             for (int i = 0; i < N; i++) few[0][i] = few[1][i] = 0.0f;
 #pragma unroll
             for (u32 k = 0; k < Terms::AHEAD; k++) {
-                if (k * p.lanes < rest) terms.add(pixel + k * p.lanes, read[k], few);
+                const u32 at = pixel + k * p.lanes, ahead = (k + Terms::AHEAD) * p.lanes;
+                if (k * p.lanes < rest) terms.add(at, read[k], few);
+                if (ahead < rest) read[k] = terms.read(pixel + ahead);
             }
 #pragma unroll
             for (int i = 0; i < N; i++) sums[i] += few[0][i], sums[N + i] += few[1][i];
@@ -108,7 +101,7 @@ DEVICE void columns(const ColumnsParams& p, double (*all)[THREADS]) {
         if (channel >= channels) continue;
         double sum = 0;
         for (u32 l = 0; l < p.lanes; l++) sum += all[which][l * together + mine];
-        p.sums[((u64)block_y() * 2 + which / N) * channels + channel] = sum;
+        p.sums[((u64)part * 2 + which / N) * channels + channel] = sum;
     }
 }
 
@@ -123,30 +116,12 @@ DEVICE void over_parts(const double* of_parts, u32 parts, u32 channels, u32 chan
 }
 
 // As `dense`, of halves by channel, whose number is a multiple of eight and divides what all blocks take at a time: a thread
-// meets the same eight channels again and again, and keeps what belongs to them. Operands of some are asked for before the
-// first are used.
+// meets the same eight channels again and again, and keeps what belongs to them.
 template <class F>
 DEVICE void dense_by_channel(const Store& s, u32 len, const F& f) {
     Epilogue e = begin(s);
     Seen seen = {};
-    const u32 step = blocks_x() * THREADS, groups = len / 8, first = block_x() * THREADS + thread_index();
-    const typename F::Channels channels(f.p, first * 8 % f.p.shape.channels);
-    for (u32 group = first; group < groups; group += F::AHEAD * step) {
-        const u32 rest = groups - group;
-        typename F::Operands read[F::AHEAD];
-#pragma unroll
-        for (u32 k = 0; k < F::AHEAD; k++) {
-            if (k * step < rest) read[k] = f.read((group + k * step) * 8);
-        }
-#pragma unroll
-        for (u32 k = 0; k < F::AHEAD; k++) {
-            if (k * step >= rest) continue;
-            float v[8];
-            f.results(read[k], channels, v);
-            put8(s, e, seen, (u64)(group + k * step) * 8, v);
-        }
-        if (rest <= F::AHEAD * step) break;
-    }
+    eights_ahead(s, e, seen, len, f);
     end(s, e, seen);
 }
 

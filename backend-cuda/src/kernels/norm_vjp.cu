@@ -13,8 +13,8 @@ struct Products {
     float means[N], inverses[N];
     DEVICE_MEMBER Products(const ColumnsParams& p, u32 channel) : p(p), channel(channel) {
         if (grouped) return;
-        load_some(p.means, TYPE_F32, channel, means);
-        load_some(p.inverses, TYPE_F32, channel, inverses);
+        load_some(p.saved, TYPE_F32, channel, means);
+        inverses_of(p.saved + p.shape.channels, p.eps, channel, inverses);
     }
     DEVICE_MEMBER Operands read(u32 pixel) const {
         const u32 at = pixel * p.shape.channels + channel;
@@ -27,7 +27,7 @@ struct Products {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const u32 group = grouped ? group_of(p.shape, pixel, channel + i) : 0;
-            const float mean = grouped ? p.means[group] : means[i], inverse = grouped ? p.inverses[group] : inverses[i];
+            const float mean = grouped ? p.saved[group] : means[i], inverse = grouped ? p.inverses[group] : inverses[i];
             sums[0][i] += dy[i], sums[1][i] += dy[i] * ((x[i] - mean) * inverse);
         }
     }
@@ -143,11 +143,12 @@ struct GradientByChannel {
     struct Operands {
         Read<8, true> x, dy;
     };
-    struct Channels {
+    struct Kept {
         float means[8], inverses[8], scale[8], plain[8], weighted[8];
-        DEVICE_MEMBER Channels(const NormVjpParams& p, u32 channel) {
+        DEVICE_MEMBER Kept(const NormVjpParams& p, u32 first) {
+            const u32 channel = first % p.shape.channels;
             load8(p.saved, TYPE_F32, channel, means);
-            load8(p.inverses, TYPE_F32, channel, inverses);
+            inverses_of(p.saved + p.shape.channels, p.eps, channel, inverses);
             if (p.scale != 0) load8(p.scale, TYPE_F32, channel, scale);
 #pragma unroll
             for (u32 j = 0; j < 8; j++) plain[j] = weighted[j] = 0.0f;
@@ -160,7 +161,7 @@ struct GradientByChannel {
     DEVICE_MEMBER Operands read(u32 i) const {
         return Operands{Read<8, true>::of(p.x, p.type, i), Read<8, true>::of(p.dy, p.dy_type, i)};
     }
-    DEVICE_MEMBER void results(const Operands& read, const Channels& c, float (&v)[8]) const {
+    DEVICE_MEMBER void results(const Operands& read, const Kept& c, float (&v)[8]) const {
         float x[8];
         read.dy.to(v);
         read.x.to(x);
