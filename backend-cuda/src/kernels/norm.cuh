@@ -55,36 +55,31 @@ struct ColumnsParams {
 };
 
 // Sums two terms of every element by channel. A block takes neighbouring columns, one or N channels wide, and a part of
-// the pixels: the last part first, which who wrote x left in the second cache, so that the first is in it for who reads x
-// next. As many as are under way at once are summed in f32, the rest in f64, and over threads in `all`, 2 N rows.
+// the pixels. As many as are read at once are summed in f32, the rest in f64, and over threads in `all`, 2 N rows.
 template <int N, class Terms>
 DEVICE void columns(const ColumnsParams& p, double (*all)[THREADS]) {
     const u32 t = thread_index(), together = THREADS / p.lanes, lane = t / together;
     const u32 column = block_x() * together + t % together, channels = p.shape.channels;
-    const u32 part = blocks_y() - 1 - block_y();
     double sums[2 * N];
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) sums[i] = 0;
     if (column * N < channels) {
         const Terms terms(p, column * N);
-        const u32 start = part * p.part;
+        const u32 start = block_y() * p.part;
         const u32 end = p.shape.pixels - start < p.part ? p.shape.pixels : start + p.part;
-        const u32 first = start + lane;
-        typename Terms::Operands read[Terms::AHEAD];
-#pragma unroll
-        for (u32 k = 0; k < Terms::AHEAD; k++) {
-            if (first < end && k * p.lanes < end - first) read[k] = terms.read(first + k * p.lanes);
-        }
-        for (u32 pixel = first; pixel < end; pixel += Terms::AHEAD * p.lanes) {
+        for (u32 pixel = start + lane; pixel < end; pixel += Terms::AHEAD * p.lanes) {
             const u32 rest = end - pixel;
+            typename Terms::Operands read[Terms::AHEAD];
+#pragma unroll
+            for (u32 k = 0; k < Terms::AHEAD; k++) {
+                if (k * p.lanes < rest) read[k] = terms.read(pixel + k * p.lanes);
+            }
             float few[2][N];
 #pragma unroll
             for (int i = 0; i < N; i++) few[0][i] = few[1][i] = 0.0f;
 #pragma unroll
             for (u32 k = 0; k < Terms::AHEAD; k++) {
-                const u32 at = pixel + k * p.lanes, ahead = (k + Terms::AHEAD) * p.lanes;
-                if (k * p.lanes < rest) terms.add(at, read[k], few);
-                if (ahead < rest) read[k] = terms.read(pixel + ahead);
+                if (k * p.lanes < rest) terms.add(pixel + k * p.lanes, read[k], few);
             }
 #pragma unroll
             for (int i = 0; i < N; i++) sums[i] += few[0][i], sums[N + i] += few[1][i];
@@ -101,7 +96,7 @@ DEVICE void columns(const ColumnsParams& p, double (*all)[THREADS]) {
         if (channel >= channels) continue;
         double sum = 0;
         for (u32 l = 0; l < p.lanes; l++) sum += all[which][l * together + mine];
-        p.sums[((u64)part * 2 + which / N) * channels + channel] = sum;
+        p.sums[((u64)block_y() * 2 + which / N) * channels + channel] = sum;
     }
 }
 
