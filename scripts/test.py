@@ -33,6 +33,8 @@ USUAL = {
     # The definitions against themselves; backends are measured against them with all inputs.
     ("gradscale-conformance", "conformance"): BRIEF,
     ("gradscale-conformance", "third_party"): BRIEF,
+    # Of the same inputs each time, a quarter.
+    ("gradscale-cli", "fuzz"): BRIEF,
 }
 # And if everything is.
 ALL = {("gradscale-engine-tests", "ranks"): {"GRADSCALE_STEPS": "100"}}
