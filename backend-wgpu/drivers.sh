@@ -15,7 +15,7 @@ export GRADSCALE_REQUIRE_DEVICE=1
 # Each set of operand types, functions and layouts is a shader of its own, and compiling shaders is what takes long: fewer
 # random inputs than on other devices, others each time.
 all= without=(--skip recorded --skip segnet)
-export GRADSCALE_CASTS=sparse GRADSCALE_INPUTS=8
+export GRADSCALE_CASTS=sparse GRADSCALE_INPUTS=16
 case "${1-}" in
 "") ;;
 --all)
