@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Elements of the weights that a tile meets before the next tile does: half or all of the first cache.
-const WEIGHTS: usize = 8192;
+pub const WEIGHTS: usize = 8192;
 /// Steps of the longest run: where longer ones are cut.
 const STEPS: usize = 128;
 

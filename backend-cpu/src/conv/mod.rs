@@ -15,6 +15,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod correlate;
+mod images;
 mod lines;
 mod weight;
 
@@ -24,6 +25,7 @@ use crate::{
     parallel::Cost,
 };
 use correlate::Correlation;
+use images::Images;
 use gradscale_core::{
     backend::Store,
     ops::{Conv2d, Gemm, Pass},
@@ -78,6 +80,11 @@ impl Shape {
     /// The row of x that output row `p` reads with kernel row `i`.
     fn row(&self, p: usize, i: usize) -> Option<usize> {
         (p * self.stride[0] + i * self.dilation[0]).checked_sub(self.pad[0]).filter(|&row| row < self.x[1])
+    }
+
+    /// The pixel of a row of x that output pixel `q` reads with kernel column `j`.
+    fn pixel(&self, q: usize, j: usize) -> Option<usize> {
+        (q * self.stride[1] + j * self.dilation[1]).checked_sub(self.pad[1]).filter(|&pixel| pixel < self.x[2])
     }
 
     /// The row of x that row `row` of y reads with kernel row `i`, where rows are those of all images.
@@ -143,6 +150,9 @@ impl Cpu {
             });
         }
         let weights = self.weights(&shape, pass, b, Packed::new);
+        if let Some(images) = Images::new(self, &shape, pass) {
+            return images.run(&shape, a, &weights[0], bias.as_deref(), y);
+        }
         self.rows_of(size, bias, cost, y, || {
             let mut window = correlation.window(self, a, &weights);
             move |row, sums: &mut [f32]| window.make(from(row), sums)
