@@ -98,9 +98,9 @@ impl<'a> Images<'a> {
             Pass::Data => shape.outs,
             Pass::Weight => return None,
         };
-        let image: usize = [shape.x, shape.y].map(|side| side[1..].iter().product::<usize>()).iter().sum();
-        let small = (1..=TOGETHER).contains(&image) && shape.groups == 1;
-        if !small || depth < DEEP || shape.y[3] * shape.weights() < MANY {
+        let [from, to] = [shape.x, shape.y].map(|side| side[1..].iter().product::<usize>());
+        let (image, some) = (from + to, from != 0 && to != 0);
+        if !some || image > TOGETHER || shape.groups != 1 || depth < DEEP || shape.y[3] * shape.weights() < MANY {
             return None;
         }
         let (x, y) = (Side::new(shape.x, shape.stride[1]), Side::new(shape.y, 1));

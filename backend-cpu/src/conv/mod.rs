@@ -25,11 +25,11 @@ use crate::{
     parallel::Cost,
 };
 use correlate::Correlation;
-use images::Images;
 use gradscale_core::{
     backend::Store,
     ops::{Conv2d, Gemm, Pass},
 };
+use images::Images;
 
 /// The numbers of a convolution, as usize.
 #[derive(Clone, Copy)]
