@@ -1,7 +1,7 @@
 //! Training steps of four networks on made-up batches, as another process asks for them: for `scripts/performance.py`, which
 //! lets PyTorch take its steps between ours.
 //!
-//!     cargo run --release --example turns -- NETWORK SIZES THREADS METHOD ...
+//!     cargo run --release --example turns -- NETWORK SIZES THREADS METHOD ... [INSTRUCTIONS]
 //!
 //! NETWORK with its SIZES, separated by commas:
 //!
@@ -10,11 +10,11 @@
 //!   gru        texts, tokens of each, kinds of tokens, width, units, layers: a language model, AdamW, clipped to a norm of 1
 //!   decoder    texts, tokens of each, kinds of tokens, width, heads, layers: a transformer, AdamW, clipped to a norm of 1
 //!
-//! A line of JSON says that it is ready; then for each line of standard input, a method, one step is done, and a line of
+//! INSTRUCTIONS as `Isa` names them (AVX2), where not the best. A line of JSON says that it is ready; then for each line of standard input, a method, one step is done, and a line of
 //! JSON says what it took (`seconds`) and its `loss`.
 
 use gradscale::{
-    Cpu, CrossEntropy, Input, Method, Parameters, Trainer, Var,
+    Cpu, CrossEntropy, Input, Isa, Method, Parameters, Trainer, Var,
     core::stats::Detail,
     models::{Architecture, Decoder, DecoderSize, Scale, SegNet, Vision},
     nn::{Embedding, Gru, Linear, Module},
@@ -45,12 +45,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let threads = threads.parse()?;
+    let named = |word: &String| Isa::available().into_iter().find(|isa| isa.to_string() == *word);
+    let isa = methods.iter().find_map(named).unwrap_or_else(Isa::best);
     let batch = batch(network, &sizes)?;
     let mut trainers = Vec::new();
-    for method in methods {
+    for method in methods.iter().filter(|word| named(word).is_none()) {
         let mut parameters = Parameters::seeded(0);
         let (net, optimizer) = build(network, &sizes, &mut parameters)?;
-        let mut trainer = Trainer::new(Cpu::new(threads)?, parameters, optimizer, method.parse::<Method>()?)?;
+        let mut trainer = Trainer::new(Cpu::with_isa(threads, isa)?, parameters, optimizer, method.parse::<Method>()?)?;
         trainer.set_detail(Detail::Counts);
         trainers.push((method, net, trainer));
     }

@@ -21,7 +21,8 @@ Parts, each a file in DIRECTORY; what is there is not done again, unless --again
   growth      time and memory of steps over images, pixels, channels and threads: drawings and slopes
 
 All take an hour or so on a quiet machine of two cores, with --quick (less of each, and fewer turns) some minutes. --page
-writes the page alone.
+writes the page alone. With --avx2 both sides are held to AVX2, as on a processor that has nothing wider: with a DIRECTORY of
+its own, which becomes a section of its own.
 """
 import argparse
 import contextlib
@@ -46,6 +47,8 @@ os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"
 # What the peers need of Python.
 MODULES = ["jiwer", "matplotlib", "numpy", "PIL", "sacrebleu", "safetensors", "scipy", "threadpoolctl", "torch", "torchvision"]
 CORES = os.cpu_count() or 1
+# What holds the peers to AVX2, read when they are loaded.
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"}
 # Channels, images, rows, columns.
 SEGNET = [(16, 12, 90, 120), (16, 12, 180, 240), (64, 4, 90, 120), (64, 2, 180, 240)]
 # Texts, tokens of each, kinds of tokens, width, units or heads, layers.
@@ -95,10 +98,15 @@ def placed(threads):
         os.sched_setaffinity(0, before)
 
 
+def held():
+    """What ours is told to hold it to less than the machine has."""
+    return ["AVX2"] if os.environ.items() >= AVX2.items() else []
+
+
 def process(network, sizes, threads, variants, ours):
     """Ours or PyTorch's, ready to take steps."""
     command = [TARGET / PROFILE / "examples/turns"] if ours else [sys.executable, PEERS]
-    turns = Turns([*command, network, ",".join(map(str, sizes)), threads, *variants])
+    turns = Turns([*command, network, ",".join(map(str, sizes)), threads, *variants, *(held() if ours else [])])
     turns.ready = turns.read() or turns.ended()
     return turns
 
@@ -114,8 +122,9 @@ def stepped(network, sizes, threads, asked, variants):
 
 
 def processor():
-    """What the processor can, by Linux's names."""
-    return set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    """What the processor can, by Linux's names, as far as it may."""
+    found = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    return {name for name in found if not name.startswith(("avx512", "amx"))} if held() else found
 
 
 def steps(asked):
@@ -181,11 +190,12 @@ def rows(part, asked):
     many = part in ("gemm", "casts", "conv") or not asked.quick
     for threads in sorted({1, CORES} if many else {1}):
         peers.limit(threads)
-        with placed(threads), bench(program, words, threads) as ours:
+        with placed(threads), bench(program, words, threads, *held()) as ours:
             while line := ours.read():
                 if re.fullmatch(quick if asked.quick else usual, line["case"]):
                     sides = {"ours": lambda: ours.ask("ours")["seconds"]}
-                    if line["beside"]:
+                    # The crate takes the widest instructions that it finds.
+                    if line["beside"] and not ("crate" in line["beside"] and held()):
                         sides[line["beside"]] = lambda: ours.ask("beside")["seconds"]
                     if part == "elements":
                         sides["copy"] = lambda: ours.ask("copy")["seconds"]
@@ -236,7 +246,7 @@ def work(part, path, asked):
 
     build("--example", "turns")
     said = {"part": part, "commit": page.commit(), "machine": page.machine(), "instructions": widest(), "date": datetime.date.today().isoformat(),
-            "quick": asked.quick, "profile": PROFILE, "load": os.getloadavg()[0], "peers": peers.about(), "rows": []}
+            "quick": asked.quick, "profile": PROFILE, "held": bool(held()), "load": os.getloadavg()[0], "peers": peers.about(), "rows": []}
     for row in PARTS[part](asked):
         said["rows"].append(row)
         print(page.line(part, row), flush=True)
@@ -271,7 +281,10 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--avx2", action="store_true")
     asked = parser.parse_args()
+    if asked.avx2:
+        os.environ |= AVX2
     if not asked.page:
         with_peers()
         asked.results.mkdir(parents=True, exist_ok=True)

@@ -306,7 +306,7 @@ def growth(found):
 
 def title(found):
     """The machine by its name and its widest instructions: processors of one name differ in these."""
-    return f"{found['machine']}, {found['instructions']}"
+    return f"{found['machine']}, {'held to ' if found.get('held') else ''}{found['instructions']}"
 
 
 def measured(directory, parts):
