@@ -53,6 +53,8 @@ pub struct Packed<'a> {
 
 /// Rows that one thread packs at a time.
 pub const PACKED_ROWS: usize = 64;
+/// Columns that are read together where b is stored by them: a divisor of [`LANES`], and so of a panel's.
+const TURNED: usize = 8;
 
 impl<'a> Packed<'a> {
     /// Matrices of `rows` rows each, one below the other.
@@ -102,14 +104,20 @@ pub fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: us
         }
         return;
     }
-    // Stored by columns: read those in order.
-    let mut column = [0f32; PACKED_ROWS];
-    let column = &mut column[..out.len() / width];
-    out.fill(0.0);
-    for (c, from) in columns.enumerate() {
-        b.turned().row(cpu.isa(), from, k, column);
-        for (out, &v) in out.chunks_exact_mut(width).zip(column.iter()) {
-            out[c] = v;
+    // Stored by columns: read some of those in order, and write what they have side by side at once.
+    let mut some = [[0f32; PACKED_ROWS]; TURNED];
+    let rows = out.len() / width;
+    for first in (0..width).step_by(TURNED) {
+        for (c, column) in some.iter_mut().enumerate() {
+            let (column, from) = (&mut column[..rows], columns.start + first + c);
+            if from < columns.end {
+                b.turned().row(cpu.isa(), from, k, column);
+            } else {
+                column.fill(0.0);
+            }
+        }
+        for (k, out) in out.chunks_exact_mut(width).enumerate() {
+            out[first..first + TURNED].copy_from_slice(&some.each_ref().map(|column| column[k]));
         }
     }
 }
