@@ -11,11 +11,12 @@
 mod shared;
 
 use gradscale_core::{
-    backend::{Backend, DType, Launch},
+    backend::{Backend, DType, Data, Launch},
     cast::{Round, f16_from_f32},
     ops::{Conv2d, Pass},
+    stats::{Convention, Detail, Stats},
 };
-use gradscale_cpu::{Cpu, Isa};
+use gradscale_cpu::{Cpu, Isa, Memory};
 use half::f16;
 use shared::{Bits, halves, store, upload};
 
@@ -33,9 +34,21 @@ const CASES: [Case; 6] = [
     ([2, 7, 1, 128], 68, [5, 5], [1, 1], [2, 4], [1, 2]),
 ];
 
+fn described((x, outs, kernel, stride, pad, dilation): Case) -> Conv2d {
+    let p = Conv2d::padded(x, outs, kernel, pad).and_then(|p| p.stride(stride));
+    p.and_then(|p| p.dilation(dilation)).unwrap()
+}
+
 /// Integers from −2 to 2.
 fn integers(len: u32, seed: u32) -> Vec<f32> {
     (0..len).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 16) % 5).map(|v| v as f32 - 2.0).collect()
+}
+
+/// The same in f32.
+fn wide_operand(cpu: &Cpu, len: u32, seed: u32) -> Memory {
+    let mut memory = cpu.alloc(DType::F32, len as usize).unwrap();
+    cpu.write(Data::F32(&integers(len, seed)), &mut memory).unwrap();
+    memory
 }
 
 fn len(shape: [u32; 4]) -> u32 {
@@ -73,26 +86,30 @@ fn sums(p: &Conv2d, pass: Pass, a: &[f32], w: &[f32], bias: &[f32]) -> Vec<f32> 
 
 #[test]
 fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threads() {
-    for (x, outs, kernel, stride, pad, dilation) in CASES {
-        let p = Conv2d::padded(x, outs, kernel, pad).and_then(|p| p.stride(stride)).and_then(|p| p.dilation(dilation));
-        let p = p.unwrap();
+    for p in CASES.map(described) {
         for (pass, operand, result) in [(Pass::Forward, p.x(), p.y()), (Pass::Data, p.y(), p.x())] {
             let [a, w, bias] = [(len(operand), 1), (len(p.w()), 2), (result[3], 3)].map(|(len, i)| integers(len, i));
             let exact = sums(&p, pass, &a, &w, &bias);
             // From exponent 3 to 9, see `shared`.
             let stored = |v: &f32| f16_from_f32(v * 64.0, Round::NearestEven);
-            let wide: Vec<u32> = exact.iter().map(|v| (v * 64.0).to_bits()).collect();
+            let values: Vec<f32> = exact.iter().map(|v| v * 64.0).collect();
+            let wide: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
+            let mut row = Stats::new(Convention::FP16, 9, Detail::Full);
+            row.observe(&values);
             let narrow: Vec<u32> = exact.iter().map(|v| u32::from(stored(v).to_bits())).collect();
-            for cpu in Isa::available().into_iter().flat_map(|isa| [1, 2, 3, 8].map(|threads| (isa, threads))) {
-                let (isa, threads) = cpu;
+            for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [1, 2, 3, 8].map(|n| (isa, n))) {
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
-                let [a, w, bias] =
-                    [&a, &w, &bias].map(|v| upload(&cpu, &v.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>()));
+                let half = |v: &[f32]| upload(&cpu, &v.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>());
+                let [mut a, w, bias] = [&a, &w, &bias].map(|v| half(v));
+                if threads == 3 {
+                    a = wide_operand(&cpu, len(operand), 1);
+                }
                 for (dtype, want) in [(DType::F32, &wide), (DType::F16, &narrow)] {
-                    let (got, _) = store(&cpu, dtype, want.len(), |y| {
+                    let (got, seen) = store(&cpu, dtype, want.len(), |y| {
                         cpu.launch(Launch::Conv { p, pass, a: &a, b: &w, bias: Some(&bias), y }).unwrap()
                     });
-                    assert!(got == *want, "{pass:?} of {p:?} as {dtype:?}, {isa}, {threads} threads");
+                    let right = got == *want && (seen.counts(), seen.bins()) == (row.counts(), row.bins());
+                    assert!(right, "{pass:?} of {p:?} as {dtype:?}, {isa}, {threads} threads");
                 }
             }
         }
@@ -101,9 +118,7 @@ fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threa
 
 #[test]
 fn bits_and_rows_are_the_same_for_every_number_of_threads() {
-    for (x, outs, kernel, stride, pad, dilation) in CASES {
-        let p = Conv2d::padded(x, outs, kernel, pad).and_then(|p| p.stride(stride)).and_then(|p| p.dilation(dilation));
-        let p = p.unwrap();
+    for p in CASES.map(described) {
         for (pass, operand, result) in [(Pass::Forward, p.x(), p.y()), (Pass::Data, p.y(), p.x())] {
             let run = |threads: usize| -> Bits {
                 let cpu = Cpu::new(threads).unwrap();
