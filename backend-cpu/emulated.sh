@@ -96,7 +96,8 @@ on_arm() {
     local emulator="qemu-aarch64 -L /usr/aarch64-linux-gnu"
     # Nothing else runs these kernels, so the threads are looked at too.
     emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "$arm_cases" &&
-        timeout "$LIMIT" $emulator "$arm_threads" --quiet && echo "AArch64: the same bits for 1, 2, 3, 7 threads"
+        timeout "$LIMIT" $emulator "$arm_threads" --quiet && echo "AArch64: the same bits for 1, 2, 3, 7 threads" &&
+        timeout "$LIMIT" $emulator "$arm_images" --quiet && echo "AArch64: convolutions of small images and many channels"
 }
 
 jobs=()
@@ -120,6 +121,7 @@ else
         arm_units=$(program "$ARM" gradscale_cpu)
         arm_suite=$(program "$ARM" conformance)
         arm_threads=$(program "$ARM" threads)
+        arm_images=$(program "$ARM" images)
         jobs+=(on_arm)
     fi
 fi
