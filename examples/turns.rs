@@ -10,8 +10,9 @@
 //!   gru        texts, tokens of each, kinds of tokens, width, units, layers: a language model, AdamW, clipped to a norm of 1
 //!   decoder    texts, tokens of each, kinds of tokens, width, heads, layers: a transformer, AdamW, clipped to a norm of 1
 //!
-//! INSTRUCTIONS as `Isa` names them (AVX2), where not the best. A line of JSON says that it is ready; then for each line of standard input, a method, one step is done, and a line of
-//! JSON says what it took (`seconds`) and its `loss`.
+//! INSTRUCTIONS are those that `Isa` names (AVX2), where they shall not be the best of the machine. A line of JSON says that
+//! it is ready; then for each line of standard input, a method, one step is done, and a line of JSON says what it took
+//! (`seconds`) and its `loss`.
 
 use gradscale::{
     Cpu, CrossEntropy, Input, Isa, Method, Parameters, Trainer, Var,

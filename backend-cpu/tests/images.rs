@@ -44,10 +44,10 @@ fn integers(len: u32, seed: u32) -> Vec<f32> {
     (0..len).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 16) % 5).map(|v| v as f32 - 2.0).collect()
 }
 
-/// The same in f32.
-fn wide_operand(cpu: &Cpu, len: u32, seed: u32) -> Memory {
-    let mut memory = cpu.alloc(DType::F32, len as usize).unwrap();
-    cpu.write(Data::F32(&integers(len, seed)), &mut memory).unwrap();
+/// Memory that holds f32.
+fn full(cpu: &Cpu, values: &[f32]) -> Memory {
+    let mut memory = cpu.alloc(DType::F32, values.len()).unwrap();
+    cpu.write(Data::F32(values), &mut memory).unwrap();
     memory
 }
 
@@ -100,10 +100,8 @@ fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threa
             for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [1, 2, 3, 8].map(|n| (isa, n))) {
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
                 let half = |v: &[f32]| upload(&cpu, &v.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>());
-                let [mut a, w, bias] = [&a, &w, &bias].map(|v| half(v));
-                if threads == 3 {
-                    a = wide_operand(&cpu, len(operand), 1);
-                }
+                let a = if threads == 3 { full(&cpu, &a) } else { half(&a) };
+                let [w, bias] = [&w, &bias].map(|v| half(v));
                 for (dtype, want) in [(DType::F32, &wide), (DType::F16, &narrow)] {
                     let (got, seen) = store(&cpu, dtype, want.len(), |y| {
                         cpu.launch(Launch::Conv { p, pass, a: &a, b: &w, bias: Some(&bias), y }).unwrap()

@@ -109,9 +109,9 @@ impl<'a> Images<'a> {
             let [operand, result] = if forward { [x, y] } else { [y, x] };
             Tap { operand, result, count }
         };
-        let rows = |i: usize| (0..y.rows).filter_map(|p| Some(tap(shape.row(p, i)?, p, 1))).collect();
+        let rows = |i: usize| (0..y.rows).filter_map(|p| Some(tap(shape.place(0, p, i)?, p, 1))).collect();
         let column = |j: usize| {
-            let mut met = (0..y.pixels).filter_map(|q| Some((x.places[shape.pixel(q, j)?], q)));
+            let mut met = (0..y.pixels).filter_map(|q| Some((x.places[shape.place(1, q, j)?], q)));
             met.next().map_or(tap(0, 0, 0), |(x, y)| tap(x, y, 1 + met.count()))
         };
         let rows = (0..shape.kernel[0]).map(rows).collect();

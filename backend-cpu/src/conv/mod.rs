@@ -77,19 +77,15 @@ impl Shape {
         Cost::products(self.y.iter().product::<usize>() * self.weights())
     }
 
-    /// The row of x that output row `p` reads with kernel row `i`.
-    fn row(&self, p: usize, i: usize) -> Option<usize> {
-        (p * self.stride[0] + i * self.dilation[0]).checked_sub(self.pad[0]).filter(|&row| row < self.x[1])
-    }
-
-    /// The pixel of a row of x that output pixel `q` reads with kernel column `j`.
-    fn pixel(&self, q: usize, j: usize) -> Option<usize> {
-        (q * self.stride[1] + j * self.dilation[1]).checked_sub(self.pad[1]).filter(|&pixel| pixel < self.x[2])
+    /// The place in x along axis 0 (rows) or 1 (pixels of a row) that output `p` reads with tap `i`; `None` outside.
+    fn place(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
+        let at = (p * self.stride[axis] + i * self.dilation[axis]).checked_sub(self.pad[axis])?;
+        (at < self.x[1 + axis]).then_some(at)
     }
 
     /// The row of x that row `row` of y reads with kernel row `i`, where rows are those of all images.
     fn met(&self, row: usize, i: usize) -> Option<usize> {
-        Some(row / self.y[1] * self.x[1] + self.row(row % self.y[1], i)?)
+        Some(row / self.y[1] * self.x[1] + self.place(0, row % self.y[1], i)?)
     }
 
     /// The row of y that reads row `u` of x with kernel row `i`.
@@ -136,7 +132,8 @@ impl Cpu {
         let from = |row: usize| {
             let correlation = &correlation;
             (0..shape.kernel[0]).map(move |i| {
-                let at = if pass == Pass::Forward { shape.row(row % rows, i) } else { shape.row_of(row % rows, i) };
+                let at =
+                    if pass == Pass::Forward { shape.place(0, row % rows, i) } else { shape.row_of(row % rows, i) };
                 at.map(|at| row / rows * correlation.rows + at)
             })
         };

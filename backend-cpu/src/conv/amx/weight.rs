@@ -109,7 +109,7 @@ impl<'a> Operands<'a> {
         let [x, dy] = &self.finite;
         rows.clone().all(|row| {
             let (image, p) = (row / shape.y[1], row % shape.y[1]);
-            let mut met = (0..shape.kernel[0]).filter_map(|i| shape.row(p, i));
+            let mut met = (0..shape.kernel[0]).filter_map(|i| shape.place(0, p, i));
             dy[row] && met.all(|u| x[image * shape.x[1] + u])
         })
     }
@@ -145,7 +145,7 @@ impl<'a> Operands<'a> {
             runs.clear();
             for (at, row) in part.clone().enumerate() {
                 let (image, p) = (row / shape.y[1], row % shape.y[1]);
-                let Some(u) = shape.row(p, i) else { continue };
+                let Some(u) = shape.place(0, p, i) else { continue };
                 let convert = |_: usize, line: &mut [f32]| {
                     inputs.convert(cpu, image * shape.x[1] + u, line);
                     true
