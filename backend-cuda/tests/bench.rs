@@ -14,7 +14,7 @@ fn targets_are_in_the_readme() {
     let readme = include_str!("../README.md");
     for target in targets::all() {
         let row = format!("| {} | {} | {} |", target.line, target.beside, target.words());
-        assert!(readme.contains(&row), "`scripts/gpu_box/read.py --targets` writes README.md; without {row}");
+        assert!(readme.contains(&row), "`scripts/gpu_bundle/page.py --targets` writes README.md; without {row}");
     }
     let rows = |text: &str| text.lines().filter(|line| line.starts_with("| ") && line.contains(", goal ")).count();
     assert_eq!(rows(readme), targets::all().count(), "rows of no target");
