@@ -224,22 +224,22 @@ run_phase() { # name, time limit
 # Two commands of a machine that is there for 15 minutes, of which starting and copying take some two.
 print_plan() {
     local call used=0 i
-    local -A done=()
+    local -A planned=()
     for call in 560 200; do
         used=0
         echo "run.sh --within $call:"
         for i in "${!names[@]}"; do
             name=${names[i]}
-            [[ -z "${done[$name]-}" ]] && is_chosen "$name" || continue
-            is_measured "$name" && done[$name]=1 && continue
+            [[ -z "${planned[$name]-}" ]] && is_chosen "$name" || continue
+            is_measured "$name" && planned[$name]=1 && continue
             fits "${seconds[i]}" $((call - used - 10)) || continue
-            used=$((used + seconds[i])) done[$name]=1
+            used=$((used + seconds[i])) planned[$name]=1
             printf '  %-16s %4d s, ends after %d:%02d\n' "$name" "${seconds[i]}" $((used / 60)) $((used % 60))
         done
     done
     local left=()
     for name in "${names[@]}"; do
-        is_chosen "$name" && [[ -z "${done[$name]-}" ]] && left+=("$name")
+        is_chosen "$name" && [[ -z "${planned[$name]-}" ]] && left+=("$name")
     done
     echo "not covered: ${left[*]:-nothing}"
 }
