@@ -21,14 +21,14 @@ MARKS = ["<!-- targets: written by scripts/gpu_bundle/page.py --targets -->", "<
 NUMBER = re.compile(r"\s*([0-9.]+)")
 # Between the cells of a row, in one field of figures.csv.
 SEPARATOR = " | "
-# Ratios between a line of ours and a line of a peer that ran in another process.
+# Phases whose rows are ours, and those of peers that run in another process.
+OURS, THEIRS = ["bench-", "networks"], ["peers", "networks-torch"]
+# Ratios between them: the pattern of a line of ours, what of its name the peer has, the peer's ending, the ending of the ratio.
 PEERS = [
-    ("conv *: statistics on / off", ": with statistics / cuDNN", lambda name: name.removesuffix(": statistics on / off")),
-]
-STEP = "segnet step: scaling on / off"
-STEP_PEERS = [
-    ("segnet step: half with scaling / PyTorch AMP", "segnet step, PyTorch AMP"),
-    ("segnet step: half with scaling / PyTorch f32", "segnet step, PyTorch f32"),
+    ("conv *: statistics on / off", ": statistics on / off", "", ": with statistics / cuDNN"),
+    ("network * step: with scaling", " step: with scaling", ", PyTorch AMP", " step: with scaling / PyTorch AMP"),
+    ("segnet step: scaling on / off", ": scaling on / off", ", PyTorch AMP", ": half with scaling / PyTorch AMP"),
+    ("segnet step: scaling on / off", ": scaling on / off", ", PyTorch f32", ": half with scaling / PyTorch f32"),
 ]
 
 
@@ -87,27 +87,20 @@ def judged_rows(figures):
     for row in figures:
         values = cells(row)
         name = values.get("what", "")
-        if row["phase"] == "peers":
-            value = next((value for column, value in values.items() if column != "what"), "")
-            theirs[name] = (value, row)
-        elif row["phase"].startswith("bench-") and not row["table"]:
+        if row["phase"] in THEIRS:
+            theirs[name] = ([value for column, value in values.items() if column != "what"][0], row)
+        elif row["phase"].startswith(tuple(OURS)) and not row["table"]:
             ours[name] = (values.get("here", ""), row)
             if values.get("ratio"):
                 found.append((name, values["here"], values.get("beside it", ""), float(values["ratio"]), row))
-
-    def add(name, mine, peer):
-        # Two cards of one kind are compared; a card of another kind is not.
-        if mine in ours and peer in theirs and ours[mine][1]["card"] == theirs[peer][1]["card"]:
-            (own, row), (other, _) = ours[mine], theirs[peer]
-            if number(own) is not None and number(other):
-                found.append((name, own, other, number(own) / number(other), row))
-
-    for pattern, ending, peer in PEERS:
-        for name in ours:
-            if fnmatch.fnmatchcase(name, pattern):
-                add(peer(name) + ending, name, peer(name))
-    for name, peer in STEP_PEERS:
-        add(name, STEP, peer)
+    for pattern, ending, peer_ending, ratio_ending in PEERS:
+        for name, (here, row) in ours.items():
+            stem = name.removesuffix(ending)
+            there, peer = theirs.get(stem + peer_ending, ("", None))
+            # Two cards of one kind are compared; a card of another kind is not.
+            if fnmatch.fnmatchcase(name, pattern) and peer and peer["card"] == row["card"]:
+                if number(here) is not None and number(there):
+                    found.append((stem + ratio_ending, here, there, number(here) / number(there), row))
     return found
 
 

@@ -72,20 +72,34 @@ def split_row(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
+def is_rule(row):
+    """Whether a row of Markdown separates columns from what follows."""
+    return all(set(cell) <= set(":-") and cell for cell in row)
+
+
 def markdown_tables(text):
-    """The Markdown tables of an output: title, columns, rows. A title is the line above a table if it ends with a colon."""
-    found, rows, title = [], [], ""
+    """The Markdown tables of an output: title, columns, rows. A title is the line above a table if it ends with a colon.
+
+    Rows that other lines separate from their table continue it. Of rows with one name the last counts.
+    """
+    found, piece, title = [], [], ""
     for line in [*text.splitlines(), ""]:
         if line.startswith("|"):
-            rows.append(split_row(line))
+            piece.append(split_row(line))
             continue
-        if rows:
-            columns, body = rows[0], [row for row in rows[1:] if not all(set(cell) <= set(":-") for cell in row)]
-            found.append((title, columns, [(row + [""] * len(columns))[: len(columns)] for row in body if row[0]]))
-            rows, title = [], ""
+        if piece:
+            if len(piece) > 1 and is_rule(piece[1]):
+                found.append((title, piece[0], {}))
+                piece = piece[2:]
+            elif not found or len(piece[0]) != len(found[-1][1]):
+                found.append((title, piece[0], {}))
+                piece = piece[1:]
+            _, columns, rows = found[-1]
+            rows.update((row[0], (row + [""] * len(columns))[: len(columns)]) for row in piece if row[0])
+            piece, title = [], ""
         if line.strip():
             title = line.strip().removesuffix(":") if line.strip().endswith(":") else ""
-    return found
+    return [(title, columns, list(rows.values())) for title, columns, rows in found]
 
 
 def bench_lines(text):

@@ -274,6 +274,22 @@ class Bundle(unittest.TestCase):
         with (self.records / "figures.csv").open(newline="") as file:
             self.assertEqual([row["cells"] for row in csv.DictReader(file)], ["ResNet-50 | 50.0"])
 
+    def test_a_table_that_is_printed_row_by_row(self):
+        text = "| what | PyTorch |\n|---|---|\nnetwork a: 7 parameters\n| a eager | 1.0 images/s |\n| a | 1.0 images/s |\nlater\n| a | 2.0 images/s |\n"
+        rows = [["a eager", "1.0 images/s"], ["a", "2.0 images/s"]]
+        self.assertEqual(record.figures("networks-torch", text), [("", ["what", "PyTorch"], rows)])
+
+    def test_networks_beside_pytorch(self):
+        self.on_a_card()
+        table = "| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n| network dcgan step: with scaling | 30.0 images/s | | | | |"
+        self.program("cuda-bench", f"cat <<'END'\n{table}\nEND")
+        self.run_bundle("environment", "networks")
+        (self.out / "networks-torch.txt").write_text("| what | PyTorch | a step |\n|---|---|---|\n| network dcgan, PyTorch AMP | 20.0 images/s | 5 ms |\n")
+        (self.out / "phases.txt").open("a").write("networks-torch 0 9\n")
+        record.merge(self.records, self.out, TABLE)
+        judged = page.judged_rows(page.rows_of(self.records, "figures"))
+        self.assertEqual([row[:4] for row in judged], [("network dcgan step: with scaling / PyTorch AMP", "30.0 images/s", "20.0 images/s", 1.5)])
+
     def test_metrics_of_ncu(self):
         self.assertEqual(record.figures("ncu", NCU), [("", ["what", "here"], [["pool: Duration", "12.5 us"]])])
         self.assertEqual(record.figures("ncu", "no launch of pool was profiled\n"), [])
