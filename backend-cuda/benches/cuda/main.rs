@@ -3,13 +3,15 @@
 //! ```text
 //! cargo bench -p gradscale-cuda                    # everything, as a table
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
+//! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
 //! ```
 //!
 //! Random normal data: zeros are faster. Work is recorded and repeated, so that launches cost what they cost in a
 //! training; sides take turns; each figure is the median of 21 runs. Operands go round among sets that together exceed
-//! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken. cuDNN and PyTorch are asked by
+//! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken; at 1024³ to 8192³ each side is also
+//! measured alone, with its clock and power, since sides that take turns share heat. cuDNN and PyTorch are asked by
 //! `peers.py`, if PyTorch is installed.
 //!
 //! Targets are those of `targets.csv`. Of GPUs whose figures are known, `model.rs` says beside each line how long it should
@@ -18,10 +20,13 @@
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 
 mod blas;
+mod copies;
 mod elements;
 mod measure;
 mod model;
+mod odd;
 mod products;
+mod sensors;
 mod targets;
 mod training;
 
@@ -45,9 +50,10 @@ fn main() -> ExitCode {
         }
     };
     let mut bench = Bench::new(&device, words.clone(), small);
-    let result = elements::copy(&mut bench)
-        .and_then(|()| products::gemm(&mut bench))
+    let result = copies::copy(&mut bench)
+        .and_then(|()| products::gemm(&mut bench, true))
         .and_then(|()| products::conv(&mut bench))
+        .and_then(|()| odd::all(&mut bench))
         .and_then(|()| elements::all(&mut bench))
         .and_then(|()| training::step(&mut bench))
         .and_then(|()| warpgroups(&device, words, small));
@@ -81,7 +87,7 @@ fn warpgroups(device: &Cuda, words: Vec<String>, small: bool) -> Result<String, 
     }
     let device = Cuda::open(0)?.without_warpgroups();
     let mut bench = Bench::new(&device, words, small);
-    products::gemm(&mut bench)?;
+    products::gemm(&mut bench, false)?;
     products::conv(&mut bench)?;
     let wrong: Vec<_> =
         proven.iter().filter_map(|(name, proof)| Some(format!("{name}: {}", proof.as_ref().err()?))).collect();
