@@ -14,6 +14,8 @@ mod elements;
 mod measure;
 #[path = "../benches/cuda/model.rs"]
 mod model;
+#[path = "../benches/cuda/networks.rs"]
+mod networks;
 #[path = "../benches/cuda/odd.rs"]
 mod odd;
 #[path = "../benches/cuda/products.rs"]
@@ -29,6 +31,7 @@ use gradscale_core::backend::{Backend, DType, Data, DataMut};
 use gradscale_cuda::{Cuda, Memory};
 use measure::Bench;
 use model::{Product, Work, figures};
+use networks::{Built, Network, Row};
 
 /// README's table is that of the file.
 #[test]
@@ -51,6 +54,7 @@ fn a_line_finds_its_target() {
     assert_eq!(goal("gemm : statistics on / off"), None);
     assert_eq!(goal("gemm"), None);
     assert_eq!(goal("conv odd head 3×3 512→84 Data: with statistics / cuDNN"), Some(1.0));
+    assert_eq!(goal("network decoder: with scaling / PyTorch AMP"), Some(1.0));
     assert!(!targets::of("segnet: minutes of 16 000 iterations").expect("a target").at_least);
     let mut all = targets::all();
     assert!(all.all(
@@ -218,4 +222,52 @@ fn products_of_all_sizes_run() {
         odd::all(&mut bench).expect("it runs");
         assert_eq!(bench.table().lines().count(), 3);
     }
+}
+
+/// Every network trains, and a line has its speed.
+#[test]
+fn networks_train() {
+    let Some((emulated, device)) = emulated(80) else { return };
+    let mut bench = small(&device, &["networks"]);
+    networks::all(&mut bench, &|| emulated.open()).expect("all train");
+    let names = Network::ALL.map(|network| format!("network {} step: with scaling", network.name()));
+    assert_eq!(rows(&bench), names);
+}
+
+/// A word that names a network measures that one alone; a file of other sizes is refused.
+#[test]
+fn networks_are_those_of_the_file() {
+    let Some((emulated, device)) = emulated(80) else { return };
+    let mut bench = small(&device, &["networks", "biglstm"]);
+    networks::all(&mut bench, &|| emulated.open()).expect("it trains");
+    assert_eq!(rows(&bench), ["network biglstm step: with scaling"]);
+    let mut bench = small(&device, &["gemm"]);
+    networks::all(&mut bench, &|| emulated.open()).expect("nothing is asked for");
+    assert!(rows(&bench).is_empty());
+    let row = Row::new(Network::Decoder, true);
+    row.check(row.parameters).expect("the file's");
+    let error = row.check(row.parameters + 1).expect_err("another one").to_string();
+    assert!(error.contains(&format!("networks.csv has {} parameters", row.parameters)), "{error}");
+}
+
+/// Above so many parameters first values take so long to draw that only the bench itself counts them, before it measures.
+const MAX_COUNTED_HERE: usize = 50_000_000;
+
+/// What is trained is what the papers have, with as many parameters as in PyTorch, unless the file says why not.
+/// `networks.py --count` counts PyTorch's.
+#[test]
+fn networks_have_the_size_of_the_papers() {
+    let mut counted = 0;
+    for network in Network::ALL {
+        for small in [false, true] {
+            let row = Row::new(network, small);
+            assert_eq!(row.parameters == row.pytorch, row.why.is_empty(), "{row:?}");
+            if row.parameters < MAX_COUNTED_HERE {
+                let count = Built::new(network, &row, small).parameters.count();
+                row.check(count).unwrap_or_else(|error| panic!("{}: {error}", network.name()));
+                counted += 1;
+            }
+        }
+    }
+    assert_eq!(counted, 12);
 }

@@ -4,6 +4,7 @@
 //! cargo bench -p gradscale-cuda                    # everything, as a table
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
 //! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
+//! cargo bench -p gradscale-cuda -- networks        # training steps of eight networks; with names, of these alone
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
 //! ```
@@ -12,7 +13,7 @@
 //! training; sides take turns; each figure is the median of 21 runs. Operands go round among sets that together exceed
 //! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken; at 1024³ to 8192³ each side is also
 //! measured alone, with its clock and power, since sides that take turns share heat. cuDNN and PyTorch are asked by
-//! `peers.py`, if PyTorch is installed.
+//! `peers.py`, if PyTorch is installed, and the eight networks by `networks.py`.
 //!
 //! Targets are those of `targets.csv`. Of GPUs whose figures are known, `model.rs` says beside each line how long it should
 //! take, and which part of the device should be how busy.
@@ -24,6 +25,7 @@ mod copies;
 mod elements;
 mod measure;
 mod model;
+mod networks;
 mod odd;
 mod products;
 mod sensors;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         .and_then(|()| odd::all(&mut bench))
         .and_then(|()| elements::all(&mut bench))
         .and_then(|()| training::step(&mut bench))
+        .and_then(|()| networks::all(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| warpgroups(&device, words, small));
     let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
     text.push_str(&bench.table());
