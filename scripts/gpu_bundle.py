@@ -40,10 +40,12 @@ PROGRAMS = {
     "wgpu-bench": ("gradscale-wgpu", "wgpu", "bench"),
     "gradscale": ("gradscale-cli", "gradscale", "bin"),
 }
-# Python files of phases, beside run.sh. `python:` stands before their names in the table.
+# Files of phases that Python runs, beside run.sh. `python:` stands before their names in the table.
 SCRIPTS = {
-    "python:peers": ["backend-cuda/benches/cuda/peers.py"],
-    "python:networks": ["backend-cuda/benches/cuda/networks.py"],
+    "python:peers": ["backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/odd.csv"],
+    "python:networks": [
+        "backend-cuda/benches/cuda/networks.py", "backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/networks.csv",
+    ],
 }
 # What the phases of the Python package need beside its wheel, and where it is put.
 PYTHON_TESTS = [

@@ -63,6 +63,7 @@ PARTS = {
     "publishing": ["scripts/publish.sh", "--brief"],
     "GPU bundle": ["scripts/gpu_bundle/test.py"],
     "the page of speeds": ["scripts/performance_test.py"],
+    "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -97,6 +98,7 @@ PROVES = {
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
     "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
     "GPU bundle": "every phase runs whatever the others do; results and pages from whole and broken files",
+    "PyTorch beside the CUDA bench": "the networks and the unpooling of PyTorch that CUDA is compared with are the same ones",
     "the page of speeds": "goals that are met and missed, what people wrote stays, out of made-up results",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",

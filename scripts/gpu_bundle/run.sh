@@ -138,10 +138,17 @@ phase_networks_torch() {
     python_with_torch
     local device=()
     ((rehearsing)) && device=(--device cpu --small)
-    with_clocks python3 networks.py "${device[@]}"
+    with_clocks python3 networks.py "${device[@]}" --seconds 100
 }
 phase_bench_segnet() { with_clocks bin/cuda-bench "${small[@]}" segnet; }
-phase_peers() { python_with_torch && with_clocks python3 peers.py; }
+phase_peers() {
+    python_with_torch
+    with_clocks python3 peers.py copy conv odd segnet f32
+}
+phase_peers_compiled() {
+    python_with_torch
+    with_clocks python3 peers.py compiled --compile-seconds 100
+}
 phase_bench_products() { with_clocks bin/cuda-bench "${small[@]}" copy gemm conv; }
 phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm cross-entropy update; }
 phase_ncu() {

@@ -230,6 +230,15 @@ class Bundle(unittest.TestCase):
         self.assertEqual(text.split("## Beside the targets")[1].split("##")[0].count("gemm 2048³: statistics on / off"), 1)
         self.assertIn("Not measured: gemm *: with statistics / cuBLASLt and a pass for them; conv *", text)
 
+    def test_the_fastest_variant_of_a_peer_is_the_baseline(self):
+        self.on_a_card()
+        self.program("cuda-bench", f"cat <<'END'\n{BENCH_TABLE}END")
+        self.run_bundle("environment", "bench-segnet")
+        for name, speed in (("peers", "900.0"), ("peers-compiled", "600.0")):
+            (self.out / f"{name}.txt").write_text(PEERS.replace("900.0", speed))
+            (self.out / "phases.txt").open("a").write(f"{name} 0 9\n")
+        self.assertIn("PyTorch AMP | 990.0 images/s | 900.0 images/s | 1.100", self.page())
+
     def test_a_short_run_replaces_only_the_rows_that_it_measured(self):
         self.on_a_card()
         self.program("cuda-bench", f"cat <<'END'\n{BENCH}{BENCH_TABLE}END")
