@@ -34,7 +34,7 @@ pub use device::{Cpu, CpuError, Isa};
 #[cfg(feature = "cuda")]
 pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
-pub use exec::MemoryReport;
+pub use exec::{LaunchTime, MemoryReport};
 pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};

@@ -1,7 +1,7 @@
 //! The contract's methods.
 
 use crate::{Error, Memory, Recording, Table, Wgpu};
-use core::ops::Range;
+use core::{ops::Range, time::Duration};
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
     stats::Stats,
@@ -65,6 +65,11 @@ impl Backend for Wgpu {
 
     fn repeat(&self, step: &Recording) -> Done<Self> {
         self.again(step)
+    }
+
+    /// By two timestamps around each; `false` without them, and in browsers, where nothing can wait.
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+        self.time_each(times, work)
     }
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {

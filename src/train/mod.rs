@@ -24,6 +24,7 @@ mod repeat;
 mod seen;
 mod shard;
 mod step;
+mod times;
 mod update;
 mod wire;
 

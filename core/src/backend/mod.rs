@@ -21,6 +21,7 @@
 mod abi;
 mod buffer;
 mod control;
+mod cost;
 mod error;
 mod launch;
 mod operands;
@@ -30,6 +31,7 @@ mod wire;
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
 pub use control::{Control, Hyperparameter, Slot};
+pub use cost::Cost;
 pub use error::{Error, ErrorKind};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
@@ -37,7 +39,7 @@ pub use store::{CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
 pub use wire::{Invitation, Wire};
 
 use crate::stats::{FlushRule, Stats};
-use core::{future::Future, ops::Range};
+use core::{future::Future, ops::Range, time::Duration};
 
 /// Result of a call that only enqueues.
 pub type Done<B> = Result<(), <B as Backend>::Error>;
@@ -75,6 +77,12 @@ pub trait Backend: Sized {
     /// call; `None` where that is not known.
     fn scratch_peak(&self) -> Option<u64> {
         None
+    }
+
+    /// Bytes of device memory that operators keep between launches besides their operands: partial sums, lists. 0 where
+    /// they keep none, or where it is not known.
+    fn workspace(&self) -> u64 {
+        0
     }
 
     /// Memory with any content.
@@ -165,6 +173,17 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self>;
+
+    /// Runs `work` for each of `times`, with its number, and writes how long the device worked on it, by the device's own
+    /// clock. Each call enqueues operators only, and they give the same bits as without this. Waits. `false`: the device has
+    /// no clock, and nothing has run.
+    ///
+    /// # Errors
+    /// Those of `work`, and the device's.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 
     // Several ranks.
 
