@@ -10,8 +10,8 @@ pub(super) use answered::{best, logits, numbers, predict};
 use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
 use gradscale::{
-    Attempt, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
-    TorchModule, Trainer,
+    Attempt, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport,
+    StepOutcome, TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     parallel::{Measured, Route, Traffic},
@@ -207,6 +207,15 @@ pub trait Run {
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
+    /// Whether launches are timed from now on.
+    ///
+    /// # Errors
+    /// A device without a clock.
+    fn time_launches(&mut self, time: bool) -> Result<(), Failure>;
+
+    /// What they took since the last call.
+    fn launch_times(&mut self) -> Vec<LaunchTime>;
+
     /// Parameters that are as they were before the first step, or that only weight decay has made smaller since; none while
     /// there was no step.
     ///
@@ -378,6 +387,14 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn memory(&self) -> MemoryReport {
         self.trainer.memory()
+    }
+
+    fn time_launches(&mut self, time: bool) -> Result<(), Failure> {
+        Ok(self.trainer.time_launches(time)?)
+    }
+
+    fn launch_times(&mut self) -> Vec<LaunchTime> {
+        self.trainer.launch_times()
     }
 
     fn unchanged(&self) -> Result<Vec<String>, Failure> {
