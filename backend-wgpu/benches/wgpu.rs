@@ -22,6 +22,8 @@ use gradscale_wgpu::{Adapter, Memory, Table, Wgpu};
 use std::time::{Duration, Instant};
 
 const RUNS: usize = 20;
+/// Steps whose launches are timed.
+const TIMED: usize = 5;
 
 struct Bench {
     device: Wgpu,
@@ -156,8 +158,9 @@ impl Bench {
     }
 }
 
-/// Wall-clock time of a training step, recorded, with one wait at its end.
-fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
+/// Wall-clock time of a training step, recorded, with one wait at its end; or each of its launches, one by one, between two
+/// timestamps.
+fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, launches: bool) {
     let mut parameters = Parameters::seeded(4);
     let net = SegNet::new(&mut parameters.at("net"), 3, channels, 11);
     let method: Method = "gs".parse().unwrap();
@@ -166,7 +169,12 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
     let x: Vec<u8> = (0..pixels * 3).map(|i| (i * 7 % 251) as u8).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| (i / width % 11) as u8).collect();
     let mut times = Vec::new();
-    for _ in 0..9 {
+    for i in 0..9 + if launches { TIMED } else { 0 } {
+        if i >= 9
+            && let Err(error) = trainer.time_launches(true)
+        {
+            return println!("SKIPPED: {error}");
+        }
         let start = Instant::now();
         let batch = [Input::u8([images, height, width, 3], &x), Input::u8([images, height, width, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| {
@@ -176,10 +184,24 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
         trainer.step(gradients.unwrap()).unwrap();
         times.push(start.elapsed());
     }
-    // The first are eager and compile kernels.
+    // The first are eager and compile kernels; launches of the last are timed.
+    times.truncate(9);
     times.drain(..3);
     times.sort_unstable();
-    println!("SegNet step, {images}×{height}×{width}, {channels} channels: {:.1} ms", times[3].as_secs_f64() * 1e3);
+    let step = times[3].as_secs_f64() * 1e3;
+    println!("SegNet step, {images}×{height}×{width}, {channels} channels: {step:.1} ms");
+    let rows = trainer.launch_times();
+    if rows.is_empty() {
+        return;
+    }
+    let all: f64 = rows.iter().map(|row| row.seconds).sum::<f64>() * 1e3 / TIMED as f64;
+    println!("Its launches, one by one, means of {TIMED} steps: together {all:.3} ms.\n");
+    println!("| launch | count | ms | GB/s | GFLOP/s | share |\n|---|---|---|---|---|---|");
+    for row in rows {
+        let (count, ms) = (row.launches as f64 / TIMED as f64, row.seconds * 1e3 / TIMED as f64);
+        let (bytes, operations, share) = (row.gigabytes_per_second(), row.gigaflops(), 1e2 * row.share);
+        println!("| {} {} | {count} | {ms:.4} | {bytes:.2} | {operations:.2} | {share:.2} % |", row.name, row.shape);
+    }
 }
 
 fn main() {
@@ -191,6 +213,7 @@ fn main() {
     let device = Wgpu::open(&adapter, false).unwrap();
     println!("{}", adapter.name());
     let slow = adapter.is_software();
+    let small = std::env::args().any(|word| word == "--small");
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let bench = Bench { device, words };
     if bench.wants("gemm") {
@@ -203,8 +226,11 @@ fn main() {
     if bench.wants("conv") {
         bench.convolutions(if slow { [1, 24, 32, 16] } else { [12, 180, 240, 64] }, if slow { 16 } else { 64 });
     }
-    if bench.wants("segnet") {
-        let device = Wgpu::open(&adapter, false).unwrap();
-        segnet(device, if slow { [2, 32, 48] } else { [12, 360, 480] }, if slow { 8 } else { 64 });
+    let small = slow || small;
+    for (word, launches) in [("segnet", false), ("launches", true)] {
+        if bench.wants(word) {
+            let device = Wgpu::open(&adapter, false).unwrap();
+            segnet(device, if small { [2, 32, 48] } else { [12, 360, 480] }, if small { 8 } else { 64 }, launches);
+        }
     }
 }

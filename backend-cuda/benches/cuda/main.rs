@@ -5,6 +5,7 @@
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
 //! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
 //! cargo bench -p gradscale-cuda -- networks        # training steps of eight networks; with names, of these alone
+//! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
 //! ```
@@ -59,7 +60,10 @@ fn main() -> ExitCode {
         .and_then(|()| elements::all(&mut bench))
         .and_then(|()| training::step(&mut bench))
         .and_then(|()| networks::all(&mut bench, &|| Cuda::open(0)))
-        .and_then(|()| warpgroups(&device, words, small));
+        .and_then(|()| {
+            let launches = training::launches(&bench)?;
+            Ok(launches + &warpgroups(&device, words, small)?)
+        });
     let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
     text.push_str(&bench.table());
     text.push_str(result.as_deref().unwrap_or_default());
