@@ -109,16 +109,15 @@ class Scaled(Forward):
 
 
 class InF32(Forward):
-    """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU."""
+    """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU, and cuDNN's keep halves for a backward pass in
+    half, which would round gradients where no site sees it."""
 
     def on(self, module):
         """The same of another module."""
         return InF32(module)
 
     def __call__(self, *args, **kwargs):
-        if next(self.module.parameters()).device.type != "cpu":
-            return self.run(*args, **kwargs)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(next(self.module.parameters()).device.type, enabled=False):
             return self.run(*tree_map(_wide, args), **tree_map(_wide, kwargs))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import graph, ranks
+from . import fused, graph, ranks
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
@@ -67,6 +67,7 @@ class GradientScaling(Steps):
         return _gradscale.Sites(self.method) if self._sites is None else self._sites
 
     def _open(self, device):
+        self._device = device
         self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
         self._late = self.stores.late and not self.operands
         self._sites = _gradscale.Sites(self.method, late=self._late)
@@ -97,15 +98,18 @@ class GradientScaling(Steps):
 
     def store(self, name, calls, x, start, origin=None):
         """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
+        self.open(x.device)
         slot = self._slot(name, calls)
         if self._at_once[slot]:
-            exponent = self._decide(slot, x, start, origin)
-            self._at_once[slot] = bool(self._sites.at_once[slot])
-            self.stores.decided(slot, exponent)
+            self._decided(slot, self._decide(slot, x, start, origin))
+        self._note(slot)
+        return self.stores.store(x, start, slot), self.stores.exponent(slot)
+
+    def _note(self, slot):
+        """Remembers that a site stores in this step, and in which order."""
         if slot not in self._stored:
             self._stored.add(slot)
             self._order.append(slot)
-        return self.stores.store(x, start, slot), self.stores.exponent(slot)
 
     def _decide(self, slot, x, start, origin):
         """The exponent of a site that decides before it stores."""
@@ -123,6 +127,29 @@ class GradientScaling(Steps):
             choice = at = None
         return self._sites.decide(slot, choice, incoming, measured_at=at)
 
+    def _look(self, x, start):
+        """A row of `x`, which stands at the exponent `start`, from which a site can decide."""
+        return Host.observe(x, self.stores.number(start), MOMENTS) if self.operands else self.stores.look(x, start)
+
+    def _decide_at_once(self, slot, row, exponent):
+        """A site decides from a row of values that stand at that exponent."""
+        if not self.operands:
+            self._decided(slot, self._sites.decide(slot, row, exponent))
+            return
+        try:
+            choice, at = self._rule.decide(row), exponent
+        except _gradscale.NoDecision:
+            choice = at = None
+        self._decided(slot, self._sites.decide(slot, choice, exponent, measured_at=at))
+
+    def _decided(self, slot, exponent):
+        self._at_once[slot] = bool(self._sites.at_once[slot])
+        self.stores.decided(slot, exponent)
+
+    def call_fused(self, function, args, kwargs, places, starts, name, calls):
+        """Calls a kernel that has halves alone: see :func:`.fused.call`."""
+        return fused.call(self, function, args, kwargs, places, starts, name, calls)
+
     # What compiled graphs call
 
     def begin_compiled(self, gradient):
@@ -135,9 +162,20 @@ class GradientScaling(Steps):
         # Of several graphs in one pass, each knows its own calls alone.
         calls += name in self._called
         self._called.add(name)
-        start = 0 if start is None else start if isinstance(self.stores, Device) else int(start)
-        halves, exponent = self.store(name, calls, x, start)
+        halves, exponent = self.store(name, calls, x, self._number(start))
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
+
+    def fused_compiled(self, function, args, kwargs, places, starts, name, calls):
+        """As `call_fused`; exponents are tensors."""
+        calls += name in self._called
+        self._called.add(name)
+        starts = [self._number(start) for start in starts]
+        out, exponent = self.call_fused(function, args, kwargs, places, starts, name, calls)
+        return out, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
+
+    def _number(self, start):
+        """An exponent of a compiled graph as stores here want it."""
+        return 0 if start is None else start if isinstance(self.stores, Device) else int(start)
 
     # Passes
 
@@ -170,7 +208,12 @@ class GradientScaling(Steps):
             torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
 
     def open(self, device):
-        """Where gradients are."""
+        """Where gradients are: on one device, for all of a training."""
+        if self.stores is not None and device != self._device:
+            raise RuntimeError(
+                f"gradients are on {self._device} and on {device}: move the model to one device, or train one process for"
+                " each GPU (DistributedDataParallel)"
+            )
         if self._sites is None:
             self._open(device)
             if self._loaded is not None:
