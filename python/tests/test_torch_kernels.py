@@ -1,5 +1,6 @@
 """Operators that only GPUs have, by stand-ins on the CPU: with autograd's own nodes, and as particular about types as CUDA's."""
 
+import contextlib
 import copy
 import json
 
@@ -141,15 +142,23 @@ STAND_INS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def stand_ins():
+@contextlib.contextmanager
+def stand_ins_in_place():
     SEEN.clear()
     library = torch.library.Library("aten", "IMPL")
     for name, kernel in STAND_INS.items():
         # No kernel knows of autocast.
         library.impl(name, torch.autocast("cpu", enabled=False)(kernel), "CPU")
-    yield
-    library._destroy()
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+@pytest.fixture(autouse=True)
+def stand_ins():
+    with stand_ins_in_place():
+        yield
 
 
 class Flash(nn.Module):
@@ -217,10 +226,10 @@ class Steep(Flash):
         return super().attend(q, k * 2.0**10, v * 2.0**3)
 
 
-def test_an_overflow_in_the_kernel_repeats_the_batch():
+def overflow_repeats(device):
     """The exponent in force is far too high for the kernel's results, and not for what arrives."""
     torch.manual_seed(0)
-    model, x = halved(Steep()), torch.randn(2, 7, 16).half().float()
+    model, x = halved(Steep()).to(device), torch.randn(2, 7, 16).half().float().to(device)
     gs = attach(model, "gs:interval=100")
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     runs = []
@@ -248,6 +257,10 @@ def test_an_overflow_in_the_kernel_repeats_the_batch():
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+def test_an_overflow_in_the_kernel_repeats_the_batch():
+    overflow_repeats(torch.device("cpu"))
+
+
 def test_infinities_that_arrive_are_none_of_the_kernel():
     torch.manual_seed(0)
     model, x = Flash(), torch.randn(2, 7, 16)
@@ -256,6 +269,8 @@ def test_infinities_that_arrive_are_none_of_the_kernel():
     assert gs.update().stepped
     (model(x).sum() * torch.inf).backward()
     assert not gs.update().stepped and gs.outcome.problem in ("infinite", "nan") and gs.outcome.name == "head"
+    row = gs.sites.row(gs.sites.names.index("project>scaled_dot_product_attention"))
+    assert row.overflowed == 0 < row.infinite + row.nan
 
 
 def test_compiled_with_the_bits_of_eager():

@@ -196,7 +196,7 @@ def test_triton_has_the_same_bits():
     assert result.stdout.strip() == "the same", result.stderr[-2000:]
 
 
-@pytest.mark.parametrize("architecture", [75, 90])
+@pytest.mark.parametrize("architecture", [75, 80, 90])
 def test_triton_compiles(architecture, monkeypatch):
     """To machine code for GPUs that are not here, at one kernel for all sites."""
     triton = pytest.importorskip("triton", reason="triton is not installed")

@@ -43,6 +43,80 @@ def conv():
     )
 
 
+class Residual(nn.Module):
+    """ResNet's block: two convolutions, or three with a bottleneck."""
+
+    def __init__(self, inputs, width, stride, bottleneck):
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        sizes = [(1, 1), (3, stride), (1, 1)] if bottleneck else [(3, stride), (3, 1)]
+        layers, channels = [], inputs
+        for i, (size, step) in enumerate(sizes):
+            after = outputs if i == len(sizes) - 1 else width
+            layers += [nn.Conv2d(channels, after, size, step, size // 2, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            channels = after
+        self.body = nn.Sequential(*layers[:-1])
+        same = inputs == outputs and stride == 1
+        self.skip = nn.Identity() if same else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        return F.relu(self.body(x) + self.skip(x))
+
+
+def resnet(depths=(2, 2, 2, 2), width=64, bottleneck=False, classes=1000):
+    """ResNet-18; with ``(3, 4, 6, 3)`` and a bottleneck ResNet-50."""
+    layers, inputs = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], width
+    for level, depth in enumerate(depths):
+        for i in range(depth):
+            layers.append(Residual(inputs, width << level, 2 if level and i == 0 else 1, bottleneck))
+            inputs = (width << level) * (4 if bottleneck else 1)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+class Causal(nn.Module):
+    """GPT-2's block, with fused attention."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
+        x = x + self.out(y)
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """GPT-2 small, unless told smaller; weights of words are those of the head."""
+
+    def __init__(self, words=50257, context=1024, width=768, heads=12, depth=12):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Causal(width, heads) for _ in range(depth)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        return self.head(self.norm(self.blocks(self.words(x) + self.places(torch.arange(x.shape[1], device=x.device)))))
+
+
+class Recurrent(nn.Module):
+    """A language model of LSTMs."""
+
+    def __init__(self, words=1000, width=256, depth=2):
+        super().__init__()
+        self.words, self.lstm, self.head = nn.Embedding(words, width), nn.LSTM(width, width, depth), nn.Linear(width, words)
+
+    def forward(self, x):
+        return self.head(self.lstm(self.words(x).transpose(0, 1))[0].transpose(0, 1))
+
+
 NETWORKS = {"mlp": mlp, "conv": conv, "transformer": Transformer}
 
 

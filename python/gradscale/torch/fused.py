@@ -50,8 +50,7 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
     results in f32, and their exponent."""
     gradients = [args[place] for place in places]
     scaling.open(gradients[0].device)
-    # Its results are further values of the site, which what arrives does not tell.
-    slot = scaling._slot(name, max(calls, 2))
+    slot = scaling._slot(name, calls)
     stores = scaling.stores
     if scaling._at_once[slot]:
         scaling._decide_at_once(slot, *_probed(scaling, function, args, kwargs, places, starts))
