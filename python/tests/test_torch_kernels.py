@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 from gradscale.torch import GradientScaling, attach, fused, graph, stores  # noqa: E402
 from gradscale.torch.scaled import ScaledTensor  # noqa: E402
+from test_torch_modules import LAYERS  # noqa: E402
 from torch_models import error  # noqa: E402
 
 torch.set_num_threads(1)
@@ -478,6 +479,50 @@ class Node:
 )
 def test_operators_have_one_name(nodes, name):
     assert {graph.short(Node(node + "Backward0")) for node in nodes.split()} == {name}
+
+
+#: Modules whose sites differ between devices, and why.
+DIFFERENT = {
+    **dict.fromkeys(("RNN", "LSTM", "LSTM, both ways", "GRU"), "a stand-in for cuDNN is tested above"),
+    **dict.fromkeys(("LSTMCell", "GRUCell"), "a GPU has one operator, which rounds once; the CPU has ten"),
+    **dict.fromkeys(
+        ("scaled_dot_product_attention", "causal attention", "TransformerEncoderLayer", "TransformerDecoderLayer"),
+        "the kernel depends on the GPU, and there is none",
+    ),
+    "RMSNorm": "one operator on a GPU where weights are halves, which autocast does not make of them",
+}
+
+
+def names_on(device, name):
+    """Names of all sites that a module of halves can have, from the graph of its forward pass, without any data."""
+    make, shapes, integer, _, _ = LAYERS[name]
+    shapes = [[8 if d == "4n" else d for d in shape] for shape in shapes]
+    before = torch.get_default_dtype()
+    with torch._subclasses.FakeTensorMode(), torch.device(device):
+        try:
+            # Under autocast weights of batch norms are f32, those of products are halves.
+            torch.set_default_dtype(torch.float32 if name.startswith("BatchNorm") else torch.float16)
+            module = make(2)
+            torch.set_default_dtype(torch.float16)
+            inputs = [torch.randint(integer, shape) if integer else torch.randn(shape).requires_grad_() for shape in shapes]
+            out = module(*inputs)
+        finally:
+            torch.set_default_dtype(before)
+    labels = {id(p): label for label, p in module.named_parameters()}
+    names = graph.Names(lambda p: labels.get(id(p), "input"), lambda p: None)
+    names.look(out.grad_fn)
+    return {found for node, (found, _) in names._known.items() if node.name() not in graph.HANDS_ON}, {
+        node.name() for node in names._known
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name not in DIFFERENT])
+def test_modules_have_the_same_sites_on_a_gpu(name):
+    """PyTorch chooses operators by the device that tensors say they are on."""
+    (cpu, _), (cuda, nodes) = names_on("cpu", name), names_on("cuda", name)
+    assert cpu == cuda
+    if name == "BatchNorm2d" and torch.version.cuda:
+        assert "CudnnBatchNormBackward0" in nodes
 
 
 def old_names(gs):
