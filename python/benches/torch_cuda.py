@@ -1,16 +1,16 @@
 """Training steps on a GPU: milliseconds, peak memory and kernel launches of f32, TF32, AMP and gradscale, eager and compiled.
 
-    python benches/torch_cuda.py [--seconds 240] [--json FILE]         ResNet-50, batch 128; GPT-2 small, 8 x 1024 tokens
+    python benches/torch_cuda.py [--seconds 130] [--json FILE]         ResNet-50, batch 128; GPT-2 small, 8 x 1024 tokens
     python benches/torch_cuda.py --small --device cpu                  rehearses that in a minute, with tiny networks
 
 In each round every variant takes a few steps, one variant after the other, so that heat and clocks affect all of them alike. A
-table is printed after each round, line by line, of all rounds so far: the last complete one counts, whatever ends the program.
-With ``--json``, each line goes to a file as well.
+row of the table is printed as soon as a variant was measured, and again after each round, of all rounds so far: of rows with
+one name the last counts, whatever ends the program. What has to be compiled comes last, since that takes longest. With
+``--json``, each row goes to a file as well, or with ``-`` to standard output.
 """
 
 import argparse
 import contextlib
-import gc
 import json
 import pathlib
 import statistics
@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tests"), str(HERE / "tests")]
 
 import torch_models  # noqa: E402
 from gradscale.torch import attach  # noqa: E402
@@ -29,7 +30,7 @@ from gradscale.torch import attach  # noqa: E402
 VARIANTS = ("f32", "TF32", "AMP", "AMP, compiled", "gradscale", "gradscale, compiled")
 #: Steps before anything is measured: compiling, cuDNN's choice of algorithms, first exponents, the allocator.
 WARM_UP_STEPS = 4
-COLUMNS = "network | variant | ms | spread % | of AMP | peak GiB | launches | steps"
+COLUMNS = "network and variant | ms | spread % | of AMP | peak GiB | launches | steps"
 
 
 class Logits(nn.Module):
@@ -77,12 +78,13 @@ NETWORKS = {"ResNet-50": resnet50, "GPT-2 small": gpt2}
 class Training:
     """A variant of a training, which takes steps."""
 
-    def __init__(self, make, variant, device, small):
-        self.variant, self.device = variant, device
+    def __init__(self, network, variant, device, small):
+        self.network, self.variant, self.device = network, variant, device
+        self.name = f"{network}, {variant}"
         self.kind, _, self.compiled = variant.partition(", ")
         before = self.allocated()
         torch.manual_seed(0)
-        model, x, y = make(small)
+        model, x, y = NETWORKS[network](small)
         model, self.x, self.y = model.to(device), x.to(device), y.to(device)
         if x.dim() == 4:
             model = model.to(memory_format=torch.channels_last)
@@ -163,73 +165,65 @@ class Training:
 
 
 class Table:
-    """Lines of Markdown as they come, and of JSON."""
+    """Rows of Markdown as they come, and of JSON."""
 
     def __init__(self, path):
-        self.file = open(path, "a", encoding="utf-8") if path else None  # noqa: SIM115
-        self.head = f"| {COLUMNS} |\n|" + "---|" * len(COLUMNS.split(" | "))
+        self.file = sys.stdout if path == "-" else open(path, "a", encoding="utf-8") if path else None  # noqa: SIM115
+        print(f"| {COLUMNS} |\n|" + "---|" * len(COLUMNS.split(" | ")), flush=True)
 
-    def begin(self):
-        print(f"\n{self.head}", flush=True)
-
-    def line(self, **cells):
+    def row(self, training, amp):
+        """A variant, beside AMP's milliseconds, if there are any."""
+        median, times = statistics.median(training.times), training.times
+        cells = {
+            "name": training.name, "ms": round(median, 2),
+            "spread_percent": round(100 * (max(times) - min(times)) / median, 1),
+            "of_amp": None if amp is None else round(median / amp, 2),
+            "peak_gib": None if training.peak is None else round(training.peak, 2),
+            "launches": training.launches, "steps": training.taken,
+        }
         print("| " + " | ".join("-" if cell is None else str(cell) for cell in cells.values()) + " |", flush=True)
         if self.file:
-            self.file.write(json.dumps(cells, ensure_ascii=False) + "\n")
-            self.file.flush()
+            print(json.dumps(cells, ensure_ascii=False), file=self.file, flush=True)
 
 
-def digits(value, count):
-    return None if value is None else round(value, count)
-
-
-def report(table, network, trainings):
-    table.begin()
-    medians = {training.variant: statistics.median(training.times) for training in trainings}
-    for training in trainings:
-        median, times = medians[training.variant], training.times
-        table.line(
-            network=network, variant=training.variant, ms=digits(median, 2),
-            spread_percent=digits(100 * (max(times) - min(times)) / median, 1),
-            of_amp=digits(median / medians["AMP"], 2) if "AMP" in medians else None,
-            peak_gib=digits(training.peak, 2), launches=training.launches, steps=training.taken,
-        )
-
-
-def bench(table, network, args, until):
-    """Rounds of a network until all are done or the time is over."""
+def bench(table, args):
+    """Rounds of all variants until the time is over."""
     device = torch.device(args.device, 0) if args.device == "cuda" else torch.device(args.device)
-    trainings = []
-    for variant in args.variants:
+    until, trainings = time.perf_counter() + args.seconds, []
+
+    def row(training):
+        amp = next((t for t in trainings if (t.network, t.variant) == (training.network, "AMP")), None)
+        table.row(training, amp and statistics.median(amp.times))
+
+    wanted = [(network, variant) for variant in args.variants for network in args.networks]
+    for network, variant in sorted(wanted, key=lambda one: one[1].endswith("compiled")):
         if time.perf_counter() > until:
-            print(f"no time for {network}, {variant}", flush=True)
+            print(f"no time was left for {network}, {variant}", flush=True)
             continue
         try:
-            training = Training(NETWORKS[network], variant, device, args.small)
+            training = Training(network, variant, device, args.small)
             training.look()
             training.measure(args.steps)
         except Exception as error:  # the others are worth measuring
-            print(f"{network}, {variant}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+            print(f"{network}, {variant} failed: {type(error).__name__} {str(error).splitlines()[:1]}", flush=True)
             continue
         trainings.append(training)
-        print(f"{network}, {variant}: {training.times[0]:.2f} ms in the first round", flush=True)
-    for _ in range(args.rounds - 1):
-        if trainings:
-            report(table, network, trainings)
+        row(training)
+    for done in range(1, args.rounds):
         if time.perf_counter() > until:
-            print(f"the time of {network} is over", flush=True)
+            print(f"the time is over after {done} of {args.rounds} rounds", flush=True)
             return
         for training in trainings:
             training.measure(args.steps)
-    if trainings:
-        report(table, network, trainings)
+        for training in trainings:
+            row(training)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="tiny networks, for a rehearsal")
-    parser.add_argument("--seconds", type=float, default=240, help="time for all networks together, then no further round begins")
+    parser.add_argument("--seconds", type=float, default=130, help="after that no variant and no round begins")
     parser.add_argument("--rounds", type=int, help="6; 2 in a rehearsal")
     parser.add_argument("--steps", type=int, help="steps of a variant in a round: 5; 1 in a rehearsal")
     parser.add_argument("--json", help="file to which lines of the table are appended")
@@ -244,16 +238,7 @@ def main():
         torch.set_num_threads(1)
     else:
         print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}", flush=True)
-    table, start = Table(args.json), time.perf_counter()
-    for i, network in enumerate(args.networks):
-        # Each network has its share; what one leaves, the next may use.
-        until = start + args.seconds * (i + 1) / len(args.networks)
-        bench(table, network, args, until)
-        # Compiled graphs hold the weights of the network before.
-        torch._dynamo.reset()
-        gc.collect()
-        if args.device == "cuda":
-            torch.cuda.empty_cache()
+    bench(Table(args.json), args)
 
 
 if __name__ == "__main__":

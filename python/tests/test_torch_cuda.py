@@ -15,12 +15,10 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
-import test_torch_kernels  # noqa: E402
 import torch_models  # noqa: E402
 from gradscale.torch import GradScaler, GradientScaling, attach, ops  # noqa: E402
-from test_torch_ops import example, row  # noqa: E402
-from test_torch_steps import NoReads  # noqa: E402
-from torch_models import batches, cross_entropy, error, network  # noqa: E402
+from test_torch_modules import test_every_module as test_modules  # noqa: E402, F401
+from torch_models import NoReads, batches, cross_entropy, error, example, network, row  # noqa: E402
 
 #: Stores of so many elements: a part of a block, all of it, one more; none.
 SIZES = (0, 1, 2047, 2048, 2049)
@@ -75,7 +73,7 @@ def test_stores_have_the_bits_of_the_cpu(size, half, device):
         stores_alike(x, device, 0, 0, detail)
 
 
-def test_every_half_and_subnormals_of_f32(device):
+def test_stores_of_every_half_and_of_subnormals(device):
     halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
     # Bit patterns over all exponents, subnormals of f32 among them; and around each threshold.
     floats = (torch.arange(2**16, dtype=torch.int64) * 65537 % 2**32).to(torch.int32).view(torch.float32)
@@ -97,7 +95,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_any_layout(view, device):
+def test_stores_of_any_layout(view, device):
     x = VIEWS[view](example().to(device))
     control, rows = torch.tensor([[3], [2]], dtype=torch.int32, device=device), ops.new_rows(1, device)
     y = ops.store(x, rows, control, -1, 0)
@@ -112,7 +110,7 @@ def test_any_layout(view, device):
     assert gs.store("x", 1, x, 0)[0].stride() == told.stride()
 
 
-def test_many_elements(device):
+def test_stores_of_many_elements(device):
     """10^8 on a device, whose counters are of 64 bits and whose programs go around; a million on the CPU."""
     count = 10**8 if device.type == "cuda" else 10**6
     if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < 4 * 2**30:
@@ -130,7 +128,7 @@ def test_many_elements(device):
     assert seen.amax == one.amax and (seen.bins == times * one.bins.astype(np.uint32)).all()
 
 
-def test_factors_and_exponents(device):
+def test_stores_exponents(device):
     gs = GradientScaling(late=True)
     gs.open(device)
     x = example((4096,)).to(device)
@@ -193,19 +191,23 @@ def test_each_attention(backend, kind, shift, device):
 
 def fused_attention(device):
     """Flash attention's operators; on the CPU stand-ins for them."""
-    return test_torch_kernels.stand_ins_in_place() if device.type == "cpu" else contextlib.nullcontext()
+    if device.type != "cpu":
+        if torch.cuda.get_device_capability(device) < (8, 0):
+            pytest.skip("flash attention needs a GPU of compute capability 8.0")
+        return contextlib.nullcontext()
+    return pytest.importorskip("test_torch_kernels", reason="the CPU has flash attention by stand-ins alone").stand_ins_in_place()
 
 
 def test_an_overflow_inside_of_flash_attention_repeats(device):
     with fused_attention(device):
-        test_torch_kernels.overflow_repeats(device)
+        torch_models.overflow_repeats(device)
 
 
 def test_an_overflow_inside_of_flash_attention_skips_a_step(device):
     """Without repeats, and with rows that come late: the exponent falls, and training goes on."""
     with fused_attention(device):
         torch.manual_seed(0)
-        model, x = test_torch_kernels.Steep().to(device), torch.randn(2, 7, 16).to(device)
+        model, x = torch_models.Steep().to(device), torch.randn(2, 7, 16).to(device)
         gs = attach(model, "gs:interval=100", late=True)
         optimizer = torch.optim.SGD(model.parameters(), 0.0)
         gs.guard(optimizer)

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from gradscale.torch import GradientScaling, attach, fused, graph, stores  # noqa: E402
 from gradscale.torch.scaled import ScaledTensor  # noqa: E402
 from test_torch_modules import LAYERS  # noqa: E402
-from torch_models import error  # noqa: E402
+from torch_models import Flash, attention, error, halved, overflow_repeats, probabilities  # noqa: E402
 
 torch.set_num_threads(1)
 #: Types that a stand-in has seen, for tests that ask.
@@ -27,17 +27,6 @@ def halves_only(kernel, *tensors):
     SEEN.append((kernel, types))
     if len(types) > 1 or not types <= {torch.float16, torch.bfloat16}:
         raise RuntimeError(f"{kernel} takes halves, not {types}")
-
-
-def probabilities(q, k, causal, bias, scale):
-    scores = q @ k.transpose(-1, -2) * scale + bias
-    if causal:
-        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
-    return scores.softmax(-1)
-
-
-def attention(q, k, v, causal=False, bias=0.0, scale=None):
-    return probabilities(q, k, causal, bias, scale or q.shape[-1] ** -0.5) @ v
 
 
 def attention_backward(gradient, q, k, v, causal=False, bias=0.0, scale=None):
@@ -162,28 +151,6 @@ def stand_ins():
         yield
 
 
-class Flash(nn.Module):
-    def __init__(self, width=16, heads=2):
-        super().__init__()
-        self.heads, self.project, self.head = heads, nn.Linear(width, 3 * width), nn.Linear(width, 5)
-
-    def attend(self, q, k, v):
-        if q.dtype == torch.float64:
-            return attention(q, k, v, True)
-        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
-
-    def forward(self, x):
-        q, k, v = self.project(x).unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-2, -3)
-        return self.head(self.attend(q, k, v).transpose(-2, -3).flatten(-2))
-
-
-def halved(model):
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(p.half().float())
-    return model
-
-
 def against_f64(model, x, scale, late=None):
     """Errors of a model's gradients and of its input's, beside f64."""
     twin = copy.deepcopy(model).double()
@@ -220,46 +187,9 @@ def test_results_count_at_the_site_of_what_arrives():
     assert row.count == 4 * x.numel()  # the gradient of the output; of queries, keys and values
 
 
-class Steep(Flash):
-    """Keys so large that gradients of queries are 2^13 times what arrives."""
-
-    def attend(self, q, k, v):
-        return super().attend(q, k * 2.0**10, v * 2.0**3)
-
-
-def overflow_repeats(device):
-    """The exponent in force is far too high for the kernel's results, and not for what arrives."""
-    torch.manual_seed(0)
-    model, x = halved(Steep()).to(device), torch.randn(2, 7, 16).half().float().to(device)
-    gs = attach(model, "gs:interval=100")
-    optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    runs = []
-
-    def closure():
-        optimizer.zero_grad()
-        runs.append(0)
-        loss = (model(x) * scale).sum()
-        loss.backward()
-        return loss
-
-    name = "project>scaled_dot_product_attention"
-    for scale in (2.0**-20, 2.0**-20):
-        gs.step(closure, optimizer)
-    slot = gs.sites.names.index(name)
-    before, row = int(gs.sites.exponents[slot]), gs.sites.row(slot)
-    assert len(runs) == 2 and gs.repeats == 0
-    # Bits that are free above the results, and above what arrives, which is smaller.
-    scale *= 2.0 ** (row.room_above + 2)
-    gs.step(closure, optimizer)
-    assert gs.outcome.stepped and gs.repeats >= 1
-    blamed = gs.report().blamed
-    assert blamed[name]["overflow"] >= 1 and blamed[name]["infinite"] == blamed[name]["nan"] == 0
-    assert int(gs.sites.exponents[slot]) < before
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_an_overflow_in_the_kernel_repeats_the_batch():
-    overflow_repeats(torch.device("cpu"))
+@pytest.mark.parametrize("late", [False, True])
+def test_an_overflow_in_the_kernel_repeats_the_batch(late):
+    overflow_repeats(torch.device("cpu"), late)
 
 
 def test_infinities_that_arrive_are_none_of_the_kernel():

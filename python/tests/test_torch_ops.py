@@ -9,29 +9,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gradscale.torch import ops  # noqa: E402
+from torch_models import example, row  # noqa: E402
 
 torch.set_num_threads(1)
-
-
-def example(shape=(4, 3, 8, 8), seed=0):
-    """Values over 24 powers of ten; zeros, what is not finite, and both sides of where FP16 flushes, has subnormals and
-    overflows, also at 2^5."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(shape, generator=generator) * 10 ** torch.empty(shape).uniform_(-12, 12, generator=generator)
-    edges = torch.tensor([2.0**-25, 2.0**-14 - 2.0**-25, 65520.0])
-    edges = torch.cat([edges, edges.nextafter(torch.tensor(0.0)), edges.nextafter(torch.tensor(torch.inf))])
-    special = torch.cat([torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan]), edges, -32 * edges])
-    x.view(-1)[: special.numel()] = special
-    return x
 
 
 def board(exponents, details=None):
     details = [2] * len(exponents) if details is None else details
     return torch.tensor([exponents, details], dtype=torch.int32), ops.new_rows(len(exponents))
-
-
-def row(rows, site):
-    return gs.Stats._from_words(rows[site].cpu().numpy().view(np.uint32))
 
 
 @pytest.mark.parametrize("exponent", [-150, -20, 0, 3, 40, 300])
@@ -164,7 +149,7 @@ def test_decisions_from_rows_on_the_device():
 TRITON = """
 import torch
 from gradscale.torch import kernels, ops
-from test_torch_ops import example
+from torch_models import example
 
 for exponent, detail in ((-300, 2), (-150, 1), (0, 2), (40, 0), (300, 2)):
     parts = [example((3000,))] + [example((3000,))[:n] for n in (0, 1, 2047, 2048, 2049) if exponent == 0]
