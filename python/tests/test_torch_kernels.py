@@ -253,22 +253,26 @@ def test_the_bias_of_attention_stays_aligned():
 
 
 class Normed(nn.Module):
-    def __init__(self):
+    def __init__(self, kind):
         super().__init__()
+        self.kind = kind
         self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
 
     def forward(self, x):
         x, n = self.conv(x), self.norm
         if x.dtype == torch.float64:
             x = n(x)
+        elif self.kind == "update":  # where a model is exported
+            x = torch.ops.aten._batch_norm_with_update(x, n.weight, n.bias, n.running_mean, n.running_var, n.momentum, n.eps)[0]
         else:
             x = torch.cudnn_batch_norm(x, n.weight, n.bias, n.running_mean, n.running_var, True, n.momentum, n.eps)[0]
         return self.head(x.relu().mean((2, 3)))
 
 
-def test_cudnns_batch_norm():
+@pytest.mark.parametrize("kind", ["cudnn", "update"])
+def test_batch_norms_of_others(kind):
     torch.manual_seed(0)
-    gs, off = against_f64(halved(Normed()), torch.randn(4, 3, 6, 6).half().float(), 2.0**-30)
+    gs, off = against_f64(halved(Normed(kind)), torch.randn(4, 3, 6, 6).half().float(), 2.0**-30)
     assert off < 3e-3 and "norm/batch_norm>relu" in gs.sites.names
 
 
@@ -517,6 +521,10 @@ def test_capture_is_refused(monkeypatch):
     model(x).sum().backward()
     gs.update()
     monkeypatch.setattr(stores, "is_capturing", lambda device: True)
+    fresh = GradientScaling()
+    with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
+        fresh.open(torch.device("cpu"))
+    assert fresh.stores is None
     with pytest.raises(RuntimeError, match="CUDA graph is being captured, whose replays would decide no exponents"):
         model(x).sum().backward()
     with pytest.raises(RuntimeError, match="capture the forward pass alone"):

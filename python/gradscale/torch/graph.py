@@ -97,6 +97,8 @@ def renamed_state(state: dict) -> dict:
     if "sites" not in state:
         return state
     sites = json.loads(state["sites"]["sites"])
+    if all(renamed(name) == name for name in (*(site["name"] for site in sites), *state["blamed"])):
+        return state
     taken = {site["name"] for site in sites}
     for site in sites:
         name = renamed(site["name"])

@@ -11,7 +11,7 @@ from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
 from .steps import Steps
-from .stores import FULL, MOMENTS, Device, Host
+from .stores import FULL, MOMENTS, Device, Host, refuse_capture
 from .trace import Trace
 
 
@@ -67,6 +67,8 @@ class GradientScaling(Steps):
         return _gradscale.Sites(self.method) if self._sites is None else self._sites
 
     def _open(self, device):
+        # What is made now has to outlive a graph.
+        refuse_capture(device)
         self._device = device
         self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
         self._late = self.stores.late and not self.operands
