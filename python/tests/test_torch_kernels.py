@@ -176,6 +176,33 @@ def test_attention_in_half(shift, late):
     assert kernels.count("flash backward") >= 2  # looked at, then run
 
 
+class Uneven(Flash):
+    """The kernel's results are many times as large, or as small, as what arrives."""
+
+    def __init__(self, queries, keys, values):
+        super().__init__()
+        self.factors = queries, keys, values
+
+    def attend(self, *qkv):
+        return super().attend(*(x * factor for x, factor in zip(qkv, self.factors)))
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("factors", [(2.0**-12, 2.0**12, 2.0**8), (2.0**-6, 2.0**-6, 2.0**-9)])
+def test_the_first_step_knows_the_results(factors, late):
+    """Gradients of queries 2^20 times as large as what arrives would overflow; those 2^15 times as small would flush."""
+    torch.manual_seed(0)
+    model, x = halved(Uneven(*factors)), torch.randn(2, 7, 16).half().float()
+    twin = copy.deepcopy(model).double()
+    attach(model, late=late)
+    r = torch.randn(2, 7, 5)
+    ((model(x) * r).sum() * 2.0**-24).backward()
+    ((twin(x.double()) * r).sum() * 2.0**-24).backward()
+    for part in range(3):  # queries, keys, values
+        found, true = (m.project.weight.grad[16 * part : 16 * part + 16] for m in (model, twin))
+        assert error([found], [true]) < 1e-2, part
+
+
 def test_results_count_at_the_site_of_what_arrives():
     torch.manual_seed(0)
     model, x = halved(Flash()), torch.randn(2, 7, 16).half().float()
