@@ -38,7 +38,9 @@ pub use exec::{LaunchTime, MemoryReport};
 pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};
-pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers};
+pub use method::{
+    BASELINES, Baseline, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers,
+};
 pub use onnx::onnx_metadata;
 pub use ops::{AnchorTruth, CrossEntropy, MultiBox, RegionTruth};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
