@@ -48,5 +48,6 @@ pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
-    Attempt, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source, StepOutcome, Trainer,
+    Attempt, ExponentsAfter, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source,
+    StepOutcome, Trainer, UnusableLoss,
 };

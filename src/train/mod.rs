@@ -32,7 +32,7 @@ pub use compiled::Program;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use operands::{Operands, Source};
-pub use outcome::{Repeated, Skipped, StepOutcome};
+pub use outcome::{ExponentsAfter, Repeated, Skipped, StepOutcome, UnusableLoss};
 pub use prefetch::{Inputs, Prefetched};
 pub use repeat::Attempt;
 
