@@ -64,6 +64,7 @@ PARTS = {
     "GPU bundle": ["scripts/gpu_bundle/test.py"],
     "the page of speeds": ["scripts/performance_test.py"],
     "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
+    "paired statistics": ["scripts/paired_test.py"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
