@@ -15,6 +15,7 @@ use gradscale::{
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     parallel::{Measured, Route, Traffic},
+    sites::LossScaleWarning,
 };
 use joined::joined;
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,9 @@ pub trait Run {
     /// What rows hold at least, from the next step on.
     fn observe(&mut self, detail: Detail);
 
+    /// What is wrong with a dynamic loss scale after the last step.
+    fn warning(&self) -> Option<LossScaleWarning>;
+
     /// What is known of every cast site.
     fn sites(&self) -> Vec<SiteReport<'_>>;
 
@@ -224,16 +228,22 @@ pub trait Run {
     fn unchanged(&self) -> Result<Vec<String>, Failure>;
 }
 
+/// Relative change of perturbed weights, 2^-20: eight units in the last place of an f32, so that none rounds away.
+const PERTURBATION: f32 = 9.536_743_164_062_5e-7;
+
 /// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one, and
 /// parameters take the weights that it is opened with.
 pub(super) fn start<'a, T: Task + 'a>(
     opening: Opening<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
-    let Opening { device, threads, settings, method, seed, weights: file, parts, together } = opening;
+    let Opening { device, threads, settings, method, seed, weights: file, perturbed, parts, together } = opening;
     let cut = parts.map(|parts| Cut { parts, batch: settings.batch as u64 });
     let begin = move || {
         let (task, mut parameters, optimizer) = begin(settings, seed)?;
         weights::import(&mut parameters, file, |layer| task.module(layer))?;
+        if perturbed {
+            parameters.perturb(PERTURBATION, seed);
+        }
         Ok((task, parameters, optimizer))
     };
     device.open(threads, Start { begin, method, cut, together, kept: PhantomData })
@@ -354,6 +364,10 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn observe(&mut self, detail: Detail) {
         self.trainer.set_detail(detail);
+    }
+
+    fn warning(&self) -> Option<LossScaleWarning> {
+        self.trainer.loss_scale_warning()
     }
 
     fn sites(&self) -> Vec<SiteReport<'_>> {

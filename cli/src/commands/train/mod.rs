@@ -97,6 +97,9 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     let data = load(&plan, group)?;
     if group.rank() == 0 {
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        if let Some(warning) = plan.method()?.growth_warning(plan.iters()) {
+            output::warn(&Failure::at(format_args!("--method {}", plan.method), warning));
+        }
     }
     let mut run = plan.open(&*data, true, group)?;
     route(&*run, group)?;
@@ -275,6 +278,7 @@ impl Training<'_> {
         let sites = self.run.sites();
         let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
         drop(sites);
+        self.recorder.warned(iteration, self.run.warning());
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);
