@@ -74,7 +74,10 @@ fn a_scale_that_bad_batches_have_taken_down_is_warned_of() {
     let mut training = Training::new("dynamic");
     let mut exponent = 16;
     while exponent > -11 {
-        assert!(!matches!(training.trainer.loss_scale_warning(), Some(LossScaleWarning::Collapsed { .. })), "2^{exponent}");
+        assert!(
+            !matches!(training.trainer.loss_scale_warning(), Some(LossScaleWarning::Collapsed { .. })),
+            "2^{exponent}"
+        );
         training.step(f32::NAN);
         exponent -= 1;
     }
