@@ -59,6 +59,13 @@ impl<B: Backend> Executor<B> {
         &self.device
     }
 
+    /// Selects the engine of products by its name. Recordings of another engine are dropped.
+    pub fn select_product_engine(&mut self, name: &str) -> Result<(), B::Error> {
+        self.device.select_product_engine(name)?;
+        self.programs.forget();
+        Ok(())
+    }
+
     /// To join those of other ranks.
     pub const fn device_mut(&mut self) -> &mut B {
         &mut self.device

@@ -57,6 +57,17 @@ pub struct Caps<'a> {
     pub max_buffer: u64,
 }
 
+/// Answer of [`Backend::product_engine_availability`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineAvailability {
+    /// The device has the engine and can select it.
+    Available,
+    /// The user has pinned another engine, which stays selected.
+    Pinned,
+    /// The device lacks the engine.
+    Missing,
+}
+
 /// A device. Operators read half or f32, accumulate in f32 and write through a [`Store`].
 pub trait Backend: Sized {
     /// Device memory.
@@ -183,6 +194,29 @@ pub trait Backend: Sized {
     #[expect(unused_variables, reason = "its name is documentation")]
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Self::Error> {
         Ok(false)
+    }
+
+    // Engines of products.
+
+    /// Name of the engine that computes products, on a device that has several. They sum in different orders, so a
+    /// training keeps its engine: a checkpoint records this name. `None` where there is one engine only.
+    fn product_engine(&self) -> Option<&str> {
+        None
+    }
+
+    /// Reports if [`Backend::select_product_engine`] would select the engine of this name.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn product_engine_availability(&self, name: &str) -> EngineAvailability {
+        EngineAvailability::Missing
+    }
+
+    /// Selects the engine of products by its name, for later launches. Recordings made before keep theirs.
+    ///
+    /// # Errors
+    /// Unsupported, of an engine that is not [`EngineAvailability::Available`].
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn select_product_engine(&mut self, name: &str) -> Done<Self> {
+        Err(Self::Error::unsupported("select_product_engine"))
     }
 
     // Several ranks.
