@@ -1,5 +1,9 @@
 //! `cargo bench -p gradscale-wgpu [-- WORD…]`: device times by timestamps, the median of some runs, each beside its
-//! baseline in the same run: a plain copy of as many bytes, or the same product without statistics.
+//! baseline in the same run: a copy of as many bytes, or the same product without statistics. Of each product the kernel
+//! that it was given to is printed; `GRADSCALE_WGPU_PRODUCTS` pins it.
+//!
+//! There are two copies: the driver's (`vkCmdCopyBuffer`), which may use a copy engine, and a kernel's, which is the bound
+//! for kernels that read and write memory once.
 //!
 //! Sizes are those of a GPU, or of a software driver that computes 0.5 GFLOP/s; `GRADSCALE_ADAPTER` chooses another
 //! adapter than the first.
@@ -18,7 +22,7 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
-use gradscale_wgpu::{Adapter, Memory, Table, Wgpu};
+use gradscale_wgpu::{Adapter, Memory, ProductEngine, ProductLaunches, Table, Wgpu};
 use std::time::{Duration, Instant};
 
 const RUNS: usize = 20;
@@ -77,6 +81,16 @@ impl Bench {
         })
     }
 
+    /// The kernel that all products since `before` were given to.
+    fn kernel_since(&self, before: ProductLaunches) -> String {
+        let after = self.device.product_launches();
+        match (after.simt - before.simt, after.cooperative - before.cooperative) {
+            (0, 1..) => self.device.product_engine().to_string(),
+            (1.., 0) => ProductEngine::Simt.to_string(),
+            (simt, cooperative) => format!("{simt} by simt, {cooperative} by cooperative matrices"),
+        }
+    }
+
     fn median(&self, mut run: impl FnMut() -> Duration) -> Duration {
         run();
         let mut times: Vec<Duration> = (0..RUNS).map(|_| run()).collect();
@@ -90,6 +104,7 @@ impl Bench {
         let gemm = Gemm::new(size, size, size).unwrap();
         let mut y = self.device.alloc(DType::F16, len).unwrap();
         let flops = 2.0 * f64::from(size).powi(3);
+        let before = self.device.product_launches();
         let mut time = |detail| {
             let table = self.table(detail);
             let mut store = || {
@@ -104,7 +119,7 @@ impl Bench {
             self.operator(&mut store).as_secs_f64()
         };
         let [plain, counts, full] = [Detail::None, Detail::Counts, Detail::Full].map(&mut time);
-        println!("gemm {size}³ f16        {:9.1} GFLOP/s", flops / plain / 1e9);
+        println!("gemm {size}³ f16        {:9.1} GFLOP/s by {}", flops / plain / 1e9, self.kernel_since(before));
         println!("  with counts         {:9.2} of that", plain / counts);
         println!("  with histogram      {:9.2} of that", plain / full);
     }
@@ -112,11 +127,15 @@ impl Bench {
     fn casts(&self, len: usize) {
         let x = self.filled(DType::F32, len);
         let mut y = self.device.alloc(DType::F16, len).unwrap();
-        // A copy of 3 bytes an element reads and writes the 6 that a cast does.
-        let bytes = len as u64 * 3 / 4 * 4;
+        // A copy of 3 bytes an element reads and writes the 6 that a cast does: it reads f32, stores halves, and does not
+        // read what it stores to.
+        let bytes = len as u64 * 3 / 16 * 16;
+        let moved = 2.0 * bytes as f64 / 1e9;
         let mut other = self.device.alloc(DType::F32, len).unwrap();
-        let copy = self.median(|| self.device.time_copy(&x, &mut other, bytes).unwrap().unwrap_or(Duration::MAX));
-        println!("copy {len} · 6 bytes   {:9.2} GB/s", 2.0 * bytes as f64 / copy.as_secs_f64() / 1e9);
+        let driver = self.median(|| self.device.time_copy(&x, &mut other, bytes).unwrap().unwrap_or(Duration::MAX));
+        println!("copy by the driver    {:9.2} GB/s, {moved:.2} GB moved", moved / driver.as_secs_f64());
+        let kernel = self.operator(|| self.device.copy_by_kernel(&x, &mut other, bytes)).as_secs_f64();
+        println!("copy by a kernel      {:9.2} GB/s, {moved:.2} GB moved", moved / kernel);
         for (name, detail) in [("cast", Detail::None), ("cast, counts", Detail::Counts), ("cast, full", Detail::Full)] {
             let table = self.table(detail);
             let time = self.operator(|| {
@@ -127,7 +146,9 @@ impl Bench {
                     y: Store::site(Slot(2), Slot(3), &table, &mut y),
                 })
             });
-            println!("  {name:19} {:9.2} of that", copy.as_secs_f64() / time.as_secs_f64());
+            let moved = 6.0 * len as f64 / 1e9;
+            let speed = moved / time.as_secs_f64();
+            println!("  {name:19} {speed:9.2} GB/s, {:.2} of the kernel", kernel / time.as_secs_f64());
         }
     }
 
@@ -143,6 +164,7 @@ impl Bench {
             (Pass::Weight, &x, &y, lens[1], DType::F32),
         ] {
             let mut out = self.device.alloc(dtype, result).unwrap();
+            let before = self.device.product_launches();
             let time = self.operator(|| {
                 self.device.launch(Launch::Conv {
                     p,
@@ -153,7 +175,8 @@ impl Bench {
                     y: Store::site(Slot(2), Slot(3), &table, &mut out),
                 })
             });
-            println!("conv 7×7 {pass:8?}      {:9.1} GFLOP/s", flops / time.as_secs_f64() / 1e9);
+            let kernel = self.kernel_since(before);
+            println!("conv 7×7 {pass:8?}      {:9.1} GFLOP/s by {kernel}", flops / time.as_secs_f64() / 1e9);
         }
     }
 }
@@ -210,8 +233,10 @@ fn main() {
         Ok(adapter) => adapter,
         Err(error) => return println!("SKIPPED: {error}"),
     };
+    let start = Instant::now();
     let device = Wgpu::open(&adapter, false).unwrap();
-    println!("{}", adapter.name());
+    println!("{}, opened in {:.2?}", adapter.name(), start.elapsed());
+    println!("products of halves by {} ({})", device.product_engine(), device.product_engine_reason());
     let slow = adapter.is_software();
     let small = std::env::args().any(|word| word == "--small");
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

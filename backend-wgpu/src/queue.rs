@@ -22,7 +22,7 @@ pub(crate) struct Launch {
 }
 
 /// The launches of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recording {
     launches: Vec<Launch>,
 }
