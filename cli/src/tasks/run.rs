@@ -10,8 +10,8 @@ pub(super) use answered::{best, logits, numbers, predict};
 use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
 use gradscale::{
-    Attempt, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport,
-    StepOutcome, TorchModule, Trainer,
+    Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters, Prefetched,
+    SiteReport, StepOutcome, TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     parallel::{Measured, Route, Traffic},
@@ -180,6 +180,9 @@ pub trait Run {
     /// # Errors
     /// Bytes that are no checkpoint of this training.
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+
+    /// The device's engine of products, where the user has pinned another one than the checkpoint records.
+    fn replaced_engine(&self) -> Option<&Difference>;
 
     /// What rows hold at least, from the next step on.
     fn observe(&mut self, detail: Detail);
@@ -352,7 +355,13 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let metadata = self.trainer.load(bytes)?;
+        let metadata = self.trainer.load(bytes).map_err(|error| match &error {
+            Error::Checkpoint(CheckpointError::Settings { of, .. }) if of == CheckpointError::DEVICE => {
+                // A training that goes on silently with other bits is wrong: the user says so, or chooses the device.
+                Failure::from(error).hint("GRADSCALE_WGPU_PRODUCTS=simt goes on with sums in another order")
+            }
+            _ => Failure::from(error),
+        })?;
         let position = metadata.get("position").and_then(|position| position.parse().ok());
         self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.task.seek(self.position);
@@ -360,6 +369,10 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.ahead = None;
         (self.first, self.steps) = (values(&self.trainer)?, 0);
         Ok(())
+    }
+
+    fn replaced_engine(&self) -> Option<&Difference> {
+        self.trainer.replaced_engine()
     }
 
     fn observe(&mut self, detail: Detail) {

@@ -24,7 +24,7 @@ use checkpoints::{Checkpoints, Found};
 use clap::Args;
 use files::{Files, lock};
 use gradscale::{
-    MemoryReport,
+    Difference, MemoryReport,
     core::stats::Detail,
     parallel::{Group, Traffic},
 };
@@ -166,6 +166,10 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     route(&*run, group)?;
     let plan = &measured(&plan, &*run, group)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
+    if let Some(Difference { there, here, .. }) = run.replaced_engine().filter(|_| here.is_some()) {
+        let cause = format!("trained with products by {there}, goes on by {here}, which sums in another order");
+        output::warn(&Failure::file(&found.path, cause));
+    }
     let left = iters.saturating_sub(iteration);
     let times = arguments.times.then(|| Times::begin(&mut *run, left)).transpose()?;
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
