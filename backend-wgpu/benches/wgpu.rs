@@ -119,9 +119,13 @@ impl Bench {
             self.operator(&mut store).as_secs_f64()
         };
         let [plain, counts, full] = [Detail::None, Detail::Counts, Detail::Full].map(&mut time);
-        println!("gemm {size}³ f16        {:9.1} GFLOP/s by {}", flops / plain / 1e9, self.kernel_since(before));
-        println!("  with counts         {:9.2} of that", plain / counts);
-        println!("  with histogram      {:9.2} of that", plain / full);
+        let kernel = self.kernel_since(before);
+        let speed = |seconds: f64| format!("{:.1} GFLOP/s", flops / seconds / 1e9);
+        row(&format!("gemm {size}³ f16"), &speed(plain), "", None, &kernel);
+        for (name, seconds) in [("counts", counts), ("histogram", full)] {
+            let name = format!("gemm {size}³ f16: with {name} / without");
+            row(&name, &speed(seconds), &speed(plain), Some(plain / seconds), &kernel);
+        }
     }
 
     fn casts(&self, len: usize) {
@@ -133,9 +137,12 @@ impl Bench {
         let moved = 2.0 * bytes as f64 / 1e9;
         let mut other = self.device.alloc(DType::F32, len).unwrap();
         let driver = self.median(|| self.device.time_copy(&x, &mut other, bytes).unwrap().unwrap_or(Duration::MAX));
-        println!("copy by the driver    {:9.2} GB/s, {moved:.2} GB moved", moved / driver.as_secs_f64());
+        let speed = |gigabytes: f64, seconds: f64| format!("{:.2} GB/s", gigabytes / seconds);
+        let note = format!("{moved:.2} GB moved");
+        row("copy by the driver", &speed(moved, driver.as_secs_f64()), "", None, &note);
         let kernel = self.operator(|| self.device.copy_by_kernel(&x, &mut other, bytes)).as_secs_f64();
-        println!("copy by a kernel      {:9.2} GB/s, {moved:.2} GB moved", moved / kernel);
+        row("copy by a kernel", &speed(moved, kernel), "", None, &note);
+        let copied = speed(moved, kernel);
         for (name, detail) in [("cast", Detail::None), ("cast, counts", Detail::Counts), ("cast, full", Detail::Full)] {
             let table = self.table(detail);
             let time = self.operator(|| {
@@ -146,9 +153,9 @@ impl Bench {
                     y: Store::site(Slot(2), Slot(3), &table, &mut y),
                 })
             });
-            let moved = 6.0 * len as f64 / 1e9;
-            let speed = moved / time.as_secs_f64();
-            println!("  {name:19} {speed:9.2} GB/s, {:.2} of the kernel", kernel / time.as_secs_f64());
+            let (moved, seconds) = (6.0 * len as f64 / 1e9, time.as_secs_f64());
+            let name = format!("{name} / copy by a kernel");
+            row(&name, &speed(moved, seconds), &copied, Some(kernel / seconds), "");
         }
     }
 
@@ -176,14 +183,23 @@ impl Bench {
                 })
             });
             let kernel = self.kernel_since(before);
-            println!("conv 7×7 {pass:8?}      {:9.1} GFLOP/s by {kernel}", flops / time.as_secs_f64() / 1e9);
+            let speed = format!("{:.1} GFLOP/s", flops / time.as_secs_f64() / 1e9);
+            row(&format!("conv 7×7 {pass:?}"), &speed, "", None, &kernel);
         }
     }
+}
+
+/// Prints a row of the table of results: a line's name, its figure, its baseline in the same run, their ratio, and the
+/// kernel or the bytes behind them.
+fn row(name: &str, here: &str, beside: &str, ratio: Option<f64>, by: &str) {
+    let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
+    println!("| {name} | {here} | {beside} | {ratio} | {by} |");
 }
 
 /// Wall-clock time of a training step, recorded, with one wait at its end; or each of its launches, one by one, between two
 /// timestamps.
 fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, launches: bool) {
+    let products = device.product_engine().to_string();
     let mut parameters = Parameters::seeded(4);
     let net = SegNet::new(&mut parameters.at("net"), 3, channels, 11);
     let method: Method = "gs".parse().unwrap();
@@ -212,13 +228,14 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, la
     times.drain(..3);
     times.sort_unstable();
     let step = times[3].as_secs_f64() * 1e3;
-    println!("SegNet step, {images}×{height}×{width}, {channels} channels: {step:.1} ms");
+    let name = format!("SegNet step, {images}×{height}×{width}, {channels} channels");
+    row(&name, &format!("{step:.1} ms"), "", None, &products);
     let rows = trainer.launch_times();
     if rows.is_empty() {
         return;
     }
     let all: f64 = rows.iter().map(|row| row.seconds).sum::<f64>() * 1e3 / TIMED as f64;
-    println!("Its launches, one by one, means of {TIMED} steps: together {all:.3} ms.\n");
+    println!("\nLaunches of that step one by one, together {all:.3} ms, means of {TIMED} steps:\n");
     println!("| launch | count | ms | GB/s | GFLOP/s | share |\n|---|---|---|---|---|---|");
     for row in rows {
         let (count, ms) = (row.launches as f64 / TIMED as f64, row.seconds * 1e3 / TIMED as f64);
@@ -237,6 +254,7 @@ fn main() {
     let device = Wgpu::open(&adapter, false).unwrap();
     println!("{}, opened in {:.2?}", adapter.name(), start.elapsed());
     println!("products of halves by {} ({})", device.product_engine(), device.product_engine_reason());
+    println!("\n| what | here | beside it | ratio | by |\n|---|---|---|---|---|");
     let slow = adapter.is_software();
     let small = std::env::args().any(|word| word == "--small");
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

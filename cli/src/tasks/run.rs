@@ -10,8 +10,8 @@ pub(super) use answered::{best, logits, numbers, predict};
 use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
 use gradscale::{
-    Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters, Prefetched,
-    SiteReport, StepOutcome, TorchModule, Trainer,
+    Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters,
+    Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     parallel::{Measured, Route, Traffic},
