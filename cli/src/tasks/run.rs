@@ -232,7 +232,7 @@ pub trait Run {
 }
 
 /// Relative change of perturbed weights, 2^-20: eight units in the last place of an f32, so that none rounds away.
-const PERTURBATION: f32 = 9.536_743_164_062_5e-7;
+const PERTURBATION: f32 = 1.0 / 1_048_576.0;
 
 /// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one, and
 /// parameters take the weights that it is opened with.
