@@ -118,7 +118,7 @@ impl GradientScaling {
     /// # Errors
     /// A number outside 8 to 100.
     pub fn with_outliers(self, bits: i32) -> Result<Self, ConfigError> {
-        let site = SiteConfig { memory: Memory::Ring, outliers: Some(bits), ..self.site };
+        let site = SiteConfig { memory: Memory::Ring, outliers: Some(bits), amax: None, ..self.site };
         Site::new(site)?;
         Ok(self.exactly(site))
     }

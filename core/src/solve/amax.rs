@@ -12,6 +12,9 @@ pub const MAX_AMAX_MARGIN: u32 = 30;
 /// With a history this is delayed scaling, as in Transformer Engine: the largest magnitude of the last rows decides for
 /// the next step. Without a history it is current scaling: each tensor's own maximum decides before the store.
 ///
+/// Delayed scaling without a margin overflows as soon as a magnitude grows past the power of two that its history has left
+/// free.
+///
 /// ```
 /// use gradscale_core::solve::Amax;
 /// let amax = Amax::new(16, 1)?;
