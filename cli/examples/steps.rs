@@ -62,6 +62,7 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
                 method,
                 seed: 0,
                 weights: None,
+                perturbed: false,
                 parts: None,
                 together: Together::alone(),
             },

@@ -182,7 +182,8 @@ mod tests {
     /// `ttest_1samp(d, m, alternative="less")`, `(stats.t.ppf(.975, n - 1) + stats.t.ppf(.8, n - 1)) * stats.sem(d)`.
     #[test]
     fn tests_are_scipys() {
-        let sets: [(&[f64], f64, f64, [f64; 2], f64, f64); 3] = [
+        type Reference<'a> = (&'a [f64], f64, f64, [f64; 2], f64, f64);
+        let sets: [Reference<'_>; 3] = [
             (
                 &[0.0041, -0.0012, 0.0063, 0.0008, 0.0029, 0.0035, -0.0004],
                 0.005,
