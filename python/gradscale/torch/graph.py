@@ -12,6 +12,8 @@ import zlib
 
 import torch
 
+from . import boundaries
+
 #: Nodes that hand gradients on, sum or move them: what comes out is rounded further on, once.
 HANDS_ON = frozenset(
     "ViewBackward0 UnsafeViewBackward0 ReshapeAliasBackward0 TBackward0 TransposeBackward0 PermuteBackward0 ExpandBackward0"
@@ -122,6 +124,7 @@ class Names:
                     self._found(leaf)
                     known[node] = ("", _FAR)
                     continue
+                boundaries.enclose(node)
                 known[node] = ("", _FAR)
                 stack.append((node, True))
                 stack.extend((edge, False) for edge, _ in reversed(node.next_functions) if edge is not None and edge not in known)
