@@ -10,6 +10,10 @@ from torch.amp.grad_scaler import _refresh_per_optimizer_state
 from .scaling import GradientScaling
 
 
+#: Beyond that, torch's GradScaler halves its loss scale for a while before it steps.
+MAX_LOSS_EXPONENT = 24
+
+
 class GradScaler(torch.amp.GradScaler):
     """A drop-in for ``torch.amp.GradScaler``: change the import, and nothing else.
 
@@ -24,6 +28,7 @@ class GradScaler(torch.amp.GradScaler):
         *, method="gs", model=None, late=None, skips=50,
     ):
         super().__init__(device, 1.0, growth_factor, backoff_factor, growth_interval, enabled)
+        self._loss_scale = float(init_scale)
         self.scaling = GradientScaling(method, late=late, skips=skips)
         if model is not None:
             self.scaling.name_parameters(model)
@@ -57,14 +62,24 @@ class GradScaler(torch.amp.GradScaler):
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     def state_dict(self):
-        """The keys of ``torch.amp.GradScaler``, and ``"gradscale"``."""
+        """The keys of ``torch.amp.GradScaler``, and ``"gradscale"``. ``"scale"`` is a loss scale with which torch's can go on."""
         state = super().state_dict()
-        return {**state, "gradscale": self.scaling.state_dict()} if self._enabled else state
+        if not self._enabled:
+            return state
+        return {**state, "scale": self._suited_loss_scale(), "gradscale": self.scaling.state_dict()}
+
+    def _suited_loss_scale(self):
+        """The largest loss scale with which no gradient would be beyond what its own scale makes of it; the one given, where
+        none is known."""
+        if not len(self.scaling.sites):
+            return self._loss_scale
+        return 2.0 ** min(max(int(self.scaling.sites.exponents.min()), 0), MAX_LOSS_EXPONENT)
 
     def load_state_dict(self, state_dict):
         """Takes what this class saved, or ``torch.amp.GradScaler``, whose scale is then left behind."""
         if not self._enabled:
             return
         super().load_state_dict({**state_dict, "scale": 1.0})
+        self._loss_scale = float(state_dict["scale"])
         if "gradscale" in state_dict:
             self.scaling.load_state_dict(state_dict["gradscale"])

@@ -43,6 +43,8 @@ class Names:
         self._calls = {}
         self._parts = {}
         self._read = (None, 0)
+        #: The first node that has been named, and what the names of this pass end with.
+        self.first, self.suffix = None, ""
 
     def clear(self):
         """Forgets the graph."""
@@ -50,6 +52,7 @@ class Names:
         self._calls.clear()
         self._parts.clear()
         self._read = (None, 0)
+        self.first, self.suffix = None, ""
 
     def site(self, node):
         """The name of the site at which `node` rounds what it reads next, and in how many places of the graph it stands."""
@@ -60,7 +63,7 @@ class Names:
         last, read = self._read
         read = read + 1 if last is node else 0
         self._read = (node, read)
-        return (name if read == 0 else f"{name}[{read}]"), calls
+        return (name if read == 0 else f"{name}[{read}]") + self.suffix, calls
 
     def part(self, node):
         """The name of the site at which what `node` has made is rounded before it is added to others, and its calls."""
@@ -68,7 +71,7 @@ class Names:
             self._walk(node)
         name = self._known[node][0]
         made = self._parts[node] = self._parts.get(node, -1) + 1
-        return f"{name}/part" + (f"[{made}]" if made else ""), max(1, self._calls[name])
+        return f"{name}/part" + (f"[{made}]" if made else "") + self.suffix, max(1, self._calls[name])
 
     def feeds_leaf(self, node):
         """Whether what `node` computes is the gradient of a parameter."""
@@ -135,6 +138,8 @@ class Names:
             else:
                 name, far = self._after(node)
             known[node] = (name, far)
+            if self.first is None:
+                self.first = node
             self._calls[name] = self._calls.get(name, 0) + (node.name() not in HANDS_ON or node.name() == "ToCopyBackward0")
 
     def _after(self, node):
