@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import abc, defaultdict
 
 import torch
@@ -10,6 +11,8 @@ from torch.amp.grad_scaler import _refresh_per_optimizer_state
 from .scaling import GradientScaling
 
 
+#: The largest half is 2^16 less a little. Gradients of weights, which are halves there, may be larger than those of activations.
+HALF_EXPONENT, HEADROOM = 16, 3
 #: Beyond that, torch's GradScaler halves its loss scale for a while before it steps.
 MAX_LOSS_EXPONENT = 24
 
@@ -69,11 +72,13 @@ class GradScaler(torch.amp.GradScaler):
         return {**state, "scale": self._suited_loss_scale(), "gradscale": self.scaling.state_dict()}
 
     def _suited_loss_scale(self):
-        """The largest loss scale with which no gradient would be beyond what its own scale makes of it; the one given, where
-        none is known."""
-        if not len(self.scaling.sites):
+        """The largest loss scale at which the gradients of the last step stay below the largest half, with some headroom; the
+        one given, where none is known."""
+        largest = [site["log2_amax"] for site in self.scaling.report().sites]
+        largest = [x for x in largest if x is not None and math.isfinite(x)]
+        if not largest:
             return self._loss_scale
-        return 2.0 ** min(max(int(self.scaling.sites.exponents.min()), 0), MAX_LOSS_EXPONENT)
+        return 2.0 ** min(max(HALF_EXPONENT - HEADROOM - math.ceil(max(largest)), 0), MAX_LOSS_EXPONENT)
 
     def load_state_dict(self, state_dict):
         """Takes what this class saved, or ``torch.amp.GradScaler``, whose scale is then left behind."""

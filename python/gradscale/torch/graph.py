@@ -43,7 +43,7 @@ class Names:
         self._calls = {}
         self._parts = {}
         self._read = (None, 0)
-        #: The first node that has been named, and what the names of this pass end with.
+        #: The first node that has been named and computes, which lies next to the input, and what the names of this pass end with.
         self.first, self.suffix = None, ""
 
     def clear(self):
@@ -138,7 +138,7 @@ class Names:
             else:
                 name, far = self._after(node)
             known[node] = (name, far)
-            if self.first is None:
+            if self.first is None and node.name() not in HANDS_ON:
                 self.first = node
             self._calls[name] = self._calls.get(name, 0) + (node.name() not in HANDS_ON or node.name() == "ToCopyBackward0")
 

@@ -344,6 +344,8 @@ def _plain(x, sums, exponent, scaling):
 
 def _wrapped(out, exponent, scaling, dtype, settled):
     if isinstance(out, torch.Tensor):
+        if out.is_nested:
+            raise RuntimeError("a nested tensor has no scaled gradient: use padded tensors inside of the model, or train without it")
         if out.layout != torch.strided:  # of an embedding: on its way to its weight
             return scaling.stores.scaled(out, exponent, 0)
         if out.is_floating_point():

@@ -180,7 +180,15 @@ class Enter(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if torch.is_grad_enabled():
-            raise RuntimeError("create_graph=True: scaled gradients have no derivatives of their own")
+            raise RuntimeError(
+                "create_graph=True: scaled gradients have no derivatives of their own; detach() the model, compute the penalty by"
+                " plain autograd, and scale the loss by backward(loss) of a GradientScaling"
+            )
+        if torch._C._functorch.is_batchedtensor(gradient) or torch._C._functorch.is_legacy_batchedtensor(gradient):
+            raise RuntimeError(
+                "is_grads_batched=True computes several gradients as one, and each would need its exponents: compute them one by"
+                " one, or call detach() first"
+            )
         ctx.scaling.begin(gradient)
         if not isinstance(gradient, ScaledTensor):
             # The values are still themselves: at exponent 0, in whatever type they came.

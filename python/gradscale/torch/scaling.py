@@ -93,7 +93,12 @@ class GradientScaling(Steps):
     @property
     def sites(self):
         """The sites: names, exponents, rows and decisions (``gradscale.Sites``); none before the first gradient."""
-        return _gradscale.Sites(self.method) if self._sites is None else self._sites
+        if self._sites is not None:
+            return self._sites
+        sites = _gradscale.Sites(self.method)
+        if self._loaded is not None:
+            sites.load_state_dict(self._loaded["sites"])
+        return sites
 
     def _open(self, device):
         self._device = device
@@ -212,10 +217,10 @@ class GradientScaling(Steps):
         torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
         return True
 
-    def _warn(self, text):
-        """Says something once."""
-        if text not in self._warned:
-            self._warned.add(text)
+    def _warn(self, text, kind=None):
+        """Says something of a kind once."""
+        if (kind or text) not in self._warned:
+            self._warned.add(kind or text)
             warnings.warn(f"gradscale: {text}", stacklevel=4)
 
     def open(self, device):
@@ -305,7 +310,8 @@ class GradientScaling(Steps):
         if torch._C._current_graph_task_id() == self._task:
             self._warn(
                 f"the gradient of {label} arrived without an exponent, so what is before it is not scaled: a hook or an operator"
-                " has returned a plain tensor"
+                " has returned a plain tensor",
+                kind="arrived",
             )
 
     # Models

@@ -334,6 +334,8 @@ class Steps:
 
     def state_dict(self):
         """All that goes on from here with the same bits: names, exponents and memory of all sites, and rows on their way."""
+        if self._loaded is not None:  # No gradient has come since.
+            return dict(self._loaded)
         state = {"version": 1, "steps": self.steps, "repeats": self.repeats, "skipped": self.skipped, "in_a_row": self._in_a_row}
         state["blamed"] = {name: dict(kinds) for name, kinds in self._blamed.items()}
         if self._sites is not None:
