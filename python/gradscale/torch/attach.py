@@ -132,8 +132,13 @@ class Scaled(Forward):
         compiling = torch.compiler.is_compiling()
         if not compiling:
             self._check()
-        with torch.autocast(self.device_type(), dtype=self.dtype):
-            out = self.run(*args, **kwargs)
+        if compiling:
+            # A graph that breaks would leave gradients without exponents: the compiler says at which line it does.
+            with torch.autocast(self.device_type(), dtype=self.dtype), compiled.in_one_graph():
+                out = self.run(*args, **kwargs)
+        else:
+            with torch.autocast(self.device_type(), dtype=self.dtype):
+                out = self.run(*args, **kwargs)
         if compiling:
             leaves = compiled.leaves(self.module, tree_leaves((args, kwargs)))
             return tree_map(lambda x: self._result(x, leaves), out)

@@ -9,6 +9,7 @@ tensors there, so that new ones compile nothing anew.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 
@@ -33,6 +34,17 @@ def register(model):
     number = str(next(_NUMBERS))
     _MODELS[number] = model
     return number
+
+
+def in_one_graph():
+    """Has the compiler end with an error where it would break the graph, if this version of it can."""
+    known = getattr(torch._dynamo, "error_on_graph_break", None)
+    return known(True) if known else contextlib.nullcontext()
+
+
+def allow_recurrent():
+    """Has the compiler take recurrent layers, which it leaves out of its graphs unless it is told to."""
+    torch._dynamo.config.allow_rnn = True
 
 
 def leaves(model, arguments):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import graph, ranks
+from . import compiled, graph, ranks
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
@@ -326,15 +326,19 @@ class GradientScaling(Steps):
             raise ValueError(f"{dtype} has no scaled gradients: only torch.float16 needs them; use torch.autocast alone")
         if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
             raise TypeError("a model of TorchScript hides its operators: attach the model that it was made of")
+        recurrent = False
         for module in model.modules():
             if isinstance(module, torch.nn.RNNBase):
                 self._put(InF32(module))
+                recurrent = True
         self._models = {number: refs for number, refs in self._models.items() if refs[0]() is not None}
         number = next(i for i in itertools.count(1) if i not in self._models)
         forward = Scaled(model, self, dtype)
         self._models[number] = weakref.ref(model), weakref.ref(forward)
         self.name_parameters(model, prefix="" if number == 1 else f"model{number}")
         self._put(forward)
+        if recurrent:
+            compiled.allow_recurrent()
 
     def _put(self, forward):
         """Replaces a forward. The model keeps what replaces it, not this training, which may outlive the model."""
