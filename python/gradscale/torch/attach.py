@@ -165,7 +165,7 @@ class Scaled(Forward):
                 "torch.func differentiates without autograd's graph, in which gradients are scaled: call detach() first, and"
                 " attach() again afterwards"
             )
-        return self.scaling.scale(x, dtype)
+        return self.scaling._enter(x, dtype)
 
 
 def _mapped(f, out, memo):

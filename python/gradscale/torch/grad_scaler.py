@@ -34,7 +34,7 @@ class GradScaler(torch.amp.GradScaler):
         self._loss_scale = float(init_scale)
         self.scaling = GradientScaling(method, late=late, skips=skips)
         if model is not None:
-            self.scaling.name_parameters(model)
+            self.scaling._name_parameters(model)
 
     def scale(self, outputs):
         """The outputs as they are; their gradients are scaled from here on, each as it needs."""

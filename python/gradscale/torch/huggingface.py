@@ -15,7 +15,7 @@ except ImportError as error:
 
 
 class Callback(TrainerCallback, ExportableState):
-    """``Trainer(…, callbacks=[Callback(gs)])``, with ``gs = gradscale.torch.attach(model)``.
+    """``Trainer(…, callbacks=[Callback(scaling)])``, with ``scaling = gradscale.torch.attach(model)``.
 
     Checkpoints of the Trainer hold the state of `scaling`, and a training that is resumed from one goes on with the same bits.
     Of several ranks, that of the first is kept.

@@ -50,7 +50,7 @@ class ScaledTensor(torch.Tensor):
     def wide(self) -> torch.Tensor:
         """The data in f32, still at its exponent."""
         if self._epoch != self.scaling.epoch:
-            raise RuntimeError("a gradient of a step that is over: take g.unscaled() before gs.update()")
+            raise RuntimeError("a gradient of a step that is over: take g.unscaled() before update()")
         if self.parent is not None:
             self.refresh()
         if self._wide is None:
@@ -104,7 +104,7 @@ class ScaledTensor(torch.Tensor):
     def settle(self, name: str, calls: int) -> None:
         """Rounds to half at the site of that name, unless that has been done."""
         if not self.settled:
-            self.data_, self.exponent = self.scaling.store(name, calls, self.wide(), self.exponent, self.origin)
+            self.data_, self.exponent = self.scaling._store(name, calls, self.wide(), self.exponent, self.origin)
             self.settled, self._wide, self.origin = True, None, None
             if self.parent is not None:  # These values are its own now.
                 self.writes = self.seen
@@ -145,7 +145,7 @@ class ScaledTensor(torch.Tensor):
 
     def __coerce_same_metadata_as_tangent__(self, expected_metadata, expected_type=None):
         raise RuntimeError(
-            "a compiled backward pass takes plain gradients, and this one has an exponent: first gs = attach(model), then"
+            "a compiled backward pass takes plain gradients, and this one has an exponent: first attach(model), then"
             " torch.compile(model), all of it, so that the compiled graph knows of scales"
         )
 
@@ -189,7 +189,7 @@ class Enter(torch.autograd.Function):
                 "is_grads_batched=True computes several gradients as one, and each would need its exponents: compute them one by"
                 " one, or call detach() first"
             )
-        ctx.scaling.begin(gradient)
+        ctx.scaling._begin_here(gradient)
         if not isinstance(gradient, ScaledTensor):
             # The values are still themselves: at exponent 0, in whatever type they came.
             gradient = wrap(gradient, ctx.scaling)

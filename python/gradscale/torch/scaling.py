@@ -130,7 +130,7 @@ class GradientScaling(Steps):
             self._shared.add(slot)
         return slot
 
-    def store(self, name, calls, x, start, origin=None):
+    def _store(self, name, calls, x, start, origin=None):
         """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
         slot = self._slot(name, calls)
         if self._at_once[slot]:
@@ -160,18 +160,18 @@ class GradientScaling(Steps):
 
     # What compiled graphs call
 
-    def begin_compiled(self, gradient):
+    def _begin_compiled(self, gradient):
         """The backward pass of a compiled graph begins here, whose names are known."""
         self._compiled = True
         self._begin(gradient)
 
-    def store_compiled(self, name, calls, x, start):
-        """As `store`; exponents are tensors."""
+    def _store_compiled(self, name, calls, x, start):
+        """As `_store`; exponents are tensors."""
         # Of several graphs in one pass, each knows its own calls alone.
         calls += name in self._called
         self._called.add(name)
         start = 0 if start is None else start if isinstance(self.stores, Device) else int(start)
-        halves, exponent = self.store(name, calls, x, start)
+        halves, exponent = self._store(name, calls, x, start)
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     # Passes
@@ -180,13 +180,17 @@ class GradientScaling(Steps):
         """``loss.backward()`` with scaled gradients, for any model that ran under ``torch.autocast(…, torch.float16)``."""
         self.scale(loss).backward(**arguments)
 
-    def scale(self, x, dtype=None):
-        """A copy of `x`, in another type if one is given, whose gradient is scaled from here on."""
+    def scale(self, x):
+        """A copy of `x`, whose gradient is scaled from here on."""
+        return self._enter(x, x.dtype)
+
+    def _enter(self, x, dtype):
+        """The same in another type."""
         if self._born is not None and x.dim() == 0:
             self._born.append(x.detach().isnan())
-        return Enter.apply(x, self, dtype or x.dtype)
+        return Enter.apply(x, self, dtype)
 
-    def begin(self, gradient):
+    def _begin_here(self, gradient):
         """A backward pass begins here, or one of its parts."""
         began = self._begin(gradient)
         self.names.look(torch._C._current_autograd_node())
@@ -196,7 +200,7 @@ class GradientScaling(Steps):
             self.names.suffix = f"#{min(visit, MAX_PASSES)}" if visit > 1 else ""
 
     def _begin(self, gradient):
-        self.open(gradient.device)
+        self._open_once(gradient.device)
         if self._born is not None and not isinstance(gradient, ScaledTensor):
             self._born.append(~gradient.isfinite().all())
         task = torch._C._current_graph_task_id()
@@ -223,7 +227,7 @@ class GradientScaling(Steps):
             self._warned.add(kind or text)
             warnings.warn(f"gradscale: {text}", stacklevel=4)
 
-    def open(self, device):
+    def _open_once(self, device):
         """Where gradients are."""
         if self._sites is None:
             self._open(device)
@@ -233,7 +237,7 @@ class GradientScaling(Steps):
 
     # Parameters
 
-    def name_parameters(self, module, prefix=""):
+    def _name_parameters(self, module, prefix=""):
         """Takes the names of sites from a module's parameters."""
         for name, parameter in (*module.named_parameters(prefix=prefix), *ranks.gathered(module)):
             if _entry(self._labels, parameter) is None:
@@ -243,7 +247,7 @@ class GradientScaling(Steps):
         entry = _entry(self._labels, parameter)
         if entry is None:
             for number, module in self._live_models():
-                self.name_parameters(module, "" if number == 1 else f"model{number}")
+                self._name_parameters(module, "" if number == 1 else f"model{number}")
             entry = _entry(self._labels, parameter)
         if entry is None:
             # A tensor of no model's has the first number that no living one has: where they are new in each step, all steps
@@ -335,7 +339,7 @@ class GradientScaling(Steps):
         number = next(i for i in itertools.count(1) if i not in self._models)
         forward = Scaled(model, self, dtype)
         self._models[number] = weakref.ref(model), weakref.ref(forward)
-        self.name_parameters(model, prefix="" if number == 1 else f"model{number}")
+        self._name_parameters(model, prefix="" if number == 1 else f"model{number}")
         self._put(forward)
         if recurrent:
             compiled.allow_recurrent()

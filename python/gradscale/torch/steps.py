@@ -40,7 +40,7 @@ def _found_inf(optimizer, found):
 class Steps:
     """The part of :class:`GradientScaling` that ends steps."""
 
-    def found_inf(self, parameters):
+    def _not_finite(self, parameters):
         """On the device: whether some gradient of these parameters is not finite; none if none has a gradient."""
         gradients, meshes = {}, []
         for parameter in parameters:
@@ -75,7 +75,7 @@ class Steps:
         def step(optimizer, *args, **kwargs):
             if entry not in scaling._optimizers:  # ended, but somebody has wrapped it
                 return original(*args, **kwargs)
-            return scaling.guarded(optimizer, original, *args, **kwargs)
+            return scaling._step_guarded(optimizer, original, *args, **kwargs)
 
         optimizer.step = types.MethodType(step, optimizer)
         self._optimizers.append(entry)
@@ -91,7 +91,7 @@ class Steps:
         self._undo.append(end)
         return end
 
-    def guarded(self, optimizer, step, *args, found=None, **kwargs):
+    def _step_guarded(self, optimizer, step, *args, found=None, **kwargs):
         """Calls `step` of an optimizer, unless a gradient is not finite."""
         steps = self._guarded[id(optimizer)] = self._guarded.get(id(optimizer), 0) + 1
         if steps > MAX_STEPS_WITHOUT_UPDATE:
@@ -112,7 +112,7 @@ class Steps:
         return None if found.item() else step(*args, **kwargs)
 
     def _found_of(self, optimizer):
-        return self.found_inf(p for group in optimizer.param_groups for p in group["params"])
+        return self._not_finite(p for group in optimizer.param_groups for p in group["params"])
 
     def _with_closure(self, optimizer, step, closure, found):
         """Steps an optimizer that calls a closure, and looks at the gradients that the closure has computed."""
@@ -123,7 +123,7 @@ class Steps:
             if losses:
                 raise RuntimeError(
                     f"{type(optimizer).__name__} computes gradients more than once a step, and a step that has begun cannot be left"
-                    " out: do not guard it; call the closure's backward pass and found_inf yourself"
+                    " out: do not guard it"
                 )
             losses.append(closure())
             flag = self._found_of(optimizer)
@@ -221,8 +221,8 @@ class Steps:
             if self._micro == 0:
                 if ranks.several():
                     ranks.agreed(ranks.NOTHING, device)
-                raise RuntimeError("the closure of gs.step() called no backward that begins at a scaled loss")
-            found = self.found_inf(p for one, _ in pairs for group in one.param_groups for p in group["params"])
+                raise RuntimeError("the closure of step() called no backward that begins at a scaled loss")
+            found = self._not_finite(p for one, _ in pairs for group in one.param_groups for p in group["params"])
             repeat = self._attempted(self._collect(), device, born)
             self._refresh()
             if not repeat:
@@ -230,7 +230,7 @@ class Steps:
             self._again(before)
         if self.outcome.stepped:
             for optimizer, step in pairs:
-                self.guarded(optimizer, step, found=found)
+                self._step_guarded(optimizer, step, found=found)
             self._found = None
         else:
             self._again(before)
@@ -298,7 +298,7 @@ class Steps:
             parameters = [p for p in (reference() for reference, _ in self._hooks.values()) if p is not None]
             if self._compiled:  # whose gradients need no hook
                 parameters += [p for _, model in self._live_models() for p in model.parameters() if id(p) not in self._hooks]
-            found = self.found_inf(parameters)
+            found = self._not_finite(parameters)
         flight = self.stores.collect(len(self._sites), found), self._order, self._micro
         self._order, self._stored = [], set()
         self._micro, self._task, self._found, self._passes = 0, None, None, {}
@@ -316,6 +316,12 @@ class Steps:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
         outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=failed, micro=micro)
         self._record(outcome.kind, seen, order)
+        if not outcome.stepped and self._compiled and not self.steps and self._avx512():
+            self._warn(
+                "no step of the compiled model was finite. If it is without torch.compile, this is Inductor of torch 2.15, which"
+                " misreads halves of mixed layouts with AVX-512: set ATEN_CPU_CAPABILITY=avx2, or compile by backend='aot_eager'",
+                kind="inductor",
+            )
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:
             blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
@@ -331,6 +337,10 @@ class Steps:
             if self._limit and self._in_a_row >= self._limit:
                 raise SkippedTooOften(f"{self._in_a_row} steps in a row were not taken; the last was {outcome}")
         return outcome
+
+    def _avx512(self):
+        """Whether compiled graphs may run kernels for AVX-512."""
+        return self._device.type == "cpu" and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
     def state_dict(self):
         """All that goes on from here with the same bits: names, exponents and memory of all sites, and rows on their way."""
