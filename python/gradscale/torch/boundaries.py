@@ -55,6 +55,10 @@ def hand_halves(function):
     return function
 
 
+#: Kinds of nodes that are PyTorch's own, so that a look at the others is all that it takes.
+ORDINARY = set()
+
+
 def enclose(node):
     """Makes a node of autograd's graph a boundary, if it runs code that is not PyTorch's own."""
     kind = type(node)
@@ -64,7 +68,9 @@ def enclose(node):
             enclosed = kind._gradscale_boundary = _enclosed(kind)
         if enclosed is not kind:
             node.__class__ = enclosed
-    elif (kind.__name__ == "CppFunction" or kind.__name__ in _PLAIN_BUFFERS) and "gradscale" not in node.metadata:
+    elif kind.__name__ != "CppFunction" and kind.__name__ not in _PLAIN_BUFFERS:
+        ORDINARY.add(kind)
+    elif "gradscale" not in node.metadata:
         node.metadata["gradscale"] = True
         _hook(node)
 

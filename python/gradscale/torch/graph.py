@@ -127,7 +127,8 @@ class Names:
                     self._found(leaf)
                     known[node] = ("", _FAR)
                     continue
-                boundaries.enclose(node)
+                if type(node) not in boundaries.ORDINARY:
+                    boundaries.enclose(node)
                 known[node] = ("", _FAR)
                 stack.append((node, True))
                 stack.extend((edge, False) for edge, _ in reversed(node.next_functions) if edge is not None and edge not in known)

@@ -87,7 +87,9 @@ def described(function):
 
 def dispatch(function, args, kwargs):
     """Runs an operator on scaled gradients."""
-    operator = _OPERATORS.get(function) or described(function)
+    operator = _OPERATORS.get(function)
+    if operator is None:
+        operator = described(function)
     name = operator.name
     gradients = _gradients(args)
     if kwargs:
@@ -142,7 +144,7 @@ def dispatch(function, args, kwargs):
     def plain(x):
         return _plain(x, sums, exponent, scaling)
 
-    out = function(*each(plain, args), **dict(zip(kwargs, each(plain, kwargs.values()))))
+    out = function(*each(plain, args), **dict(zip(kwargs, each(plain, kwargs.values()))) if kwargs else kwargs)
     return _from(origin, _wrapped(out, exponent, scaling, dtype, False))
 
 
@@ -160,12 +162,12 @@ def _sentence(operator, why):
 
 def _views(out, first, function, args, kwargs):
     """Remembers how views are taken, for writes into them or into what they are views of."""
-    rest = args[1:]
+    seen = first.writes if first.parent is None else first.seen
     if isinstance(out, scaled.ScaledTensor):
-        out.view_of(first, lambda data: function(data, *rest, **kwargs))
+        out.parent, out.seen, out.recipe = first, seen, (function, args, kwargs, None)
     elif isinstance(out, (list, tuple)):
         for i, one in enumerate(out):
-            one.view_of(first, lambda data, i=i: function(data, *rest, **kwargs)[i])
+            one.parent, one.seen, one.recipe = first, seen, (function, args, kwargs, i)
 
 
 def _from(origin, out):

@@ -22,10 +22,12 @@ class ScaledTensor(torch.Tensor):
     #: The node of autograd's graph that computed it.
     born: object
     #: What the paper's rules would decide from, where one of them is in force.
-    origin: object
-    #: The gradient of which this is a view, and how it is taken from there; none if it has its own values.
-    parent: object
-    recipe: object
+    origin: object = None
+    #: The gradient of which this is a view, and the operator that takes it from there; none if it has its own values.
+    parent: object = None
+    recipe: object = None
+    #: Writes into these values, by this tensor or a view of it, and how many of them this view has read.
+    writes = seen = 0
 
     @staticmethod
     def __new__(cls, data, exponent, scaling, dtype, settled=False):
@@ -41,9 +43,6 @@ class ScaledTensor(torch.Tensor):
         self._wide = None if data.dtype != torch.float32 else data
         self._epoch = scaling.epoch
         self.born = torch._C._current_autograd_node()
-        self.origin = self.parent = None
-        # Writes into these values, by this tensor or a view of it, and how many of them this tensor has read.
-        self.writes = self.seen = 0
         # It has no memory of its own: code that asks for its address gets an error and not a null pointer.
         torch._C._set_throw_on_mutable_data_ptr(self)
 
@@ -59,11 +58,6 @@ class ScaledTensor(torch.Tensor):
 
     # Views
 
-    def view_of(self, parent, recipe):
-        """Makes this a view of another gradient: writes into one are writes into the other."""
-        self.parent, self.recipe = parent, recipe
-        self.seen = parent.root().writes
-
     def root(self):
         """The gradient that has the values of this view."""
         one = self
@@ -73,7 +67,12 @@ class ScaledTensor(torch.Tensor):
 
     def taken_from(self, values):
         """This view, of other values of its root."""
-        return values if self.parent is None else self.recipe(self.parent.taken_from(values))
+        return values if self.parent is None else self._taken(self.parent.taken_from(values))
+
+    def _taken(self, data):
+        function, args, kwargs, part = self.recipe
+        out = function(data, *args[1:], **kwargs)
+        return out if part is None else out[part]
 
     def refresh(self):
         """Takes the values of a view anew, if somebody has written into them."""
@@ -81,7 +80,7 @@ class ScaledTensor(torch.Tensor):
         if self.seen == root.writes or self.parent is None:
             return
         self.parent.refresh()
-        self.data_ = self.recipe(self.parent.data_)
+        self.data_ = self._taken(self.parent.data_)
         self._wide = None if root.settled else self.data_
         self.exponent, self.settled, self.origin, self.seen = root.exponent, root.settled, None, root.writes
 
@@ -158,7 +157,9 @@ class ScaledTensor(torch.Tensor):
 
 def shift(scaling, x, start, end):
     """`x`, real or complex, times 2^(end − start)."""
-    if x.is_complex() and not (isinstance(start, int) and start == end):
+    if start is end or type(start) is int and type(end) is int and start == end:
+        return x
+    if x.is_complex():
         return torch.view_as_complex(scaling.stores.scaled(torch.view_as_real(x.resolve_conj()), start, end).contiguous())
     return scaling.stores.scaled(x, start, end)
 

@@ -244,11 +244,12 @@ class GradientScaling(Steps):
                 self._labels[id(parameter)] = weakref.ref(parameter), name
 
     def _label(self, parameter):
+        entry = self._labels.get(id(parameter))
+        if entry is not None and entry[0]() is parameter:
+            return entry[1]
+        for number, module in self._live_models():
+            self._name_parameters(module, "" if number == 1 else f"model{number}")
         entry = _entry(self._labels, parameter)
-        if entry is None:
-            for number, module in self._live_models():
-                self._name_parameters(module, "" if number == 1 else f"model{number}")
-            entry = _entry(self._labels, parameter)
         if entry is None:
             # A tensor of no model's has the first number that no living one has: where they are new in each step, all steps
             # have the same names.
@@ -266,7 +267,8 @@ class GradientScaling(Steps):
 
     def _track(self, parameter):
         """Gradients of parameters leave as what they are: f32, at exponent 0."""
-        if _entry(self._hooks, parameter) is not None:
+        entry = self._hooks.get(id(parameter))
+        if entry is not None and entry[0]() is parameter:
             return
         weight = isinstance(parameter, torch.nn.Parameter)
         if getattr(parameter, "_is_flat_param", False):
